@@ -1,0 +1,1 @@
+"""Epochal trains PyTorch models from configuration."""

@@ -1,0 +1,106 @@
+"""The config tree: frozen values that know where they were written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from epochal.errors import Place
+
+Scalar = None | bool | int | float | str
+NOWHERE = Place("")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One value of a config, with its origin."""
+
+    value: Scalar | tuple[Node, ...] | Mapping[str, Node]
+    """A scalar, the elements of a list, or the entries of a mapping."""
+
+    place: Place = NOWHERE
+    """Where the value was written."""
+
+    key_place: Place = NOWHERE
+    """Where the key it stands under was written."""
+
+    layer: str = "file"
+    """Who set it: default, base, file, variant, sweep or command line."""
+
+    replaced: Node | None = None
+    """What stood here before a higher layer replaced it."""
+
+    template: str | None = None
+    """The text with its ``${...}`` as written, when the value came from one."""
+
+    @property
+    def mapping(self) -> Mapping[str, Node]:
+        """The entries; empty when this is not a mapping."""
+        return self.value if isinstance(self.value, Mapping) else MappingProxyType({})
+
+    @property
+    def elements(self) -> tuple[Node, ...]:
+        """The elements; empty when this is not a list."""
+        return self.value if isinstance(self.value, tuple) else ()
+
+    @property
+    def is_mapping(self) -> bool:
+        """Whether this is a mapping, also an empty one."""
+        return isinstance(self.value, Mapping)
+
+    @property
+    def is_list(self) -> bool:
+        """Whether this is a list, also an empty one."""
+        return isinstance(self.value, tuple)
+
+    def find(self, path: str) -> Node | None:
+        """The node at a dotted path such as ``hooks.0.patience``, if there is one."""
+        node: Node | None = self
+        for part in path.split(".") if path else ():
+            if node is None:
+                return None
+            if node.is_list:
+                index = int(part) if part.isdecimal() else len(node.elements)
+                node = node.elements[index] if index < len(node.elements) else None
+            else:
+                node = node.mapping.get(part)
+        return node
+
+    def iter_leaves(self, path: str = "") -> Iterator[tuple[str, Node]]:
+        """Every scalar and every empty collection below, with its dotted path."""
+        children: Iterator[tuple[str, Node]]
+        if self.is_mapping:
+            children = iter(self.mapping.items())
+        else:
+            children = ((str(i), node) for i, node in enumerate(self.elements))
+        empty = True
+        for key, child in children:
+            empty = False
+            yield from child.iter_leaves(f"{path}.{key}" if path else key)
+        if empty:
+            yield path, self
+
+    def to_plain(self) -> Any:  # a config value has no narrower type than this
+        """The same value as ordinary dicts, lists and scalars."""
+        if isinstance(self.value, Mapping):
+            return {key: child.to_plain() for key, child in self.value.items()}
+        if isinstance(self.value, tuple):
+            return [child.to_plain() for child in self.value]
+        return self.value
+
+
+def from_plain(value: Any, *, place: Place = NOWHERE, layer: str = "file") -> Node:
+    """A tree whose every node claims the same place: for values that come from Python."""
+    if isinstance(value, Mapping):
+        entries = {
+            str(key): from_plain(child, place=place, layer=layer) for key, child in value.items()
+        }
+        return Node(MappingProxyType(entries), place, place, layer)
+    if isinstance(value, list | tuple):
+        elements = tuple(from_plain(child, place=place, layer=layer) for child in value)
+        return Node(elements, place, place, layer)
+    if value is None or isinstance(value, bool | int | float | str):
+        return Node(value, place, place, layer)
+    return Node(str(value), place, place, layer)

@@ -1,0 +1,139 @@
+"""Every error that epochal raises on purpose, and how it is shown.
+
+EpochalError                   exit code 1
+├── ConfigError             78 the configuration cannot be used
+│   ├── UnknownComponentError  a name leads to no component
+│   └── MissingFileError    66 a file that was asked for is not there
+├── TaskError               70 a task, model or hook broke its contract
+├── DataError               65 a loader is empty, or died
+├── CheckpointError         74 weights cannot be written or read
+└── RecordError             74 a run's record is missing or damaged
+
+A message answers three questions in this order: where, what, what now.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value was written: a spot in a file, or a word such as ``command line``."""
+
+    name: str
+    """The file as a user would type it, or what else the value came from."""
+
+    line: int = 0
+    """Counted from 1; 0 when only the file is known."""
+
+    column: int = 0
+    """Counted from 1; 0 when only the file is known."""
+
+    text: str = ""
+    """The source line itself, so that a caret can be drawn under it."""
+
+    width: int = 1
+    """How many characters the caret underlines."""
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.line}:{self.column}" if self.line else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong: where, what, and what to do now."""
+
+    key: str
+    """The config key or path it is about."""
+
+    what: str
+    """Lower case, no full stop; the offending value stands in it with ``!r``."""
+
+    place: Place | None = None
+    hint: str = ""
+    """A command or a value that the user can type."""
+
+    def __str__(self) -> str:
+        lines = [f"{self.key}: {self.what}"]
+        if self.place is not None:
+            lines.append(f"  set in {self.place}")
+            lines.extend(_underline(self.place))
+        if self.hint:
+            lines.append(f"  {self.hint}")
+        return "\n".join(lines)
+
+
+def _underline(place: Place) -> list[str]:
+    if not (place.line and place.text.strip()):
+        return []
+    indent = len(place.text) - len(place.text.lstrip())
+    start = max(place.column - 1 - indent, 0)
+    shown = place.text.strip()
+    width = max(1, min(place.width, len(shown) - start))
+    return [f"    {shown}", f"    {' ' * start}{'^' * width}"]
+
+
+class EpochalError(Exception):
+    """A mistake that its maker can mend; shown without a traceback."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class ConfigError(EpochalError):
+    """The configuration cannot be used; carries every problem that was found."""
+
+    exit_code = 78
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__("\n\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+class UnknownComponentError(ConfigError):
+    """A name leads to no component."""
+
+
+class MissingFileError(ConfigError):
+    """A file that was asked for is not there."""
+
+    exit_code = 66
+
+
+class TaskError(EpochalError):
+    """A task, model or hook broke its contract."""
+
+    exit_code = 70
+
+
+class DataError(EpochalError):
+    """A loader is empty, or died."""
+
+    exit_code = 65
+
+
+class CheckpointError(EpochalError):
+    """Weights cannot be written or read."""
+
+    exit_code = 74
+
+
+class RecordError(EpochalError):
+    """A run's record is missing or damaged."""
+
+    exit_code = 74
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """A "did you mean" hint for ``name``, or the known names, or nothing."""
+    names = sorted(set(known))
+    folded = {candidate.casefold(): candidate for candidate in names}
+    close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {folded[close[0]]!r}?"
+    if names and len(names) <= 12:
+        return "known: " + ", ".join(names)
+    return ""
