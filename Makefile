@@ -1,0 +1,50 @@
+# Two commands for newcomers: `make demo` and `make test`. Both create the environment they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: help demo test check format features bench clean
+
+help:                ## Show this list.
+	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST)
+
+$(VENV)/pyvenv.cfg:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
+	@echo "installing Epochal into $(VENV) ..."
+	$(INSTALL) --editable ".[examples]"
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
+	@echo "installing Epochal and its development tools into $(VENV) ..."
+	$(INSTALL) --editable ".[dev,examples]"
+	@touch $@ $(VENV)/.demo
+
+demo: $(VENV)/.demo  ## Train the digits example on the CPU and say where its record is.
+	@$(BIN)/epochal run examples/digits/digits.yaml --device cpu --desc "made by make demo"
+
+test: check          ## Run the gates and every test.
+	$(BIN)/python -m pytest --numprocesses 2
+
+check: $(VENV)/.dev  ## Run the gates: format, lint, types, layers, spelling, dependencies.
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/typos
+	$(BIN)/deptry src
+
+format: $(VENV)/.dev ## Format the code and mend what the linter can.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+features: $(VENV)/.dev ## List the requirements that have no proof yet.
+	@$(BIN)/python tests/features.py
+
+bench: $(VENV)/.demo ## Measure start-up and report times.
+	@$(BIN)/python benchmarks/startup.py
+
+clean:               ## Remove the environment and caches.
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

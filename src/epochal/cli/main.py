@@ -1,0 +1,90 @@
+"""From words on the command line to one verb and its exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Protocol, cast
+
+from epochal.errors import EpochalError
+
+VERBS = {
+    "new": "write a small project that runs as it is",
+    "check": "report every mistake of a config, before anything is built",
+    "plan": "show what a config will run, in which order, how often",
+    "run": "train what a config describes, and keep a record",
+    "test": "evaluate the weights of a finished run on its test data",
+    "predict": "write the predictions of a finished run",
+    "runs": "list runs",
+    "show": "show one run: status, configuration, results, where a value came from",
+    "schema": "print the JSON Schema of configs, or the options of one component",
+}
+INTERRUPTED = 130
+
+
+class Verb(Protocol):
+    """What each verb's module offers."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the verb's words and options."""
+
+    def execute(self, args: argparse.Namespace) -> int:
+        """Do it; gives the exit code."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb; gives its exit code."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    parser = build_parser(next((word for word in words if word in VERBS), None))
+    args = parser.parse_args(words)
+    if args.verb is None:
+        parser.print_help()
+        return 0
+    try:
+        return _load(args.verb).execute(args)
+    except EpochalError as error:
+        sys.stdout.flush()
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output, such as `head`, has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def build_parser(verb: str | None) -> argparse.ArgumentParser:
+    """The parser of the whole command, with the options of ``verb`` filled in."""
+    parser = argparse.ArgumentParser(
+        prog="epochal",
+        description="Trains PyTorch models from configuration.",
+        epilog="`epochal VERB --help` explains a verb; `epochal new NAME` is a good start.",
+    )
+    parser.add_argument("--version", action=_Version)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    for name, text in VERBS.items():
+        one = verbs.add_parser(name, help=text, description=text.capitalize() + ".")
+        if name == verb:
+            _load(name).add_arguments(one)
+    return parser
+
+
+def _load(verb: str) -> Verb:
+    # The verbs are our own modules, listed above: this resolves no name that a user wrote.
+    return cast("Verb", import_module(f"epochal.cli.{verb}"))
+
+
+class _Version(argparse.Action):
+    """``--version``, looked up only when asked for: reading package metadata takes time."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, help="show the version and exit")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"epochal {version('epochal')}")
+        parser.exit()
