@@ -1,1 +1,1 @@
-"""components."""
+"""What configs name: data loading, metrics, learning-rate schedules."""

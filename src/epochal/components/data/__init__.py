@@ -1,1 +1,1 @@
-"""data."""
+"""Data: from a dataset to batches."""

@@ -1,1 +1,1 @@
-"""metrics."""
+"""Metrics: what an evaluation measures beside the task's own numbers."""

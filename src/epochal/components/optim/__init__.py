@@ -1,1 +1,1 @@
-"""optim."""
+"""Optimization: how the learning rate moves over a run."""

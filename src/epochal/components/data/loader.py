@@ -1,0 +1,165 @@
+"""From a dataset to batches: the options under ``data.<split>`` and what is built from them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from epochal.errors import ConfigError, DataError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoaderOptions:
+    """How the samples of one split become batches."""
+
+    batch_size: int = 32
+    """Samples per batch; the last one may hold fewer."""
+
+    shuffle: bool | None = None
+    """Another order in every epoch, given by seed and epoch; null: only for train."""
+
+    workers: int = 0
+    """Processes that read samples ahead; 0 reads them in the training process."""
+
+    drop_last: bool = False
+    """Leave out a last batch that is not full."""
+
+    pin_memory: bool | None = None
+    """Page-locked batches, which reach a GPU faster; null: when training on one."""
+
+    persistent_workers: bool = True
+    """Keep the workers from one epoch to the next; without workers it has no effect."""
+
+    collate: Callable[[list[Any]], Any] | None = None
+    """Makes a batch of a list of samples; null: tensors, numbers and their nests are stacked."""
+
+
+def build_loader(
+    dataset: object,
+    options: LoaderOptions,
+    *,
+    split: str,
+    device: torch.device | str,
+) -> DataLoader[Any]:
+    """A loader of ``dataset`` for ``split``; one that is a loader already comes back as it is.
+
+    Raises:
+        ConfigError: The options contradict the dataset or one another.
+        DataError: No batch would ever come out.
+    """
+    key = f"data.{split}"
+    if isinstance(dataset, DataLoader):
+        return _ready_loader(dataset, options, key)
+    _check_numbers(options, key)
+    source = _as_dataset(dataset, key)
+    shuffle = split == "train" if options.shuffle is None else options.shuffle
+    if _is_iterable(source):
+        shuffle = _check_iterable(source, options, key)
+    else:
+        _check_length(source, options, key)
+    on_cuda = torch.device(device).type == "cuda"
+    return DataLoader(
+        source,
+        batch_size=options.batch_size,
+        shuffle=shuffle,
+        num_workers=options.workers,
+        drop_last=options.drop_last,
+        pin_memory=on_cuda if options.pin_memory is None else options.pin_memory,
+        persistent_workers=options.persistent_workers and options.workers > 0,
+        collate_fn=options.collate,
+        # A generator of its own, so that the order never depends on what else was drawn.
+        generator=torch.Generator(),
+    )
+
+
+def _ready_loader(loader: DataLoader[Any], options: LoaderOptions, key: str) -> DataLoader[Any]:
+    changed = [
+        field.name for field in fields(options) if getattr(options, field.name) != field.default
+    ]
+    if changed:
+        raise ConfigError(
+            Problem(
+                f"{key}.{changed[0]}",
+                f"cannot be {getattr(options, changed[0])!r}: {key} builds a loader, not a dataset",
+                hint=f"remove {', '.join(changed)} here, or return a dataset",
+            )
+        )
+    return loader
+
+
+def _check_numbers(options: LoaderOptions, key: str) -> None:
+    if options.batch_size < 1:
+        what = f"must be at least 1, got {options.batch_size!r}"
+        raise ConfigError(Problem(f"{key}.batch_size", what, hint="try `batch_size: 32`"))
+    if options.workers < 0:
+        what = f"must be at least 0, got {options.workers!r}"
+        hint = "`workers: 0` reads in the training process"
+        raise ConfigError(Problem(f"{key}.workers", what, hint=hint))
+
+
+def _as_dataset(dataset: object, key: str) -> Dataset[Any]:
+    if isinstance(dataset, Dataset):
+        return dataset
+    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
+        # A list of samples is as good as a dataset; torch only asks for these two methods.
+        return dataset  # type: ignore[return-value]  # reason: duck-typed like torch itself
+    raise ConfigError(
+        Problem(
+            key,
+            f"cannot read samples from a {type(dataset).__name__}",
+            hint="give a torch Dataset, or an object with __getitem__ and __len__",
+        )
+    )
+
+
+def _is_iterable(dataset: Dataset[Any]) -> bool:
+    return isinstance(dataset, IterableDataset)
+
+
+def _check_iterable(dataset: Dataset[Any], options: LoaderOptions, key: str) -> bool:
+    """Whether an iterable dataset is shuffled: never; saying otherwise is an error."""
+    name = type(dataset).__name__
+    if options.shuffle:
+        raise ConfigError(
+            Problem(
+                f"{key}.shuffle",
+                f"cannot be True: {name} is iterable, so its samples have no index to shuffle",
+                hint="remove `shuffle` and shuffle inside the dataset, for example in a buffer",
+            )
+        )
+    if options.workers > 1 and not getattr(dataset, "splits_by_worker", False):
+        logger.warning(
+            "%s: each of the %d workers yields every sample of %s unless it asks "
+            "torch.utils.data.get_worker_info(); set `splits_by_worker = True` on it if it does",
+            key,
+            options.workers,
+            name,
+        )
+    return False
+
+
+def _check_length(dataset: Dataset[Any], options: LoaderOptions, key: str) -> None:
+    if not hasattr(dataset, "__len__"):
+        what = f"{type(dataset).__name__} has no __len__"
+        hint = "add `__len__`, or make it a torch IterableDataset"
+        raise ConfigError(Problem(key, what, hint=hint))
+    length = len(dataset)
+    if length == 0:
+        raise DataError(
+            f"{key}: the dataset {type(dataset).__name__} is empty\n"
+            "  check the folder or the filter that it reads"
+        )
+    if options.drop_last and length < options.batch_size:
+        raise DataError(
+            f"{key}: {length} samples fill no batch of {options.batch_size}, and drop_last "
+            f"leaves out the rest\n  set {key}.drop_last=false, or a smaller batch_size"
+        )

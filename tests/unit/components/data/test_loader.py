@@ -1,0 +1,164 @@
+"""Loaders: defaults by split and device, and messages for options that cannot work."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
+
+from epochal.components.data.loader import LoaderOptions, build_loader
+from epochal.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SAMPLES = [{"x": torch.tensor([float(i)]), "label": i} for i in range(10)]
+
+
+class Stream(IterableDataset):  # type: ignore[type-arg]  # reason: torch's generic at run time
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(7))
+
+
+class Endless(Dataset):  # type: ignore[type-arg]  # reason: torch's generic at run time
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def build(
+    dataset: object = SAMPLES, *, split: str = "train", device: str = "cpu", **options: object
+):
+    return build_loader(
+        dataset,
+        replace(LoaderOptions(), **options),
+        split=split,
+        device=device,
+    )
+
+
+def first_column(batches: object) -> list[int]:
+    return [int(label) for batch in batches for label in batch["label"]]
+
+
+def test_train_is_shuffled_and_other_splits_are_not() -> None:
+    assert isinstance(build(split="train").sampler, RandomSampler)
+    for split in ("val", "test", "predict"):
+        assert isinstance(build(split=split).sampler, SequentialSampler)
+
+
+def test_shuffle_can_be_said_for_any_split() -> None:
+    assert isinstance(build(split="train", shuffle=False).sampler, SequentialSampler)
+    assert isinstance(build(split="val", shuffle=True).sampler, RandomSampler)
+
+
+def test_order_follows_the_loaders_own_generator_not_the_global_one() -> None:
+    loader = build(batch_size=4)
+    orders = []
+    for global_seed in (1, 2):
+        torch.manual_seed(global_seed)
+        loader.generator.manual_seed(7)
+        orders.append(first_column(loader))
+    assert orders[0] == orders[1]
+    assert sorted(orders[0]) == list(range(10))
+
+
+def test_every_sample_comes_once_and_the_last_batch_may_be_short() -> None:
+    batches = list(build(batch_size=4, split="val"))
+    assert [len(batch["label"]) for batch in batches] == [4, 4, 2]
+    assert first_column(batches) == list(range(10))
+
+
+def test_drop_last_leaves_out_the_short_batch() -> None:
+    assert len(build(batch_size=4, drop_last=True)) == 2
+
+
+def test_memory_is_pinned_only_for_cuda_unless_told_otherwise() -> None:
+    assert not build(device="cpu").pin_memory
+    assert build(device="cuda:0").pin_memory
+    assert not build(device="cuda", pin_memory=False).pin_memory
+
+
+def test_workers_persist_only_where_there_are_workers() -> None:
+    assert not build().persistent_workers
+    assert build(workers=2).persistent_workers
+    assert not build(workers=2, persistent_workers=False).persistent_workers
+
+
+def test_collate_makes_the_batches() -> None:
+    loader = build([3, 4, 5], split="val", batch_size=2, collate=sum)
+    assert list(loader) == [7, 5]
+
+
+def test_a_ready_loader_comes_back_as_it_is() -> None:
+    loader = DataLoader([1, 2])
+    assert build(loader) is loader
+
+
+def test_options_for_a_ready_loader_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"data\.train\.batch_size: cannot be 8.*\n.*remove"):
+        build(DataLoader([1, 2]), batch_size=8)
+
+
+def test_iterable_dataset_is_read_in_its_own_order_also_for_train() -> None:
+    batches = list(build(Stream(), batch_size=3))
+    assert torch.cat(batches).tolist() == list(range(7))
+
+
+def test_shuffling_an_iterable_dataset_is_explained() -> None:
+    message = r"data\.val\.shuffle: cannot be True: Stream is iterable(.|\n)*inside the dataset"
+    with pytest.raises(ConfigError, match=message):
+        build(Stream(), split="val", shuffle=True)
+
+
+def test_iterable_dataset_with_workers_warns_of_repeated_samples(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        build(Stream(), workers=2)
+    assert "each of the 2 workers yields every sample of Stream" in caplog.text
+
+
+def test_iterable_dataset_that_splits_by_worker_is_trusted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stream = Stream()
+    stream.splits_by_worker = True  # type: ignore[attr-defined]  # reason: read by name
+    build(stream, workers=2)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, r"data\.train\.batch_size: must be at least 1, got 0"),
+        ({"batch_size": -4}, r"must be at least 1, got -4"),
+        ({"workers": -1}, r"data\.train\.workers: must be at least 0, got -1"),
+    ],
+)
+def test_impossible_numbers_are_named(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build(**options)
+
+
+def test_empty_dataset_is_named_before_the_run() -> None:
+    with pytest.raises(DataError, match=r"data\.train: the dataset list is empty"):
+        build([])
+
+
+def test_dropping_the_only_batch_is_an_error_with_the_numbers() -> None:
+    with pytest.raises(DataError, match=r"10 samples fill no batch of 32(.|\n)*drop_last=false"):
+        build(drop_last=True)
+
+
+def test_dataset_without_length_is_told_what_it_lacks() -> None:
+    with pytest.raises(ConfigError, match="Endless has no __len__"):
+        build(Endless())
+
+
+def test_something_that_holds_no_samples_is_named_by_its_type() -> None:
+    with pytest.raises(ConfigError, match=r"data\.val: cannot read samples from a int"):
+        build(3, split="val")
