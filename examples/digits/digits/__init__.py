@@ -1,0 +1,1 @@
+"""Handwritten digits: a first experiment that trains in seconds on a CPU."""

@@ -1,0 +1,58 @@
+"""The digits task: scikit-learn's 8x8 scans, their loss and their accuracy."""
+
+from __future__ import annotations
+
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, StackDataset
+
+import epochal as ep
+
+Batch = dict[str, Tensor]
+
+
+class Digits(ep.Task):
+    """Tell the ten digits apart in 1,797 grey scans of 8x8 pixels.
+
+    Args:
+        batch_size: Scans per batch, the same for every split.
+        val_share: Share of the scans held back for validation; as many again for the test.
+        split_seed: Decides which scan goes where. Apart from the run's seed, so that runs
+            with other seeds still compare on the same validation scans.
+    """
+
+    def __init__(
+        self, *, batch_size: int = 64, val_share: float = 0.15, split_seed: int = 0
+    ) -> None:
+        scans = load_digits()
+        # A sample is ready for the model: scaled and shaped here, not in `forward`.
+        images = torch.tensor(scans.images[:, None] / 16, dtype=torch.float32)  # (N, 1, 8, 8)
+        labels = torch.tensor(scans.target)  # (N,)
+
+        order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(split_seed))
+        held_back = int(val_share * len(labels))
+        val, test, train = order.split([held_back, held_back, len(labels) - 2 * held_back])
+
+        def load(chosen: Tensor, *, shuffle: bool = False) -> DataLoader[Batch]:
+            split = StackDataset(image=images[chosen], label=labels[chosen])
+            return DataLoader(split, batch_size=batch_size, shuffle=shuffle)
+
+        self.train_loader = load(train, shuffle=True)
+        self.val_loader = load(val)
+        self.test_loader = load(test)
+
+    def batch_forward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """The scores of a batch, under ``logits``."""
+        return {"logits": model(batch["image"])}  # (B, 1, 8, 8) -> (B, 10)
+
+    def batch_loss(self, out: dict[str, Tensor], batch: Batch) -> dict[str, tuple[Tensor, int]]:
+        """The loss to descend, with the number of scans that it is a mean over."""
+        loss = cross_entropy(out["logits"], batch["label"])
+        return {"loss": (loss, len(batch["label"]))}
+
+    def batch_metric(self, out: dict[str, Tensor], batch: Batch) -> dict[str, tuple[Tensor, int]]:
+        """The share of scans that were read correctly."""
+        correct = out["logits"].argmax(dim=1) == batch["label"]  # (B,)
+        return {"acc": (correct.float().mean(), len(correct))}
