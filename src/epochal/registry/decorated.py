@@ -1,0 +1,107 @@
+"""Components that user modules register, found by reading their decorators."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from epochal.errors import Problem
+from epochal.registry.source import DefinitionNode, Import, Library, Module
+from epochal.registry.table import KINDS, Factory, Registered, conflict
+from epochal.registry.targets import is_allowed_module
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from epochal.registry.project import Project
+
+_REGISTER = ("epochal.register", "epochal.registry.register", "epochal.registry.table.register")
+
+
+class Decorated:
+    """What the modules listed under ``imports:`` register, and what is wrong with them."""
+
+    def __init__(self, imports: Sequence[str], project: Project, library: Library) -> None:
+        self.tables: dict[str, dict[str, Registered]] = {kind: {} for kind in KINDS}
+        self.problems: list[Problem] = []
+        self._library = library
+        self._seen = set[str]()
+        for index, name in enumerate(imports):
+            key = f"imports.{index}"
+            if not is_allowed_module(name, project) or name.split(".")[0] == "torch":
+                top = name.split(".")[0]
+                hint = f'list it in pyproject.toml: [tool.epochal] roots = ["{top}"]'
+                self.problems.append(
+                    Problem(key, f"{name!r} is outside the project's roots", hint=hint)
+                )
+            elif library.find_module(name) is None and not library.find_folders(name):
+                self.problems.append(Problem(key, f"there is no module {name!r}"))
+            else:
+                self._visit(name)
+
+    def _visit(self, name: str) -> None:
+        if name in self._seen:
+            return
+        self._seen.add(name)
+        module = self._library.find_module(name)
+        if module is None:
+            return
+        for node in module.definitions().values():
+            for entry in _entries(module, node):
+                self._claim(entry)
+        for imported in _imported(module):  # importing a module runs the modules it imports
+            self._visit(imported)
+
+    def _claim(self, entry: Registered) -> None:
+        table = self.tables[entry.factory.kind]
+        problem = conflict(entry, table.get(entry.factory.name))
+        if problem is not None:
+            self.problems.append(problem)
+        else:
+            table[entry.factory.name] = entry
+
+
+def _imported(module: Module) -> Iterator[str]:
+    top = module.name.split(".")[0]
+    for source in (*module.stars, *_sources(module)):
+        if source.split(".")[0] == top:
+            yield source
+
+
+def _sources(module: Module) -> Iterator[str]:
+    for binding in module.bindings.values():
+        if isinstance(binding, Import):
+            yield binding.module
+            if binding.name:
+                yield f"{binding.module}.{binding.name}"
+
+
+def _entries(module: Module, node: DefinitionNode) -> Iterator[Registered]:
+    for decorator in node.decorator_list:
+        if isinstance(decorator, ast.Call) and _full_name(module, decorator.func) in _REGISTER:
+            words = {word.arg: word.value for word in decorator.keywords}
+            kind = _text(decorator.args[0] if decorator.args else words.get("kind"))
+            name = _text(decorator.args[1] if len(decorator.args) > 1 else words.get("name"))
+            override = words.get("override")
+            if kind in KINDS:
+                factory = Factory(
+                    kind, name or node.name, module.name, node.name, module.file, node.lineno
+                )
+                is_override = isinstance(override, ast.Constant) and override.value is True
+                yield Registered(factory, is_override)
+
+
+def _full_name(module: Module, expression: ast.expr) -> str:
+    if isinstance(expression, ast.Attribute):
+        return f"{_full_name(module, expression.value)}.{expression.attr}"
+    if isinstance(expression, ast.Name):
+        binding = module.bindings.get(expression.id)
+        if isinstance(binding, Import):
+            return f"{binding.module}.{binding.name}" if binding.name else binding.module
+        return expression.id
+    return ""
+
+
+def _text(expression: ast.expr | None) -> str:
+    value = expression.value if isinstance(expression, ast.Constant) else None
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,188 @@
+"""Names to factories: the one and only resolver of names to code."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from epochal.errors import ConfigError, Place, Problem, UnknownComponentError
+from epochal.registry.decorated import Decorated
+from epochal.registry.nearest import nearest
+from epochal.registry.source import Definition, Import, Library, shown_path
+from epochal.registry.table import ANY_KIND, BUILTINS, KINDS, Factory, Registered, registered
+from epochal.registry.targets import Refused, Target, find_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from epochal.registry.project import Project
+
+_TORCH_MODULES = {"optimizer": "torch.optim", "schedule": "torch.optim.lr_scheduler"}
+_TORCH_INTERFACES = ("Optimizer", "LRScheduler")
+
+
+class Registry:
+    """Finds the factory behind a name without importing it, and imports it when told to.
+
+    Looked through in this order: built-in names, registered names, dotted paths under the
+    project's roots, entry points of installed packages (groups ``epochal.<kind>``).
+    """
+
+    def __init__(self, project: Project, imports: Sequence[str] = ()) -> None:
+        self.project = project
+        self.imports = tuple(imports)
+        self.library = Library(project.code_dirs)
+        self._imports_loaded = False
+
+    @cached_property
+    def _decorated(self) -> Decorated:
+        return Decorated(self.imports, self.project, self.library)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong with the modules listed under ``imports:``."""
+        return tuple(self._decorated.problems)
+
+    def find(self, kind: str, name: str, place: Place | None = None, *, key: str = "") -> Factory:
+        """The factory that ``name`` leads to; the kind ``component`` looks through all kinds.
+
+        Raises:
+            UnknownComponentError: It leads nowhere, or somewhere a config may not go.
+        """
+        if "." in name or ":" in name:
+            return self._find_dotted(kind, name, place, key)
+        kinds = KINDS if kind == ANY_KIND else (kind,)
+        for one in kinds:
+            factory = self._find_short(one, name)
+            if factory is not None:
+                return factory
+        for one in kinds:
+            factory = self._find_entry_point(one, name)
+            if factory is not None:
+                return factory
+        known = [short for one in kinds for short in self.names(one)]
+        close = nearest(name, known)
+        hint = f"did you mean {close!r}?" if close else _known_names(kind, known)
+        raise UnknownComponentError(Problem(key or kind, f"unknown {kind} {name!r}", place, hint))
+
+    def names(self, kind: str) -> tuple[str, ...]:
+        """The short names of a kind, without those of entry points."""
+        found = {*BUILTINS.get(kind, ()), *registered(kind), *self._decorated.tables[kind]}
+        return tuple(sorted(found | set(self._torch_names(kind))))
+
+    def load(self, factory: Factory) -> Callable[..., Any]:
+        """The live callable; the only place that imports code because a config names it.
+
+        Raises:
+            ConfigError: The module that was found is not the one that Python imported.
+        """
+        if factory.object is not None:
+            return factory.object
+        self._load_imports()
+        module = importlib.import_module(factory.module)
+        loaded_from = getattr(module, "__file__", None)
+        if factory.file is not None and loaded_from is not None:
+            _check_same_file(factory, Path(loaded_from))
+        target = getattr(module, factory.qualname, None)
+        if not callable(target):
+            raise ConfigError(Problem(factory.name, f"{factory.dotted!r} is not callable"))
+        found: Callable[..., Any] = target
+        return found
+
+    def _load_imports(self) -> None:
+        for folder in self.project.code_dirs:
+            if str(folder) not in sys.path:
+                sys.path.insert(0, str(folder))
+        if not self._imports_loaded:
+            self._imports_loaded = True
+            for name in self.imports:
+                importlib.import_module(name)
+
+    def _find_short(self, kind: str, name: str) -> Factory | None:
+        claimed: Registered | None = registered(kind).get(name)
+        claimed = claimed or self._decorated.tables[kind].get(name)
+        if claimed is not None:
+            return claimed.factory
+        builtin = BUILTINS.get(kind, {}).get(name)
+        if builtin is not None:
+            module, _, qualname = builtin.partition(":")
+            definition = self.library.find_definition(f"{module}.{qualname}")
+            return _factory(kind, name, Target(module, qualname, definition))
+        return self._find_torch(kind, name)
+
+    def _find_torch(self, kind: str, name: str) -> Factory | None:
+        module = _TORCH_MODULES.get(kind)
+        if module is None or not name.isidentifier():
+            return None
+        names = {known.casefold(): known for known in self._torch_names(kind)}
+        if not names:  # without torch on this machine its classes are taken on trust
+            return Factory(kind, name, module, name)
+        real = names.get(name.casefold())
+        if real is None:
+            return None
+        definition = self.library.find_definition(f"{module}.{real}")
+        return _factory(kind, name, Target(module, real, definition))
+
+    def _torch_names(self, kind: str) -> list[str]:
+        module = self.library.find_module(_TORCH_MODULES[kind]) if kind in _TORCH_MODULES else None
+        if module is None:
+            return []
+        return [
+            name
+            for name, binding in module.bindings.items()
+            if name[0].isupper()
+            and name not in _TORCH_INTERFACES
+            and (
+                isinstance(binding, ast.ClassDef)
+                or (isinstance(binding, Import) and binding.module.startswith(f"{module.name}."))
+            )
+        ]
+
+    def _find_dotted(self, kind: str, name: str, place: Place | None, key: str) -> Factory:
+        try:
+            return _factory(kind, name, find_target(name, self.project, self.library))
+        except Refused as refused:
+            what = f"cannot use {kind} {name!r}: {refused.why}"
+            raise UnknownComponentError(Problem(key or kind, what, place, refused.hint)) from None
+
+    def _find_entry_point(self, kind: str, name: str) -> Factory | None:
+        from importlib.metadata import entry_points
+
+        for entry in entry_points(group=f"epochal.{kind}", name=name):
+            module, _, qualname = entry.value.partition(":")
+            qualname = qualname or name
+            definition = self.library.find_definition(f"{module}.{qualname}")
+            return _factory(kind, name, Target(module, qualname, definition))
+        return None
+
+
+def _factory(kind: str, name: str, target: Target) -> Factory:
+    found: Definition | None = target.definition
+    if found is None:
+        return Factory(kind, name, target.module, target.name)
+    module = found.module
+    return Factory(kind, name, module.name, found.node.name, module.file, found.node.lineno)
+
+
+def _known_names(kind: str, known: Iterable[str]) -> str:
+    names = sorted(set(known))
+    dotted = "or a dotted path such as 'package.module.Class'"
+    if not names:
+        return "write a dotted path such as 'package.module.Class'"
+    return f"known: {', '.join(names)}; {dotted}" if len(names) <= 12 else dotted
+
+
+def _check_same_file(factory: Factory, loaded: Path) -> None:
+    if factory.file is not None and loaded.resolve() != factory.file.resolve():
+        raise ConfigError(
+            Problem(
+                factory.name,
+                f"two modules are called {factory.module!r}: "
+                f"{shown_path(factory.file)} and {shown_path(loaded)}",
+                hint="give one of them another name, or start a new process",
+            )
+        )

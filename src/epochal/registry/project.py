@@ -1,0 +1,125 @@
+"""The project that a config belongs to: its folder, and whose code its configs may name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from epochal.errors import ConfigError, Place, Problem, suggest
+from epochal.registry.source import is_reserved
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FIXED_ROOTS = ("torch.nn", "torch.optim", "torch.utils.data", "epochal")
+_KEYS = ("name", "roots")
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """Where the user's code lies and which other packages its configs may name."""
+
+    dir: Path
+    """The folder whose packages and modules configs may name."""
+
+    roots: tuple[str, ...] = ()
+    """Further packages that the project file allows, such as ``torchvision``."""
+
+    name: str = ""
+    """Groups the records of this project's runs."""
+
+    @property
+    def code_dirs(self) -> tuple[Path, ...]:
+        """The folders that hold the project's own packages."""
+        source = self.dir / "src"
+        return (self.dir, source) if source.is_dir() else (self.dir,)
+
+    def owns(self, top: str) -> bool:
+        """Whether a top-level module name is the project's own code."""
+        return not is_reserved(top) and any(_is_module(folder, top) for folder in self.code_dirs)
+
+    def own_modules(self) -> tuple[str, ...]:
+        """The names of the project's own top-level packages and modules."""
+        found = set[str]()
+        for folder in self.code_dirs:
+            for entry in folder.iterdir() if folder.is_dir() else ():
+                top = entry.stem if entry.suffix == ".py" else entry.name
+                if top.isidentifier() and self.owns(top):
+                    found.add(top)
+        return tuple(sorted(found))
+
+
+def find_project(start: Path, *, user_dir: Path | None = None) -> Project:
+    """The project of a config or folder: the nearest project file above, or that folder.
+
+    A project file is ``epochal.toml``, or ``pyproject.toml`` with a ``[tool.epochal]`` table.
+    ``user_dir`` replaces the folder in which the user's modules are looked for.
+    """
+    start = (user_dir or start).absolute()
+    folder = start if start.is_dir() else start.parent
+    for candidate in (folder, *folder.parents):
+        table, file = _read_project_file(candidate)
+        if file is not None:
+            home = folder if user_dir is not None else candidate
+            return Project(home, table.get("roots", ()), table.get("name") or candidate.name)
+    return Project(folder, (), folder.name)
+
+
+def _is_module(folder: Path, top: str) -> bool:
+    if (folder / f"{top}.py").is_file():
+        return True
+    package = folder / top
+    return package.is_dir() and (
+        (package / "__init__.py").is_file() or next(package.glob("*.py"), None) is not None
+    )
+
+
+def _read_project_file(folder: Path) -> tuple[dict[str, Any], Path | None]:
+    own = folder / "epochal.toml"
+    if own.is_file():
+        return _checked(_parse(own), own), own
+    shared = folder / "pyproject.toml"
+    # Most folders have another tool's file only: do not pay for a TOML parser then.
+    if shared.is_file() and b"epochal" in shared.read_bytes():
+        table = _parse(shared).get("tool", {}).get("epochal")
+        if table is not None:
+            return _checked(table, shared), shared
+    return {}, None
+
+
+def _parse(file: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            Problem(file.name, f"not valid TOML: {error}", Place(str(file)))
+        ) from None
+
+
+def _checked(table: object, file: Path) -> dict[str, Any]:
+    problems = []
+    if not isinstance(table, dict):
+        problems.append(Problem("tool.epochal", f"expected a table, got {table!r}"))
+        table = {}
+    for key in table:
+        if key not in _KEYS:
+            problems.append(Problem(key, "unknown project setting", hint=suggest(key, _KEYS)))
+    name, roots = table.get("name", ""), table.get("roots", [])
+    if not isinstance(name, str):
+        problems.append(Problem("name", f"expected text, got {name!r}"))
+    if not isinstance(roots, list) or not all(_is_dotted(root) for root in roots):
+        problems.append(
+            Problem(
+                "roots", f"expected package names, got {roots!r}", hint='roots = ["torchvision"]'
+            )
+        )
+    if problems:
+        place = Place(str(file))
+        raise ConfigError(*(Problem(p.key, p.what, place, p.hint) for p in problems))
+    return {"name": name, "roots": tuple(roots)}
+
+
+def _is_dotted(root: object) -> bool:
+    return isinstance(root, str) and all(part.isidentifier() for part in root.split("."))

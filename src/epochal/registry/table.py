@@ -1,0 +1,134 @@
+"""Names that need no dotted path: the built-in components and those that users register."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from epochal.errors import ConfigError, Problem, suggest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ComponentT = TypeVar("ComponentT", bound=Callable[..., Any])
+
+KINDS = ("task", "model", "data", "metric", "optimizer", "schedule", "hook", "runner")
+ANY_KIND = "component"
+"""The kind of a spec inside another one, whose owner alone knows what it wants."""
+
+BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "task": {"module": "epochal.engine.task:ModuleTask"},
+        "runner": {
+            "train": "epochal.engine.runner:Train",
+            "test": "epochal.engine.runner:Test",
+            "predict": "epochal.engine.runner:Predict",
+        },
+        "schedule": {
+            "constant": "epochal.components.optim.schedules:Constant",
+            "cosine": "epochal.components.optim.schedules:Cosine",
+            "linear": "epochal.components.optim.schedules:Linear",
+        },
+        "metric": {
+            "accuracy": "epochal.components.metrics.accuracy:Accuracy",
+            "mean": "epochal.components.metrics.mean:Mean",
+        },
+        "hook": {
+            "Console": "epochal.hooks.console:Console",
+            "EarlyStopping": "epochal.hooks.early_stopping:EarlyStopping",
+            "Recording": "epochal.hooks.recording:Recording",
+        },
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Factory:
+    """The callable that a name leads to, known without importing it."""
+
+    kind: str
+    name: str
+    """As it stands in the config."""
+
+    module: str
+    qualname: str
+    file: Path | None = None
+    """The source that defines it; nothing when its text could not be read."""
+
+    line: int = 0
+    object: Callable[..., Any] | None = None
+    """The live callable, when Python code registered or passed it."""
+
+    @property
+    def dotted(self) -> str:
+        """The full name, such as ``digits.model.Mlp``."""
+        return f"{self.module}.{self.qualname}"
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A factory that claimed a short name with ``register``."""
+
+    factory: Factory
+    override: bool
+
+
+_registered: dict[str, dict[str, Registered]] = {kind: {} for kind in KINDS}
+
+
+def register(
+    kind: str, name: str | None = None, *, override: bool = False
+) -> Callable[[ComponentT], ComponentT]:
+    """A decorator that lets configs name a class or function by a short name.
+
+    The name is the object's own unless another is given. A taken name is an error unless
+    ``override`` says that the old component is to be replaced.
+
+    Raises:
+        ConfigError: The kind does not exist, or the name is taken.
+    """
+    if kind not in KINDS:
+        raise ConfigError(Problem("register", f"unknown kind {kind!r}", hint=suggest(kind, KINDS)))
+
+    def claim(component: ComponentT) -> ComponentT:
+        short = name or component.__name__
+        code = getattr(component, "__code__", None)
+        factory = Factory(
+            kind,
+            short,
+            component.__module__,
+            component.__qualname__,
+            line=code.co_firstlineno if code is not None else 0,
+            object=component,
+        )
+        entry = Registered(factory, override)
+        problem = conflict(entry, _registered[kind].get(short))
+        if problem is not None:
+            raise ConfigError(problem)
+        _registered[kind][short] = entry
+        return component
+
+    return claim
+
+
+def registered(kind: str) -> Mapping[str, Registered]:
+    """What Python code registered so far under ``kind``."""
+    return MappingProxyType(_registered[kind])
+
+
+def conflict(new: Registered, old: Registered | None) -> Problem | None:
+    """What is wrong with claiming a name that something else may hold already."""
+    factory = new.factory
+    holder = BUILTINS.get(factory.kind, {}).get(factory.name, "").replace(":", ".")
+    if old is not None:
+        holder = old.factory.dotted
+    # The same definition again is a module that was loaded twice, as notebooks do.
+    if new.override or not holder or holder == factory.dotted:
+        return None
+    return Problem(
+        f"{factory.kind} {factory.name}",
+        f"{factory.dotted!r} wants a name that {holder!r} has already",
+        hint="choose another name, or register it with override=True",
+    )

@@ -1,0 +1,184 @@
+"""Which dotted paths a config may name, decided by reading text and never by importing."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from epochal.registry.nearest import nearest
+from epochal.registry.project import FIXED_ROOTS, Project
+from epochal.registry.source import Definition, Import, Library, Module, Variable, is_reserved
+
+# Of our own package only what is made to be named; the rest could read files or start runs.
+_OWN_MODULES = (
+    "epochal.components",
+    "epochal.hooks",
+    "epochal.engine.task",
+    "epochal.engine.runner",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A dotted path that may be built; without a definition its text could not be read."""
+
+    module: str
+    name: str
+    definition: Definition | None = None
+
+
+class Refused(Exception):  # noqa: N818 - an answer inside the registry, shown to nobody
+    """Why a dotted path may not be built, and what to write instead."""
+
+    def __init__(self, why: str, hint: str = "") -> None:
+        super().__init__(why)
+        self.why = why
+        self.hint = hint
+
+
+def find_target(dotted: str, project: Project, library: Library) -> Target:
+    """What a dotted path leads to.
+
+    Raises:
+        Refused: It is malformed, outside the project's roots, or no class or function.
+    """
+    parts = _split(dotted)
+    _check_root(dotted, parts, project, library)
+    module_name, _, name = dotted.rpartition(".")
+    module = library.find_module(module_name)
+    if module is None:
+        return _without_source(dotted, project, library)
+    if module.error is not None:
+        line = module.error.lineno or 0
+        raise Refused(f"{module.file.name}:{line} cannot be parsed: {module.error.msg}")
+    found = library.resolve(module, name)
+    if isinstance(found, Definition):
+        return _admit(dotted, found, project)
+    return _explain(dotted, found, module, project, library)
+
+
+def _split(dotted: str) -> list[str]:
+    parts = dotted.split(".")
+    if ":" in dotted and all(part.isidentifier() for part in dotted.replace(":", ".").split(".")):
+        raise Refused("dots separate all parts", f"write {dotted.replace(':', '.')!r}")
+    if not all(part.isidentifier() for part in parts):
+        raise Refused("every part between the dots must be a Python name")
+    if not dotted.isascii():
+        raise Refused("names of components are written in ASCII letters")
+    if any(part.startswith("__") for part in parts):
+        raise Refused("names with two leading underscores cannot be built")
+    return parts
+
+
+def _is_below(dotted: str, root: str) -> bool:
+    return dotted == root or dotted.startswith(f"{root}.")
+
+
+def is_listed(dotted: str, project: Project) -> bool:
+    """Whether the project file names the package that ``dotted`` belongs to."""
+    return any(_is_below(dotted, root) for root in project.roots)
+
+
+def is_allowed_module(dotted: str, project: Project) -> bool:
+    """Whether a module lies under the roots whose code this project's configs may use."""
+    top = dotted.split(".")[0]
+    if is_listed(dotted, project) or project.owns(top):
+        return True
+    return any(_is_below(dotted, root) for root in FIXED_ROOTS)
+
+
+def _check_root(dotted: str, parts: list[str], project: Project, library: Library) -> None:
+    if is_allowed_module(dotted, project):
+        return
+    top = parts[0]
+    if top == "torch":
+        shown = ", ".join(root for root in FIXED_ROOTS if root != "epochal")
+        raise Refused("of torch only the classes under its component packages can be named", shown)
+    close = nearest(top, (*project.own_modules(), *project.roots, "torch", "epochal"), cutoff=0.7)
+    if close is not None:
+        raise Refused(
+            f"there is no module {top!r}", f"did you mean {'.'.join([close, *parts[1:]])!r}?"
+        )
+    if not is_reserved(top) and not _exists(top, library):
+        own = ", ".join(project.own_modules()[:8])
+        raise Refused(f"there is no module {top!r} in {project.dir}", own and f"it has: {own}")
+    raise Refused(
+        f"root {top!r} is not one of the project's roots",
+        f'list it in pyproject.toml: [tool.epochal] roots = ["{top}"]',
+    )
+
+
+def _admit(dotted: str, found: Definition, project: Project) -> Target:
+    home = found.module.name
+    target = Target(home, found.node.name, found)
+    if is_listed(home, project):
+        return target
+    if not is_allowed_module(home, project):
+        raise Refused(
+            f"it comes from {home!r}, which is outside the project's roots",
+            f'list it in pyproject.toml: [tool.epochal] roots = ["{home.split(".")[0]}"]',
+        )
+    top = home.split(".")[0]
+    if top == "torch" and not isinstance(found.node, ast.ClassDef):
+        raise Refused("it is a function of torch; only its classes can be named")
+    if top == "epochal" and not any(_is_below(home, own) for own in _OWN_MODULES):
+        raise Refused(
+            "it is not a component", "components live in epochal.components and epochal.hooks"
+        )
+    if top in ("torch", "epochal") and found.node.name.startswith("_"):
+        raise Refused("names with a leading underscore are private to their package")
+    return target
+
+
+def _without_source(dotted: str, project: Project, library: Library) -> Target:
+    parts = dotted.split(".")
+    known = 0
+    while known < len(parts) - 1 and _exists(".".join(parts[: known + 1]), library):
+        known += 1
+    module = library.find_module(".".join(parts[:known])) if known else None
+    if module is not None and parts[known] in module.bindings:
+        raise Refused(f"{parts[known]!r} is not a module; attributes of attributes cannot be built")
+    if is_listed(dotted, project) and (known == 0 or module is None or module.is_dynamic):
+        if known == 0 and not library.find_folders(parts[0]):
+            raise Refused(f"the package {parts[0]!r} is not installed")
+        return Target(".".join(parts[:-1]), parts[-1])
+    parent = ".".join(parts[:known])
+    close = nearest(parts[known], library.submodules(parent)) if known else None
+    hint = f"did you mean {'.'.join([parent, close, *parts[known + 1 :]])!r}?" if close else ""
+    raise Refused(f"there is no module {'.'.join(parts[: known + 1])!r}", hint)
+
+
+def _exists(dotted: str, library: Library) -> bool:
+    return library.find_module(dotted) is not None or bool(library.find_folders(dotted))
+
+
+def _explain(
+    dotted: str,
+    found: Variable | Import | None,
+    module: Module,
+    project: Project,
+    library: Library,
+) -> Target:
+    module_name, _, name = dotted.rpartition(".")
+    if isinstance(found, Variable):
+        raise Refused("it is a variable; only classes and functions can be named")
+    if isinstance(found, Import):
+        source = found.module if found.name is None else f"{found.module}.{found.name}"
+        if found.name and is_listed(found.module, project):
+            return Target(found.module, found.name)
+        raise Refused(f"it is imported from {source!r}; only classes and functions can be named")
+    if is_listed(dotted, project) and (module.is_dynamic or _has_blind_star(module, library)):
+        return Target(module_name, name)
+    known = sorted(library.public_names(module))
+    close = nearest(name, known)
+    hint = f"did you mean '{module_name}.{close}'?" if close else _listing(module_name, known)
+    raise Refused(f"{module_name!r} has no class or function {name!r}", hint)
+
+
+def _listing(module_name: str, known: list[str]) -> str:
+    shown = ", ".join(known[:8])
+    return f"{module_name} has: {shown}" if shown else ""
+
+
+def _has_blind_star(module: Module, library: Library) -> bool:
+    return any(library.find_module(star) is None for star in module.stars)
