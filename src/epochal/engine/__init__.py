@@ -1,1 +1,72 @@
-"""engine."""
+"""The engine: a run's parts, the loop over them, and the interfaces that users implement."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from epochal.engine.every import Every
+    from epochal.engine.execute import execute
+    from epochal.engine.hook import Hook
+    from epochal.engine.metric import Metric
+    from epochal.engine.monitor import Monitor
+    from epochal.engine.result import RunResult
+    from epochal.engine.run import Options, Parts, Run, Setting, current_run
+    from epochal.engine.runner import Predict, Runner, Test, Train
+    from epochal.engine.schedule import Schedule, TorchSchedule
+    from epochal.engine.task import ModuleTask, Task
+    from epochal.engine.update import Updater
+
+_HOMES = {
+    "Every": "every",
+    "Hook": "hook",
+    "Metric": "metric",
+    "ModuleTask": "task",
+    "Monitor": "monitor",
+    "Options": "run",
+    "Parts": "run",
+    "Predict": "runner",
+    "Run": "run",
+    "RunResult": "result",
+    "Runner": "runner",
+    "Schedule": "schedule",
+    "Setting": "run",
+    "Task": "task",
+    "Test": "runner",
+    "TorchSchedule": "schedule",
+    "Train": "runner",
+    "Updater": "update",
+    "current_run": "run",
+    "execute": "execute",
+}
+
+__all__ = [
+    "Every",
+    "Hook",
+    "Metric",
+    "ModuleTask",
+    "Monitor",
+    "Options",
+    "Parts",
+    "Predict",
+    "Run",
+    "RunResult",
+    "Runner",
+    "Schedule",
+    "Setting",
+    "Task",
+    "Test",
+    "TorchSchedule",
+    "Train",
+    "Updater",
+    "current_run",
+    "execute",
+]
+
+
+def __getattr__(name: str) -> object:
+    # Names arrive when first used: `options` and `hook` must be importable without torch.
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

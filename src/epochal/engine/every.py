@@ -1,0 +1,57 @@
+"""How often something happens: every so many epochs, steps, samples or minutes, or never."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from epochal.config.duration import Duration, parse_duration
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """A period; ``Every.parse("50st")`` is every fiftieth optimizer step."""
+
+    amount: float
+    """How many units lie between two times; 0 is never."""
+
+    unit: str
+    """``ep``, ``st``, ``sa`` or ``s``; empty when never."""
+
+    NEVER: ClassVar[Every]
+
+    @classmethod
+    def parse(cls, value: Any) -> Every:  # text, number, Duration or Every: all are checked
+        """The period that ``50st``, ``1ep``, ``1e6sa``, ``10min`` or 0 (never) stands for.
+
+        Raises:
+            ValueError: The value is none of these; the text says what is accepted.
+        """
+        if isinstance(value, Every):
+            return value
+        if value is None or value in (0, "0", ""):
+            return cls.NEVER
+        if isinstance(value, Duration):
+            return cls(value.amount, value.unit)
+        if not isinstance(value, str):
+            raise ValueError(f"a period needs a unit, got {value!r}; write '{value}st' or 0")
+        duration = parse_duration(value)
+        return cls(duration.amount, duration.unit)
+
+    @property
+    def is_never(self) -> bool:
+        """Whether it has no time at all."""
+        return not self.amount
+
+    def after(self, position: float) -> float:
+        """The first time later than ``position``; times are multiples of the amount."""
+        if self.is_never:
+            return math.inf
+        return (position // self.amount + 1) * self.amount
+
+    def __str__(self) -> str:
+        return "never" if self.is_never else str(Duration(self.amount, self.unit))
+
+
+Every.NEVER = Every(0, "")

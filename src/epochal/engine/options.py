@@ -1,0 +1,174 @@
+"""What a config may say about the run itself: durations, cadences, the update, the log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from epochal.config.duration import Duration, parse_duration
+from epochal.engine.every import Every
+from epochal.engine.splits import split_name
+from epochal.errors import ConfigError, Problem
+
+# Defaults stand as the text a user would type, because this file is also read without
+# being imported; `__post_init__` turns text into values, so that code never meets text.
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """How long to train and when to evaluate: the section ``train``."""
+
+    for_: Duration = "10ep"  # type: ignore[assignment]  # the schema shows what users type
+    """How long to train: ``10ep``, ``500st`` (optimizer steps), ``1e6sa`` (samples) or ``2h``."""
+
+    max_time: Duration | None = None
+    """Stop after this much time even if ``for`` is not reached, such as ``24h``."""
+
+    eval_every: Every | dict[str, Every] = "1ep"  # type: ignore[assignment]  # see for_
+    """How often to evaluate ``val``, or a mapping of split to period; 0 is never."""
+
+    eval_at_start: bool = False
+    """Evaluate before the first step."""
+
+    eval_at_end: bool = False
+    """Evaluate after the last step, unless that very step was evaluated already."""
+
+    eval_loss: bool = False
+    """Compute the loss in evaluation too, under the same random numbers each time."""
+
+    sanity_batches: int = 2
+    """Validation batches to try before the first step, to fail early; 0 is none."""
+
+    limit_batches: int | None = None
+    """Read at most this many batches of every loader."""
+
+    def __post_init__(self) -> None:
+        _set(self, "for_", _duration("train.for", self.for_))
+        if self.max_time is not None:
+            _set(self, "max_time", _duration("train.max_time", self.max_time, time_only=True))
+        if isinstance(self.eval_every, dict):
+            periods = {
+                split: _every(f"train.eval_every.{split}", every)
+                for split, every in self.eval_every.items()
+            }
+            _set(self, "eval_every", periods)
+        else:
+            _set(self, "eval_every", _every("train.eval_every", self.eval_every))
+        _at_least("train.sanity_batches", self.sanity_batches, 0)
+        if self.limit_batches is not None:
+            _at_least("train.limit_batches", self.limit_batches, 1)
+
+    @property
+    def eval_periods(self) -> dict[str, Every]:
+        """Every evaluated split with its period, by canonical name."""
+        if isinstance(self.eval_every, dict):
+            return {split_name(split): every for split, every in self.eval_every.items()}
+        return {"val": self.eval_every}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """How the machine is used: the section ``engine``."""
+
+    deterministic: bool = False
+    """Use only kernels that give the same bits each time; an operation without one fails."""
+
+    num_threads: int | None = None
+    """CPU threads of one operation; by default torch's own choice."""
+
+    def __post_init__(self) -> None:
+        if self.num_threads is not None:
+            _at_least("engine.num_threads", self.num_threads, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimOptions:
+    """How gradients become an update: extra keys of the section ``optim``."""
+
+    accumulate: int = 1
+    """Batches whose gradients are added up, weighted by their counts, for one step."""
+
+    clip: float | None = None
+    """Largest norm of the gradient of all parameters together."""
+
+    def __post_init__(self) -> None:
+        _at_least("optim.accumulate", self.accumulate, 1)
+        if self.clip is not None and not self.clip > 0:
+            _refuse("optim.clip", f"must be above 0, got {self.clip!r}", "leave it out to not clip")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogOptions:
+    """What is shown and recorded while training, and how often: the section ``log``."""
+
+    console_every: Every = "50st"  # type: ignore[assignment]  # the schema shows what users type
+    """How often a line of progress is printed; 0 is never."""
+
+    record_every: Every = "10st"  # type: ignore[assignment]  # the schema shows what users type
+    """How often points are written to the record; 0 is never."""
+
+    grad_norm: bool = False
+    """Measure the norm of the gradient at every step."""
+
+    data_time: bool = True
+    """Show how long a step waits for its data."""
+
+    memory: bool = True
+    """Show the most device memory used so far."""
+
+    level: str = "info"
+    """Least severe message of the log: debug, info, warning or error."""
+
+    def __post_init__(self) -> None:
+        _set(self, "console_every", _every("log.console_every", self.console_every))
+        _set(self, "record_every", _every("log.record_every", self.record_every))
+
+
+@dataclass(frozen=True, kw_only=True)
+class HookOptions:
+    """When a hook acts: extra keys of every entry of ``hooks``."""
+
+    on: tuple[str, ...] | None = None
+    """Splits whose events it hears; all when left out."""
+
+    priority: int | None = None
+    """Its place among the hooks of an event, low first; the hook's own when left out."""
+
+    every: Every | None = None
+    """Period of its ``step_end`` (``50st``, ``10min``) or ``epoch_end`` (``2ep``)."""
+
+    def __post_init__(self) -> None:
+        if self.on is not None:
+            _set(self, "on", tuple(split_name(split) for split in self.on))
+        if self.every is not None:
+            _set(self, "every", _every("hooks.every", self.every))
+
+
+def _set(options: object, name: str, value: object) -> None:
+    object.__setattr__(options, name, value)
+
+
+def _duration(key: str, value: Any, *, time_only: bool = False) -> Duration:  # text or value
+    try:
+        duration = value if isinstance(value, Duration) else parse_duration(value)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(Problem(key, str(error))) from error
+    if time_only and duration.unit != "s":
+        _refuse(key, f"must be a time, got {str(duration)!r}", "write for example 24h or 90min")
+    return duration
+
+
+def _every(key: str, value: Any) -> Every:  # text, number or value
+    try:
+        return Every.parse(value)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(Problem(key, str(error))) from error
+
+
+def _at_least(key: str, value: int, least: int) -> None:
+    if value < least:
+        _refuse(key, f"must be at least {least}, got {value!r}", f"write {key}={least} or more")
+
+
+def _refuse(key: str, what: str, hint: str) -> None:
+    raise ConfigError(Problem(key, what, hint=hint))

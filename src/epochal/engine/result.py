@@ -1,0 +1,52 @@
+"""What a run comes to: how it ended, why, and the numbers it reached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """The outcome of one run; holds no model, no tensor of it and no exception object."""
+
+    status: str
+    """``finished``, ``stopped`` (by a hook or a limit), ``failed`` or ``interrupted``."""
+
+    reason: str
+    """``max_epochs``, ``max_steps``, ``max_samples``, ``max_time``, ``early_stop``,
+    ``user_interrupt``, ``exception``, ``completed`` (test and predict), or what a hook said."""
+
+    exception_type: str | None = None
+    message: str = ""
+    traceback: str = ""
+    """The full text, with the names of hooks that were involved."""
+
+    exit_code: int = 0
+    """What the command line should exit with."""
+
+    dir: Path | None = None
+    """The folder of the run's record, if it has one."""
+
+    config: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """The latest value of every metric, such as ``val/acc``."""
+
+    best: float | None = None
+    """The best value of the monitored metric."""
+
+    steps: int = 0
+    epochs: int = 0
+    """Epochs that were completed."""
+
+    samples: int = 0
+    seconds: float = 0.0
+    value: Any = None  # whatever the runner returned
+    """What the runner returned: the outputs, after ``predict``."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the run came to an end of its own."""
+        return self.status in ("finished", "stopped")

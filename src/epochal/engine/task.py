@@ -1,0 +1,104 @@
+"""The task: what users write to tell the engine what one batch means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+Loader = Iterable[Any]  # a DataLoader, or anything that gives batches when iterated
+
+REQUIRED_METHODS: tuple[str, ...] = ("batch_forward", "batch_loss")
+"""Methods a task must have; ``batch_loss`` only to train or with ``train.eval_loss``."""
+
+OPTIONAL_METHODS: tuple[str, ...] = (
+    "pre_batch_forward",
+    "post_batch_forward",
+    "batch_metric",
+    "extra_batch_metrics",
+    "epoch_metric",
+    "post_metric_to_err",
+    "postprocess",
+    "to",
+    "on_stage_start",
+    "state_dict",
+    "load_state_dict",
+    "render_sample",
+)
+"""Methods a task may have, besides any event of a hook by its name or alias."""
+
+
+class Task:
+    """What a batch means: subclass it, set loaders, write ``batch_forward`` and ``batch_loss``.
+
+    - ``batch_forward(model, batch)`` returns the output, usually a dict.
+    - ``batch_loss(out, batch)`` returns ``{"loss": (tensor, count), ...}``; ``loss`` is
+      back-propagated, the others are logged. A third parameter receives ``loss_fn``.
+
+    Everything else is optional and found by its name, once, before the run:
+
+    - ``pre_batch_forward(batch)`` returns the batch, ``post_batch_forward(out, batch)`` the output.
+    - ``batch_metric(out, batch)`` returns ``{name: (value, count)}``; averages are weighted.
+    - ``extra_batch_metrics(out, batch, losses, model, run)``, any of these, returns the same.
+    - ``epoch_metric(run)`` returns ``{name: value}`` at the end of an evaluation.
+    - ``post_metric_to_err(result)`` turns an evaluation's means into one error to be small.
+    - ``postprocess(out, batch)`` returns what a prediction keeps of a batch.
+    - ``to(device)`` is called once, before the first event after ``setup``.
+    - ``state_dict()`` and ``load_state_dict(state)`` carry what a checkpoint must keep.
+    - any event of a hook, such as ``epoch_end(run, split)`` or ``onBatchEnd(index)``.
+    """
+
+    train_loader: Loader | None = None
+    val_loader: Loader | Mapping[str, Loader] | None = None
+    """One loader, or several by name; read anew at each evaluation."""
+
+    test_loader: Loader | Mapping[str, Loader] | None = None
+    predict_loader: Loader | Mapping[str, Loader] | None = None
+
+    eval_needs_grad: bool = False
+    """Whether evaluation must record gradients, as for forces that are derivatives."""
+
+    @cached_property
+    def meta(self) -> dict[str, Any]:
+        """Facts about the data that other code may read, such as the names of classes."""
+        return {}
+
+
+class ModuleTask(Task):
+    """The task of a model that computes its own loss.
+
+    In training the model is called as ``model.train_forward(batch)`` if it has that, in
+    evaluation as ``model.infer_forward(batch)`` followed by ``model.postprocess(out)``; else
+    as ``model(**batch)``, ``model(*batch)`` or ``model(batch)`` by the kind of batch. It
+    returns ``{"loss": ..., ...}`` or ``(outputs, losses)``; the count is the batch size.
+    """
+
+    def batch_forward(self, model: Any, batch: Any) -> dict[str, Any]:  # any module, any batch
+        """The model's output as one mapping, losses included."""
+        if model.training and hasattr(model, "train_forward"):
+            return _as_mapping(model.train_forward(batch))
+        if not model.training and hasattr(model, "infer_forward"):
+            out = model.infer_forward(batch)
+            return _as_mapping(model.postprocess(out) if hasattr(model, "postprocess") else out)
+        if isinstance(batch, Mapping):
+            return _as_mapping(model(**batch))
+        if isinstance(batch, Sequence) and not isinstance(batch, str):
+            return _as_mapping(model(*batch))
+        return _as_mapping(model(batch))
+
+    def batch_loss(self, out: Mapping[str, Any], batch: Any) -> dict[str, Any]:  # any batch
+        """The entries of the output that are losses; the engine finds their count."""
+        return {name: value for name, value in out.items() if "loss" in name}
+
+
+def _as_mapping(result: Any) -> dict[str, Any]:  # whatever the model returned
+    if isinstance(result, Mapping):
+        return dict(result)
+    is_pair = isinstance(result, tuple) and len(result) == 2
+    if is_pair and isinstance(result[1], Mapping):
+        outputs, losses = result
+        if losses and "loss" not in losses:
+            losses = {**losses, "loss": sum(losses.values())}
+        named = dict(outputs) if isinstance(outputs, Mapping) else {"outputs": outputs}
+        return named | dict(losses)
+    return {"outputs": result}
