@@ -1,0 +1,153 @@
+"""The shipped examples and the template of new projects, at small size."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import epochal as ep
+from epochal.check import check
+from epochal.cli.new import write_project
+from epochal.config import load, variant_names
+from epochal.registry import Registry, find_project
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CONFIGS = ["digits/digits.yaml", "digits/digits.toml", "charlm/charlm.yaml"]
+
+
+@pytest.fixture
+def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the examples, with the runs beside them."""
+    copy = tmp_path / "examples"
+    shutil.copytree(EXAMPLES, copy, ignore=shutil.ignore_patterns("runs", "__pycache__"))
+    monkeypatch.chdir(tmp_path)
+    return copy
+
+
+def problems_of(path: Path, variant: str | None = None) -> list[str]:
+    config = load(path, variant=variant)
+    report = check(config, Registry(find_project(path.parent)))
+    return [str(problem) for problem in report.problems]
+
+
+def expanded(path: Path, variant: str | None) -> object:
+    config = load(path, variant=variant)
+    return check(config, Registry(find_project(path.parent))).expanded.to_plain()
+
+
+def epochal(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "epochal", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_variant_of_an_example_is_free_of_mistakes(name: str) -> None:
+    path = EXAMPLES / name
+    for variant in (None, *variant_names(path)):
+        assert problems_of(path, variant) == []
+
+
+@pytest.mark.parametrize("variant", [None, "wide", "conv"])
+def test_digits_in_yaml_and_toml_are_the_same_experiment(variant: str | None) -> None:
+    folder = EXAMPLES / "digits"
+    assert expanded(folder / "digits.yaml", variant) == expanded(folder / "digits.toml", variant)
+
+
+@pytest.mark.parametrize("variant", [None, "wide", "conv"])
+def test_digits_holds_together(examples: Path, variant: str | None) -> None:
+    result = ep.run(examples / "digits" / "digits.yaml", variant=variant, fast=True)
+    assert result.ok, result.traceback
+    assert result.steps == 3
+    assert {"train/loss", "val/acc"} <= result.metrics.keys()
+
+
+def test_digits_learns_to_read(examples: Path) -> None:
+    result = ep.run(examples / "digits" / "digits.yaml", device="cpu", no_file=True)
+    assert result.ok, result.traceback
+    assert result.best is not None
+    assert result.best >= 0.95
+
+
+def test_charlm_learns_and_writes_samples(examples: Path) -> None:
+    result = ep.run(examples / "charlm" / "charlm.yaml", variant="tiny", device="cpu")
+    assert result.ok, result.traceback
+    assert result.steps == 20
+    assert result.metrics["val/bpc"] < 8  # better than guessing blindly
+    assert result.metrics["val/loss"] == pytest.approx(result.metrics["val/bpc"] * 0.6931, rel=1e-3)
+    assert result.dir is not None
+    assert (result.dir / "media" / "sample-20.txt").read_text(encoding="utf-8").startswith("def ")
+
+
+def test_charlm_gives_the_same_numbers_twice(examples: Path) -> None:
+    results = [
+        ep.run(examples / "charlm" / "charlm.yaml", variant="tiny", device="cpu", no_file=True)
+        for _ in range(2)
+    ]
+    assert results[0].metrics["val/bpc"] == results[1].metrics["val/bpc"]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """What ``epochal new my-project`` writes."""
+    target = tmp_path / "my-project"
+    write_project(target)
+    return target
+
+
+def test_template_leaves_no_placeholder(project: Path) -> None:
+    for path in project.rglob("*"):
+        assert "{{" not in path.name
+        assert not path.is_file() or "{{" not in path.read_text(encoding="utf-8")
+    assert (project / ".gitignore").exists()
+    assert (project / "my_project" / "task.py").exists()
+
+
+def test_template_is_free_of_mistakes(project: Path) -> None:
+    path = project / "config.yaml"
+    for variant in (None, *variant_names(path)):
+        assert problems_of(path, variant) == []
+
+
+def test_template_runs_from_the_command_line(project: Path) -> None:
+    done = epochal("run", "config.yaml", "--fast", "--device", "cpu", folder=project)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(project.glob("runs/my-project/my-project/*/result.json"))
+
+
+def test_template_learns_the_spirals(project: Path) -> None:
+    result = ep.run(project / "config.yaml", device="cpu", no_file=True)
+    assert result.ok, result.traceback
+    assert result.best is not None
+    assert result.best >= 0.9
+
+
+def test_tests_of_the_template_pass(project: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_template_satisfies_our_own_linter(project: Path) -> None:
+    rules = Path(__file__).parents[2] / "pyproject.toml"
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--config", str(rules), "--ignore", "I", "."],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
