@@ -1,0 +1,79 @@
+"""Accuracy: the share of samples whose class is among the highest scores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from epochal.components.metrics.pick import pick
+from epochal.engine.metric import Metric
+from epochal.errors import ConfigError, Problem, TaskError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Accuracy(Metric):
+    """The share of targets that are among the ``topk`` highest scores.
+
+    Args:
+        output: Where the scores are in the task's output; classes lie along dimension 1.
+        target: Where the class numbers are in the batch.
+        topk: How many of the highest scores count as a hit.
+        ignore_index: Targets with this number are left out, as in torch's cross entropy.
+    """
+
+    def __init__(
+        self,
+        *,
+        output: str = "logits",
+        target: str = "label",
+        topk: int = 1,
+        ignore_index: int = -100,
+    ) -> None:
+        if topk < 1:
+            what = f"must be at least 1, got {topk!r}"
+            raise ConfigError(Problem("metrics.topk", what, hint="write `topk: 1`"))
+        self._output = output
+        self._target = target
+        self._topk = topk
+        self._ignore_index = ignore_index
+        self._hits: int | Tensor = 0
+        self._count: int | Tensor = 0
+
+    @override
+    def reset(self) -> None:
+        self._hits = 0
+        self._count = 0
+
+    @override
+    def update(self, out: Any, batch: Any) -> None:  # whatever the user's task produces
+        scores = pick(out, self._output, reader="accuracy", of="the output")
+        target = pick(batch, self._target, reader="accuracy", of="the batch").to(scores.device)
+        self._check(scores, target)
+        best = scores.topk(self._topk, dim=1).indices
+        counted = target != self._ignore_index
+        hits = (best == target.unsqueeze(1)).any(dim=1) & counted
+        # Sums stay on the device: a batch of an evaluation never waits for it.
+        self._hits = self._hits + hits.sum()
+        self._count = self._count + counted.sum()
+
+    @override
+    def compute(self) -> float:
+        count = int(self._count)
+        return int(self._hits) / count if count else float("nan")
+
+    def _check(self, scores: Tensor, target: Tensor) -> None:
+        expected = (scores.shape[0], *scores.shape[2:]) if scores.dim() > 1 else ()
+        if scores.dim() < 2 or tuple(target.shape) != expected:
+            raise TaskError(
+                f"accuracy: {self._output!r} has shape {tuple(scores.shape)} and "
+                f"{self._target!r} has shape {tuple(target.shape)}\n"
+                "  scores must be (batch, classes, ...) and targets class numbers (batch, ...)"
+            )
+        if self._topk > scores.shape[1]:
+            raise TaskError(
+                f"accuracy: topk is {self._topk!r}, but {self._output!r} has "
+                f"{scores.shape[1]} classes\n  set topk to at most {scores.shape[1]}"
+            )
