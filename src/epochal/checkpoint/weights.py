@@ -1,0 +1,246 @@
+"""The weights of a model in one safetensors file: saved, loaded, put into a model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from epochal import durable
+from epochal.errors import CheckpointError, RecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+_ALIASES = "epochal.aliases"
+_MAX_LISTED = 10
+
+_DTYPES = {
+    torch.bool: "BOOL",
+    torch.uint8: "U8",
+    torch.int8: "I8",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.uint16: "U16",
+    torch.int16: "I16",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.uint32: "U32",
+    torch.int32: "I32",
+    torch.float32: "F32",
+    torch.uint64: "U64",
+    torch.int64: "I64",
+    torch.float64: "F64",
+    torch.complex64: "C64",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Names that a model and a file do not share."""
+
+    missing: tuple[str, ...] = ()
+    """In the model only; they kept the values they had."""
+
+    unexpected: tuple[str, ...] = ()
+    """In the file only; they were left out."""
+
+
+def save_weights(path: Path, model: nn.Module, *, metadata: Mapping[str, str] | None = None) -> str:
+    """Write every parameter and persistent buffer to ``path``; returns the file's SHA-256.
+
+    A tensor that the model uses under several names is stored once. Names are those of the
+    bare model, also when it is wrapped for compilation or for several devices.
+    """
+    tensors = _named_tensors(path, model)
+    aliases = _find_aliases(tensors)
+    notes = {**(metadata or {}), **({_ALIASES: json.dumps(aliases)} if aliases else {})}
+    blobs = {
+        name: _to_blob(path, name, tensor)
+        for name, tensor in tensors.items()
+        if name not in aliases
+    }
+    try:
+        return durable.write_safetensors(path, blobs, {"format": "pt", **notes})
+    except RecordError as error:
+        raise CheckpointError(str(error)) from error
+
+
+def load_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of ``path`` on the CPU, by name; aliased names share one tensor."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            names: list[str] = file.keys()
+            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in names}
+            metadata: dict[str, str] = file.metadata() or {}
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"{path}: no such file\n  `ls {path.parent}` shows what is there"
+        ) from error
+    except (SafetensorError, OSError, ValueError) as error:
+        raise _explain_unreadable(path, error) from error
+    for name, stored in _read_aliases(path, metadata).items():
+        if stored not in tensors:
+            raise CheckpointError(f"{path}: damaged: {name!r} stands for {stored!r}, which is lost")
+        tensors[name] = tensors[stored]
+    return tensors
+
+
+def apply_weights(model: nn.Module, path: Path, *, strict: bool = True) -> Mismatch:
+    """Put the tensors of ``path`` into ``model``, all or none; dtypes and devices are the model's.
+
+    Prefixes that wrappers add to names are ignored on both sides.
+
+    Args:
+        model: What receives the weights.
+        path: A safetensors file.
+        strict: Whether every name must occur on both sides. Without it, names on one side
+            only are returned; shapes must agree in any case, and some name must match.
+    """
+    wanted = {name: value for name, value in model.state_dict().items() if _is_tensor(value)}
+    found = _match_names(wanted, load_weights(path))
+    shared = {name: found[name] for name in wanted if name in found}
+    mismatch = Mismatch(
+        missing=tuple(_missing(wanted, shared)),
+        unexpected=tuple(name for name in found if name not in wanted),
+    )
+    problems = _conflicts(wanted, shared)
+    if strict or (wanted and not shared):
+        problems += _list("missing in the file", mismatch.missing)
+        problems += _list("not in the model", mismatch.unexpected)
+    if problems:
+        problems.append("name the file of this model, or load what fits with strict=False")
+        raise CheckpointError("\n  ".join([f"{path}: does not fit the model", *problems]))
+    model.load_state_dict(shared, strict=False)
+    return mismatch
+
+
+def _named_tensors(path: Path, model: nn.Module) -> dict[str, Tensor]:
+    if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        return _named_tensors(path, model.module)
+    tensors: dict[str, Tensor] = {}
+    for name, value in model.state_dict().items():
+        if not _is_tensor(value):
+            raise CheckpointError(
+                f"{path}: {name!r} is a {type(value).__name__}, and weights are tensors only\n"
+                "  let get_extra_state return a tensor, or keep the value out of the state dict"
+            )
+        tensors[_bare(name)] = value
+    return tensors
+
+
+def _is_tensor(value: object) -> bool:
+    return isinstance(value, Tensor)
+
+
+def _find_aliases(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    first: dict[object, str] = {}
+    aliases = {}
+    for name, tensor in tensors.items():
+        if not tensor.numel() or tensor.is_meta:  # these have no memory to share
+            continue
+        stored = first.setdefault(_memory(tensor), name)
+        if stored != name:
+            aliases[name] = stored
+    return aliases
+
+
+def _memory(tensor: Tensor) -> object:
+    layout = (tensor.shape, tensor.stride(), tensor.dtype)
+    return (tensor.device, tensor.data_ptr(), *layout)
+
+
+def _to_blob(path: Path, name: str, tensor: Tensor) -> durable.Blob:
+    dtype = _DTYPES.get(tensor.dtype)
+    if dtype is None or tensor.is_meta or tensor.layout != torch.strided:
+        kind = "without values (meta)" if tensor.is_meta else f"{tensor.dtype} {tensor.layout}"
+        raise CheckpointError(
+            f"{path}: {name!r} cannot be stored: {kind}\n"
+            "  convert it before saving, such as with .to_dense() or .to(torch.float32)"
+        )
+    flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+    data = flat.view(torch.uint8).numpy().data if flat.numel() else b""
+    return durable.Blob(dtype, tuple(tensor.shape), data)
+
+
+def _read_aliases(path: Path, metadata: Mapping[str, str]) -> dict[str, str]:
+    try:
+        aliases = json.loads(metadata.get(_ALIASES, "{}"))
+        return {str(name): str(stored) for name, stored in aliases.items()}
+    except (ValueError, AttributeError) as error:
+        raise CheckpointError(f"{path}: damaged: {_ALIASES!r} is unreadable") from error
+
+
+def _explain_unreadable(path: Path, error: Exception) -> CheckpointError:
+    hint = "use another copy, or save the weights again"
+    reason = str(error).lower()
+    if path.is_dir():
+        reason, hint = "it is a folder", "name a .safetensors file in it"
+    elif path.is_file() and _starts_like_pickle(path):
+        reason = "it was made by torch.save, which can run code when it is opened"
+        hint = "if you trust it: safetensors.torch.save_file(torch.load(OLD), NEW)"
+    return CheckpointError(f"{path}: not a readable safetensors file: {reason}\n  {hint}")
+
+
+def _starts_like_pickle(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(2) in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+    except OSError:
+        return False
+
+
+def _bare(name: str) -> str:
+    return name.replace("_orig_mod.", "")  # torch.compile adds it, at any depth
+
+
+def _match_names(wanted: Iterable[str], found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """``found`` under the model's own names where they only differ by a wrapper's prefix."""
+    own = {_bare(name): name for name in wanted}
+    candidates = [
+        {own.get(added + _bare(name).removeprefix(dropped), name): found[name] for name in found}
+        for dropped, added in (("", ""), ("module.", ""), ("", "module."))
+    ]
+    return max(candidates, key=lambda renamed: len(renamed.keys() & set(own.values())))
+
+
+def _missing(wanted: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> list[str]:
+    # A tied tensor is there when any of its names is.
+    filled = {_memory(wanted[name]) for name in shared if wanted[name].numel()}
+    return [
+        name
+        for name, tensor in wanted.items()
+        if name not in shared and not (tensor.numel() and _memory(tensor) in filled)
+    ]
+
+
+def _conflicts(wanted: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> list[str]:
+    names = []
+    for name, tensor in shared.items():
+        here, there = _describe(wanted[name]), _describe(tensor)
+        if here != there:
+            names.append(f"{name} ({there} in the file, {here} in the model)")
+    tied = _find_aliases({name: wanted[name] for name in shared})
+    names += [
+        f"{name} (shared with {stored} in the model, but not in the file)"
+        for name, stored in tied.items()
+        if not names and not torch.equal(shared[name], shared[stored])
+    ]
+    return _list("differs", tuple(names))
+
+
+def _describe(tensor: Tensor) -> str:
+    # The width of a number may differ and is converted; its nature may not.
+    is_real = tensor.dtype.is_floating_point or tensor.dtype.is_complex
+    return f"{'float' if is_real else 'integer'} {tuple(tensor.shape)}"
+
+
+def _list(what: str, names: tuple[str, ...]) -> list[str]:
+    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    return [f"{what}: {', '.join(names[:_MAX_LISTED])}{more}"] if names else []

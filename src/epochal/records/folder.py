@@ -1,0 +1,142 @@
+"""Where a run keeps its record: the folder, its name and its parts."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+from epochal import durable
+from epochal.errors import RecordError
+
+_MAX_NAME_BYTES = 80
+_PARTS = ("config", "logs", "media", "checkpoints")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordOptions:
+    """Where the record of a run is written."""
+
+    log_dir: Path = Path("runs")
+    """Folder of all runs; each makes its own ``<project>/<tag>/<time-id>`` in it."""
+
+    exact: bool = False
+    """Whether ``log_dir`` is the folder of this run itself; it must be new or empty."""
+
+    log_file: str = "run.log"
+    """Name of the text log inside the ``logs`` folder of the run."""
+
+    subdirs: tuple[str, ...] = ()
+    """More folders to make inside the folder of the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The folder of one run."""
+
+    path: Path
+    log_file: str = "run.log"
+
+    @property
+    def id(self) -> str:
+        """The folder's own name, by which commands find the run."""
+        return self.path.name
+
+    @property
+    def config_dir(self) -> Path:
+        """The config as written, expanded and observed."""
+        return self.path / "config"
+
+    @property
+    def logs_dir(self) -> Path:
+        """Text logs, one per process."""
+        return self.path / "logs"
+
+    @property
+    def log_path(self) -> Path:
+        """The text log of the main process."""
+        return self.logs_dir / self.log_file
+
+    @property
+    def media_dir(self) -> Path:
+        """Images, audio and whatever else a run shows."""
+        return self.path / "media"
+
+    @property
+    def checkpoint_dir(self) -> Path:
+        """Checkpoints and saved weights."""
+        return self.path / "checkpoints"
+
+
+def create_run_folder(
+    options: RecordOptions, *, project: str, tag: str, base: Path = Path()
+) -> RunFolder:
+    """Make the folder of a new run, which no other run has.
+
+    Args:
+        options: Where, as the ``record`` section of the config says.
+        project: First level below ``log_dir``; any text, made safe for paths.
+        tag: Second level below ``log_dir``; any text, made safe for paths.
+        base: What a relative ``log_dir`` starts from.
+    """
+    inner = [_inside(name, "record.subdirs") for name in options.subdirs]
+    log_file = _inside(options.log_file, "record.log_file")
+    root = base / options.log_dir
+    if options.exact:
+        _claim(root)
+        folder = RunFolder(root, log_file)
+    else:
+        parent = root / slug(project, default="default") / slug(tag, default="untagged")
+        folder = RunFolder(_make_unique(parent), log_file)
+    for name in dict.fromkeys((*_PARTS, *inner, str(PurePosixPath("logs", log_file).parent))):
+        if not (folder.path / name).is_dir():
+            durable.make_dir(folder.path / name)
+    return folder
+
+
+def slug(text: str, *, default: str) -> str:
+    """``text`` as one path component: letters and digits of any script, ``_ . + = @ -``."""
+    kept = (
+        char if unicodedata.category(char)[0] in "LNM" or char in "_.+=@-" else "-"
+        for char in unicodedata.normalize("NFC", text)
+    )
+    words = "-".join(word for word in "".join(kept).split("-") if word)
+    short = words.encode()[:_MAX_NAME_BYTES].decode(errors="ignore")
+    return short.lstrip(".").strip("-").rstrip(".") or default
+
+
+def _make_unique(parent: Path) -> Path:
+    while True:
+        time_id = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.urandom(2).hex()}"
+        try:
+            durable.make_dir(parent / time_id)
+        except RecordError as error:
+            if not isinstance(error.__cause__, FileExistsError):
+                raise
+        else:
+            return parent / time_id
+
+
+def _claim(path: Path) -> None:
+    if not path.exists():
+        durable.make_dir(path)
+    elif not path.is_dir():
+        raise RecordError(f"{path}: is a file, not a folder for a run\n  {_ELSEWHERE}")
+    elif taken := sorted(entry.name for entry in path.iterdir()):
+        raise RecordError(f"{path}: is not empty, it holds {taken[0]!r}\n  {_ELSEWHERE}")
+
+
+_ELSEWHERE = "name a new folder with record.log_dir=PATH, or say record.exact=false"
+
+
+def _inside(name: str, key: str) -> str:
+    path = PurePosixPath(name.replace("\\", "/"))
+    is_outside = path.is_absolute() or ".." in path.parts or PureWindowsPath(name).drive
+    if is_outside or not path.name or "\0" in name:
+        raise RecordError(
+            f"{key}: must stay inside the folder of the run, got {name!r}\n"
+            "  use a relative path without '..', such as 'plots'"
+        )
+    return str(path)

@@ -1,0 +1,242 @@
+"""The metrics of a run on disk: fixed-size points and the names of their series.
+
+``metrics.bin`` holds rows of 36 bytes, ``series.jsonl`` one ``{"id": 0, "name": "train/loss"}``
+per line. One line reads all points, without this package:
+
+    np.fromfile("metrics.bin", np.dtype([("series", "<u4"), ("attempt", "<u4"), ("step", "<i8"),
+                                         ("time", "<f8"), ("value", "<f8"), ("crc", "<u4")]))
+
+``time`` is in seconds since 1970 (UTC); ``crc`` is the CRC-32 of the 32 bytes before it.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from epochal import durable
+from epochal.errors import RecordError, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Rows = np.ndarray[tuple[int], np.dtype[np.void]]
+
+POINT = (
+    ("series", "<u4"),
+    ("attempt", "<u4"),
+    ("step", "<i8"),
+    ("time", "<f8"),
+    ("value", "<f8"),
+    ("crc", "<u4"),
+)
+"""The fields of one row, as numpy names them."""
+
+POINT_BYTES = 36
+MAX_SERIES = 100_000
+MAX_NAME = 500
+
+_pack_head = struct.Struct("<IIqdd").pack
+_pack_crc = struct.Struct("<I").pack
+_HEAD_BYTES = 32
+
+
+class MetricWriter:
+    """Appends points to the two metric files of one folder; continues what is there.
+
+    One thread of one process may use it. The files appear with the first point.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ids: dict[str, int] = {}
+        self._next_id = 0
+        self._series: durable.Appender | None = None
+        self._points: durable.Appender | None = None
+
+    def log(self, points: Mapping[str, float], step: int, *, attempt: int = 0) -> None:
+        """Append one point per name, in one write; when it raises, none was appended."""
+        ids, now, rows = self._ids, time.time(), []
+        try:
+            for name, value in points.items():
+                series = ids[name] if name in ids else self._add_series(name)
+                head = _pack_head(series, attempt, step, now, value)
+                rows.append(head)
+                rows.append(_pack_crc(zlib.crc32(head)))
+        except (struct.error, TypeError, ValueError, OverflowError) as error:
+            raise _refuse(points, step, attempt) from error
+        if self._points is not None:
+            self._points.append(b"".join(rows))
+
+    def sync(self) -> None:
+        """Bring all points onto the disk, so that they outlive a power cut too."""
+        if self._points is not None:
+            self._points.sync()
+
+    def close(self) -> None:
+        """Let go of the files; the next ``log`` opens them again."""
+        for appender in (self._points, self._series):
+            if appender is not None:
+                appender.close()
+        self._points = self._series = None
+        self._ids.clear()
+
+    def _add_series(self, name: object) -> int:
+        if self._series is None:
+            self._series = self._open()
+        is_name = isinstance(name, str) and 0 < len(name) <= MAX_NAME
+        if not is_name or len(self._ids) >= MAX_SERIES:
+            raise RecordError(
+                f"metric {str(name)[:40]!r}: cannot start series {len(self._ids) + 1} of this run\n"
+                "  name metrics such as 'val/acc', and let the step say what changes"
+            )
+        name = str(name)
+        if name in self._ids:  # from an earlier process
+            return self._ids[name]
+        # Synced before any point refers to it: a point without a name would be lost.
+        self._series.append(durable.encode_line({"id": self._next_id, "name": name}))
+        self._ids[name] = self._next_id
+        self._next_id += 1
+        return self._ids[name]
+
+    def _open(self) -> durable.Appender:
+        names, damaged = read_names(self._folder)
+        self._ids.update((name, series) for series, name in names.items())
+        # A damaged line had an id too, and points may carry it.
+        self._next_id = max(max(names, default=-1) + 1, len(names) + damaged)
+        path = self._folder / "metrics.bin"
+        size = path.stat().st_size if path.exists() else 0
+        self._points = durable.Appender(path, keep=size - size % POINT_BYTES)
+        return durable.open_lines(self._folder / "series.jsonl", sync=True)
+
+
+def _refuse(points: Mapping[str, float], step: int, attempt: int) -> RecordError:
+    for name, value in points.items():
+        try:
+            _pack_head(0, attempt, step, 0.0, value)
+        except (struct.error, TypeError, ValueError, OverflowError):
+            return RecordError(
+                f"metric {name!r}: cannot be recorded: value {value!r} at step {step!r}\n"
+                "  log a number at a whole step, such as run.log({'loss': 0.5}, step=10)"
+            )
+    return RecordError(f"metrics: cannot be recorded: {dict(points)!r} at step {step!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """All points of a run that can be trusted, and what had to be left out."""
+
+    rows: Rows
+    """Structured array with the fields of ``POINT``, in the order they were logged."""
+
+    names: Mapping[int, str]
+    """Series number to metric name."""
+
+    bad_rows: int = 0
+    """Rows whose checksum is wrong."""
+
+    torn_bytes: int = 0
+    """Bytes of a last row that was never finished."""
+
+    bad_names: int = 0
+    """Damaged lines of ``series.jsonl``."""
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """One line for each kind of damage; empty when all is well."""
+        import numpy as np
+
+        unnamed = sum(int(series) not in self.names for series in np.unique(self.rows["series"]))
+        found = (
+            (self.bad_rows, "metrics.bin: {} rows with a wrong checksum were left out"),
+            (self.torn_bytes, "metrics.bin: a torn last row of {} bytes was left out"),
+            (self.bad_names, "series.jsonl: {} damaged lines were left out"),
+            (unnamed, "series.jsonl: the names of {} series are lost"),
+        )
+        return tuple(text.format(count) for count, text in found if count)
+
+    def series(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Steps and values of one metric, by step, without what a later attempt redid."""
+        import numpy as np
+
+        numbers = [number for number, known in self.names.items() if known == name]
+        if not numbers:
+            raise RecordError(f"{name}: no such metric\n  {_hint(name, self.names)}".rstrip())
+        rows = self.rows[np.isin(self.rows["series"], numbers) & self._is_current()]
+        _, first_from_end = np.unique(rows["step"][::-1], return_index=True)
+        rows = rows[len(rows) - 1 - first_from_end]  # the last word for each step
+        return rows["step"].astype(np.int64), rows["value"].astype(np.float64)
+
+    def _is_current(self) -> NDArray[np.bool_]:
+        import numpy as np
+
+        current = np.ones(len(self.rows), dtype=bool)
+        for attempt in np.unique(self.rows["attempt"]):
+            restart = self.rows["step"][self.rows["attempt"] == attempt].min()
+            current &= (self.rows["attempt"] >= attempt) | (self.rows["step"] < restart)
+        return current
+
+
+def _hint(name: str, names: Mapping[int, str]) -> str:
+    return suggest(name, names.values()) or f"this run recorded {len(names)} metrics"
+
+
+def load_points(folder: Path) -> Points:
+    """Every point of the run in ``folder`` that is whole; damage is counted, never raised."""
+    import numpy as np
+
+    try:
+        data = (folder / "metrics.bin").read_bytes()
+    except OSError:  # a run that ended before its first point has no such file
+        data = b""
+    torn_bytes = len(data) % POINT_BYTES
+    rows = np.frombuffer(data, np.dtype(list(POINT)), len(data) // POINT_BYTES)
+    view, crc32 = memoryview(data), zlib.crc32
+    starts = range(0, len(rows) * POINT_BYTES, POINT_BYTES)
+    crcs = np.fromiter((crc32(view[i : i + _HEAD_BYTES]) for i in starts), np.uint32, len(rows))
+    good = rows["crc"] == crcs
+    names, bad_names = read_names(folder)
+    return Points(
+        rows if good.all() else rows[good], names, int((~good).sum()), torn_bytes, bad_names
+    )
+
+
+def read_points(folder: Path) -> Rows:
+    """The points of the run in ``folder`` as one structured array; see ``POINT``."""
+    return load_points(folder).rows
+
+
+def read_series(folder: Path, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Steps and values of one metric of the run in ``folder``."""
+    return load_points(folder).series(name)
+
+
+def read_names(folder: Path) -> tuple[dict[int, str], int]:
+    """Series numbers with their names, and how many lines were damaged."""
+    lines, damaged = read_lines(folder / "series.jsonl")
+    names: dict[int, str] = {}
+    for line in lines:
+        number, name = line.get("id"), line.get("name")
+        if isinstance(number, int) and isinstance(name, str) and number not in names:
+            names[number] = name
+        else:
+            damaged += 1
+    return names, damaged
+
+
+def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The whole lines of a JSON-lines file, and how many were damaged."""
+    try:
+        lines = path.read_bytes().splitlines(keepends=True)
+    except OSError:
+        return [], 0
+    values = [durable.decode_line(line) for line in lines if line.strip()]
+    whole = [value for value in values if value is not None]
+    return whole, len(values) - len(whole)

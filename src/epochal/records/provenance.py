@@ -1,0 +1,122 @@
+"""Where each value of a config came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from epochal.errors import RecordError, suggest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from epochal.config.node import Node
+
+Origin = Mapping[str, object]
+"""Who set a value once: value, source, line, column, layer, and the text as written."""
+
+
+class Record(Protocol):
+    """Anything that knows a run's folder and the origins of its config."""
+
+    @property
+    def path(self) -> Path:
+        """The folder of the run."""
+
+    @property
+    def provenance(self) -> Mapping[str, Sequence[Origin]]:
+        """Dotted key to origins, newest first."""
+
+
+def collect_provenance(
+    expanded: Node, defaults: Iterable[tuple[str, object, str]] = ()
+) -> dict[str, list[Origin]]:
+    """Who set each value, newest first, by dotted key.
+
+    Args:
+        expanded: The config with every default filled in.
+        defaults: Key, value and owner of each default, as ``check`` reports them.
+    """
+    owners = {key: owner for key, _, owner in defaults}
+    return {
+        key: [_origin(node, owners.get(key, "")) for node in _history(leaf)]
+        for key, leaf in expanded.iter_leaves()
+        if key
+    }
+
+
+def _history(node: Node) -> Iterable[Node]:
+    current: Node | None = node
+    while current is not None:
+        yield current
+        current = current.replaced
+
+
+def _origin(node: Node, owner: str) -> Origin:
+    origin: dict[str, object] = {
+        "value": node.to_plain(),
+        "source": owner if node.layer == "default" and owner else node.place.name,
+        "line": node.place.line,
+        "column": node.place.column,
+        "layer": node.layer,
+    }
+    if node.layer == "command line":
+        origin["text"] = node.place.text
+    if node.template is not None:
+        origin["text"] = node.template
+        if "${env:" in node.template:  # what the environment holds may be a secret
+            origin["value"] = node.template
+    return origin
+
+
+def explain(record: Record, key: str) -> str:
+    """Lines that say what ``key`` was, who set it, and what that replaced.
+
+    For a section, the lines of every value in it.
+    """
+    provenance = record.provenance
+    if key in provenance:
+        return "\n".join(_explain_one(key, provenance[key]))
+    inside = [known for known in provenance if known.startswith(f"{key}.")] if key else []
+    if not inside:
+        hint = suggest(key, provenance) or f"this run has {len(provenance)} values"
+        raise RecordError(f"{key}: not in the config of {record.path}\n  {hint}")
+    return "\n".join(line for known in inside for line in _explain_one(known, provenance[known]))
+
+
+def _explain_one(key: str, origins: Sequence[Origin]) -> list[str]:
+    if not origins:
+        return [f"{key}: nobody knows who set it"]
+    newest, *older = origins
+    lines = [f"{key} = {_show(newest.get('value'))}", f"  {_who(newest)}"]
+    for origin in older:
+        is_default = origin.get("layer") == "default"
+        joint = "" if is_default else "from "
+        lines.append(f"  over {_show(origin.get('value'))} {joint}{_where(origin)}")
+    return lines
+
+
+def _who(origin: Origin) -> str:
+    layer, text = origin.get("layer"), origin.get("text")
+    if layer == "command line":
+        return f"set by command line: {text}" if text else "set by command line"
+    if layer == "default":
+        return _where(origin)
+    written = f", written as {text}" if text else ""
+    return f"set in {_where(origin)}{written}"
+
+
+def _where(origin: Origin) -> str:
+    source, line, layer = origin.get("source"), origin.get("line"), origin.get("layer")
+    if layer == "default":
+        return f"default of {source}" if source else "default"
+    spot = f":{line}:{origin.get('column')}" if line and layer != "command line" else ""
+    return f"{source}{spot}" + (f" ({layer})" if layer in ("base", "variant", "sweep") else "")
+
+
+def _show(value: object) -> str:
+    import json
+
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -1,0 +1,289 @@
+"""Finds and reads the records of runs, damaged ones included."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from epochal import durable
+from epochal.errors import ConfigError, RecordError, suggest
+from epochal.records.metrics import load_points, read_lines, read_names
+from epochal.records.process import is_gone
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from epochal.records.metrics import Points
+
+_TIME_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
+_MAX_DEPTH = 6
+_MAX_CANDIDATES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One run as a list of runs shows it."""
+
+    path: Path
+    id: str
+    project: str
+    tag: str
+    status: str
+    """As written, or ``lost`` when its process is gone, or ``damaged`` when nobody can say."""
+
+    reason: str
+    step: int
+    epoch: int
+    started: str
+    """ISO-8601 in UTC, as ``ended``; empty when unknown."""
+
+    ended: str
+    result: Mapping[str, Any]
+    """What ``result.json`` holds; empty before the end."""
+
+    damage: tuple[str, ...]
+    """One line for each file that is missing or cannot be read."""
+
+
+class Point(NamedTuple):
+    """One value of a metric."""
+
+    step: int
+    value: float
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """Everything a run left; large parts are read when they are asked for."""
+
+    path: Path
+    summary: RunSummary
+    run: Mapping[str, Any]
+    """What was known at the start: project, tag, seed, machine, ..."""
+
+    status: Mapping[str, Any]
+    """As written, but ``status["status"]`` is ``lost`` when the process is gone."""
+
+    result: Mapping[str, Any]
+
+    @cached_property
+    def readme(self) -> str:
+        """The page that people write about the run; empty when there is none."""
+        try:
+            return (self.path / "README.md").read_text("utf-8", "replace")
+        except OSError:
+            return ""
+
+    @cached_property
+    def expanded(self) -> Mapping[str, Any]:
+        """The whole config with every default, as plain values; empty when it is lost."""
+        return _read_expanded(self.path / "config")
+
+    @cached_property
+    def provenance(self) -> Mapping[str, Any]:
+        """Who set each value, newest first, by dotted key; empty when it is lost."""
+        return _read_mapping(self.path / "config" / "provenance.json", [])
+
+    @cached_property
+    def points(self) -> Points:
+        """All metric points, with a count of those that are damaged."""
+        return load_points(self.path)
+
+    @cached_property
+    def events(self) -> list[dict[str, Any]]:
+        """What happened, in order; damaged lines are left out."""
+        return read_lines(self.path / "events.jsonl")[0]
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """One line for each thing that is missing or had to be left out."""
+        damaged_events = read_lines(self.path / "events.jsonl")[1]
+        events = (f"events.jsonl: {damaged_events} damaged lines were left out",)
+        return (*self.summary.damage, *self.points.damage, *(events if damaged_events else ()))
+
+    def metric_names(self) -> list[str]:
+        """The names of all recorded metrics, sorted."""
+        return sorted(set(read_names(self.path)[0].values()))
+
+    def series(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Steps and values of one metric; raises RecordError when there is no such metric."""
+        return self.points.series(name)
+
+    def last(self, name: str) -> Point:
+        """The point of ``name`` at the highest step."""
+        return self._points_of(name)[-1]
+
+    def best(self, name: str, mode: Literal["min", "max"]) -> Point:
+        """The first best point of ``name``; NaN only when there is nothing else."""
+        points = self._points_of(name)
+        numbers = [point for point in points if point.value == point.value]
+        pick = max if mode == "max" else min
+        return pick(numbers or points[:1], key=lambda point: point.value)
+
+    def _points_of(self, name: str) -> list[Point]:
+        steps, values = self.series(name)
+        if not len(steps):
+            raise RecordError(
+                f"{self.path}: no readable point of {name!r}\n"
+                "  the rows are damaged; the text log may still show the values"
+            )
+        return [Point(*pair) for pair in zip(steps.tolist(), values.tolist(), strict=True)]
+
+
+def find_runs(root: Path) -> list[RunSummary]:
+    """Every run below ``root``, oldest first; what is damaged is listed as such.
+
+    ``root`` may be the folder of all runs, of a project, of a tag, or of one run.
+    """
+    runs = [_summarise(path)[0] for path in _walk(root, _MAX_DEPTH, set())]
+    return sorted(runs, key=lambda run: (run.started or _started_by_id(run.id), run.id))
+
+
+def read_run(path_or_id: Path | str, root: Path = Path("runs")) -> RunRecord:
+    """The record of one run, named by its folder, by its id or a part of it, or ``last``.
+
+    Args:
+        path_or_id: A folder, the id, how the id begins or ends if only one run's does,
+            or ``last`` for the run that started last.
+        root: Where ids are looked up.
+    """
+    path = Path(path_or_id)
+    if not _is_run(path):
+        path = _find_one(str(path_or_id), root)
+    summary, run, status, result = _summarise(path)
+    if status:
+        status = {**status, "status": summary.status}
+    return RunRecord(path, summary, run, status, result)
+
+
+def _find_one(name: str, root: Path) -> Path:
+    runs = find_runs(root)
+    if not runs:
+        raise RecordError(
+            f"{root}: no runs here\n  start one with `epochal run CONFIG`, or name another folder"
+        )
+    if name == "last":
+        return runs[-1].path
+    exact = [run for run in runs if run.id == name]
+    matches = exact or [run for run in runs if name and run.id.startswith(name)]
+    matches = matches or [run for run in runs if name and run.id.endswith(name)]
+    if len(matches) == 1:
+        return matches[0].path
+    if not matches:
+        known = [run.id for run in runs]
+        hint = suggest(name, known) or f"the last of {len(runs)} is {known[-1]!r}"
+        raise RecordError(f"{name}: no such run in {root}\n  {hint}")
+    shown = [f"  {run.path}" for run in matches[-_MAX_CANDIDATES:]]
+    more = [f"  and {len(matches) - len(shown)} older ones"] if len(matches) > len(shown) else []
+    raise RecordError("\n".join([f"{name}: fits {len(matches)} runs in {root}", *shown, *more]))
+
+
+def _walk(folder: Path, depth: int, seen: set[tuple[int, int]]) -> Iterator[Path]:
+    try:
+        place = folder.stat()
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:  # gone meanwhile, or not ours to read
+        return
+    if (place.st_dev, place.st_ino) in seen:  # a link that leads back
+        return
+    seen.add((place.st_dev, place.st_ino))
+    if _looks_like_run(folder.name, {entry.name for entry in entries}):
+        yield folder
+    elif depth:
+        for entry in entries:
+            if not entry.name.startswith(".") and entry.is_dir():
+                yield from _walk(folder / entry.name, depth - 1, seen)
+
+
+def _is_run(path: Path) -> bool:
+    try:
+        entries = {entry.name for entry in path.iterdir()}
+        return _looks_like_run(path.resolve().name, entries)
+    except (OSError, ValueError):
+        return False
+
+
+def _looks_like_run(name: str, entries: set[str]) -> bool:
+    return "run.json" in entries or "status.json" in entries or bool(_TIME_ID.fullmatch(name))
+
+
+_Parts = tuple[RunSummary, Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
+
+
+def _summarise(path: Path) -> _Parts:
+    damage: list[str] = []
+    run = _read_mapping(path / "run.json", damage)
+    status = _read_mapping(path / "status.json", damage)
+    state = _text(status.get("status")) or "damaged"
+    has_ended = state not in ("starting", "running", "damaged")
+    result = _read_mapping(path / "result.json", damage if has_ended else [])
+    if not has_ended and is_gone(
+        _number(status.get("pid")),
+        host=_text(status.get("host")),
+        token=_text(status.get("process")),
+    ):
+        state = "lost"
+    summary = RunSummary(
+        path=path,
+        id=path.name or path.resolve().name,
+        project=_text(run.get("project")),
+        tag=_text(run.get("tag")) or path.resolve().parent.name,
+        status=state,
+        reason=_text(status.get("reason")),
+        step=_number(status.get("step")),
+        epoch=_number(status.get("epoch")),
+        started=_text(status.get("started")) or _text(run.get("created")),
+        ended=_text(status.get("ended")),
+        result=result,
+        damage=tuple(damage),
+    )
+    return summary, run, status, result
+
+
+def _started_by_id(run_id: str) -> str:
+    if not _TIME_ID.fullmatch(run_id):
+        return ""
+    return f"{run_id[:4]}-{run_id[4:6]}-{run_id[6:8]}T{run_id[9:11]}:{run_id[11:13]}"
+
+
+def _read_mapping(path: Path, damage: list[str]) -> Mapping[str, Any]:
+    try:
+        value = durable.decode_json(path.read_bytes())
+    except FileNotFoundError:
+        damage.append(f"{path.name}: missing")
+    except OSError as error:
+        damage.append(f"{path.name}: cannot be read: {(error.strerror or str(error)).lower()}")
+    except (ValueError, RecursionError):
+        damage.append(f"{path.name}: not valid JSON")
+    else:
+        if isinstance(value, dict):
+            return value
+        damage.append(f"{path.name}: not a mapping")
+    return {}
+
+
+def _read_expanded(config_dir: Path) -> Mapping[str, Any]:
+    from epochal.config import load
+
+    found = sorted(config_dir.glob("expanded.*"))
+    if not found:
+        return {}
+    try:
+        plain = load(found[0]).root.to_plain()
+    except (ConfigError, OSError):
+        return {}
+    return plain if isinstance(plain, dict) else {}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0

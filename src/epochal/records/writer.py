@@ -1,0 +1,249 @@
+"""Writes the record of a run while it happens, or pretends to."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from typing_extensions import override
+
+from epochal import durable
+from epochal.records.metrics import POINT, MetricWriter
+from epochal.records.process import host_name, process_token
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from epochal.records.folder import RunFolder
+
+Status = Literal["starting", "running", "finished", "stopped", "failed", "interrupted"]
+ENDED: tuple[Status, ...] = ("finished", "stopped", "failed", "interrupted")
+
+FORMAT = 1
+"""Version of the record's layout, kept in ``run.json``."""
+
+
+class Source(Protocol):
+    """One config file as it was read."""
+
+    @property
+    def path(self) -> Path | str | None:
+        """Where it lay; None for a config that came from Python."""
+
+    @property
+    def text(self) -> str:
+        """What stood in it."""
+
+
+class Writer(Protocol):
+    """What a run tells its record; each call returns when a killed process loses nothing of it."""
+
+    @property
+    def path(self) -> Path | None:
+        """The folder of the record; None when nothing is written."""
+
+    def write_readme(self, tag: str, desc: str = "") -> None:
+        """Title and purpose of the run for people; an existing page is never touched."""
+
+    def write_config(
+        self,
+        written: Sequence[Source],
+        expanded_text: str,
+        format: str,
+        provenance: Mapping[str, object],
+    ) -> None:
+        """The config as written with its bases, expanded, and where each value came from.
+
+        Args:
+            written: The files, the main one first; their places to each other are kept.
+            expanded_text: The whole config with every default, in ``format``.
+            format: ``yaml``, ``toml`` or ``json``.
+            provenance: What ``collect_provenance`` gives.
+        """
+
+    def write_observed(self, data: Mapping[str, object]) -> None:
+        """What each constructor really received."""
+
+    def write_run(self, info: Mapping[str, object]) -> None:
+        """What is known when the run starts: project, tag, desc, seed, command, machine, ..."""
+
+    def write_status(self, status: Status, **fields: object) -> None:
+        """Where the run stands now; fields of earlier calls are kept, points are synced first."""
+
+    def write_result(self, result: Mapping[str, object]) -> None:
+        """How the run ended."""
+
+    def log(self, points: Mapping[str, float], step: int, *, attempt: int = 0) -> None:
+        """One point for each named metric, all at the same step, all or none."""
+
+    def event(self, kind: str, **data: object) -> None:
+        """Something that happened once, such as a stage, a warning or a saved checkpoint."""
+
+    def close(self) -> None:
+        """Sync and let go of all files; a second call does nothing."""
+
+
+class RunWriter(Writer):
+    """Writes into the folder of one run; one thread of one process may use it."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self._metrics = MetricWriter(folder.path)
+        self._events: durable.Appender | None = None
+        self._status: dict[str, object] = {}
+
+    @property
+    @override
+    def path(self) -> Path:
+        return self.folder.path
+
+    @override
+    def write_readme(self, tag: str, desc: str = "") -> None:
+        path = self.path / "README.md"
+        if not path.exists():
+            durable.write_text(path, _readme(tag, desc))
+
+    @override
+    def write_config(
+        self,
+        written: Sequence[Source],
+        expanded_text: str,
+        format: str,
+        provenance: Mapping[str, object],
+    ) -> None:
+        config_dir = self.folder.config_dir
+        sources = []
+        for source, name in zip(written, _place_sources(written, format), strict=True):
+            copy = config_dir / name
+            if not copy.parent.is_dir():
+                durable.make_dir(copy.parent)
+            durable.write_text(copy, source.text)
+            sources.append({"file": name, "path": source.path})
+        durable.write_json(config_dir / "sources.json", sources)
+        durable.write_text(config_dir / f"expanded.{format}", expanded_text)
+        durable.write_json(config_dir / "provenance.json", provenance)
+
+    @override
+    def write_observed(self, data: Mapping[str, object]) -> None:
+        durable.write_json(self.folder.config_dir / "observed.json", data)
+
+    @override
+    def write_run(self, info: Mapping[str, object]) -> None:
+        always = {"format": FORMAT, "id": self.folder.id, "created": _now()}
+        durable.write_json(self.path / "run.json", {**always, **info})
+
+    @override
+    def write_status(self, status: Status, **fields: object) -> None:
+        now = _now()
+        if not self._status:
+            self._status = {"reason": "", "step": 0, "epoch": 0, "started": now}
+        owner = {"pid": os.getpid(), "host": host_name(), "process": process_token(os.getpid())}
+        ended = now if status in ENDED else None
+        self._status |= {"status": status, **owner, "updated": now, "ended": ended, **fields}
+        self._metrics.sync()  # a reader must find the points of the step that the status names
+        durable.write_json(self.path / "status.json", self._status)
+
+    @override
+    def write_result(self, result: Mapping[str, object]) -> None:
+        durable.write_json(self.path / "result.json", result)
+
+    @override
+    def log(self, points: Mapping[str, float], step: int, *, attempt: int = 0) -> None:
+        self._metrics.log(points, step, attempt=attempt)
+
+    @override
+    def event(self, kind: str, **data: object) -> None:
+        if self._events is None:
+            self._events = durable.open_lines(self.path / "events.jsonl")
+        self._events.append(durable.encode_line({"time": _now(), "kind": kind, **data}))
+
+    @override
+    def close(self) -> None:
+        self._metrics.sync()
+        self._metrics.close()
+        if self._events is not None:
+            self._events.sync()
+            self._events.close()
+            self._events = None
+
+
+class NullWriter(Writer):
+    """Takes everything and writes nothing at all."""
+
+    @property
+    @override
+    def path(self) -> None:
+        return None
+
+    @override
+    def write_readme(self, tag: str, desc: str = "") -> None:
+        pass
+
+    @override
+    def write_config(
+        self,
+        written: Sequence[Source],
+        expanded_text: str,
+        format: str,
+        provenance: Mapping[str, object],
+    ) -> None:
+        pass
+
+    @override
+    def write_observed(self, data: Mapping[str, object]) -> None:
+        pass
+
+    @override
+    def write_run(self, info: Mapping[str, object]) -> None:
+        pass
+
+    @override
+    def write_status(self, status: Status, **fields: object) -> None:
+        pass
+
+    @override
+    def write_result(self, result: Mapping[str, object]) -> None:
+        pass
+
+    @override
+    def log(self, points: Mapping[str, float], step: int, *, attempt: int = 0) -> None:
+        pass
+
+    @override
+    def event(self, kind: str, **data: object) -> None:
+        pass
+
+    @override
+    def close(self) -> None:
+        pass
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _readme(tag: str, desc: str) -> str:
+    title = " ".join(tag.split()) or "untitled"
+    body = desc.strip() or "_Write here what this run is for and what came of it._"
+    fields = ", ".join(f'("{name}", "{kind}")' for name, kind in POINT)
+    return (
+        f"# {title}\n\n{body}\n\n---\n\n"
+        "`metrics.bin` holds all points, `series.jsonl` the names of the series:\n\n"
+        "```python\nimport numpy as np\n\n"
+        f'np.fromfile("metrics.bin", np.dtype([{fields}]))\n```\n'
+    )
+
+
+def _place_sources(sources: Sequence[Source], format: str) -> list[str]:
+    # Below their common folder, so that `$BASE: ../base.yaml` still leads to the copy.
+    paths = [
+        os.path.normpath(Path(source.path).absolute()) if source.path else "" for source in sources
+    ]
+    known = [str(Path(path).parent) for path in paths if path]
+    top = os.path.commonpath(known) if known else ""
+    return [
+        str(Path("written", os.path.relpath(path, top) if path else f"config-{i}.{format}"))
+        for i, path in enumerate(paths)
+    ]
