@@ -58,7 +58,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """One round of thought: (B, T, D) -> (B, T, D)."""
         x = x + self.dropout(self.attention(x))
-        return x + self.dropout(self.mlp(x))
+        thought: Tensor = self.dropout(self.mlp(x))
+        return x + thought
 
 
 class Gpt(nn.Module):

@@ -6,11 +6,30 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, StackDataset
+from torch.utils.data import DataLoader, Dataset
 
 import epochal as ep
 
 Batch = dict[str, Tensor]
+
+
+class Scans(Dataset[Batch]):
+    """Pairs of an image (1, 8, 8) and its label ().
+
+    Args:
+        images: Shape (N, 1, 8, 8).
+        labels: Shape (N,).
+    """
+
+    def __init__(self, images: Tensor, labels: Tensor) -> None:
+        self.images = images
+        self.labels = labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> Batch:
+        return {"image": self.images[index], "label": self.labels[index]}
 
 
 class Digits(ep.Task):
@@ -30,18 +49,16 @@ class Digits(ep.Task):
         # A sample is ready for the model: scaled and shaped here, not in `forward`.
         images = torch.tensor(scans.images[:, None] / 16, dtype=torch.float32)  # (N, 1, 8, 8)
         labels = torch.tensor(scans.target)  # (N,)
-
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(split_seed))
-        held_back = int(val_share * len(labels))
-        val, test, train = order.split([held_back, held_back, len(labels) - 2 * held_back])
+        size = int(val_share * len(labels))
 
         def load(chosen: Tensor, *, shuffle: bool = False) -> DataLoader[Batch]:
-            split = StackDataset(image=images[chosen], label=labels[chosen])
+            split = Scans(images[chosen], labels[chosen])
             return DataLoader(split, batch_size=batch_size, shuffle=shuffle)
 
-        self.train_loader = load(train, shuffle=True)
-        self.val_loader = load(val)
-        self.test_loader = load(test)
+        self.val_loader = load(order[:size])
+        self.test_loader = load(order[size : 2 * size])
+        self.train_loader = load(order[2 * size :], shuffle=True)
 
     def batch_forward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """The scores of a batch, under ``logits``."""
