@@ -1,1 +1,1 @@
-"""hooks."""
+"""Hooks that come with epochal: what people see, what is recorded, when to stop."""

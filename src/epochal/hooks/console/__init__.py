@@ -1,0 +1,1 @@
+"""What people see of a run: a progress bar on a terminal, log lines elsewhere."""

@@ -1,0 +1,122 @@
+"""Log records on the screen: terminals, files, and programs with a log of their own."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console as Screen
+from rich.text import Text
+
+from epochal.hooks.console.handler import ScreenHandler, attach, detach
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def root_logger() -> Iterator[logging.Logger]:
+    """The root logger without pytest's handlers on the real streams, put back afterwards."""
+    root = logging.getLogger()
+    before = list(root.handlers)
+    yield root
+    root.handlers[:] = before
+
+
+def screen(*, terminal: bool, encoding: str = "utf-8") -> Screen:
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="")
+    return Screen(file=file, width=80, force_terminal=terminal, color_system=None)
+
+
+def shown(screen: Screen) -> str:
+    screen.file.flush()
+    return screen.file.buffer.getvalue().decode(screen.file.encoding)  # type: ignore[attr-defined]
+
+
+def emit(target: Screen, message: str, level: int = logging.INFO, **attributes: object) -> str:
+    record = logging.LogRecord("digits.task", level, "task.py", 1, message, None, None)
+    vars(record).update(attributes)
+    ScreenHandler(target).emit(record)
+    return shown(target)
+
+
+def test_a_terminal_shows_time_and_message() -> None:
+    text = emit(screen(terminal=True), "hello [bold] world")
+    assert text.rstrip()[8:] == " hello [bold] world"
+
+
+def test_a_file_gets_the_date_too() -> None:
+    text = emit(screen(terminal=False), "hello")
+    date, time, message = text.split()
+    assert len(date) == 10
+    assert len(time) == 8
+    assert message == "hello"
+
+
+def test_warnings_say_their_level_and_who_warns() -> None:
+    for terminal in (True, False):
+        text = emit(screen(terminal=terminal), "odd", logging.WARNING)
+        assert text.rstrip().endswith("warning digits.task: odd")
+
+
+def test_long_lines_are_not_cut_in_files() -> None:
+    assert "x" * 500 in emit(screen(terminal=False), "x" * 500)
+
+
+def test_a_record_may_bring_its_own_picture_for_terminals() -> None:
+    picture = Text("a picture")
+    assert emit(screen(terminal=True), "words", screen=picture) == "a picture\n"
+    assert emit(screen(terminal=False), "words", screen=picture).endswith("words\n")
+
+
+def test_what_a_terminal_shows_otherwise_is_not_repeated() -> None:
+    assert emit(screen(terminal=True), "progress", screen=None) == ""
+    assert emit(screen(terminal=False), "progress", screen=None).endswith("progress\n")
+
+
+def test_streams_in_other_encodings_never_fail() -> None:
+    assert emit(screen(terminal=False, encoding="ascii"), "loss \u2605").endswith("loss ?\n")
+
+
+def test_tracebacks_follow_their_message() -> None:
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        text = emit(screen(terminal=False), "failed", logging.ERROR, exc_info=sys.exc_info())
+    assert "failed\nTraceback" in text
+    assert text.endswith("ValueError: broken\n")
+
+
+def test_attach_shows_every_logger_until_detached(root_logger: logging.Logger) -> None:
+    target = screen(terminal=False)
+    handler = attach(target)
+    logging.getLogger("users.module").warning("first")
+    detach(handler)
+    logging.getLogger("users.module").warning("second")
+    assert "first" in shown(target)
+    assert "second" not in shown(target)
+
+
+def test_a_program_that_prints_its_log_already_is_left_alone(root_logger: logging.Logger) -> None:
+    root_logger.addHandler(logging.StreamHandler(sys.stderr))
+    assert attach(screen(terminal=False)) is None
+    detach(None)
+
+
+def test_the_log_is_not_shown_twice_by_nested_runs(root_logger: logging.Logger) -> None:
+    outer = attach(screen(terminal=False))
+    assert outer is not None
+    assert attach(screen(terminal=False)) is None
+
+
+def test_a_screen_that_fails_does_not_fail_the_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    target = screen(terminal=False)
+    target.file.close()
+    record = logging.LogRecord("x", logging.INFO, "x.py", 1, "lost", None, None)
+    ScreenHandler(target).emit(record)
+    assert "Logging error" in capsys.readouterr().err
