@@ -1,1 +1,19 @@
-"""config."""
+"""Text to one frozen tree whose every value knows its file, line and column."""
+
+from epochal.config.duration import Duration, parse_duration
+from epochal.config.load import Config, load, variant_names
+from epochal.config.node import Node, from_plain
+from epochal.config.source import Source
+from epochal.config.write import dump
+
+__all__ = [
+    "Config",
+    "Duration",
+    "Node",
+    "Source",
+    "dump",
+    "from_plain",
+    "load",
+    "parse_duration",
+    "variant_names",
+]

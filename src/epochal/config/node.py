@@ -10,6 +10,7 @@ from typing import Any
 from epochal.errors import Place
 
 Scalar = None | bool | int | float | str
+Plain = Any  # dicts, lists and scalars, nested: there is no narrower type that is of use
 NOWHERE = Place("")
 
 
@@ -82,7 +83,7 @@ class Node:
         if empty:
             yield path, self
 
-    def to_plain(self) -> Any:  # a config value has no narrower type than this
+    def to_plain(self) -> Plain:
         """The same value as ordinary dicts, lists and scalars."""
         if isinstance(self.value, Mapping):
             return {key: child.to_plain() for key, child in self.value.items()}
@@ -91,7 +92,7 @@ class Node:
         return self.value
 
 
-def from_plain(value: Any, *, place: Place = NOWHERE, layer: str = "file") -> Node:
+def from_plain(value: Plain, *, place: Place = NOWHERE, layer: str = "file") -> Node:
     """A tree whose every node claims the same place: for values that come from Python."""
     if isinstance(value, Mapping):
         entries = {

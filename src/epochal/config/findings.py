@@ -1,0 +1,44 @@
+"""What reading a config found wrong, collected instead of raised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from epochal.errors import Place, Problem
+
+
+def join(prefix: str, key: str) -> str:
+    """One dotted path out of two, of which either may be empty."""
+    return f"{prefix}.{key}" if prefix and key else prefix or key
+
+
+@dataclass
+class Findings:
+    """Problems in the order they were met, and the keys whose values are unknown."""
+
+    problems: list[Problem] = field(default_factory=list)
+    broken: set[str] = field(default_factory=set)
+    """Dotted prefixes below which nothing certain can be said; "" is everything."""
+
+    _of_files: set[Problem] = field(default_factory=set)
+
+    def report(self, key: str, what: str, place: Place | None = None, hint: str = "") -> None:
+        """Note a problem of the value at ``key``."""
+        self.problems.append(Problem(key, what, place, hint))
+
+    def report_file(self, name: str, what: str, place: Place | None = None, hint: str = "") -> None:
+        """Note a problem of a whole file, which leaves everything in it unknown."""
+        problem = Problem(name, what, place, hint)
+        self.problems.append(problem)
+        self._of_files.add(problem)
+        self.broken.add("")
+
+    def include(self, other: Findings, prefix: str) -> None:
+        """Take over what was found in a file that is loaded at ``prefix``."""
+        for problem in other.problems:
+            if problem in other._of_files:
+                self._of_files.add(problem)
+                self.problems.append(problem)
+            else:
+                self.problems.append(replace(problem, key=join(prefix, problem.key)))
+        self.broken.update(join(prefix, path) for path in other.broken)

@@ -1,0 +1,156 @@
+"""``$BASE``: configs that start from other files."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from epochal.config.alias import rename_spec
+from epochal.config.document import read_document
+from epochal.config.findings import Findings, join
+from epochal.config.limits import (
+    MAX_BASE_DEPTH,
+    MAX_BASES,
+    MAX_DEPTH,
+    MAX_NODES,
+    measure,
+    refuse,
+    refuse_depth,
+    refuse_size,
+)
+from epochal.config.merge import merge, merge_all, nest
+from epochal.config.source import Source, display_name, read_source
+from epochal.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from epochal.config.node import Node
+
+BASE = "$BASE"
+
+
+@dataclass(frozen=True, slots=True)
+class _Composed:
+    """A base file with its own bases merged in, and what was wrong with it."""
+
+    node: Node
+    findings: Findings
+
+
+@dataclass
+class Inheritance:
+    """Merges base files into a tree, each file being read once."""
+
+    allow_python: bool = False
+    sources: list[Source] = field(default_factory=list)
+    """The base files that were read, in order."""
+
+    _composed: dict[str, _Composed] = field(default_factory=dict)
+    _chain: list[str] = field(default_factory=list)
+    """Real paths of the files being composed now: only a file among them closes a cycle."""
+
+    _included: int = 0
+
+    def compose(self, node: Node, path: Path | None, findings: Findings) -> Node:
+        """The tree with everything that ``$BASE`` names merged in below it.
+
+        Relative base paths start from the folder of ``path``, the file the tree came from.
+
+        Raises:
+            ConfigError: The result is too big or too deep.
+        """
+        folder = path.parent if path else Path.cwd()
+        name = display_name(path) if path else node.place.name
+        if path:
+            self._chain.append(os.path.realpath(path))
+        try:
+            result = self._expand(node, folder, "", findings)
+        finally:
+            if path:
+                self._chain.pop()
+        count, depth = measure(result)
+        if count > MAX_NODES:
+            refuse_size(name)
+        if depth > MAX_DEPTH:
+            refuse_depth(name)
+        return result
+
+    def _expand(self, node: Node, folder: Path, path: str, findings: Findings) -> Node:
+        if node.is_list:
+            elements = tuple(
+                self._expand(child, folder, join(path, str(i)), findings)
+                for i, child in enumerate(node.elements)
+            )
+            return replace(node, value=elements)
+        if not node.is_mapping:
+            return node
+        entries = {
+            key: self._expand(child, folder, join(path, key), findings)
+            for key, child in node.mapping.items()
+            if key != BASE
+        }
+        own = replace(node, value=MappingProxyType(entries))
+        entry = node.mapping.get(BASE)
+        if entry is None:
+            return own
+        below = merge_all(self._included_trees(entry, folder, path, findings))
+        return own if below is None else merge(below, own)
+
+    def _included_trees(
+        self, entry: Node, folder: Path, path: str, findings: Findings
+    ) -> Iterator[Node]:
+        """The trees that a ``$BASE`` value names, in the order they are merged."""
+        if isinstance(entry.value, str):
+            tree = self._include(entry, folder, path, findings)
+            if tree is not None:
+                yield tree
+        elif entry.is_list:
+            for element in entry.elements:
+                yield from self._included_trees(element, folder, path, findings)
+        elif entry.is_mapping:
+            for section, child in entry.mapping.items():
+                below = join(path, section)
+                trees = merge_all(self._included_trees(child, folder, below, findings))
+                if trees is not None:
+                    trees = rename_spec(trees, below, findings)
+                    yield nest(section.split("."), replace(trees, key_place=child.key_place))
+        else:
+            what = f"expected a path, a list or a mapping of sections, got {entry.value!r}"
+            findings.report(join(path, BASE), what, entry.place, "write `$BASE: other.yaml`")
+            findings.broken.add(path)
+
+    def _include(self, entry: Node, folder: Path, path: str, findings: Findings) -> Node | None:
+        target = folder / str(entry.value)
+        try:
+            composed = self._compose_file(target)
+        except ConfigError as error:
+            problem = error.problems[0]
+            what = f"{problem.key}: {problem.what}" if problem.key != BASE else problem.what
+            findings.report(join(path, BASE), what, entry.place, problem.hint)
+            findings.broken.add(path)
+            return None
+        findings.include(composed.findings, path)
+        return rename_spec(composed.node, path, findings) if path else composed.node
+
+    def _compose_file(self, target: Path) -> _Composed:
+        real = os.path.realpath(target)
+        if real in self._chain:
+            chain = [*self._chain[self._chain.index(real) :], real]
+            names = " -> ".join(display_name(Path(link)) for link in chain)
+            refuse(BASE, f"base files form a cycle: {names}", "remove one of these $BASE entries")
+        if len(self._chain) > MAX_BASE_DEPTH:
+            refuse(BASE, f"bases are nested more than {MAX_BASE_DEPTH} files deep")
+        self._included += 1
+        if self._included > MAX_BASES:
+            refuse(BASE, f"more than {MAX_BASES} bases in one config")
+        if real not in self._composed:
+            findings = Findings()
+            source = read_source(target)
+            self.sources.append(source)
+            node = read_document(source, findings, layer="base", allow_python=self.allow_python)
+            self._composed[real] = _Composed(self.compose(node, target, findings), findings)
+        return self._composed[real]

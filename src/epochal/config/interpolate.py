@@ -1,0 +1,271 @@
+"""Filling in ``${...}``: other keys of the config and declared environment names."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, replace
+from itertools import islice
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from epochal.config import scalar
+from epochal.config.findings import Findings, join
+from epochal.config.limits import MAX_BYTES, MAX_DEPTH, MAX_NODES, measure
+from epochal.config.node import Node
+from epochal.errors import Place, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ENV = "env:"
+ENV_OPENING = "${env:"
+"""What a template holds when its value came from the environment."""
+
+_OPENING = re.compile(r"(\$+)\{")
+_INSIDE = re.compile(r"([^{}]*)\}")
+_NESTED_CALLS = 128
+"""References that lead through each other; more would exhaust Python's stack."""
+
+_SUGGESTIONS = 5
+"""Dangling references that get a suggestion: finding one takes a while in a big config."""
+
+
+class _Unresolved(Exception):  # noqa: N818  never leaves this module
+    """A reference that cannot be filled in; without words when its target was reported."""
+
+    def __init__(self, what: str = "", hint: str = "", *, written: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.hint = hint
+        self.written = written
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A stretch of a text: itself, or what a reference in it stands for."""
+
+    written: str
+    target: Node | None = None
+
+    @property
+    def from_environment(self) -> bool:
+        """Whether its value must not be written into a file."""
+        return self.target is not None and ENV_OPENING in (self.target.template or "")
+
+
+def interpolate(
+    root: Node, findings: Findings, environment: Mapping[str, str] | None = None
+) -> Node:
+    """The config with every reference filled in and every ``$`` spelling read.
+
+    A value that cannot be filled in keeps its text; it is reported and counted as broken.
+    """
+    resolver = _Resolver(root, findings, os.environ if environment is None else environment)
+    return resolver.resolve(root, "")
+
+
+class _Resolver:
+    def __init__(self, root: Node, findings: Findings, environment: Mapping[str, str]) -> None:
+        self._root = root
+        self._findings = findings
+        self._environment = environment
+        self._declared = _declared_names(root, findings)
+        self._done: dict[str, Node] = {}
+        self._open: list[str] = []
+        self._failed: set[str] = set()
+        self._copied_nodes = 0
+        self._copied_characters = 0
+        self._suggestions = 0
+
+    def resolve(self, node: Node, path: str) -> Node:
+        """The node at ``path`` with everything in and below it filled in."""
+        if path in self._done:
+            return self._done[path]
+        if len(self._open) >= _NESTED_CALLS:
+            raise _Unresolved("references lead through too many others")
+        self._open.append(path)
+        try:
+            result = self._resolve(node, path)
+        finally:
+            self._open.pop()
+        self._done[path] = result
+        return result
+
+    def _resolve(self, node: Node, path: str) -> Node:
+        if node.is_mapping:
+            entries = {
+                key: self.resolve(child, join(path, key))
+                for key, child in node.mapping.items()
+                if not self._is_leftover(child, join(path, key))
+            }
+            return replace(node, value=MappingProxyType(entries))
+        if node.is_list:
+            children = enumerate(node.elements)
+            value = tuple(self.resolve(child, join(path, str(i))) for i, child in children)
+            return replace(node, value=value)
+        if not isinstance(node.value, str) or "$" not in node.value:
+            return node
+        try:
+            return self._fill(node, node.value, path)
+        except _Unresolved as error:
+            if error.what:
+                self._findings.report(path, error.what, _narrow(node, error.written), error.hint)
+            self._findings.broken.add(path)
+            self._failed.add(path)
+            return replace(node, template=node.value)
+
+    def _is_leftover(self, node: Node, path: str) -> bool:
+        if node.value != scalar.DELETE:
+            return False
+        what = "there is no inherited value to delete"
+        self._findings.report(path, what, node.place, "remove this line")
+        return True
+
+    def _fill(self, node: Node, text: str, path: str) -> Node:
+        if text == scalar.DELETE:
+            raise _Unresolved("only a key of a mapping can be deleted", "write the list anew")
+        pieces = list(self._pieces(text, path))
+        references = [piece for piece in pieces if piece.target is not None]
+        if not references:
+            return replace(node, value=scalar.decode(text, "".join(p.written for p in pieces)))
+        template = text
+        if any(piece.from_environment for piece in references):
+            template = "".join(_as_template(piece) for piece in pieces)
+        if len(pieces) == 1 and pieces[0].target is not None:
+            value = pieces[0].target.value
+        else:
+            value = "".join(self._embed(piece) for piece in pieces)
+        return replace(node, value=value, template=template)
+
+    def _pieces(self, text: str, path: str) -> Iterator[_Piece]:
+        at = 0
+        while opening := _OPENING.search(text, at):
+            if opening.start() > at:
+                yield _Piece(text[at : opening.start()])
+            if len(opening[1]) > 1:
+                yield _Piece(opening[0][1:])
+                at = opening.end()
+                continue
+            inside = _INSIDE.match(text, opening.end())
+            if inside is None:
+                hint = "close it with }, or write $${ for the text itself"
+                raise _Unresolved("'${' is never closed", hint, written="${")
+            written = text[opening.start() : inside.end()]
+            yield _Piece(written, self._target(inside[1].strip(), written, path))
+            at = inside.end()
+        if at < len(text):
+            yield _Piece(text[at:])
+
+    def _target(self, reference: str, written: str, path: str) -> Node:
+        prefix, colon, name = reference.partition(":")
+        if colon and prefix != "env":
+            hint = "write ${section.key} or ${env:NAME}"
+            raise _Unresolved(f"unknown kind of reference {written!r}", hint, written=written)
+        if colon:
+            return self._from_environment(name.strip(), written)
+        node, target = self._find(reference, written)
+        if self._failed and _touches(target, self._failed):
+            raise _Unresolved
+        count, height = measure(node)
+        self._copied_nodes += count
+        if self._copied_nodes > MAX_NODES or path.count(".") + height > MAX_DEPTH:
+            raise _Unresolved("references make the config too big", written=written)
+        return node
+
+    def _find(self, reference: str, written: str) -> tuple[Node, str]:
+        """What a reference leads to, filled in, and the path it has."""
+        node, path = self._root, ""
+        parts = reference.split(".")
+        for i, part in enumerate(parts):
+            if isinstance(node.value, str) and "${" in node.value:
+                inner = self._settle(node, path, written).find(".".join(parts[i:]))
+                if inner is None:
+                    raise self._dangling(reference, written)
+                return inner, path
+            child = node.find(part) if part else None
+            if child is None:
+                raise self._dangling(reference, written)
+            node, path = child, join(path, part)
+        return self._settle(node, path, written), path
+
+    def _settle(self, node: Node, path: str, written: str) -> Node:
+        if path in self._open:
+            chain = " -> ".join([*self._open[self._open.index(path) :], path])
+            what, hint = f"references form a cycle: {chain}", "set one of these to a value"
+            raise _Unresolved(what, hint, written=written)
+        return self.resolve(node, path)
+
+    def _dangling(self, reference: str, written: str) -> _Unresolved:
+        hint = ""
+        self._suggestions += 1
+        if self._suggestions <= _SUGGESTIONS:
+            known = islice((path for path, _ in self._root.iter_leaves()), 2_000)
+            hint = suggest(reference, known)
+        what = f"refers to {reference!r}, which is not set"
+        if reference.startswith("."):
+            hint = "write the whole path from the top"
+        return _Unresolved(what, hint, written=written)
+
+    def _from_environment(self, name: str, written: str) -> Node:
+        if name not in self._declared:
+            what = f"environment name {name!r} is not declared"
+            raise _Unresolved(what, f"add it at the top level: `env: [{name}]`", written=written)
+        value = self._environment.get(name)
+        if value is None:
+            what = f"environment variable {name!r} is not set"
+            raise _Unresolved(what, f"export {name}=VALUE before the run", written=written)
+        return Node(value, template=f"${{env:{name}}}")
+
+    def _embed(self, piece: _Piece) -> str:
+        if piece.target is None:
+            return piece.written
+        if piece.target.is_mapping or piece.target.is_list:
+            kind = "a mapping" if piece.target.is_mapping else "a list"
+            what = f"{piece.written} is {kind} and cannot stand inside a text"
+            raise _Unresolved(what, "let it be the whole value", written=piece.written)
+        text = _as_text(piece.target)
+        self._copied_characters += len(text)
+        if self._copied_characters > MAX_BYTES:
+            raise _Unresolved("references make the config too big", written=piece.written)
+        return text
+
+
+def _declared_names(root: Node, findings: Findings) -> frozenset[str]:
+    section = root.mapping.get("env")
+    if section is None:
+        return frozenset()
+    names = {child.value for child in section.elements if isinstance(child.value, str)}
+    if not section.is_list or len(names) < len(section.elements):
+        what, hint = "expected a list of names", "write `env: [DATA_DIR, USER]`"
+        findings.report("env", what, section.place, hint)
+    return frozenset(names)
+
+
+def _touches(path: str, failed: set[str]) -> bool:
+    return any(bad == path or bad.startswith(f"{path}.") for bad in failed)
+
+
+def _as_text(node: Node) -> str:
+    value = node.value
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _as_template(piece: _Piece) -> str:
+    if piece.target is None:
+        # An escaped opening lost one dollar when the text was cut into pieces.
+        return f"${piece.written}" if _OPENING.fullmatch(piece.written) else piece.written
+    if piece.from_environment and piece.target.template:
+        return piece.target.template
+    return scalar.escape(_as_text(piece.target))
+
+
+def _narrow(node: Node, written: str) -> Place:
+    """The place of one reference inside a value, where its line shows it."""
+    place = node.place
+    found = place.text.find(written, max(place.column - 1, 0)) if written and place.line else -1
+    if found < 0:
+        return place
+    return replace(place, column=found + 1, width=len(written))

@@ -1,0 +1,123 @@
+"""From a file, a mapping or a namespace to one config: read, inherit, vary, override, fill in."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from epochal.config.document import as_config, read_document
+from epochal.config.findings import Findings
+from epochal.config.inherit import Inheritance
+from epochal.config.interpolate import interpolate
+from epochal.config.override import apply_overrides
+from epochal.config.source import SUFFIXES, Source, read_source
+from epochal.config.variant import apply_variant, split_variants
+
+if TYPE_CHECKING:
+    from epochal.config.node import Node
+    from epochal.errors import Problem
+
+SWEEP = "sweep"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """A config with everything that was asked for applied, and all that is wrong with it."""
+
+    root: Node
+    """The composed tree, filled in; without ``$BASE``, ``variants`` and ``sweep``."""
+
+    sources: tuple[Source, ...] = ()
+    """The files it was made of, the main one first."""
+
+    format: str = "yaml"
+    """``yaml``, ``toml`` or ``json``: how the main file was written."""
+
+    path: Path | None = None
+    """The main file, if there is one."""
+
+    variant: str | None = None
+    overrides: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    """Every mistake found so far; the config must not be used while there are any."""
+
+    broken: frozenset[str] = frozenset()
+    """Dotted prefixes whose values are unknown because of a problem; "" is everything."""
+
+    variants: Mapping[str, Node] = field(default_factory=dict)
+    """The variants by name, as written."""
+
+    sweep: Node | None = None
+    """The ``sweep`` section, as written."""
+
+
+def load(
+    source: object,
+    *,
+    variant: str | None = None,
+    overrides: Sequence[str] = (),
+    allow_python: bool = False,
+) -> Config:
+    """The config of a file or object, with a variant and overrides applied.
+
+    Mistakes in the content are collected in ``problems``, not raised.
+
+    Args:
+        source: A path of a .yaml, .yml, .toml, .json or .py file, a mapping, an
+            argparse namespace or an OmegaConf object.
+        variant: The name of the variant to apply.
+        overrides: Changes such as ``optim.lr=1e-3``.
+        allow_python: Run .py configs, which is running code.
+
+    Raises:
+        MissingFileError: The file does not exist.
+        ConfigError: The file cannot be read at all: binary, empty, too big or too deep.
+    """
+    findings = Findings()
+    inheritance = Inheritance(allow_python=allow_python)
+    node, main = _read(source, findings, allow_python)
+    root = inheritance.compose(node, main.path if main else None, findings)
+    root, variants = split_variants(root, findings)
+    if "" not in findings.broken or root.mapping:
+        if variant is not None:
+            root = apply_variant(root, variants, variant, findings)
+        root = apply_overrides(root, overrides, findings)
+    sweep = root.mapping.get(SWEEP)
+    rest = {key: child for key, child in root.mapping.items() if key != SWEEP}
+    root = interpolate(replace(root, value=MappingProxyType(rest)), findings)
+    kind = SUFFIXES[main.path.suffix.lower()] if main else "yaml"
+    return Config(
+        root=root,
+        sources=((main, *inheritance.sources) if main else tuple(inheritance.sources)),
+        format="yaml" if kind == "py" else kind,
+        path=main.path if main else None,
+        variant=variant,
+        overrides=tuple(overrides),
+        problems=tuple(dict.fromkeys(findings.problems)),
+        broken=frozenset(findings.broken),
+        variants=variants,
+        sweep=sweep,
+    )
+
+
+def variant_names(source: object) -> list[str]:
+    """The names of the variants that a config offers, in the order of the file.
+
+    Takes what ``load`` takes, and raises what it raises.
+    """
+    return list(load(source).variants)
+
+
+def _read(source: object, findings: Findings, allow_python: bool) -> tuple[Node, Source | None]:
+    if isinstance(source, str | Path):
+        main = read_source(Path(source))
+        return read_document(main, findings, layer="file", allow_python=allow_python), main
+    from epochal.config.read_python import is_omegaconf, read_object
+
+    if isinstance(source, Mapping | argparse.Namespace) or is_omegaconf(source):
+        return as_config(read_object(source, findings), findings), None
+    raise TypeError(f"a config is a path, a mapping or a namespace, got {type(source).__name__}")

@@ -1,0 +1,116 @@
+"""Overrides: ``optim.lr=1e-3`` and the like, given on the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from epochal.config import scalar
+from epochal.config.alias import ALIASES, rename_spec
+from epochal.config.findings import Findings
+from epochal.config.inherit import BASE
+from epochal.config.limits import MAX_DEPTH
+from epochal.config.node import Node
+from epochal.config.path import PathError, assign
+from epochal.config.source import Text
+from epochal.config.variant import VARIANTS
+from epochal.errors import Place, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COMMAND_LINE = "command line"
+_STRUCTURED = ("[", "{", '"', "'", "!")
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One change to a config."""
+
+    path: str
+    node: Node
+
+    @property
+    def place(self) -> Place:
+        """Where its key was written."""
+        return self.node.key_place
+
+
+def apply_overrides(root: Node, overrides: Sequence[str], findings: Findings) -> Node:
+    """The config with all overrides laid over it, in order; mistakes are reported."""
+    seen: set[str] = set()
+    for written in overrides:
+        override = parse_override(written, findings)
+        if override is None:
+            continue
+        if override.path in seen:
+            findings.report(override.path, "is set twice", override.place, "keep one of the two")
+            continue
+        seen.add(override.path)
+        try:
+            root = assign(root, override.path, override.node)
+        except PathError as error:
+            hint = error.hint or suggest(override.path, (path for path, _ in root.iter_leaves()))
+            findings.report(override.path, str(error), override.place, hint)
+    return root
+
+
+def parse_override(written: str, findings: Findings) -> Override | None:
+    """The change that a text such as ``optim.lr=1e-3`` asks for, unless it is malformed.
+
+    The value is read as YAML where it starts with a bracket, a quote or a tag; anything
+    else is one plain word, so that a text with a colon needs no quotes.
+    """
+    text = Text(COMMAND_LINE, written.replace("\r", " ").replace("\n", " "))
+    key, equals, _ = written.partition("=")
+    start = len(key) + 1
+    key = key.strip()
+    place = text.place(0, len(key))
+    problem, hint = _key_problem(key, bool(equals))
+    if problem:
+        findings.report(key or repr(written), problem, place, hint)
+        return None
+    node = _read_value(text, start, key, findings)
+    if node is None:
+        return None
+    head, dot, last = key.rpartition(".")
+    path = f"{head}.type" if dot and last in ALIASES else key
+    if "." not in path:
+        return Override(path, replace(node, key_place=place))
+    return Override(path, replace(rename_spec(node, path, findings), key_place=place))
+
+
+def _key_problem(key: str, has_equals: bool) -> tuple[str, str]:
+    name = key.lstrip("-") or "key"
+    if not has_equals or key.startswith("-"):
+        what = "has no dashes" if has_equals else "sets a value"
+        return f"an override {what}, got {key!r}", f"write {name}=VALUE"
+    if not key or not all(key.split(".")) or any(char.isspace() for char in key):
+        return f"{key!r} is no path of keys", "write section.key=VALUE"
+    if key.split(".")[0] in {BASE, VARIANTS}:
+        return "cannot be set on the command line", "set it in the file"
+    return ("is nested too deep", "") if key.count(".") >= MAX_DEPTH - 1 else ("", "")
+
+
+def _read_value(text: Text, start: int, key: str, findings: Findings) -> Node | None:
+    value = text.text[start:]
+    begin = start + len(value) - len(value.lstrip())
+    place = text.place(begin, len(text.text.rstrip()))
+    if value.strip().startswith(_STRUCTURED):
+        return _read_structured(text, begin, key, findings)
+    try:
+        return Node(scalar.resolve(value.strip()), place, layer=COMMAND_LINE)
+    except ValueError as error:
+        findings.report(key, f"{error}, got {value.strip()[:40]}", place)
+        return None
+
+
+def _read_structured(text: Text, begin: int, key: str, findings: Findings) -> Node | None:
+    from epochal.config.read_yaml import read_yaml
+
+    own = Findings()
+    node = read_yaml(text, own, layer=COMMAND_LINE, start=begin)
+    for problem in own.problems:
+        hint = problem.hint or "put quotes around the whole value"
+        findings.report(key, problem.what, problem.place, hint)
+    return None if own.problems else node

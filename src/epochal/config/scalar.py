@@ -1,0 +1,96 @@
+"""What a word in a config means: numbers, null, and the ``$`` spellings of every format.
+
+``"$null"``, ``"$inf"``, ``"-$inf"`` and ``"$nan"`` mean the same in YAML, TOML and JSON;
+``"$delete"`` removes an inherited key. One more ``$`` in front makes any of them, and ``${``,
+ordinary text.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from epochal.config.node import Scalar
+
+DELETE = "$delete"
+_SPELLED: dict[str, Scalar] = {
+    "$null": None,
+    "$inf": math.inf,
+    "-$inf": -math.inf,
+    "$nan": math.nan,
+}
+_WORD = re.compile(r"\$+(?:null|inf|nan|delete)|-\$+inf")
+_OPENING = re.compile(r"(\$+)\{")
+
+_WORDS: dict[str, Scalar] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INT = re.compile(r"[-+]?[0-9]+")
+_RADIX = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_INF = re.compile(r"([-+]?)\.(?:inf|Inf|INF)")
+_NAN = re.compile(r"\.(?:nan|NaN|NAN)")
+_INT_DIGITS = 400
+"""Longer ones are out of range anyway, and slow to convert."""
+
+
+def resolve(text: str) -> Scalar:
+    """The value of an unquoted word by the YAML 1.2 core schema.
+
+    Raises:
+        ValueError: A number is too big to be kept exactly.
+    """
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INT.fullmatch(text) or _RADIX.fullmatch(text):
+        return parse_int(text)
+    if _FLOAT.fullmatch(text):
+        return parse_float(text)
+    if infinite := _INF.fullmatch(text):
+        return -math.inf if infinite[1] == "-" else math.inf
+    return math.nan if _NAN.fullmatch(text) else text
+
+
+def parse_int(text: str) -> int:
+    """The integer that ``text`` spells; ValueError when it does not fit in 64 bits."""
+    if len(text) > _INT_DIGITS:
+        raise ValueError("integer does not fit in 64 bits")
+    return check_int(int(text, 0) if text.startswith(("0o", "0x")) else int(text))
+
+
+def check_int(value: int) -> int:
+    """The same integer; ValueError when it does not fit in 64 bits."""
+    if not -(2**63) <= value < 2**64:
+        raise ValueError("integer does not fit in 64 bits")
+    return value
+
+
+def parse_float(text: str) -> float:
+    """The float that ``text`` spells; ValueError when it is beyond the largest float."""
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError("number is too big for a float")
+    return value
+
+
+def has_surrogates(text: str) -> bool:
+    """Whether a text holds half characters that no file or terminal can take."""
+    return not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def decode(text: str, unescaped: str) -> Scalar:
+    """The value of a text without references, given what its ``$${`` stand for."""
+    if text in _SPELLED:
+        return _SPELLED[text]
+    return text.replace("$", "", 1) if _WORD.fullmatch(text) else unescaped
+
+
+def escape(text: str) -> str:
+    """How a text is written so that reading gives it back unchanged."""
+    if _WORD.fullmatch(text):
+        return text.replace("$", "$$", 1)
+    return _OPENING.sub(r"$\g<0>", text) if "${" in text else text

@@ -1,0 +1,226 @@
+"""Where every key and value of a TOML text stands."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from epochal.config.limits import MAX_DEPTH, MAX_NODES, refuse_depth, refuse_size
+
+if TYPE_CHECKING:
+    from epochal.config.source import Text
+    from epochal.errors import Place
+
+Path = tuple[str | int, ...]
+
+_BLANK = re.compile(r"(?:[ \t\n]|#[^\n]*)*")
+_SPACE = re.compile(r"[ \t]*")
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_STRING = re.compile(
+    r'"""(?:[^\\"]|\\.|"{1,2}(?!"))*"{3,5}'
+    r"|'''(?:[^']|'{1,2}(?!'))*'{3,5}"
+    r'|"(?:[^"\\\n]|\\.)*"'
+    r"|'[^'\n]*'",
+    re.DOTALL,
+)
+_DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:[0-9:.]+(?:Z|[+-]\d\d:\d\d)?")
+_WORD = re.compile(r"[^\s,\]}#=\[{]+")
+_SCALARS = (_STRING, _DATE_TIME, _WORD)
+_UNESCAPED = re.compile(r'"([^"\\]*)"|\'([^\']*)\'')
+
+
+class _Lost(Exception):  # noqa: N818  never leaves this module
+    """The text is not TOML from here on; the real parser will say why."""
+
+
+@dataclass
+class Spot:
+    """Where one value stands, and the key it stands under."""
+
+    place: Place
+    key_place: Place
+    written: str = ""
+    """The value's own text."""
+
+
+@dataclass
+class TomlPlaces:
+    """What the scan of a TOML text found."""
+
+    spots: dict[Path, Spot] = field(default_factory=dict)
+    duplicate: tuple[Path, Spot, Spot] | None = None
+    """The first key that is set twice: its path, its first and its second spot."""
+
+    reached: int = 0
+    """How far the text was understood."""
+
+
+def scan_toml(text: Text) -> TomlPlaces:
+    """The places of all keys and values up to the first syntax error.
+
+    Raises:
+        ConfigError: The document is too big or too deep to be read at all.
+    """
+    scanner = _Scanner(text)
+    with contextlib.suppress(_Lost):
+        scanner.scan()
+    scanner.found.reached = scanner.at
+    return scanner.found
+
+
+class _Scanner:
+    def __init__(self, text: Text) -> None:
+        self.found = TomlPlaces()
+        self.at = 0
+        self._text = text
+        self._all = text.text
+        self._array_sizes: dict[Path, int] = {}
+
+    def scan(self) -> None:
+        """Walk over the whole text, statement by statement."""
+        table: Path = ()
+        while True:
+            self._skip(_BLANK)
+            if self.at >= len(self._all):
+                return
+            if self._take("[["):
+                table = self._array_header()
+            elif self._take("["):
+                table = self._table_header()
+            else:
+                self._assignment(table, 0)
+
+    def _table_header(self) -> Path:
+        parts, place = self._key()
+        self._expect("]")
+        path = self._through_arrays(parts)
+        self._note(path, Spot(place, place), implied=True)
+        return path
+
+    def _array_header(self) -> Path:
+        parts, place = self._key()
+        self._expect("]]")
+        path = (*self._through_arrays(parts[:-1]), parts[-1])
+        size = self._array_sizes.get(path, 0)
+        self._array_sizes[path] = size + 1
+        self._note(path, Spot(place, place), implied=True)
+        self._note((*path, size), Spot(place, place), implied=True)
+        return (*path, size)
+
+    def _through_arrays(self, parts: list[str]) -> Path:
+        path: Path = ()
+        for part in parts:
+            path = (*path, part)
+            if size := self._array_sizes.get(path):
+                path = (*path, size - 1)
+        return path
+
+    def _assignment(self, table: Path, depth: int) -> None:
+        parts, key_place = self._key()
+        path = (*table, *parts)
+        self._skip(_SPACE)
+        self._expect("=")
+        self._skip(_SPACE)
+        start = self.at
+        for length in range(len(table) + 1, len(path)):
+            self._note(path[:length], Spot(key_place, key_place), implied=True)
+        self._value(path, key_place, depth + 1)
+        spot = Spot(self._text.place(start, self.at), key_place, self._all[start : self.at])
+        self._note(path, spot)
+
+    def _value(self, path: Path, key_place: Place, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            refuse_depth(self._text.name)
+        if self._take("["):
+            self._array(path, key_place, depth)
+        elif self._take("{"):
+            self._inline_table(path, depth)
+        else:
+            matches = (pattern.match(self._all, self.at) for pattern in _SCALARS)
+            match = next((match for match in matches if match), None)
+            if match is None:
+                raise _Lost
+            self.at = match.end()
+
+    def _array(self, path: Path, key_place: Place, depth: int) -> None:
+        index = 0
+        self._skip(_BLANK)
+        while not self._take("]"):
+            start = self.at
+            self._value((*path, index), key_place, depth + 1)
+            place = self._text.place(start, self.at)
+            self._note((*path, index), Spot(place, place, self._all[start : self.at]))
+            index += 1
+            self._skip(_BLANK)
+            if not self._take(",") and self._all[self.at : self.at + 1] != "]":
+                raise _Lost
+            self._skip(_BLANK)
+
+    def _inline_table(self, path: Path, depth: int) -> None:
+        self._skip(_SPACE)
+        while not self._take("}"):
+            self._assignment(path, depth)
+            self._skip(_SPACE)
+            if not self._take(",") and self._all[self.at : self.at + 1] != "}":
+                raise _Lost
+            self._skip(_SPACE)
+
+    def _key(self) -> tuple[list[str], Place]:
+        parts: list[str] = []
+        self._skip(_SPACE)
+        start = end = self.at
+        while True:
+            parts.append(self._key_part())
+            end = self.at
+            if len(parts) > MAX_DEPTH:
+                refuse_depth(self._text.name)
+            self._skip(_SPACE)
+            if not self._take("."):
+                return parts, self._text.place(start, end)
+            self._skip(_SPACE)
+
+    def _key_part(self) -> str:
+        if bare := _BARE.match(self._all, self.at):
+            self.at = bare.end()
+            return bare[0]
+        quoted = _STRING.match(self._all, self.at)
+        if quoted is None:
+            raise _Lost
+        self.at = quoted.end()
+        if simple := _UNESCAPED.fullmatch(quoted[0]):
+            return simple[1] or simple[2] or ""
+        return _unquote(quoted[0])
+
+    def _note(self, path: Path, spot: Spot, *, implied: bool = False) -> None:
+        if len(path) >= MAX_DEPTH:
+            refuse_depth(self._text.name)
+        first = self.found.spots.setdefault(path, spot)
+        if len(self.found.spots) >= MAX_NODES:
+            refuse_size(self._text.name)
+        if first is not spot and not implied:
+            self.found.duplicate = self.found.duplicate or (path, first, spot)
+
+    def _take(self, token: str) -> bool:
+        if not self._all.startswith(token, self.at):
+            return False
+        self.at += len(token)
+        return True
+
+    def _expect(self, token: str) -> None:
+        if not self._take(token):
+            raise _Lost
+
+    def _skip(self, pattern: re.Pattern[str]) -> None:
+        if match := pattern.match(self._all, self.at):
+            self.at = match.end()
+
+
+def _unquote(written: str) -> str:
+    import tomllib
+
+    try:
+        return next(iter(tomllib.loads(f"{written} = 0")))
+    except tomllib.TOMLDecodeError:
+        raise _Lost from None

@@ -1,0 +1,62 @@
+"""Variants: several experiments in one file, told apart by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from epochal.config.alias import ALIASES, rename_spec
+from epochal.config.findings import Findings, join
+from epochal.config.merge import relabel
+from epochal.config.path import PathError, assign
+from epochal.errors import Place, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from epochal.config.node import Node
+
+VARIANTS = "variants"
+
+
+def split_variants(root: Node, findings: Findings) -> tuple[Node, Mapping[str, Node]]:
+    """The config without its ``variants`` section, and the variants by name."""
+    section = root.mapping.get(VARIANTS)
+    if section is None:
+        return root, MappingProxyType({})
+    rest = {key: child for key, child in root.mapping.items() if key != VARIANTS}
+    variants: dict[str, Node] = {}
+    if not section.is_mapping:
+        _report_shape(findings, VARIANTS, section)
+    for name, variant in section.mapping.items():
+        if variant.is_mapping:
+            variants[name] = variant
+        else:
+            _report_shape(findings, join(VARIANTS, name), variant)
+    return replace(root, value=MappingProxyType(rest)), MappingProxyType(variants)
+
+
+def apply_variant(root: Node, variants: Mapping[str, Node], name: str, findings: Findings) -> Node:
+    """The config with the named variant laid over it; dotted keys lead to deeper values."""
+    variant = variants.get(name)
+    if variant is None:
+        hint = suggest(name, variants) or "the file has no variants"
+        place = Place("command line")
+        findings.report(VARIANTS, f"there is no variant {name!r}", place, hint)
+        return root
+    for key, child in relabel(variant, "variant").mapping.items():
+        path = join(join(VARIANTS, name), key)
+        spec = key.rpartition(".")[2]
+        target = f"{key.rpartition('.')[0]}.type" if "." in key and spec in ALIASES else key
+        try:
+            root = assign(root, target, rename_spec(child, path, findings))
+        except PathError as error:
+            findings.report(path, str(error), child.key_place, error.hint)
+    return root
+
+
+def _report_shape(findings: Findings, path: str, node: Node) -> None:
+    what = f"expected a mapping, got {'a list' if node.is_list else repr(node.value)}"
+    hint = "write `variants: {wide: {model.width: 1024}}`"
+    findings.report(path, what, node.place, hint)
