@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import unicodedata
 from dataclasses import dataclass
 from datetime import datetime
@@ -102,9 +103,9 @@ def slug(text: str, *, default: str) -> str:
         char if unicodedata.category(char)[0] in "LNM" or char in "_.+=@-" else "-"
         for char in unicodedata.normalize("NFC", text)
     )
-    words = "-".join(word for word in "".join(kept).split("-") if word)
-    short = words.encode()[:_MAX_NAME_BYTES].decode(errors="ignore")
-    return short.lstrip(".").strip("-").rstrip(".") or default
+    words = re.split(r"-+|\.{2,}", "".join(kept))
+    name = "-".join(word.strip(".") for word in words if word.strip("."))
+    return name.encode()[:_MAX_NAME_BYTES].decode(errors="ignore").rstrip(".-") or default
 
 
 def _make_unique(parent: Path) -> Path:
