@@ -27,9 +27,10 @@ class Sample(ep.Hook):
         if run.dir is None:  # --no-file: there is no record to add to
             return
         generator = torch.Generator().manual_seed(self.seed)
+        was_training = run.model.training
         run.model.eval()
         text = run.model.write(self.prompt, length=self.length, generator=generator)
-        run.model.train()
+        run.model.train(was_training)
         folder = run.dir / "media"
         folder.mkdir(exist_ok=True)
         (folder / f"sample-{run.step}.txt").write_text(text, encoding="utf-8")
