@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from epochal.errors import Problem
-from epochal.registry.source import DefinitionNode, Import, Library, Module
+from epochal.registry.source import DefinitionNode, Import, Library, Module, full_name
 from epochal.registry.table import KINDS, Factory, Registered, conflict
 from epochal.registry.targets import is_allowed_module
 
@@ -78,7 +78,7 @@ def _sources(module: Module) -> Iterator[str]:
 
 def _entries(module: Module, node: DefinitionNode) -> Iterator[Registered]:
     for decorator in node.decorator_list:
-        if isinstance(decorator, ast.Call) and _full_name(module, decorator.func) in _REGISTER:
+        if isinstance(decorator, ast.Call) and full_name(module, decorator.func) in _REGISTER:
             words = {word.arg: word.value for word in decorator.keywords}
             kind = _text(decorator.args[0] if decorator.args else words.get("kind"))
             name = _text(decorator.args[1] if len(decorator.args) > 1 else words.get("name"))
@@ -89,17 +89,6 @@ def _entries(module: Module, node: DefinitionNode) -> Iterator[Registered]:
                 )
                 is_override = isinstance(override, ast.Constant) and override.value is True
                 yield Registered(factory, is_override)
-
-
-def _full_name(module: Module, expression: ast.expr) -> str:
-    if isinstance(expression, ast.Attribute):
-        return f"{_full_name(module, expression.value)}.{expression.attr}"
-    if isinstance(expression, ast.Name):
-        binding = module.bindings.get(expression.id)
-        if isinstance(binding, Import):
-            return f"{binding.module}.{binding.name}" if binding.name else binding.module
-        return expression.id
-    return ""
 
 
 def _text(expression: ast.expr | None) -> str:

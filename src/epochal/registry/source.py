@@ -194,6 +194,19 @@ class Library:
         return own or _installed_file(top)
 
 
+def full_name(module: Module, expression: ast.expr) -> str:
+    """The dotted name that a name or attribute of ``module`` stands for, or nothing."""
+    if isinstance(expression, ast.Attribute):
+        owner = full_name(module, expression.value)
+        return owner and f"{owner}.{expression.attr}"
+    if not isinstance(expression, ast.Name):
+        return ""
+    binding = module.bindings.get(expression.id)
+    if isinstance(binding, Import):
+        return f"{binding.module}.{binding.name}" if binding.name else binding.module
+    return expression.id if binding is None else f"{module.name}.{expression.id}"
+
+
 def is_reserved(top: str) -> bool:
     """Whether a top-level name always means the installed module, never one of the user's."""
     return top in ("torch", "epochal") or top in sys.stdlib_module_names

@@ -1,0 +1,51 @@
+"""The signature of a component that Python code handed over, read from the object itself."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from epochal.check.docs import arguments_of, summary_of
+from epochal.check.literals import MISSING, to_plain
+from epochal.check.signature import Parameter, Signature
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def live_signature(component: Callable[..., Any], *, owner: str) -> Signature:
+    """What ``component`` can be given; unknown when Python itself cannot tell."""
+    doc = inspect.getdoc(component) or ""
+    try:
+        found = inspect.signature(component)
+    except (TypeError, ValueError):
+        return Signature(owner, open=True, known=False, summary=summary_of(doc))
+    docs = arguments_of(doc)
+    parameters = tuple(
+        _parameter(item, docs.get(item.name, ""))
+        for item in found.parameters.values()
+        if item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
+    )
+    is_open = any(item.kind is item.VAR_KEYWORD for item in found.parameters.values())
+    return Signature(owner, parameters, open=is_open, summary=summary_of(doc))
+
+
+def _parameter(item: inspect.Parameter, doc: str) -> Parameter:
+    return Parameter(
+        item.name[:-1] if item.name.endswith("_") else item.name,
+        _annotation(item.annotation),
+        MISSING if item.default is item.empty else to_plain(item.default),
+        doc,
+        "positional" if item.kind is item.POSITIONAL_ONLY else "keyword",
+        item.name,
+    )
+
+
+def _annotation(annotation: object) -> str:
+    if annotation is inspect.Parameter.empty:
+        return ""
+    if isinstance(annotation, str):
+        return annotation
+    if isinstance(annotation, type) and not hasattr(annotation, "__origin__"):
+        return annotation.__name__
+    return str(annotation)

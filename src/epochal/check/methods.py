@@ -1,0 +1,79 @@
+"""Methods of tasks and hooks that the engine would never call, because of their names."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from epochal.check.sections import read_table
+from epochal.check.signature import class_definitions, method_of
+from epochal.errors import Problem
+from epochal.registry.nearest import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from epochal.registry.source import Definition, Library
+
+_REQUIRED = "epochal.engine.task:REQUIRED_METHODS"
+_OPTIONAL = "epochal.engine.task:OPTIONAL_METHODS"
+_EVENTS = "epochal.engine.hook:EVENTS"
+_ALIASES = "epochal.engine.hook:ALIASES"
+_CUTOFF = 0.85
+
+
+def known_methods(kind: str, library: Library) -> set[str]:
+    """The names under which the engine calls a task or a hook."""
+    tables = [_EVENTS, _ALIASES] + ([_REQUIRED, _OPTIONAL] if kind == "task" else [])
+    return {name for table in tables for name in read_table(table, library)}
+
+
+def misspelt_methods(
+    path: str, kind: str, definition: Definition, library: Library
+) -> Iterator[Problem]:
+    """A problem for each public method whose name is close to a known one, but not it."""
+    known = known_methods(kind, library)
+    chain, _ = class_definitions(definition, library)
+    own = [item for item in chain if item.module.name.split(".")[0] not in ("epochal", "torch")]
+    used = {name for item in own for name in _called_on_self(item.node)}
+    for item in own:
+        for statement in item.node.body:
+            if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            name = statement.name
+            if name.startswith("_") or name in known or name in used or statement.decorator_list:
+                continue  # what the class calls itself is its own business
+            close = nearest(name, known, cutoff=_CUTOFF)
+            if close is not None:
+                yield Problem(
+                    path,
+                    f"{item.dotted} has a method {name!r}, which nothing calls",
+                    item.module.place(statement, word=name),
+                    f"did you mean {close!r}? a leading underscore says that it is your own",
+                )
+
+
+def find_method(definition: Definition, name: str, library: Library) -> bool | None:
+    """Whether a class has a method; nothing when its bases cannot all be read."""
+    chain, complete = class_definitions(definition, library)
+    for item in chain:
+        if isinstance(item.node, ast.ClassDef) and _binds(item.node, name):
+            return True
+    return False if complete else None
+
+
+def _binds(node: ast.ClassDef, name: str) -> bool:
+    if method_of(node, name) is not None:
+        return True
+    return any(
+        isinstance(target, ast.Name) and target.id == name
+        for statement in node.body
+        if isinstance(statement, ast.Assign)
+        for target in statement.targets
+    )
+
+
+def _called_on_self(node: ast.AST) -> Iterator[str]:
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Attribute) and getattr(inner.value, "id", "") == "self":
+            yield inner.attr

@@ -1,0 +1,56 @@
+"""What a check finds: every mistake, and the config with all its defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from epochal.check.literals import Opaque, Plain
+    from epochal.config.node import Node
+    from epochal.errors import Problem
+    from epochal.registry import Project
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """A value that nobody set."""
+
+    key: str
+    value: Plain | Opaque
+    """``Opaque`` when only running the owner's code could tell; then it is not filled in."""
+
+    owner: str
+    """The component or section whose default it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The outcome of checking one config."""
+
+    problems: tuple[Problem, ...]
+    """Every mistake, in the order of files and lines."""
+
+    expanded: Node
+    """The config with every known default filled in; what the parts are built from."""
+
+    defaults: tuple[Default, ...]
+    project: Project
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is nothing to mend."""
+        return not self.problems
+
+
+def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Without repetitions, by file, line and column."""
+    distinct = dict.fromkeys(problems)
+    return tuple(sorted(distinct, key=_position))
+
+
+def _position(problem: Problem) -> tuple[str, int, int]:
+    place = problem.place
+    return ("", 0, 0) if place is None else (place.name, place.line, place.column)

@@ -1,0 +1,176 @@
+"""What may stand at the top of a config, and which keys belong to the section itself.
+
+A key of the section wins over an argument of the component with the same name: ``every`` of an
+entry of ``hooks`` always says when the hook acts, and its constructor never sees it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from epochal.check.literals import MISSING, Absent, Plain, read_literal
+from epochal.check.signature import Parameter, Signature, definition_signature
+from epochal.registry.source import Variable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from epochal.registry.source import Library
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One top-level key of a config."""
+
+    name: str
+    shape: str
+    """``value``, ``free``, ``options``, ``spec``, ``specs`` (a list) or ``splits`` (of data)."""
+
+    doc: str
+    kind: str = ""
+    """The kind of component that its specs name."""
+
+    options: str = ""
+    """The dataclass that declares the keys of the section itself."""
+
+    keys: tuple[Parameter, ...] = ()
+    """More keys of the section itself."""
+
+    annotation: str = ""
+    default: Plain | Absent = MISSING
+
+
+def _key(name: str, annotation: str, default: Plain | Absent, doc: str) -> Parameter:
+    return Parameter(name, annotation, default, doc, argument=name)
+
+
+def _value(name: str, annotation: str, default: Plain | Absent, doc: str) -> Section:
+    return Section(name, "value", doc, annotation=annotation, default=default)
+
+
+_MONITOR = (
+    _key("metric", "str", MISSING, "Full name of the metric, such as val/acc."),
+    _key("mode", "Literal['min', 'max']", "min", "Whether smaller or larger is better."),
+    _key("min_delta", "float", 0.0, "By how much a value must be better to count."),
+)
+_DTYPE = _key(
+    "dtype",
+    "Literal['float32', 'float64']",
+    "float32",
+    "Number format of the weights and of the batches' floats.",
+)
+_UNIT = _key(
+    "unit",
+    "Literal['step', 'epoch']",
+    "step",
+    "What a scheduler of torch counts; ours always count steps.",
+)
+_METRIC = (
+    _key("name", "str | None", None, "What its values are called; the type's own name if null."),
+    _key("on", "tuple[str, ...] | None", None, "Splits it is computed on; val and test if null."),
+)
+
+_ALL = (
+    _value("project", "str | None", None, "Groups the records of a project's runs."),
+    _value("tag", "str | None", None, "Title of the run's record and name of its folder."),
+    _value("desc", "str", "", "Why this run is made: the body of the record's README."),
+    _value("seed", "int", 0, "Decides weights, order and every random choice."),
+    _value("init_from", "str | None", None, "File with weights to start from."),
+    _value("env", "list[str]", [], "Environment variables that ${env:NAME} may read."),
+    _value("imports", "list[str]", [], "Modules that register components, imported first."),
+    Section("extra", "free", "Values of your own, at hand as run.config['extra'].", default={}),
+    Section("runner", "spec", "What is done: train, test, predict or a class.", kind="runner"),
+    Section("task", "spec", "What a batch means: loaders, forward, loss, metrics.", kind="task"),
+    Section("model", "spec", "The network.", kind="model", keys=(_DTYPE,)),
+    Section(
+        "data",
+        "splits",
+        "Datasets by split: train, val, test, predict.",
+        kind="data",
+        options="epochal.components.data.loader:LoaderOptions",
+    ),
+    Section(
+        "optim",
+        "spec",
+        "The optimizer and how gradients become an update.",
+        kind="optimizer",
+        options="epochal.engine.options:OptimOptions",
+    ),
+    Section("schedule", "spec", "How the learning rate moves.", kind="schedule", keys=(_UNIT,)),
+    Section("metrics", "specs", "Numbers computed in evaluation.", kind="metric", keys=_METRIC),
+    Section(
+        "monitor",
+        "value",
+        "The metric that decides which model is best: +val/acc or -val/loss.",
+        annotation="str | dict[str, Any] | None",
+        default=None,
+        keys=_MONITOR,
+    ),
+    Section(
+        "train",
+        "options",
+        "How long to train and when to evaluate.",
+        options="epochal.engine.options:TrainOptions",
+    ),
+    Section(
+        "engine",
+        "options",
+        "How the machine is used.",
+        options="epochal.engine.options:EngineOptions",
+    ),
+    Section(
+        "log",
+        "options",
+        "What is shown and recorded while training.",
+        options="epochal.engine.options:LogOptions",
+    ),
+    Section(
+        "record",
+        "options",
+        "Where the record is written.",
+        options="epochal.records.folder:RecordOptions",
+    ),
+    Section(
+        "hooks",
+        "specs",
+        "Objects that are called at fixed points of the run.",
+        kind="hook",
+        options="epochal.engine.options:HookOptions",
+    ),
+)
+
+SECTIONS: Mapping[str, Section] = MappingProxyType({section.name: section for section in _ALL})
+"""Every top-level key."""
+
+SPLITS = "epochal.engine.splits:SPLITS"
+SPLIT_ALIASES = "epochal.engine.splits:SPLIT_ALIASES"
+
+
+def own_signature(section: Section, library: Library) -> Signature:
+    """The keys that belong to the section itself, as one signature."""
+    owner = f"section {section.name!r}"
+    module, _, name = section.options.partition(":")
+    definition = library.find_definition(f"{module}.{name}") if module else None
+    if definition is None:
+        return Signature(owner, section.keys, open=bool(module), known=not module)
+    found = definition_signature(definition, library)
+    return replace(found, owner=owner, parameters=found.parameters + section.keys)
+
+
+def read_table(where: str, library: Library) -> Plain:
+    """A literal table of another layer, read as text; empty when it is not there."""
+    module_name, _, name = where.partition(":")
+    module = library.find_module(module_name)
+    binding = module.bindings.get(name) if module is not None else None
+    if module is None or not isinstance(binding, Variable):
+        return {}
+    found = read_literal(binding.value, module)
+    return found if isinstance(found, dict | list) else {}
+
+
+def split_names(library: Library) -> dict[str, str]:
+    """Every name of a split with its canonical one."""
+    aliases: dict[str, str] = dict(read_table(SPLIT_ALIASES, library))
+    return {name: name for name in read_table(SPLITS, library)} | aliases

@@ -1,0 +1,246 @@
+"""Config values against written types: what fits, and what is wrong with what does not."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from epochal.config.duration import parse_duration
+from epochal.registry.nearest import nearest
+
+if TYPE_CHECKING:
+    from epochal.config.node import Node, Scalar
+
+_LISTS = ("list", "List", "Sequence", "MutableSequence", "Iterable", "Collection")
+_SETS = ("set", "frozenset", "Set", "FrozenSet", "AbstractSet")
+_DICTS = ("dict", "Dict", "Mapping", "MutableMapping", "OrderedDict")
+_SCALARS = {
+    "int": "int",
+    "float": "float",
+    "bool": "bool",
+    "str": "str",
+    "None": "none",
+    "NoneType": "none",
+    "Path": "path",
+    "PurePath": "path",
+    "PathLike": "path",
+    "Duration": "duration",
+    "Every": "every",
+}
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text",
+    "none": "null",
+    "path": "a path",
+    "duration": "a duration",
+    "every": "a period",
+    "dict": "a mapping",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A written type, reduced to what a config can express."""
+
+    name: str
+    """A scalar, ``list``, ``set``, ``tuple``, ``dict``, ``union``, ``choice`` or ``any``."""
+
+    args: tuple[Type, ...] = ()
+    choices: tuple[Scalar, ...] = ()
+
+
+ANY = Type("any")
+
+
+def problem_with(node: Node, annotation: str) -> str | None:
+    """What is wrong with a value where ``annotation`` is expected; nothing if it fits."""
+    wanted = parse_type(annotation)
+    if fits(node, wanted):
+        return None
+    for part in wanted.args if wanted.name == "union" else (wanted,):
+        if part.name in ("duration", "every") and isinstance(node.value, str):
+            return str(_duration_error(node.value))
+    return f"expected {describe(wanted)}, got {_shown(node)}"
+
+
+def hint_for(node: Node, annotation: str) -> str:
+    """What could be typed instead of a value that does not fit; often nothing."""
+    parts = _flat(parse_type(annotation))
+    value = node.value
+    choices = [str(choice) for part in parts for choice in part.choices]
+    if choices and isinstance(value, str):
+        close = nearest(value, choices)
+        return f"did you mean {close!r}?" if close else "known: " + ", ".join(choices)
+    return _respelled(value, {part.name for part in parts})
+
+
+def _respelled(value: object, names: set[str]) -> str:
+    """The same value as one of the wanted types would be spelled."""
+    if isinstance(value, str):
+        number = names & {"int", "float"} and _is_number(value)
+        return f"write {value} without quotes" if number else _in_list(value, names)
+    if not isinstance(value, int | float):
+        return ""
+    if isinstance(value, float) and value.is_integer() and "int" in names:
+        return f"write {int(value)}"
+    if names & {"duration", "every"}:
+        return f"write {value}ep for epochs or {value}st for steps"
+    return f"quote it: '{value}'" if names & {"str", "path"} else _in_list(value, names)
+
+
+def _in_list(value: object, names: set[str]) -> str:
+    return f"write [{value}]" if names & {"list", "tuple", "tuples"} else ""
+
+
+def is_spec(node: Node) -> bool:
+    """Whether a value describes a component: a mapping with a ``type``."""
+    return "type" in node.mapping
+
+
+@lru_cache(maxsize=4096)
+def parse_type(annotation: str) -> Type:
+    """The written type; ``any`` for what cannot be checked."""
+    try:
+        if annotation == "None":
+            return Type("none")
+        return _parse(ast.parse(annotation.strip(), mode="eval").body) if annotation else ANY
+    except (SyntaxError, ValueError):
+        return ANY
+
+
+def describe(wanted: Type) -> str:
+    """The type in words."""
+    if wanted.name == "union":
+        known = [part for part in wanted.args if part != ANY]
+        return " or ".join(dict.fromkeys(describe(part) for part in known))
+    if wanted.name == "choice":
+        return " or ".join(repr(choice) for choice in wanted.choices)
+    if wanted.name == "tuple":
+        return f"a list of {len(wanted.args)} values" if wanted.args else "an empty list"
+    if wanted.name in ("list", "set"):
+        inner = wanted.args[0] if wanted.args else ANY
+        return "a list" if inner == ANY else f"a list (each {describe(inner)})"
+    return _WORDS.get(wanted.name, "a value")
+
+
+def _parse(expression: ast.expr) -> Type:
+    if isinstance(expression, ast.Constant):
+        written = "None" if expression.value is None else expression.value
+        return parse_type(written) if isinstance(written, str) else ANY
+    if isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.BitOr):
+        return _union(_parse(expression.left), _parse(expression.right))
+    if isinstance(expression, ast.Subscript):
+        return _parse_subscript(_last_name(expression.value), expression.slice)
+    name = _last_name(expression)
+    return Type(_SCALARS[name]) if name in _SCALARS else _parse_bare(name)
+
+
+def _parse_bare(name: str) -> Type:
+    if name in (*_LISTS, "tuple", "Tuple"):
+        return Type("list" if name in _LISTS else "tuples", (ANY,))
+    if name in _SETS:
+        return Type("set", (ANY,))
+    return Type("dict", (ANY,)) if name in _DICTS else ANY
+
+
+def _parse_subscript(name: str, inner: ast.expr) -> Type:
+    parts = list(inner.elts) if isinstance(inner, ast.Tuple) else [inner]
+    if name == "Literal":
+        return Type("choice", (), tuple(ast.literal_eval(part) for part in parts))
+    if name in ("Annotated", "Final", "InitVar", "Required", "NotRequired"):
+        return _parse(parts[0])
+    if name == "Optional":
+        return _union(_parse(parts[0]), Type("none"))
+    if name == "Union":
+        return _union(*(_parse(part) for part in parts))
+    return _parse_collection(name, parts)
+
+
+def _parse_collection(name: str, parts: list[ast.expr]) -> Type:
+    if name in (*_LISTS, *_SETS):
+        return Type("list" if name in _LISTS else "set", (_parse(parts[0]),))
+    if name in _DICTS:
+        return Type("dict", (_parse(parts[-1]),))
+    if name in ("tuple", "Tuple"):
+        if len(parts) == 2 and getattr(parts[1], "value", None) is Ellipsis:
+            return Type("tuples", (_parse(parts[0]),))
+        return Type("tuple", tuple(_parse(part) for part in parts))
+    return ANY
+
+
+def _last_name(expression: ast.expr) -> str:
+    if isinstance(expression, ast.Attribute):
+        return expression.attr
+    return expression.id if isinstance(expression, ast.Name) else ""
+
+
+def _union(*parts: Type) -> Type:
+    flat = [inner for part in parts for inner in _flat(part)]
+    return Type("union", tuple(dict.fromkeys(flat)))
+
+
+def _flat(wanted: Type) -> tuple[Type, ...]:
+    return wanted.args if wanted.name == "union" else (wanted,)
+
+
+def fits(node: Node, wanted: Type) -> bool:
+    """Whether a value can be given where ``wanted`` is expected; a spec always can."""
+    if wanted.name == "any" or is_spec(node):
+        return True
+    if wanted.name == "union":
+        # What a config cannot express, such as a tensor, does not widen the known members.
+        known = [part for part in wanted.args if part != ANY]
+        only_null = all(part.name == "none" for part in known)
+        return only_null or any(fits(node, part) for part in known)
+    if wanted.name == "choice":
+        return any(type(c) is type(node.value) and c == node.value for c in wanted.choices)
+    if wanted.name in ("list", "set", "tuple", "tuples", "dict"):
+        return _fits_collection(node, wanted)
+    return _fits_scalar(node.value, wanted.name)
+
+
+def _fits_collection(node: Node, wanted: Type) -> bool:
+    if wanted.name == "dict":
+        return node.is_mapping and all(fits(c, wanted.args[0]) for c in node.mapping.values())
+    if not node.is_list:
+        return False
+    if wanted.name == "tuple":
+        pairs = zip(node.elements, wanted.args, strict=False)
+        return len(node.elements) == len(wanted.args) and all(fits(c, t) for c, t in pairs)
+    return all(fits(child, wanted.args[0]) for child in node.elements)
+
+
+def _fits_scalar(value: object, name: str) -> bool:
+    if isinstance(value, bool) or value is None:
+        return name == ("none" if value is None else "bool")
+    if name == "every" and value in (0, "0"):
+        return True
+    if isinstance(value, str):
+        is_text = name in ("str", "path")
+        return is_text or (name in ("duration", "every") and _duration_error(value) is None)
+    return name == "float" or (name == "int" and isinstance(value, int))
+
+
+def _duration_error(text: str) -> ValueError | None:
+    try:
+        parse_duration(text)
+    except ValueError as error:
+        return error
+    return None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _shown(node: Node) -> str:
+    text = repr(node.to_plain())
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,172 @@
+"""A whole config: each of its sections, what it lacks, and what its parts must agree on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from epochal.check.literals import MISSING
+from epochal.check.methods import find_method, misspelt_methods
+from epochal.check.monitor import check_monitor
+from epochal.check.report import Default, Report, in_order
+from epochal.check.sections import SECTIONS, Section
+from epochal.check.signature import class_definitions
+from epochal.check.walk import Walk
+from epochal.config.node import Node, from_plain
+from epochal.errors import Place
+from epochal.registry.names import Registry
+from epochal.registry.nearest import nearest
+from epochal.registry.project import find_project
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from epochal.config import Config
+    from epochal.registry.source import Definition
+
+_DEFAULT = Place("default")
+_RUNNERS = {
+    "epochal.engine.runner.Train": "train",
+    "epochal.engine.runner.Test": "test",
+    "epochal.engine.runner.Predict": "predict",
+}
+
+
+def registry_for(config: Config, *, user_dir: Path | None = None) -> Registry:
+    """The registry of the project that a config's file lies in, with its ``imports``."""
+    start = config.path.absolute().parent if config.path is not None else Path.cwd()
+    listed = config.root.mapping.get("imports")
+    imports = [node.value for node in listed.elements] if listed is not None else []
+    project = find_project(start, user_dir=user_dir)
+    return Registry(project, [name for name in imports if isinstance(name, str)])
+
+
+def check(config: Config, registry: Registry | None = None, *, runner: str | None = None) -> Report:
+    """Every mistake of a config at once, and the config with all defaults filled in.
+
+    Nothing that the config names is imported. ``runner`` replaces the one in the config.
+    """
+    registry = registry if registry is not None else registry_for(config)
+    reported = frozenset(problem.key for problem in config.problems)
+    walk = Walk(registry, config.broken, reported)
+    written = dict(config.root.mapping)
+    if runner is not None:
+        written["runner"] = from_plain(runner, place=Place("command line"), layer="command line")
+    meant = _report_unknown(walk, written)
+    entries = {
+        name: walk.section(SECTIONS[name], node)
+        for name, node in written.items()
+        if name in SECTIONS and not _is_absent(SECTIONS[name], node)
+    }
+    _fill_sections(walk, entries, config)
+    _check_required(walk, entries, meant, config)
+    root = Node(MappingProxyType(_ordered(entries)), config.root.place)
+    _check_code(walk, root)
+    _check_imports(walk, written)
+    problems = in_order((*config.problems, *walk.problems))
+    return Report(problems, root, tuple(walk.defaults), registry.project)
+
+
+def _is_absent(section: Section, node: Node) -> bool:
+    return node.value is None and section.shape != "value"
+
+
+def _ordered(entries: Mapping[str, Node]) -> dict[str, Node]:
+    return {name: entries[name] for name in SECTIONS if name in entries}
+
+
+def _report_unknown(walk: Walk, written: Mapping[str, Node]) -> set[str]:
+    """Report sections that do not exist; those that they were probably meant to be."""
+    meant = set[str]()
+    for name, node in written.items():
+        if name in SECTIONS:
+            continue
+        close = nearest(name, SECTIONS)
+        hint = f"did you mean {close!r}?" if close else "your own values go under 'extra'"
+        walk.report(name, f"unknown section {name!r}", node.key_place, hint)
+        meant |= {close} if close else set()
+    return meant
+
+
+def _fill_sections(walk: Walk, entries: dict[str, Node], config: Config) -> None:
+    entries.setdefault("runner", walk.section(SECTIONS["runner"], _default("train")))
+    if "task" not in entries and {"model", "data"} <= entries.keys():
+        entries["task"] = walk.section(SECTIONS["task"], _default("module"))
+    fallbacks = {
+        "project": walk.registry.project.name,
+        "tag": config.path.stem if config.path is not None else "run",
+    }
+    for name, section in SECTIONS.items():
+        if section.shape == "options" and name not in entries:
+            entries[name] = walk.section(section, _default({}))
+        elif section.default is not MISSING and name not in entries:
+            value = fallbacks.get(name, section.default)
+            entries[name] = _default(value)
+            walk.defaults.append(Default(name, value, "epochal"))
+
+
+def _default(value: object) -> Node:
+    return from_plain(value, place=_DEFAULT, layer="default")
+
+
+def _check_required(
+    walk: Walk, entries: Mapping[str, Node], meant: set[str], config: Config
+) -> None:
+    needs = {
+        "model": "add model: {type: package.module.Class}",
+        "task": "add task: {type: package.module.Class}, or data: for a model with its own loss",
+    }
+    kind = _runner_kind(walk)
+    if kind == "train":
+        needs["optim"] = "add optim: {type: AdamW, lr: 1e-3}"
+    place = Place(str(config.sources[0].path)) if config.sources else None
+    for name, hint in needs.items() if kind else ():
+        close = {name, "data"} if name == "task" else {name}
+        if name not in entries and not close & meant and not walk.is_broken(name):
+            walk.report(name, f"missing; the runner {kind!r} needs it", place, hint)
+
+
+def _runner_kind(walk: Walk) -> str:
+    """Which of our runners it is or extends; empty for one that is all the user's own."""
+    definition = _definition(walk, "runner")
+    factory = walk.factories.get("runner")
+    if definition is None:
+        return factory.name if factory is not None and factory.name in _RUNNERS.values() else ""
+    chain, _ = class_definitions(definition, walk.registry.library)
+    return next((_RUNNERS[item.dotted] for item in chain if item.dotted in _RUNNERS), "")
+
+
+def _definition(walk: Walk, path: str) -> Definition | None:
+    factory = walk.factories.get(path)
+    if factory is None or factory.file is None:
+        return None
+    return walk.registry.library.find_definition(factory.dotted)
+
+
+def _check_code(walk: Walk, root: Node) -> None:
+    library = walk.registry.library
+    for path, factory in walk.factories.items():
+        if factory.kind in ("task", "hook"):
+            definition = _definition(walk, path)
+            if definition is not None:
+                walk.problems.extend(misspelt_methods(path, factory.kind, definition, library))
+    task = _definition(walk, "task")
+    if task is None:
+        check_monitor(walk, root, None)
+        return
+    if _runner_kind(walk) == "train" and find_method(task, "batch_loss", library) is False:
+        node = root.find("task.type")
+        hint = f"write def batch_loss(self, out, batch) in class {task.node.name}"
+        what = f"{task.dotted} has no 'batch_loss', which training needs"
+        walk.report("task.type", what, node.place if node is not None else None, hint)
+    check_monitor(walk, root, None if walk.is_broken("task") else task)
+
+
+def _check_imports(walk: Walk, written: Mapping[str, Node]) -> None:
+    root = Node(MappingProxyType(dict(written)))
+    for problem in walk.registry.problems:
+        node = root.find(problem.key)
+        walk.report(
+            problem.key, problem.what, node.place if node is not None else None, problem.hint
+        )
