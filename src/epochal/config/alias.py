@@ -27,6 +27,18 @@ def rename_aliases(root: Node, findings: Findings) -> Node:
     return replace(root, value=MappingProxyType(entries))
 
 
+def rename_value(node: Node, path: str, findings: Findings) -> Node:
+    """A value that is set at ``path``, with every spec in it named by ``type``."""
+    free = path.split(".")[0] == _FREE_SECTION
+    return node if free else _rename_below(node, path, findings)
+
+
+def rename_path(path: str) -> str:
+    """The path with ``type`` for a last part that means the same: ``model.NAME``."""
+    head, dot, last = path.rpartition(".")
+    return f"{head}.type" if dot and last in ALIASES and head != _FREE_SECTION else path
+
+
 def rename_spec(node: Node, path: str, findings: Findings) -> Node:
     """One mapping with its own component name under ``type``; deeper ones stay as they are."""
     if not node.is_mapping:

@@ -46,7 +46,9 @@ def as_config(node: Node, findings: Findings, text: Text | None = None) -> Node:
         return rename_aliases(node, findings)
     name = text.name if text else node.place.name
     hint = "write `key: value` lines"
-    if text and isinstance(node.value, str) and ":" in node.value:
+    if text and text.text.lstrip().startswith(("[", "{")):
+        hint = 'write {"key": value}'
+    elif text and isinstance(node.value, str) and ":" in node.value:
         hint = "put a space after the colon: `key: value`"
     what = f"the top level must be a mapping, got {_kind_of(node)}"
     findings.report_file(name, what, _known(node.place), hint)

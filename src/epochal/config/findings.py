@@ -33,6 +33,11 @@ class Findings:
         self._of_files.add(problem)
         self.broken.add("")
 
+    def is_unknown(self, path: str) -> bool:
+        """Whether something that could not be read may have set the value at ``path``."""
+        parts = path.split(".")
+        return any(".".join(parts[:n]) in self.broken for n in range(len(parts) + 1))
+
     def include(self, other: Findings, prefix: str) -> None:
         """Take over what was found in a file that is loaded at ``prefix``."""
         for problem in other.problems:

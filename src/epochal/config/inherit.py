@@ -114,9 +114,12 @@ class Inheritance:
         elif entry.is_mapping:
             for section, child in entry.mapping.items():
                 below = join(path, section)
+                if not all(section.split(".")):
+                    what = f"{section!r} is no path of keys"
+                    findings.report(join(path, BASE), what, child.key_place)
+                    continue
                 trees = merge_all(self._included_trees(child, folder, below, findings))
                 if trees is not None:
-                    trees = rename_spec(trees, below, findings)
                     yield nest(section.split("."), replace(trees, key_place=child.key_place))
         else:
             what = f"expected a path, a list or a mapping of sections, got {entry.value!r}"

@@ -118,6 +118,8 @@ class _Resolver:
     def _is_leftover(self, node: Node, path: str) -> bool:
         if node.value != scalar.DELETE:
             return False
+        if self._findings.is_unknown(path):
+            return True
         what = "there is no inherited value to delete"
         self._findings.report(path, what, node.place, "remove this line")
         return True
@@ -164,6 +166,9 @@ class _Resolver:
             raise _Unresolved(f"unknown kind of reference {written!r}", hint, written=written)
         if colon:
             return self._from_environment(name.strip(), written)
+        if not reference:
+            hint = "write ${section.key}, or $${ for the text itself"
+            raise _Unresolved(f"{written!r} names nothing", hint, written=written)
         node, target = self._find(reference, written)
         if self._failed and _touches(target, self._failed):
             raise _Unresolved
@@ -197,6 +202,8 @@ class _Resolver:
         return self.resolve(node, path)
 
     def _dangling(self, reference: str, written: str) -> _Unresolved:
+        if self._findings.is_unknown(reference):
+            return _Unresolved()
         hint = ""
         self._suggestions += 1
         if self._suggestions <= _SUGGESTIONS:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from epochal.config.document import as_config, read_document
+from epochal.config.document import EMPTY, as_config, read_document
 from epochal.config.findings import Findings
 from epochal.config.inherit import Inheritance
 from epochal.config.interpolate import interpolate
+from epochal.config.limits import MAX_DEPTH, MAX_NODES, measure
 from epochal.config.override import apply_overrides
 from epochal.config.source import SUFFIXES, Source, read_source
 from epochal.config.variant import apply_variant, split_variants
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from epochal.config.node import Node
     from epochal.errors import Problem
 
@@ -82,10 +83,9 @@ def load(
     node, main = _read(source, findings, allow_python)
     root = inheritance.compose(node, main.path if main else None, findings)
     root, variants = split_variants(root, findings)
-    if "" not in findings.broken or root.mapping:
-        if variant is not None:
-            root = apply_variant(root, variants, variant, findings)
-        root = apply_overrides(root, overrides, findings)
+    if variant is not None:
+        root = apply_variant(root, variants, variant, findings)
+    root = _within_limits(apply_overrides(root, overrides, findings), findings)
     sweep = root.mapping.get(SWEEP)
     rest = {key: child for key, child in root.mapping.items() if key != SWEEP}
     root = interpolate(replace(root, value=MappingProxyType(rest)), findings)
@@ -112,12 +112,19 @@ def variant_names(source: object) -> list[str]:
     return list(load(source).variants)
 
 
+def _within_limits(root: Node, findings: Findings) -> Node:
+    count, depth = measure(root)
+    if count <= MAX_NODES and depth <= MAX_DEPTH:
+        return root
+    what = "the variant and the overrides make it too big or too deep"
+    findings.report_file("config", what, hint=f"at most {MAX_NODES:,} values, {MAX_DEPTH} levels")
+    return EMPTY
+
+
 def _read(source: object, findings: Findings, allow_python: bool) -> tuple[Node, Source | None]:
     if isinstance(source, str | Path):
         main = read_source(Path(source))
         return read_document(main, findings, layer="file", allow_python=allow_python), main
-    from epochal.config.read_python import is_omegaconf, read_object
+    from epochal.config.read_python import read_object
 
-    if isinstance(source, Mapping | argparse.Namespace) or is_omegaconf(source):
-        return as_config(read_object(source, findings), findings), None
-    raise TypeError(f"a config is a path, a mapping or a namespace, got {type(source).__name__}")
+    return as_config(read_object(source, findings), findings), None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from epochal.config import scalar
-from epochal.config.alias import ALIASES, rename_spec
+from epochal.config.alias import rename_path, rename_value
 from epochal.config.findings import Findings
 from epochal.config.inherit import BASE
 from epochal.config.limits import MAX_DEPTH
@@ -50,6 +50,8 @@ def apply_overrides(root: Node, overrides: Sequence[str], findings: Findings) ->
         try:
             root = assign(root, override.path, override.node)
         except PathError as error:
+            if findings.is_unknown(override.path):
+                continue
             hint = error.hint or suggest(override.path, (path for path, _ in root.iter_leaves()))
             findings.report(override.path, str(error), override.place, hint)
     return root
@@ -73,11 +75,8 @@ def parse_override(written: str, findings: Findings) -> Override | None:
     node = _read_value(text, start, key, findings)
     if node is None:
         return None
-    head, dot, last = key.rpartition(".")
-    path = f"{head}.type" if dot and last in ALIASES else key
-    if "." not in path:
-        return Override(path, replace(node, key_place=place))
-    return Override(path, replace(rename_spec(node, path, findings), key_place=place))
+    path = rename_path(key)
+    return Override(path, replace(rename_value(node, path, findings), key_place=place))
 
 
 def _key_problem(key: str, has_equals: bool) -> tuple[str, str]:

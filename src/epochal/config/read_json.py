@@ -183,6 +183,8 @@ class _Reader:
         if word[0] in _WORDS:
             return _WORDS[word[0]]
         hint = _WORD_HINTS.get(word[0], "put a text in double quotes")
+        if word[0].strip("+-.0123456789") == "":
+            hint = "write a number like 0.5 or 12"
         shown = word[0] if len(word[0]) <= 40 else f"{word[0][:37]}..."
         raise _Mistake(f"{shown!r} is no JSON value", start, word.end(), hint)
 

@@ -22,13 +22,20 @@ if TYPE_CHECKING:
 
 
 def read_object(value: object, findings: Findings) -> Node:
-    """The tree of a mapping, an argparse namespace or an OmegaConf object."""
+    """The tree of a mapping, an argparse namespace or an OmegaConf object.
+
+    Raises:
+        TypeError: The object is none of these.
+    """
     if isinstance(value, argparse.Namespace):
         place = Place("an argparse namespace")
     elif is_omegaconf(value):
         place = Place("an OmegaConf config")
-    else:
+    elif isinstance(value, Mapping):
         place = Place("a Python dict")
+    else:
+        what = "a config is a path, a mapping, a namespace or an OmegaConf object"
+        raise TypeError(f"{what}, got {type(value).__name__}")
     return _Reader(place, findings, "file").read(value, "", 1)
 
 
@@ -37,8 +44,9 @@ def run_python(text: Text, findings: Findings, *, layer: str) -> Node | None:
 
     Only for files that the user chose to trust. What the file raises is reported.
     """
-    variables: dict[str, Any] = {"__name__": "epochal_config", "__file__": text.name}
-    folder = os.path.dirname(os.path.abspath(text.name))  # noqa: PTH100, PTH120  sys.path: str
+    file = os.path.abspath(text.name)  # noqa: PTH100  as Python itself spells it
+    folder = os.path.dirname(file)  # noqa: PTH120  sys.path holds texts
+    variables: dict[str, Any] = {"__name__": "epochal_config", "__file__": file}
     sys.path.insert(0, folder)
     try:
         exec(compile(text.text, text.name, "exec", dont_inherit=True), variables)

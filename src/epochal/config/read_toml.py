@@ -29,10 +29,19 @@ _WORD_HINTS = {
 }
 _HINTS = {
     "expected '='": "write `key = value`",
+    "key part": "write `key = value`",
+    "invalid statement": "write `key = value` or [section]",
+    "table declaration": "write [section]",
     "inline table": "an inline table stands on one line; use a [section] for a longer one",
-    "unclosed array": "add a ]",
+    "unclosed array": "add a comma or a ]",
+    "quote is never": "add a quote of the same kind",
+    "expected newline": "one `key = value` per line; numbers have no leading zeros",
     "escape": "use 'single quotes' for text with backslashes",
 }
+_OPEN_QUOTE = re.compile(
+    """Expected "'"|Unterminated string|Expected '\"'|Illegal character '.n'"""
+)
+_ENDLESS_NUMBER = re.compile(r"[0-9_]{4000,}")
 
 
 def read_toml(text: Text, findings: Findings, *, layer: str) -> Node | None:
@@ -101,30 +110,38 @@ def _short(text: str) -> str:
 def _explain(error: Exception, text: Text, places: TomlPlaces, findings: Findings) -> None:
     if places.duplicate is not None:
         path, first, second = places.duplicate
-        key = ".".join(map(str, path))
+        names = [part for part in path if isinstance(part, str)]
         hint = f"first set in line {first.key_place.line}; keep one of the two"
-        findings.report_file(key, f"duplicate key {path[-1]!r}", second.key_place, hint)
+        what = f"duplicate key {names[-1]!r}"
+        findings.report_file(".".join(names), what, second.key_place, hint)
         return
     message = str(error)
     position = _POSITION.search(message)
     if position is None:
-        what = "a number has too many digits" if "digits" in message else "is not TOML"
-        findings.report_file(text.name, what, text.place(places.reached))
+        digits = _ENDLESS_NUMBER.search(text.text)
+        what = "a number has too many digits" if digits else "is not TOML"
+        at = digits.start() if digits else places.reached
+        findings.report_file(text.name, what, text.place(at), "")
         return
     at = len(text.text.rstrip())
     if position[1]:
         at = text.offset(int(position[1]), int(position[2]))
-    what = message[: position.start()]
-    place = text.place(at)
-    what = what[:1].lower() + what[1:]
+    what, place = message[: position.start()], text.place(at)
+    if _OPEN_QUOTE.match(what):
+        what, place = "this quote is never closed", text.place(places.reached)
+    what = "this is no TOML value" if what == "Invalid value" else what[:1].lower() + what[1:]
     findings.report_file(text.name, what, place, _hint(what, text, place))
 
 
 def _hint(what: str, text: Text, place: Place) -> str:
     line = text.line(place.line)
     rest = line[place.column - 1 :].strip()
-    if what == "invalid value":
+    if line.lstrip().startswith("$"):
+        return f'put a key with a $ in quotes: "{line.split("=")[0].strip()[:40]}"'
+    if what == "this is no TOML value":
         return _value_hint(rest)
+    if "key part" in what and "{" in line:
+        return "an inline table stands on one line; use a [section] for a longer one"
     return next((hint for part, hint in _HINTS.items() if part in what), "")
 
 

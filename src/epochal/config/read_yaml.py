@@ -87,6 +87,8 @@ class _Reader:
             if event.version is not None or event.tags:
                 what = "%YAML and %TAG lines are not read"
                 hint = "remove them; every file is YAML 1.2"
+                directive = self._text.text.find("%", self._start)
+                place = self._text.place(directive, event.start_mark.index)
                 self._findings.report_file(self._text.name, what, place, hint)
             root = self._read(next(self._events), "", 1)
         return root
@@ -130,8 +132,9 @@ class _Reader:
             place = self._place(event)
             key = self._key(event, path, depth)
             below = join(path, key or "?")
-            child = self._read(next(self._events), below, depth + 1)
-            if key is None:
+            value = next(self._events)
+            child = self._read(value, below, depth + 1)
+            if key is None or not self._has_colon(event, value, below):
                 continue
             if first := entries.get(key):
                 hint = f"first set in line {first.key_place.line}; keep one of the two"
@@ -140,8 +143,22 @@ class _Reader:
             entries[key] = replace(child, key_place=place)
         return entries, event
 
+    def _has_colon(self, key: _Event, value: _Event, path: str) -> bool:
+        """Whether a key of a ``{...}`` was given a value; YAML would take null for it."""
+        if getattr(value, "value", None) != "" or value.style is not None or value.anchor:
+            return True
+        if "?" in path.rpartition(".")[2] or type(key).__name__ != "ScalarEvent":
+            return True
+        between = slice(self._start + key.end_mark.index, self._start + value.start_mark.index)
+        if ":" in self._text.text[between]:
+            return True
+        hint = "write {key: value}, with a space after the colon"
+        self._findings.report(path, f"{key.value!r} has no value", self._place(key), hint)
+        return False
+
     def _key(self, event: _Event, path: str, depth: int) -> str | None:
         kind, place = type(event).__name__, self._place(event)
+        self.reached = self._start + event.end_mark.index
         if kind == "ScalarEvent":
             key = str(event.value)
             if key == "<<" and event.style is None:

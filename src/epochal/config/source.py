@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
 
 from epochal.config.limits import MAX_BYTES, refuse
-from epochal.errors import MissingFileError, Place, Problem, suggest
+from epochal.errors import MissingFileError, Place, Problem
 
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".json": "json", ".py": "py"}
 _SHOWN = 160
@@ -72,10 +73,10 @@ def read_source(path: Path) -> Source:
     """
     name = display_name(path)
     if path.is_dir():
-        hint = suggest(path.name, _siblings(path)) or "name a file in it"
-        raise MissingFileError(Problem(name, "is a folder, not a config file", hint=hint))
+        what = "is a folder, not a config file"
+        raise MissingFileError(Problem(name, what, hint=_alternatives(path, path)))
     if not path.exists():
-        hint = suggest(path.name, _siblings(path.parent))
+        hint = _alternatives(path.parent, path)
         raise MissingFileError(Problem(name, "no such file", hint=hint))
     if path.suffix.lower() not in SUFFIXES:
         known = ", ".join(SUFFIXES)
@@ -115,8 +116,15 @@ def _decode(name: str, data: bytes) -> str:
     return text
 
 
-def _siblings(folder: Path) -> list[str]:
+def _alternatives(folder: Path, missing: Path) -> str:
     try:
-        return [p.name for p in sorted(folder.iterdir())[:500] if p.suffix.lower() in SUFFIXES]
+        found = [p for p in sorted(folder.iterdir())[:500] if p.suffix.lower() in SUFFIXES]
     except OSError:
-        return []
+        return f"there is no folder {display_name(folder)}"
+    # Compared without suffixes: every two .yaml files are alike in five letters.
+    close = difflib.get_close_matches(missing.stem, [path.stem for path in found], n=1)
+    if close:
+        name = next(path.name for path in found if path.stem == close[0])
+        return f"did you mean {name!r}?"
+    shown = ", ".join(path.name for path in found[:8])
+    return f"there are: {shown}" if shown else "there is no config file in that folder"

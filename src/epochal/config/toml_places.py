@@ -26,7 +26,7 @@ _STRING = re.compile(
     re.DOTALL,
 )
 _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:[0-9:.]+(?:Z|[+-]\d\d:\d\d)?")
-_WORD = re.compile(r"[^\s,\]}#=\[{]+")
+_WORD = re.compile(r"[^\s,\]}#=\[{\"']+")
 _SCALARS = (_STRING, _DATE_TIME, _WORD)
 _UNESCAPED = re.compile(r'"([^"\\]*)"|\'([^\']*)\'')
 
@@ -77,6 +77,8 @@ class _Scanner:
         self._text = text
         self._all = text.text
         self._array_sizes: dict[Path, int] = {}
+        self._declared: set[Path] = set()
+        self._values: set[Path] = set()
 
     def scan(self) -> None:
         """Walk over the whole text, statement by statement."""
@@ -96,7 +98,8 @@ class _Scanner:
         parts, place = self._key()
         self._expect("]")
         path = self._through_arrays(parts)
-        self._note(path, Spot(place, place), implied=True)
+        self._note(path, Spot(place, place), implied=path not in self._declared)
+        self._declared.add(path)
         return path
 
     def _array_header(self) -> Path:
@@ -107,6 +110,7 @@ class _Scanner:
         self._array_sizes[path] = size + 1
         self._note(path, Spot(place, place), implied=True)
         self._note((*path, size), Spot(place, place), implied=True)
+        self._declared.add((*path, size))
         return (*path, size)
 
     def _through_arrays(self, parts: list[str]) -> Path:
@@ -125,10 +129,12 @@ class _Scanner:
         self._skip(_SPACE)
         start = self.at
         for length in range(len(table) + 1, len(path)):
-            self._note(path[:length], Spot(key_place, key_place), implied=True)
+            implied = path[:length] not in self._values
+            self._note(path[:length], Spot(key_place, key_place), implied=implied)
         self._value(path, key_place, depth + 1)
         spot = Spot(self._text.place(start, self.at), key_place, self._all[start : self.at])
         self._note(path, spot)
+        self._values.add(path)
 
     def _value(self, path: Path, key_place: Place, depth: int) -> None:
         if depth > MAX_DEPTH:

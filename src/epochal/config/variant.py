@@ -6,11 +6,11 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from epochal.config.alias import ALIASES, rename_spec
+from epochal.config.alias import rename_path
 from epochal.config.findings import Findings, join
 from epochal.config.merge import relabel
 from epochal.config.path import PathError, assign
-from epochal.errors import Place, suggest
+from epochal.errors import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,17 +40,16 @@ def split_variants(root: Node, findings: Findings) -> tuple[Node, Mapping[str, N
 def apply_variant(root: Node, variants: Mapping[str, Node], name: str, findings: Findings) -> Node:
     """The config with the named variant laid over it; dotted keys lead to deeper values."""
     variant = variants.get(name)
+    if variant is None and findings.is_unknown(VARIANTS):
+        return root
     if variant is None:
         hint = suggest(name, variants) or "the file has no variants"
-        place = Place("command line")
-        findings.report(VARIANTS, f"there is no variant {name!r}", place, hint)
+        findings.report(VARIANTS, f"there is no variant {name!r}", hint=hint)
         return root
     for key, child in relabel(variant, "variant").mapping.items():
         path = join(join(VARIANTS, name), key)
-        spec = key.rpartition(".")[2]
-        target = f"{key.rpartition('.')[0]}.type" if "." in key and spec in ALIASES else key
         try:
-            root = assign(root, target, rename_spec(child, path, findings))
+            root = assign(root, rename_path(key), child)
         except PathError as error:
             findings.report(path, str(error), child.key_place, error.hint)
     return root

@@ -136,15 +136,33 @@ def _layout(
     if "find expected ':'" in problem and opened is not None:
         return Mistake("a key without a colon", text.place(opened), "write `key: value`")
     if "expected <block end>" in problem and opened is not None:
-        first = text.place(opened)
-        kind = "entries of a list" if "collection" in context else "keys of one mapping"
-        if context.endswith("sequence"):
-            kind = "entries of a list"
-        hint = f"{kind} start in one column: column {first.column}, as in line {first.line}"
-        return Mistake("wrong indentation", place, hint)
+        return _unexpected(context, text, place, text.place(opened))
+    return _bad_value(problem, text, place)
+
+
+def _bad_value(problem: str, text: Text, place: Place) -> Mistake | None:
+    if "sequence entries are not allowed" in problem:
+        hint = "put it on the next line, or write [a, b]"
+        return Mistake("a list cannot start in the line of its key", place, hint)
     if "cannot start any token" in problem:
         char = text.text[text.offset(place.line, place.column)]
         return Mistake(f"a text cannot start with {char!r}", place, "put quotes around it")
     if "expected the node content" in problem:
         return Mistake("a value is missing here", place, "write one, or put quotes around the text")
     return None
+
+
+def _unexpected(context: str, text: Text, place: Place, first: Place) -> Mistake:
+    before = text.line(place.line)[: place.column - 1]
+    char = text.text[text.offset(place.line, place.column)]
+    if before.rstrip().endswith(("'", '"')):
+        hint = "write 'it''s', or use the other kind of quotes outside"
+        return Mistake("text after a closing quote", place, hint)
+    if before.strip():
+        return Mistake(f"unexpected {char!r}", place, "remove it, or put quotes around the value")
+    if char == "-" and "mapping" in context:
+        hint = "indent it below its key, which then has no other value"
+        return Mistake("a list entry cannot stand here", place, hint)
+    kind = "keys of one mapping" if "mapping" in context else "entries of a list"
+    hint = f"{kind} start in one column: column {first.column}, as in line {first.line}"
+    return Mistake("wrong indentation", place, hint)
