@@ -107,14 +107,19 @@ class MetricWriter:
         return self._ids[name]
 
     def _open(self) -> durable.Appender:
+        lines = durable.open_lines(self._folder / "series.jsonl", sync=True)
+        path = self._folder / "metrics.bin"
+        size = path.stat().st_size if path.exists() else 0
+        try:
+            self._points = durable.Appender(path, keep=size - size % POINT_BYTES)
+        except RecordError:
+            lines.close()
+            raise
         names, damaged = read_names(self._folder)
         self._ids.update((name, series) for series, name in names.items())
         # A damaged line had an id too, and points may carry it.
         self._next_id = max(max(names, default=-1) + 1, len(names) + damaged)
-        path = self._folder / "metrics.bin"
-        size = path.stat().st_size if path.exists() else 0
-        self._points = durable.Appender(path, keep=size - size % POINT_BYTES)
-        return durable.open_lines(self._folder / "series.jsonl", sync=True)
+        return lines
 
 
 def _refuse(points: Mapping[str, float], step: int, attempt: int) -> RecordError:

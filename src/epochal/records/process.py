@@ -6,6 +6,8 @@ import os
 import platform
 from pathlib import Path
 
+_START_FIELD = 19  # of /proc/PID/stat after the name: when it started, in ticks since boot
+
 
 def host_name() -> str:
     """The name of this machine."""
@@ -14,12 +16,11 @@ def host_name() -> str:
 
 def process_token(pid: int) -> str:
     """What tells a process from a later one with the same number; empty when unknown."""
-    fields = _stat_fields(pid)
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    except OSError:
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()  # the name may hold blanks
+    boot = _read("/proc/sys/kernel/random/boot_id").strip()
+    if not boot or len(fields) <= _START_FIELD or fields[0] in "ZX":  # a zombie did end
         return ""
-    return f"{boot}:{fields[19]}" if len(fields) > 19 else ""  # 19: start in ticks since boot
+    return f"{boot}:{fields[_START_FIELD]}"
 
 
 def is_gone(pid: int, *, host: str, token: str = "") -> bool:
@@ -27,7 +28,7 @@ def is_gone(pid: int, *, host: str, token: str = "") -> bool:
     if host != host_name() or pid <= 0:
         return False
     if token and process_token(os.getpid()):
-        return process_token(pid) != token or _stat_fields(pid)[0] in "ZX"
+        return process_token(pid) != token
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -37,9 +38,8 @@ def is_gone(pid: int, *, host: str, token: str = "") -> bool:
     return False
 
 
-def _stat_fields(pid: int) -> list[str]:
+def _read(name: str) -> str:
     try:
-        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+        return Path(name).read_text("utf-8", "replace")
     except OSError:
-        return []
-    return text.rpartition(")")[2].split()  # the name before it may hold blanks and brackets
+        return ""
