@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
+
+from typing_extensions import override
 
 from epochal.config.duration import Duration, parse_duration
 
@@ -22,7 +24,7 @@ class Every:
     NEVER: ClassVar[Every]
 
     @classmethod
-    def parse(cls, value: Any) -> Every:  # text, number, Duration or Every: all are checked
+    def parse(cls, value: object) -> Every:
         """The period that ``50st``, ``1ep``, ``1e6sa``, ``10min`` or 0 (never) stands for.
 
         Raises:
@@ -50,6 +52,7 @@ class Every:
             return math.inf
         return (position // self.amount + 1) * self.amount
 
+    @override
     def __str__(self) -> str:
         return "never" if self.is_never else str(Duration(self.amount, self.unit))
 

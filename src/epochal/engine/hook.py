@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from epochal.engine.every import Every
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from epochal.engine.every import Every
     from epochal.engine.run import Run
+    from epochal.engine.task import Batch, Output
 
 EVENTS: dict[str, tuple[str, ...]] = {
     "setup": ("run",),
@@ -160,10 +160,10 @@ class Hook:
     def loop_start(self, run: Run, split: str) -> None:
         """Before the first batch of one loader; ``run.loader_name`` says which."""
 
-    def batch_start(self, run: Run, split: str, index: int, batch: Any) -> None:  # user's batch
+    def batch_start(self, run: Run, split: str, index: int, batch: Batch) -> None:
         """Before a batch is moved to the device; in training, once per microbatch."""
 
-    def batch_end(self, run: Run, split: str, index: int, batch: Any, out: Any) -> None:  # same
+    def batch_end(self, run: Run, split: str, index: int, batch: Batch, out: Output) -> None:
         """After a batch entered the averages; ``out`` is the task's output for it."""
 
     def step_end(self, run: Run) -> None:

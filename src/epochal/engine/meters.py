@@ -21,13 +21,14 @@ epoch are recorded by the engine as ``train/epoch/<name>`` and handed to ``epoch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     Number = float | int | Tensor
 
 Weighted = tuple["Number", "Number"]  # value and count
@@ -73,6 +74,7 @@ class Meter:
     def __init__(self, device: torch.device | str = "cpu") -> None:
         self._device = torch.device(device)
         self._on_cpu = self._device.type == "cpu"
+        self._dtype = _sum_dtype(self._device)
         self._sums: dict[str, Number] = {}
         self._counts: dict[str, Number] = {}
         self._windows: list[Window] = []
@@ -95,14 +97,11 @@ class Meter:
 
     def add_one(self, name: str, value: Number, count: Number) -> None:
         """Count in one value; counts that are numbers and not positive are left out."""
-        if self._on_cpu:
-            value = float(value)
-            count = float(count)
-        elif isinstance(value, Tensor):
-            value = value.detach().to(_sum_dtype(value.device))
+        if isinstance(value, Tensor):
+            value = value.item() if self._on_cpu else value.detach().to(self._dtype)
         if isinstance(count, Tensor):
-            count = count.detach()
-        elif count <= 0:
+            count = count.item() if self._on_cpu else count.detach()
+        if not isinstance(count, Tensor) and count <= 0:
             return
         if name in self._sums:
             self._sums[name] += value * count

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from epochal.engine.task import Batch, Output
 
 
 class Metric(ABC):
@@ -21,7 +24,7 @@ class Metric(ABC):
         """Forget all batches."""
 
     @abstractmethod
-    def update(self, out: Any, batch: Any) -> None:  # whatever the user's task produces
+    def update(self, out: Output, batch: Batch) -> None:
         """Take in one batch and what the task made of it; called without gradients."""
 
     @abstractmethod

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from epochal.config.duration import Duration, parse_duration
 from epochal.engine.every import Every
@@ -148,9 +147,9 @@ def _set(options: object, name: str, value: object) -> None:
     object.__setattr__(options, name, value)
 
 
-def _duration(key: str, value: Any, *, time_only: bool = False) -> Duration:  # text or value
+def _duration(key: str, value: object, *, time_only: bool = False) -> Duration:
     try:
-        duration = value if isinstance(value, Duration) else parse_duration(value)
+        duration = value if isinstance(value, Duration) else parse_duration(str(value))
     except (TypeError, ValueError) as error:
         raise ConfigError(Problem(key, str(error))) from error
     if time_only and duration.unit != "s":
@@ -158,7 +157,7 @@ def _duration(key: str, value: Any, *, time_only: bool = False) -> Duration:  # 
     return duration
 
 
-def _every(key: str, value: Any) -> Every:  # text, number or value
+def _every(key: str, value: object) -> Every:
     try:
         return Every.parse(value)
     except (TypeError, ValueError) as error:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-Loader = Iterable[Any]  # a DataLoader, or anything that gives batches when iterated
+if TYPE_CHECKING:
+    from torch import nn
+
+Batch = Any  # whatever the user's loader gives
+Output = Any  # whatever the user's task makes of a batch
+Loader = Iterable[Batch]  # a DataLoader, or anything that gives batches when iterated
 
 REQUIRED_METHODS: tuple[str, ...] = ("batch_forward", "batch_loss")
 """Methods a task must have; ``batch_loss`` only to train or with ``train.eval_loss``."""
@@ -73,29 +78,33 @@ class ModuleTask(Task):
     returns ``{"loss": ..., ...}`` or ``(outputs, losses)``; the count is the batch size.
     """
 
-    def batch_forward(self, model: Any, batch: Any) -> dict[str, Any]:  # any module, any batch
+    def batch_forward(self, model: nn.Module, batch: Batch) -> dict[str, Any]:
         """The model's output as one mapping, losses included."""
-        if model.training and hasattr(model, "train_forward"):
-            return _as_mapping(model.train_forward(batch))
-        if not model.training and hasattr(model, "infer_forward"):
-            out = model.infer_forward(batch)
-            return _as_mapping(model.postprocess(out) if hasattr(model, "postprocess") else out)
-        if isinstance(batch, Mapping):
-            return _as_mapping(model(**batch))
-        if isinstance(batch, Sequence) and not isinstance(batch, str):
-            return _as_mapping(model(*batch))
-        return _as_mapping(model(batch))
+        train_forward = getattr(model, "train_forward", None)
+        infer_forward = getattr(model, "infer_forward", None)
+        if model.training and train_forward is not None:
+            return _as_mapping(train_forward(batch))
+        if not model.training and infer_forward is not None:
+            postprocess = getattr(model, "postprocess", None)
+            out = infer_forward(batch)
+            return _as_mapping(out if postprocess is None else postprocess(out))
+        return _as_mapping(_call(model, batch))
 
-    def batch_loss(self, out: Mapping[str, Any], batch: Any) -> dict[str, Any]:  # any batch
+    def batch_loss(self, out: Mapping[str, Any], batch: Batch) -> dict[str, Any]:
         """The entries of the output that are losses; the engine finds their count."""
         return {name: value for name, value in out.items() if "loss" in name}
 
 
-def _as_mapping(result: Any) -> dict[str, Any]:  # whatever the model returned
+def _call(model: nn.Module, batch: Batch) -> object:
+    if isinstance(batch, Mapping):
+        return model(**batch)
+    return model(*batch) if isinstance(batch, list | tuple) else model(batch)
+
+
+def _as_mapping(result: object) -> dict[str, Any]:
     if isinstance(result, Mapping):
         return dict(result)
-    is_pair = isinstance(result, tuple) and len(result) == 2
-    if is_pair and isinstance(result[1], Mapping):
+    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping):
         outputs, losses = result
         if losses and "loss" not in losses:
             losses = {**losses, "loss": sum(losses.values())}

@@ -1,0 +1,149 @@
+"""One batch through the task: the only caller of task methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from epochal.engine.binding import bind, parameter_names
+from epochal.engine.move import keep, mover
+from epochal.engine.outcome import Outcome, check_losses, check_metrics
+from epochal.errors import TaskError
+
+if TYPE_CHECKING:
+    from epochal.engine.meters import Meter
+    from epochal.engine.run import Run
+    from epochal.engine.task import Batch, Output
+
+_EXTRA = ("out", "batch", "losses", "model", "run")
+
+
+class TaskCalls:
+    """The methods of a run's task, found once and bound to what they ask for.
+
+    Args:
+        run: Its task and model are used as they are now; make new calls after a change.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._model = run.model
+        self._move = mover(run.device, run.dtype)
+        self._pre = self._find("pre_batch_forward") or keep
+        self._forward = self._find("batch_forward") or self._missing("batch_forward")
+        self._post = self._find("post_batch_forward") or _first
+        self._metric = self._find("batch_metric")
+        self._loss = self._bind_loss()
+        self._extra = self._bind("extra_batch_metrics", _EXTRA)
+        self._epoch_metric = self._bind("epoch_metric", ("run", "split"))
+        self._error = self._find("post_metric_to_err")
+        self._postprocess = self._find("postprocess") or _first
+
+    @property
+    def has_error(self) -> bool:
+        """Whether the task reduces an evaluation to one error."""
+        return self._error is not None
+
+    def move_task(self) -> None:
+        """Bring the task itself to the device, if it can be moved."""
+        to = self._find("to")
+        if to is not None:
+            to(self._run.device)
+
+    def forward(self, batch: Batch) -> Outcome:
+        """Bring a batch to the device and through the model."""
+        batch = self._pre(self._move(batch))
+        return Outcome(batch, self._post(self._forward(self._model, batch), batch))
+
+    def add_metrics(self, outcome: Outcome) -> None:
+        """Compute the task's metrics of a batch."""
+        if self._metric is not None:
+            with torch.no_grad():
+                values = self._metric(outcome.out, outcome.batch)
+            outcome.metrics = check_metrics(values, partial(self._fail, "batch_metric"))
+
+    def add_loss(self, outcome: Outcome) -> None:
+        """Compute the task's losses of a batch."""
+        losses = self._loss(outcome.out, outcome.batch)
+        fail = partial(self._fail, "batch_loss")
+        outcome.losses = check_losses(losses, outcome.batch, fail)
+
+    def train(self, batch: Batch) -> Outcome:
+        """Everything in training up to the backward pass."""
+        outcome = self.forward(batch)
+        self.add_metrics(outcome)
+        self.add_loss(outcome)
+        if not outcome.loss.requires_grad:
+            what = "the loss does not depend on any parameter that is trained"
+            hint = "compute it from the model's output, without detach() or no_grad()"
+            self._fail("batch_loss", what, hint)
+        return outcome
+
+    def report(self, outcome: Outcome, meter: Meter) -> None:
+        """Compute extra metrics and count the batch into the averages."""
+        if self._extra is not None:
+            with torch.no_grad():
+                values = self._extra(
+                    outcome.out, outcome.batch, outcome.losses, self._model, self._run
+                )
+            fail = partial(self._fail, "extra_batch_metrics")
+            outcome.metrics = outcome.metrics | check_metrics(values, fail)
+        if outcome.metrics:
+            for name in outcome.metrics.keys() & outcome.losses.keys():
+                what = f"returns {name!r}, which batch_loss returns too"
+                self._fail("batch_metric", what, "give one of them another name")
+            meter.add(outcome.metrics)
+        meter.add(outcome.losses)
+
+    def finish(self, means: dict[str, float], split: str) -> dict[str, float]:
+        """Add the metrics of a whole pass, and the task's one error, to its means."""
+        result = dict(means)
+        if self._epoch_metric is not None:
+            values = self._epoch_metric(self._run, split)
+            if not isinstance(values, Mapping):
+                self._fail("epoch_metric", f"returned {values!r}", "return {'name': value}")
+            result |= {name: float(value) for name, value in values.items()}
+        if self._error is not None:
+            result["err"] = float(self._error(result))
+        return result
+
+    def postprocess(self, outcome: Outcome) -> Output:
+        """What a prediction keeps of a batch."""
+        return self._postprocess(outcome.out, outcome.batch)
+
+    def _find(self, name: str) -> Callable[..., Any] | None:
+        method = getattr(self._run.task, name, None)
+        return method if callable(method) else None
+
+    def _bind(self, name: str, available: tuple[str, ...]) -> Callable[..., Any] | None:
+        method = self._find(name)
+        owner = f"{type(self._run.task).__name__}.{name}"
+        return None if method is None else bind(method, available, owner=owner)
+
+    def _bind_loss(self) -> Callable[..., Any]:
+        method = self._find("batch_loss")
+        if method is None:
+            return self._missing("batch_loss")
+        if len(parameter_names(method)) < 3:
+            return method
+        loss_fn = getattr(self._run.task, "loss_fn", None)
+        return lambda out, batch: method(out, batch, loss_fn)
+
+    def _missing(self, name: str) -> Callable[..., NoReturn]:
+        what, hint = "the task has no such method", f"write def {name}(self, ...) in it"
+        return lambda *_: self._fail(name, what, hint)
+
+    def _fail(self, method: str, what: str, hint: str) -> NoReturn:
+        run = self._run
+        raise TaskError(
+            f"{type(run.task).__name__}.{method}: {what}\n"
+            f"  in epoch {max(1, run.epoch_number)}, batch {run.batch_index + 1} of {run.split}\n"
+            f"  {hint}"
+        )
+
+
+def _first(out: Output, batch: Batch) -> Output:
+    return out

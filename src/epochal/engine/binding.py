@@ -1,0 +1,60 @@
+"""User functions that take any of some arguments, by name, called with all of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from epochal.errors import TaskError, suggest
+
+Function = Callable[..., Any]
+
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def bind(function: Function, available: tuple[str, ...], *, owner: str) -> Function:
+    """A function of all ``available`` arguments that passes on those ``function`` names.
+
+    The function itself comes back if it takes exactly these, in this order.
+
+    Raises:
+        TaskError: It needs an argument that is not available.
+    """
+    names = _wanted(function, available, owner)
+    if names == available:
+        return function
+    places = {name: available.index(name) for name in names}
+
+    def call(*values: object) -> object:
+        return function(**{name: values[place] for name, place in places.items()})
+
+    return call
+
+
+def parameter_names(function: Function) -> tuple[str, ...]:
+    """The names of the parameters that a caller can give by name."""
+    parameters = inspect.signature(function).parameters.values()
+    return tuple(parameter.name for parameter in parameters if parameter.kind in _BY_NAME)
+
+
+def _wanted(function: Function, available: tuple[str, ...], owner: str) -> tuple[str, ...]:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # some built-in functions do not tell; they get everything
+        return available
+    names = []
+    for parameter in parameters:
+        if parameter.kind in _OPEN:
+            return available
+        if parameter.name in available and parameter.kind in _BY_NAME:
+            names.append(parameter.name)
+        elif parameter.default is inspect.Parameter.empty:
+            hint = suggest(parameter.name, available)
+            raise TaskError(
+                f"{owner}: unknown argument {parameter.name!r}"
+                + (f"\n  {hint}" if hint.startswith("did") else "")
+                + f"\n  it may take any of: {', '.join(available)}"
+            )
+    return tuple(names)

@@ -1,0 +1,114 @@
+"""What time it is for the run: speed, waiting for data, time left, memory; never a sync."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from epochal.engine.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """How fast steps went; all zero if there were none."""
+
+    steps: int
+    step_seconds: float
+    """Mean time of a step, its waiting for data included, evaluations not."""
+
+    data_seconds: float
+    """Mean time a step waited for its data."""
+
+    samples_per_second: float
+
+
+class Clock:
+    """The time since the run started, and how much of it was training.
+
+    Args:
+        now: Seconds on a clock that never goes back.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self.now = now
+        self._started = now()
+        self._paused_seconds = 0.0
+        self._is_paused = False
+
+    def start(self) -> None:
+        """Count from here."""
+        self._started = self.now()
+        self._paused_seconds = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the run started."""
+        return self.now() - self._started
+
+    @property
+    def training_seconds(self) -> float:
+        """Seconds since the run started that were not spent in pauses."""
+        return self.seconds - self._paused_seconds
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Do not count a block as training; used for evaluations."""
+        if self._is_paused:
+            yield
+            return
+        begun = self.now()
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = False
+            self._paused_seconds += self.now() - begun
+
+
+class Lap:
+    """Speeds between one read and the next; each reader makes its own.
+
+    Args:
+        run: The run to watch, from now on.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._mark = self._position()
+
+    def read(self) -> Speed:
+        """The speed since the last read."""
+        before, self._mark = self._mark, self._position()
+        steps, seconds, waited, samples = (
+            now - then for now, then in zip(self._mark, before, strict=True)
+        )
+        if not steps or seconds <= 0:
+            return Speed(0, 0.0, 0.0, 0.0)
+        return Speed(int(steps), seconds / steps, waited / steps, samples / seconds)
+
+    def _position(self) -> tuple[float, float, float, float]:
+        run = self._run
+        return run.step, run.clock.training_seconds, run.feed.wait_seconds, run.samples
+
+
+def seconds_left(run: Run) -> float | None:
+    """How long the run will still take at its pace so far, or None if nobody can say."""
+    guesses = []
+    if run.limits.steps is not None and run.step > run.first_step:
+        pace = run.clock.seconds / (run.step - run.first_step)
+        guesses.append((run.limits.steps - run.step) * pace)
+    if run.limits.seconds is not None:
+        guesses.append(run.limits.seconds - run.clock.seconds)
+    return max(0.0, min(guesses)) if guesses else None
+
+
+def peak_memory_bytes(device: torch.device) -> int | None:
+    """The most memory that tensors took on the device so far; None on the CPU."""
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None

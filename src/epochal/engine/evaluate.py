@@ -1,0 +1,238 @@
+"""Evaluation and prediction: a pass over a split that leaves no trace in the training."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+from epochal.engine.events import Events
+from epochal.engine.feed import fixed_order, iter_batches, named_loaders
+from epochal.engine.meters import Meter
+from epochal.engine.move import Change
+from epochal.engine.outcome import Outcome
+from epochal.engine.seeding import derive, seeded
+from epochal.errors import DataError, TaskError, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import nn
+
+    from epochal.engine.metric import Metric
+    from epochal.engine.run import Run
+    from epochal.engine.task import Batch, Loader, Output
+
+_NOBODY = Events()
+_TO_HOST = Change(torch.device("cpu"), None, is_detached=True)
+
+
+def evaluate(run: Run, split: str) -> dict[str, float]:
+    """Measure a split, record it, compare it with the best, and tell the hooks.
+
+    Returns:
+        Values named ``<split>[/<loader>]/<metric>``.
+    """
+    with run.clock.paused(), aside(run, split):
+        run.fire("eval_start", split)
+        run.fire("epoch_start", split)
+        metrics = measure(run, split, events=run.events, limit=run.options.train.limit_batches)
+        run.fire("epoch_end", split, metrics)
+        run.log(metrics)
+        run.evaluated_at[split] = run.step
+        watch(run, split, metrics)
+        if split == "val" and run.step > run.first_step:
+            run.updater.rate.after_eval(None if run.monitor is None else run.monitor.last)
+        run.fire("eval_end", split, metrics)
+    return metrics
+
+
+def check_sanity(run: Run) -> None:
+    """Try a few validation batches, so that mistakes show before hours of training.
+
+    No hook hears of it, and generators, metrics and the store are as before.
+    """
+    limit = run.options.train.sanity_batches
+    if not limit or not named_loaders(run.task, "val"):
+        _require_val_loader(run)
+        return
+    with run.clock.paused(), aside(run, "val"), run.store.untouched():
+        try:
+            metrics = measure(run, "val", events=_NOBODY, limit=limit)
+        except Exception as error:
+            error.add_note(
+                f"raised in the sanity evaluation of {limit} batches; "
+                "train.sanity_batches=0 leaves it out"
+            )
+            raise
+        _require_monitored(run, "val", metrics)
+
+
+def predict(run: Run) -> object:
+    """The outputs for every batch of ``predict``: a list, or a list per named loader."""
+    outputs: dict[str, list[Output]] = {}
+    with run.clock.paused(), aside(run, "predict"), _no_training(run):
+        run.fire("epoch_start", "predict")
+        for name, loader in _loaders(run, "predict").items():
+            run.loader_name = name
+            outputs[name] = []
+            for outcome in _pass(run, "predict", loader, run.events, limit=None):
+                outputs[name].append(_TO_HOST(run.calls.postprocess(outcome)))
+        run.fire("epoch_end", "predict", {})
+    return outputs[""] if list(outputs) == [""] else outputs
+
+
+def measure(run: Run, split: str, *, events: Events, limit: int | None) -> dict[str, float]:
+    """Every metric of every loader of a split."""
+    measured: dict[str, float] = {}
+    with _no_training(run):
+        for name, loader in _loaders(run, split).items():
+            run.loader_name = name
+            prefix = f"{split}/{name}" if name else split
+            values = _measure_loader(run, split, loader, events, limit)
+            measured |= {f"{prefix}/{metric}": value for metric, value in values.items()}
+    return measured
+
+
+def watch(run: Run, split: str, metrics: dict[str, float]) -> None:
+    """Compare the monitored metric with the best one, if this split has it."""
+    monitor = run.monitor
+    is_watched = monitor is not None and monitor.metric.split("/")[0] == split
+    if monitor is None or not is_watched:
+        return
+    _require_monitored(run, split, metrics)
+    value = metrics[monitor.metric]
+    if monitor.update(value):
+        run.fire("better_model", value)
+
+
+@contextmanager
+def aside(run: Run, split: str) -> Iterator[None]:
+    """Work on another split under random numbers of its own, and come back."""
+    kept = run.split, run.loader_name, run.batch_index
+    with seeded(derive(run.seed, "eval", split)):
+        run.split = split
+        try:
+            yield
+        finally:
+            run.split, run.loader_name, run.batch_index = kept
+
+
+def compute_metrics(metrics: dict[str, Metric], split: str) -> dict[str, float]:
+    """The values of all metric objects of a split; keys of several join the name."""
+    values: dict[str, float] = {}
+    for name, metric in metrics.items():
+        if split not in metric.on:
+            continue
+        value = metric.compute()
+        if isinstance(value, dict):
+            values |= {f"{name}/{key}": float(part) for key, part in value.items()}
+        else:
+            values[name] = float(value)
+    return values
+
+
+def _measure_loader(
+    run: Run, split: str, loader: Loader, events: Events, limit: int | None
+) -> dict[str, float]:
+    meter = Meter(run.device)
+    window = meter.window()
+    metrics = [metric for metric in run.metrics.values() if split in metric.on]
+    for metric in metrics:
+        metric.reset()
+    for outcome in _pass(run, split, loader, events, limit):
+        run.calls.add_metrics(outcome)
+        if run.options.train.eval_loss:
+            run.calls.add_loss(outcome)
+        run.calls.report(outcome, meter)
+        for metric in metrics:
+            metric.update(outcome.out, outcome.batch)
+    means = window.read() | compute_metrics(run.metrics, split)
+    for metric in metrics:
+        metric.reset()
+    return run.calls.finish(means, split)
+
+
+def _pass(
+    run: Run, split: str, loader: Loader, events: Events, limit: int | None
+) -> Iterator[Outcome]:
+    """Each batch of a loader through the model, with the events of a loop around them."""
+    step = run.eval_steps.get(split, _plain_step)
+    with fixed_order(loader, derive(run.seed, "order", split)):
+        events.fire("loop_start", run, split)
+        for index, batch in enumerate(iter_batches(loader, _label(run, split), limit)):
+            run.batch_index = index
+            events.fire("batch_start", run, split, index, batch)
+            outcome = _as_outcome(step(run, batch), batch)
+            yield outcome
+            events.fire("batch_end", run, split, index, outcome.batch, outcome.out)
+            if run.stop_reason == "user_interrupt":
+                raise KeyboardInterrupt
+        events.fire("loop_end", run, split)
+
+
+def _plain_step(run: Run, batch: Batch) -> Outcome:
+    return run.calls.forward(batch)
+
+
+def _as_outcome(result: object, batch: Batch) -> Outcome:
+    return result if isinstance(result, Outcome) else Outcome(batch, result)
+
+
+@contextmanager
+def _no_training(run: Run) -> Iterator[None]:
+    """Eval mode, and no gradients unless the task needs them; each module's mode comes back."""
+    needs_grad = bool(getattr(run.task, "eval_needs_grad", False))
+    with _eval_mode(run.model), torch.set_grad_enabled(needs_grad):
+        yield
+
+
+@contextmanager
+def _eval_mode(model: nn.Module) -> Iterator[None]:
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def _loaders(run: Run, split: str) -> dict[str, Loader]:
+    loaders = named_loaders(run.task, split)
+    if not loaders and split == "predict":
+        loaders = named_loaders(run.task, "test")
+    if not loaders:
+        raise DataError(
+            f"{split}_loader: the task has none\n"
+            f"  set self.{split}_loader in the task, or write data.{split} in the config"
+        )
+    return loaders
+
+
+def _label(run: Run, split: str) -> str:
+    return f"{split}_loader[{run.loader_name!r}]" if run.loader_name else f"{split}_loader"
+
+
+def _require_val_loader(run: Run) -> None:
+    monitor = run.monitor
+    is_val = monitor is not None and monitor.metric.startswith("val/")
+    if is_val and not named_loaders(run.task, "val"):
+        raise TaskError(
+            f"monitor: {str(monitor)!r} needs a validation loader, and there is none\n"
+            "  set self.val_loader in the task, or write data.val in the config"
+        )
+
+
+def _require_monitored(run: Run, split: str, metrics: dict[str, float]) -> None:
+    monitor = run.monitor
+    if monitor is None or monitor.metric.split("/")[0] != split or monitor.metric in metrics:
+        return
+    produced = ", ".join(metrics) or "nothing at all"
+    hint = suggest(monitor.metric, metrics)
+    raise TaskError(
+        f"monitor: no metric is named {monitor.metric!r}\n"
+        f"  evaluating {split} produced: {produced}"
+        + (f"\n  {hint}" if hint.startswith("did") else "")
+    )

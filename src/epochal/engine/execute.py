@@ -1,0 +1,178 @@
+"""One run from its first event to its result, whatever happens in between."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import traceback
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+from epochal.engine.result import RunResult
+from epochal.engine.run import making_current
+from epochal.engine.seeding import derive, machine, seeded
+from epochal.errors import EpochalError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+    from epochal.engine.plan import PlanRow
+    from epochal.engine.run import Run
+    from epochal.engine.runner import Runner
+
+_logger = logging.getLogger(__name__)
+
+
+def execute(run: Run, runner: Runner, *, raise_errors: bool = False) -> RunResult:
+    """Carry out a run and say how it ended; afterwards it holds no part any more.
+
+    Events come in this order: ``setup``, ``assembled``, ``run_start``, those of the runner,
+    ``error`` if something was raised, ``run_end``, ``teardown``.
+
+    Args:
+        run: Made of parts that nothing else uses at the same time.
+        runner: What to do with them.
+        raise_errors: Raise what ended the run instead of describing it in the result.
+    """
+    value: object = None
+    error: BaseException | None = None
+    with _surroundings(run):
+        try:
+            value = _work(run, runner)
+        except BaseException as caught:  # also Ctrl-C: the hooks must hear how it ended
+            error = caught
+        error = _end(run, error)
+    try:
+        result = _build_result(run, value, error)
+        if error is not None and (raise_errors or not _is_expected(error)):
+            raise error
+        return result
+    finally:
+        run.release()
+        # The traceback knows this frame: without this the two would keep each other alive.
+        error = None
+
+
+def describe(run: Run, runner: Runner) -> list[PlanRow]:
+    """The plan of a run that is not carried out."""
+    run.bind()
+    runner.prepare(run)
+    return run.plan.describe()
+
+
+def _work(run: Run, runner: Runner) -> object:
+    run.clock.start()
+    run.fire("setup")
+    run.calls.move_task()
+    run.fire("assembled")
+    run.bind()
+    runner.prepare(run)
+    run.has_started = True
+    run.fire("run_start")
+    return runner.run(run)
+
+
+def _end(run: Run, error: BaseException | None) -> BaseException | None:
+    """Fire the last events, each to everyone; the first error of all comes back."""
+    later: list[Exception] = []
+    if error is not None:
+        later += run.events.fire_all("error", run, error)
+    if run.has_started:
+        later += run.events.fire_all("run_end", run)
+    later += run.events.fire_all("teardown", run)
+    for another in later:
+        if error is None:
+            error = another
+        else:
+            error.add_note(f"after that: {another!r}")
+            _logger.error("while the run was ending: %r", another)
+    return error
+
+
+def _build_result(run: Run, value: object, error: BaseException | None) -> RunResult:
+    status, reason = _verdict(run, error)
+    return RunResult(
+        status=status,
+        reason=reason,
+        exception_type=None if error is None else type(error).__name__,
+        message="" if error is None else str(error),
+        traceback="" if error is None else "".join(traceback.format_exception(error)),
+        exit_code=_exit_code(status, error),
+        dir=run.dir,
+        config=run.config,
+        metrics=dict(run.latest),
+        best=None if run.monitor is None else run.monitor.best,
+        steps=run.step,
+        epochs=run.epoch,
+        samples=run.samples,
+        seconds=run.clock.seconds,
+        value=value,
+    )
+
+
+def _verdict(run: Run, error: BaseException | None) -> tuple[str, str]:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", "user_interrupt"
+    if error is not None:
+        return "failed", "oom" if _is_out_of_memory(error) else "exception"
+    if run.stop_reason:
+        return run.stop_status, run.stop_reason
+    return "finished", "completed"
+
+
+def _exit_code(status: str, error: BaseException | None) -> int:
+    if status == "interrupted":
+        return 130
+    if error is None:
+        return 0
+    if isinstance(error, EpochalError):
+        return error.exit_code
+    if _is_out_of_memory(error):
+        return 71
+    return 74 if isinstance(error, OSError) else 1
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError | torch.OutOfMemoryError)
+
+
+def _is_expected(error: BaseException) -> bool:
+    """Whether a result can stand for it; a request to leave Python must go on."""
+    return isinstance(error, Exception | KeyboardInterrupt)
+
+
+@contextmanager
+def _surroundings(run: Run) -> Iterator[None]:
+    """What holds while the run goes on, and is as before when it is over."""
+    with (
+        making_current(run),
+        machine(run.options.engine),
+        seeded(derive(run.seed, "run")),
+        _stopping_on_interrupt(run),
+    ):
+        yield
+
+
+@contextmanager
+def _stopping_on_interrupt(run: Run) -> Iterator[None]:
+    """Take the first Ctrl-C as a wish to stop after the current step."""
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT)
+    if not is_main or before in (None, signal.SIG_IGN):
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        run.stop("user_interrupt", status="interrupted")
+        _logger.warning("stopping after this step; Ctrl-C again stops at once")
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

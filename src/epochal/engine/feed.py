@@ -1,0 +1,200 @@
+"""Where batches come from: loaders in a fixed order, grouped into one step's worth."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sized
+from contextlib import contextmanager
+from itertools import islice
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from epochal.engine.move import batch_size
+from epochal.engine.seeding import derive
+from epochal.errors import DataError
+
+if TYPE_CHECKING:
+    from epochal.engine.task import Batch, Loader
+
+Microbatches = tuple["Batch", ...]
+
+_DEAD_WORKER = re.compile(r"DataLoader worker \(pid")
+
+
+class Feed:
+    """The training loader as steps; its order is a function of the seed and the epoch.
+
+    The loader is read from the task anew in each epoch, so a task may replace it.
+
+    Args:
+        task: Has the ``train_loader``.
+        seed: Seed of the run.
+        accumulate: Batches per step; the last step of an epoch takes what is left.
+        limit: Most batches to read per epoch.
+    """
+
+    def __init__(self, task: object, *, seed: int, accumulate: int, limit: int | None) -> None:
+        self._task = task
+        self._seed = seed
+        self._accumulate = accumulate
+        self._limit = limit
+        self.position = 0
+        """Index in the epoch of the first batch of the step."""
+
+        self.samples = 0
+        """Samples that were handed out since the run started."""
+
+        self.wait_seconds = 0.0
+        """Time spent waiting for data since the run started."""
+
+        self.is_complete = False
+        """Whether the epoch's last batch was handed out, as far as that can be known."""
+
+    @property
+    def loader(self) -> Loader:
+        """The training loader.
+
+        Raises:
+            DataError: The task has none.
+        """
+        loader: Loader | None = getattr(self._task, "train_loader", None)
+        if loader is None:
+            raise DataError(
+                "train_loader: the task has none\n"
+                "  set self.train_loader in the task, or write data.train in the config"
+            )
+        return loader
+
+    def epoch(self, number: int) -> Iterator[Microbatches]:
+        """The steps of one epoch, counted from 0; the last one may be short."""
+        loader = self.loader
+        set_order(loader, derive(self._seed, "order", number), number)
+        batches = iter_batches(loader, "train_loader", self._limit)
+        known = count_batches(loader, self._limit)
+        usual = getattr(loader, "batch_size", None) or 1
+        read = 0
+        self.is_complete = False
+        while True:
+            begun = perf_counter()
+            microbatches = tuple(islice(batches, self._accumulate))
+            self.wait_seconds += perf_counter() - begun
+            if not microbatches:
+                break
+            self.position = read
+            read += len(microbatches)
+            for batch in microbatches:
+                self.samples += batch_size(batch) or usual
+            self.is_complete = read == known
+            yield microbatches
+        self.is_complete = True
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """Optimizer steps in an epoch, if the loader knows its length."""
+        batches = count_batches(self.loader, self._limit)
+        return None if batches is None else math.ceil(batches / self._accumulate)
+
+    @property
+    def samples_per_step(self) -> int | None:
+        """The most samples one step can have, if the loader knows its batch size."""
+        size = getattr(self.loader, "batch_size", None)
+        return size * self._accumulate if isinstance(size, int) else None
+
+
+def named_loaders(task: object, split: str) -> dict[str, Loader]:
+    """The loaders of a split by name; a single one has the empty name."""
+    loader: Any = getattr(task, f"{split}_loader", None)  # a loader or several of them
+    if loader is None:
+        return {}
+    return dict(loader) if isinstance(loader, Mapping) else {"": loader}
+
+
+def iter_batches(loader: Loader, label: str, limit: int | None) -> Iterator[Batch]:
+    """The batches of a loader.
+
+    Raises:
+        DataError: There is none, or one of the loader's processes died. Exceptions of a
+            dataset itself pass untouched.
+    """
+    is_empty = True
+    try:
+        for batch in islice(loader, limit):
+            is_empty = False
+            yield batch
+    except RuntimeError as error:
+        if not _DEAD_WORKER.search(str(error)):
+            raise
+        raise DataError(
+            f"{label}: a worker process of the loader died\n"
+            "  often it ran out of memory; try workers=0 to see an error of the dataset itself"
+        ) from error
+    if is_empty:
+        raise DataError(f"{label}: gave no batch\n  {_why_empty(loader)}")
+
+
+def count_batches(loader: Loader, limit: int | None) -> int | None:
+    """How many batches a pass over the loader has, if it knows."""
+    try:
+        length = len(loader)  # type: ignore[arg-type]  # not every loader has a length
+    except (TypeError, NotImplementedError):
+        return None
+    return length if limit is None else min(length, limit)
+
+
+def set_order(loader: Loader, seed: int, epoch: int) -> None:
+    """Make the loader's order and its workers' seeds depend on ``seed`` alone."""
+    for owner in _drawers(loader):
+        if owner.generator is None:
+            owner.generator = torch.Generator()
+        owner.generator.manual_seed(seed)
+    for sampler in _samplers(loader):
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(epoch)
+
+
+@contextmanager
+def fixed_order(loader: Loader, seed: int) -> Iterator[None]:
+    """Order a loader by ``seed`` for a block; afterwards its generators are as before."""
+    owners = _drawers(loader)
+    kept = [owner.generator for owner in owners]
+    try:
+        for owner in owners:
+            owner.generator = torch.Generator().manual_seed(seed)
+        yield
+    finally:
+        for owner, generator in zip(owners, kept, strict=True):
+            owner.generator = generator
+
+
+def _samplers(loader: Loader) -> list[Any]:  # samplers share no type, only attributes
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    found = (
+        getattr(loader, "sampler", None),
+        batch_sampler,
+        getattr(batch_sampler, "sampler", None),
+    )
+    unique = {id(sampler): sampler for sampler in found if sampler is not None}
+    return list(unique.values())
+
+
+def _drawers(loader: Loader) -> list[Any]:  # same
+    """The loader and its samplers, as far as they draw from a generator of their own."""
+    owners = [*_samplers(loader), loader]
+    return [owner for owner in owners if isinstance(_generator(owner), torch.Generator | None)]
+
+
+def _generator(owner: object) -> object:
+    return getattr(owner, "generator", "none of its own")
+
+
+def _why_empty(loader: Loader) -> str:
+    dataset = getattr(loader, "dataset", None)
+    if getattr(loader, "drop_last", False) and isinstance(dataset, Sized):
+        size = getattr(loader, "batch_size", None)
+        return f"{len(dataset)} samples make no batch of {size}; use drop_last=False"
+    if isinstance(loader, Iterator):
+        return "an iterator can be read once only; give an object that starts anew each epoch"
+    return "check the dataset's length and the filters in front of it"

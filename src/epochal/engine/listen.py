@@ -1,0 +1,158 @@
+"""Who listens to which event: methods of hooks and tasks found and checked by name."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from epochal.engine.binding import bind
+from epochal.engine.every import Every
+from epochal.engine.hook import ALIASES, EVENTS, TASK_PRIORITY, USER_PRIORITY, Hook
+from epochal.engine.splits import split_name
+from epochal.engine.task import OPTIONAL_METHODS, REQUIRED_METHODS, Task
+from epochal.errors import TaskError, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_EVENT_LIKE = re.compile(r"on[A-Z]|(on|before|after)_[a-z]")
+_HOOK_METHODS = ("state_dict", "load_state_dict")
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One function that hears one event."""
+
+    event: str
+    call: Callable[..., Any]
+    """Takes all arguments of the event, in order."""
+
+    owner: str
+    """What users call it, such as ``EarlyStopping.eval_end``."""
+
+    priority: int = USER_PRIORITY
+    every: Every | None = None
+    on: tuple[str, ...] | None = None
+    """Splits whose events it hears; all when None."""
+
+    def hears(self, split: str) -> bool:
+        """Whether it wants events of this split."""
+        return self.on is None or split in self.on
+
+
+def hook_listeners(hook: object) -> list[Listener]:
+    """The listeners of a hook: its overridden methods, by name or alias.
+
+    Raises:
+        TaskError: A method looks like an event but is none, wants an argument that its event
+            does not have, or ``every`` would have no effect.
+    """
+    _refuse_misspelt(hook, Hook, (*EVENTS, *ALIASES), _HOOK_METHODS)
+    priority = getattr(hook, "priority", USER_PRIORITY)
+    every = _period(getattr(hook, "every", None), type(hook).__name__)
+    found = list(_listeners(hook, priority, every, _splits(getattr(hook, "on", None))))
+    if every is not None and not every.is_never:
+        _refuse_useless(found, every, type(hook).__name__)
+    return found
+
+
+def task_listeners(task: object) -> list[Listener]:
+    """The listeners of a task: its methods that bear the name of an event or an alias.
+
+    Raises:
+        TaskError: A method is misspelt, or wants an argument that its event does not have.
+    """
+    known = (*REQUIRED_METHODS, *OPTIONAL_METHODS)
+    _refuse_misspelt(task, Task, (*EVENTS, *ALIASES), known)
+    return list(_listeners(task, TASK_PRIORITY, None, None))
+
+
+def function_listener(
+    event: str, function: Callable[..., Any], *, priority: int, every: object
+) -> Listener:
+    """The listener of a plain function, attached by event name or alias."""
+    name, split = _resolve(event)
+    owner = getattr(function, "__qualname__", type(function).__name__)
+    call = bind(function, EVENTS[name], owner=owner)
+    period = _period(every, owner)
+    listener = Listener(name, call, owner, priority, period, None if split is None else (split,))
+    if period is not None and not period.is_never:
+        _refuse_useless([listener], period, owner)
+    return listener
+
+
+def _period(every: object, owner: str) -> Every | None:
+    try:
+        return None if every is None else Every.parse(every)
+    except ValueError as error:
+        raise TaskError(f"{owner}: every: {error}") from error
+
+
+def _resolve(event: str) -> tuple[str, str | None]:
+    """The event behind a name or alias, and the split that an alias fixes."""
+    if event in EVENTS:
+        return event, None
+    if event not in ALIASES:
+        hint = suggest(event, (*EVENTS, *ALIASES)) or f"events: {', '.join(EVENTS)}"
+        raise TaskError(f"{event}: no such event\n  {hint}")
+    name, _, split = ALIASES[event].partition(":")
+    return name, split or None
+
+
+def _listeners(
+    owner: object, priority: int, every: Every | None, on: tuple[str, ...] | None
+) -> Iterator[Listener]:
+    for written in (*EVENTS, *ALIASES):
+        method = getattr(owner, written, None)
+        if not callable(method) or _is_inherited(owner, written):
+            continue
+        event, split = _resolve(written)
+        name = f"{type(owner).__name__}.{written}"
+        heard = on if split is None else (split,)
+        if split is not None and on is not None and split not in on:
+            continue
+        yield Listener(event, bind(method, EVENTS[event], owner=name), name, priority, every, heard)
+
+
+def _is_inherited(owner: object, name: str) -> bool:
+    """Whether this is the empty method of the interface itself."""
+    own = getattr(owner, "__dict__", {})
+    return name not in own and getattr(type(owner), name, None) is getattr(Hook, name, owner)
+
+
+def _splits(on: object) -> tuple[str, ...] | None:
+    if on is None:
+        return None
+    names = (on,) if isinstance(on, str) else on
+    assert isinstance(names, list | tuple)
+    return tuple(split_name(str(name)) for name in names)
+
+
+def _refuse_misspelt(
+    owner: object, interface: type, events: tuple[str, ...], others: tuple[str, ...]
+) -> None:
+    known = {*events, *others, *dir(interface)}
+    for name in dir(type(owner)):
+        if name.startswith("_") or name in known or not callable(getattr(type(owner), name)):
+            continue
+        close = difflib.get_close_matches(name, [*events, *others], n=1, cutoff=0.85)
+        if not close and not _EVENT_LIKE.match(name):
+            continue
+        hint = f"did you mean {close[0]!r}?" if close else f"events: {', '.join(EVENTS)}"
+        raise TaskError(
+            f"{type(owner).__name__}.{name}: nothing calls a method of this name\n"
+            f"  {hint}\n"
+            f"  a method of your own may be named _{name}"
+        )
+
+
+def _refuse_useless(listeners: list[Listener], every: Every, owner: str) -> None:
+    events = {listener.event for listener in listeners}
+    if "step_end" in events or ("epoch_end" in events and every.unit == "ep"):
+        return
+    raise TaskError(
+        f"{owner}: every={str(every)!r} has no effect on {', '.join(sorted(events))}\n"
+        "  a period is for step_end, or in epochs for epoch_end"
+    )

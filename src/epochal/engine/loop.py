@@ -1,0 +1,63 @@
+"""The training loop: steps in order, and between them what the plan says is due."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from epochal.engine.evaluate import compute_metrics, watch
+
+if TYPE_CHECKING:
+    from epochal.engine.meters import Window
+    from epochal.engine.run import Run
+
+
+def train(run: Run, stage: str = "main") -> None:
+    """Train epoch after epoch until somebody says stop."""
+    epoch_means = run.meter.window()
+    run.fire("stage_start", stage)
+    run.plan.start(run)
+    while not run.stop_reason:
+        start_epoch(run)
+        take_steps(run)
+        finish_epoch(run, epoch_means)
+    run.fire("stage_end", stage)
+
+
+def take_steps(run: Run) -> None:
+    """Take the steps of one epoch; stop early if that is asked for."""
+    for microbatches in run.feed.epoch(run.epoch):
+        run.take_step(microbatches)
+        run.step += 1
+        if run.step >= run.plan.next_due:
+            run.plan.run_due(run)
+            if run.stop_reason:
+                break
+
+
+def start_epoch(run: Run) -> None:
+    """Begin an epoch: everything in training mode, averages empty."""
+    run.is_in_epoch = True
+    for metric in run.metrics.values():
+        if "train" in metric.on:
+            metric.reset()
+    run.fire("epoch_start", "train")
+    run.fire("loop_start", "train")
+
+
+def finish_epoch(run: Run, epoch_means: Window) -> None:
+    """End an epoch: its means, its events, and what is due between epochs.
+
+    An epoch that was cut short has its events too, but does not count as completed.
+    """
+    run.fire("loop_end", "train")
+    means = epoch_means.read() | compute_metrics(run.metrics, "train")
+    metrics = {f"train/{name}": value for name, value in means.items()}
+    run.log({f"train/epoch/{name}": value for name, value in means.items()})
+    run.latest |= metrics
+    run.fire("epoch_end", "train", metrics)
+    watch(run, "train", metrics)
+    run.is_in_epoch = False
+    if run.feed.is_complete:
+        run.epoch += 1
+        run.updater.rate.after_epoch()
+        run.plan.run_due_between_epochs(run)

@@ -1,0 +1,86 @@
+"""The one metric by which models of a run are compared."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from typing_extensions import override
+
+from epochal.errors import ConfigError, Problem, suggest
+
+MODES = ("min", "max")
+
+
+class Monitor:
+    """Knows the best value so far; the first value always wins, one that is NaN never does.
+
+    Args:
+        metric: Full name of the metric, such as ``val/acc``.
+        mode: ``min`` if smaller is better, ``max`` if larger is.
+        min_delta: By how much a value must be better to count.
+    """
+
+    def __init__(self, metric: str, mode: str = "min", *, min_delta: float = 0.0) -> None:
+        if mode not in MODES:
+            hint = suggest(mode, MODES)
+            raise ConfigError(Problem("monitor.mode", f"unknown mode {mode!r}", hint=hint))
+        self.metric = metric
+        self.mode = mode
+        self.min_delta = min_delta
+        self.best: float | None = None
+        self.last: float | None = None
+        self.improved = False
+        """Whether the latest value was the best."""
+
+    @classmethod
+    def parse(cls, spec: Monitor | str | dict[str, Any]) -> Monitor:
+        """The monitor that ``+val/acc``, ``-val/loss`` or ``{metric, mode, min_delta}`` means."""
+        if isinstance(spec, Monitor):
+            return spec
+        if isinstance(spec, dict):
+            plain = dict(spec)
+            metric = str(plain.pop("metric", ""))
+            mode = {"mode": "max", "metric": metric[1:]} if metric[:1] == "+" else {}
+            if metric[:1] == "-":
+                mode = {"mode": "min", "metric": metric[1:]}
+            return cls(**({"metric": metric} | mode | plain))
+        if spec[:1] not in ("+", "-") or not spec[1:]:
+            raise ConfigError(
+                Problem(
+                    "monitor",
+                    f"does not say which way is better: {spec!r}",
+                    hint=f"write '+{spec}' if larger is better, '-{spec}' if smaller is",
+                )
+            )
+        return cls(spec[1:], "max" if spec[0] == "+" else "min")
+
+    def update(self, value: float) -> bool:
+        """Take in a value; True if it is the best so far."""
+        self.last = value
+        self.improved = self._is_better(value)
+        if self.improved:
+            self.best = value
+        return self.improved
+
+    def _is_better(self, value: float) -> bool:
+        if math.isnan(value):
+            return False
+        if self.best is None:
+            return True
+        if self.mode == "max":
+            return value > self.best + self.min_delta
+        return value < self.best - self.min_delta
+
+    def state_dict(self) -> dict[str, float | None]:
+        """What a checkpoint keeps."""
+        return {"best": self.best, "last": self.last}
+
+    def load_state_dict(self, state: dict[str, float | None]) -> None:
+        """Go on from a checkpoint."""
+        self.best = state["best"]
+        self.last = state["last"]
+
+    @override
+    def __str__(self) -> str:
+        return f"{'+' if self.mode == 'max' else '-'}{self.metric}"

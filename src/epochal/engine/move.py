@@ -1,0 +1,120 @@
+"""Batches and modules to the run's device and dtype."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from epochal.errors import ConfigError, Problem, suggest
+
+if TYPE_CHECKING:
+    from epochal.engine.task import Batch
+
+Mover = Callable[["Batch"], "Batch"]
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+def parse_dtype(name: str | torch.dtype | None) -> torch.dtype | None:
+    """The dtype that a config names; None leaves every tensor as it is."""
+    if name is None or name in DTYPES.values():
+        return name if isinstance(name, torch.dtype) else None
+    if name not in DTYPES:
+        text = str(name).removeprefix("torch.")
+        hint = suggest(text, DTYPES)
+        raise ConfigError(Problem("model.dtype", f"unknown dtype {text!r}", hint=hint))
+    return DTYPES[str(name)]
+
+
+def place(module: nn.Module, device: torch.device, dtype: torch.dtype | None) -> nn.Module:
+    """The module on the device, its floating-point tensors in the dtype."""
+    return module.to(device) if dtype is None else module.to(device=device, dtype=dtype)
+
+
+def mover(device: torch.device, dtype: torch.dtype | None) -> Mover:
+    """A function that brings a batch to the device and dtype; the identity if that suffices."""
+    if device.type == "cpu" and dtype is None:
+        return keep
+    return Change(device, dtype)
+
+
+def keep(batch: Batch) -> Batch:
+    """The batch as it is."""
+    return batch
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Change:
+    """Moves every tensor in a nest of containers, and casts those that hold floats."""
+
+    device: torch.device
+    dtype: torch.dtype | None
+    is_detached: bool = False
+
+    def __call__(self, value: Batch) -> Batch:
+        """The same nest with moved tensors; what holds no tensor is left alone."""
+        if isinstance(value, Tensor):
+            return self._tensor(value)
+        if hasattr(value, "to"):
+            return self._object(value)
+        if isinstance(value, list | tuple):
+            moved = [self(item) for item in value]
+            return type(value)(*moved) if hasattr(value, "_fields") else type(value)(moved)
+        if isinstance(value, Mapping):
+            return _like(value, {key: self(item) for key, item in value.items()})
+        return self._fields(value) if dataclasses.is_dataclass(value) else value
+
+    def _tensor(self, tensor: Tensor) -> Tensor:
+        tensor = tensor.detach() if self.is_detached else tensor
+        dtype = self.dtype if tensor.is_floating_point() else None
+        return tensor.to(self.device, dtype, non_blocking=True)
+
+    def _object(self, value: Batch) -> Batch:
+        moved = value.to(self.device)
+        if self.dtype is not None and hasattr(moved, "to_dtype"):
+            return moved.to_dtype(self.dtype)
+        return moved
+
+    def _fields(self, value: Batch) -> Batch:
+        moved = copy.copy(value)
+        for field in dataclasses.fields(value):
+            object.__setattr__(moved, field.name, self(getattr(value, field.name)))
+        return moved
+
+
+def batch_size(batch: Batch) -> int | None:
+    """The first dimension of the first tensor in a batch, if there is one."""
+    if isinstance(batch, Tensor):
+        return batch.shape[0] if batch.dim() else None
+    items = _items(batch)
+    for item in items:
+        size = batch_size(item)
+        if size is not None:
+            return size
+    return None
+
+
+def _items(batch: Batch) -> list[Batch]:
+    if isinstance(batch, Mapping):
+        return list(batch.values())
+    if isinstance(batch, list | tuple):
+        return list(batch)
+    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
+        return [getattr(batch, field.name) for field in dataclasses.fields(batch)]
+    return []
+
+
+def _like(mapping: Mapping[str, Batch], moved: dict[str, Batch]) -> Batch:
+    if type(mapping) is dict:
+        return moved
+    try:
+        changed = copy.copy(mapping)
+        changed.update(moved)  # type: ignore[attr-defined]  # most mappings are mutable
+    except (AttributeError, TypeError):
+        return moved
+    return changed

@@ -1,0 +1,156 @@
+"""The plan: what happens between which steps, decided before the run."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from epochal.engine.due import Alarm, Due
+from epochal.engine.events import SPLIT_EVENTS, Events, tell
+from epochal.engine.every import Every
+from epochal.engine.hook import EVENTS
+from epochal.engine.splits import SPLITS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from epochal.engine.listen import Listener
+    from epochal.engine.run import Run
+
+EVAL_PRIORITY = 10_000
+END_PRIORITY = 20_000
+
+_EACH_STEP = Every(1, "st")
+_WITHIN_EPOCHS = frozenset({"st", "sa", "s"})
+_BETWEEN_EPOCHS = frozenset({"ep"})
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """One line of the printed plan."""
+
+    event: str
+    priority: int
+    hook: str
+    cadence: str
+    """``each``, a period such as ``50st``, or ``once at 500st``; with splits where limited."""
+
+
+class Plan:
+    """Knows the next step at which anything is due, so that other steps need not ask.
+
+    Args:
+        events: Those who listen to ``step_end`` are due by their period.
+        alarm: Wakes the plan when something is due by the clock.
+    """
+
+    def __init__(self, events: Events, *, alarm: Alarm | None = None) -> None:
+        self.next_due = 0
+        """The step after which ``run_due`` must be called; 0 is the current one."""
+
+        self.is_started = False
+        self._events = events
+        self._alarm = alarm or Alarm()
+        self._own_dues: list[Due] = []
+        self._dues: list[Due] = []
+        self._is_woken = False
+
+    def add_period(self, name: str, every: Every, call: Callable[[Run], object]) -> None:
+        """Add something the engine does every so often, after the hooks of that step."""
+        if not every.is_never:
+            self._own_dues.append(Due(name, EVAL_PRIORITY, every, call))
+
+    def add_end(self, name: str, at: Every, call: Callable[[Run], object]) -> None:
+        """Add something the engine does once, as the very last thing at that position."""
+        self._own_dues.append(Due(name, END_PRIORITY, at, call, is_once=True))
+
+    def start(self, run: Run) -> None:
+        """Count all periods from the run's position; call again when listeners changed."""
+        self.is_started = True
+        self._dues = self._all_dues()
+        for due in self._dues:
+            due.aim(run)
+        self._look_ahead(run)
+
+    def run_due(self, run: Run) -> None:
+        """Do all that is due after this step, low priorities first."""
+        self._is_woken = False
+        self._happen(run, _WITHIN_EPOCHS)
+        self._look_ahead(run)
+
+    def run_due_between_epochs(self, run: Run) -> None:
+        """Do all that is due after this many epochs, and what the clock made due meanwhile."""
+        self._happen(run, _BETWEEN_EPOCHS)
+        if self._is_woken:
+            self.run_due(run)
+
+    def wake(self) -> None:
+        """Have ``run_due`` called after the current step; safe from threads and signals."""
+        self._is_woken = True
+        self.next_due = 0
+
+    def close(self) -> None:
+        """Stop the clock and forget what was due."""
+        self._alarm.cancel()
+        self._own_dues.clear()
+        self._dues.clear()
+
+    def describe(self) -> list[PlanRow]:
+        """Every listener and every due thing, in the order of events and priorities."""
+        rows = []
+        for event in EVENTS:
+            if event == "step_end":
+                rows += [
+                    PlanRow(event, due.priority, due.name, _moment(due)) for due in self._all_dues()
+                ]
+                continue
+            splits = SPLITS if event in SPLIT_EVENTS else ("",)
+            heard = {
+                id(one): one for split in splits for one in self._events.listeners(event, split)
+            }
+            rows += [
+                PlanRow(event, one.priority, one.owner, _cadence(one)) for one in heard.values()
+            ]
+        return rows
+
+    def _all_dues(self) -> list[Due]:
+        dues = [
+            Due(listener.owner, listener.priority, listener.every or _EACH_STEP, _teller(listener))
+            for listener in self._events.listeners("step_end")
+            if listener.hears("train") and not (listener.every and listener.every.is_never)
+        ]
+        return sorted([*dues, *self._own_dues], key=lambda due: due.priority)
+
+    def _happen(self, run: Run, units: frozenset[str]) -> None:
+        for due in self._dues:
+            if due.every.unit in units and due.is_due(run):
+                due.happen(run)
+
+    def _look_ahead(self, run: Run) -> None:
+        soonest = min((due.earliest_step(run) for due in self._dues), default=math.inf)
+        times = [due.at for due in self._dues if due.every.unit == "s" and due.at < math.inf]
+        if times:
+            self._alarm.set(min(times) - run.clock.seconds, self.wake)
+        self.next_due = sys.maxsize if soonest == math.inf else math.ceil(soonest)
+        # A thread or a signal may have woken the plan while the line above was overtaking it.
+        if self._is_woken:
+            self.next_due = 0
+
+
+def _teller(listener: Listener) -> Callable[[Run], None]:
+    return lambda run: tell(listener, run)
+
+
+def _moment(due: Due) -> str:
+    if due.is_once:
+        return f"once at {due.every}"
+    return "each" if due.every == _EACH_STEP else str(due.every)
+
+
+def _cadence(listener: Listener) -> str:
+    every = listener.every
+    is_periodic = listener.event == "epoch_end" and every is not None and every.unit == "ep"
+    cadence = str(every) if is_periodic else "each"
+    return f"{cadence} on {', '.join(listener.on)}" if listener.on else cadence

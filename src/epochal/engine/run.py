@@ -1,0 +1,306 @@
+"""One run in progress: its parts, its position, and what hooks may ask of it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from epochal.engine import evaluate as evaluation
+from epochal.engine.batch import TaskCalls
+from epochal.engine.clock import Clock
+from epochal.engine.events import Events
+from epochal.engine.feed import Feed, named_loaders
+from epochal.engine.hook import USER_PRIORITY
+from epochal.engine.limits import Limits
+from epochal.engine.lr import read_rates
+from epochal.engine.meters import Meter
+from epochal.engine.monitor import Monitor
+from epochal.engine.move import parse_dtype, place
+from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
+from epochal.engine.plan import Plan
+from epochal.engine.splits import split_name
+from epochal.engine.step import build_batch_functions, no_step
+from epochal.engine.store import Store
+from epochal.engine.update import Updater
+from epochal.errors import TaskError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+    from epochal.engine.feed import Microbatches
+    from epochal.engine.metric import Metric
+    from epochal.engine.schedule import Schedule, TorchSchedule
+    from epochal.engine.task import Batch
+
+_current: ContextVar[Run | None] = ContextVar("epochal_current_run", default=None)
+
+
+def current_run() -> Run:
+    """The run that this code is part of.
+
+    Raises:
+        TaskError: No run is in progress here.
+    """
+    run = _current.get()
+    if run is None:
+        raise TaskError("current_run: no run is in progress here\n  call it from a task or a hook")
+    return run
+
+
+@contextmanager
+def making_current(run: Run) -> Iterator[None]:
+    """Let ``current_run`` find this run in a block."""
+    token = _current.set(run)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+class Writer(Protocol):
+    """Where points and events of a run go; ``epochal.records`` has the real ones."""
+
+    def log(self, points: Mapping[str, float], step: int) -> None:
+        """Keep points of a step."""
+
+    def event(self, kind: str, **data: object) -> None:
+        """Keep something that happened."""
+
+
+class NoWriter:
+    """Keeps nothing."""
+
+    def log(self, points: Mapping[str, float], step: int) -> None:
+        """Keep no point."""
+
+    def event(self, kind: str, **data: object) -> None:
+        """Keep no event."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The objects a run is made of."""
+
+    task: object
+    model: nn.Module
+    optimizer: Optimizer | None = None
+    """Needed to train only."""
+
+    schedule: Schedule | TorchSchedule | None = None
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    """By the name under which their values appear."""
+
+    hooks: Iterable[object] = ()
+    monitor: Monitor | None = None
+    """By default the task's ``err``, if it has ``post_metric_to_err``."""
+
+    updater: Updater | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of all sections that the engine reads."""
+
+    train: TrainOptions = field(default_factory=TrainOptions)
+    engine: EngineOptions = field(default_factory=EngineOptions)
+    optim: OptimOptions = field(default_factory=OptimOptions)
+    log: LogOptions = field(default_factory=LogOptions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Where and as what a run takes place."""
+
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The expanded config as plain values."""
+
+    tag: str = ""
+    seed: int = 0
+    device: str | torch.device = "cpu"
+    dtype: str | torch.dtype | None = None
+    """``float32`` or ``float64`` for the model and the floats of batches; None changes none."""
+
+    writer: Writer = field(default_factory=NoWriter)
+    dir: Path | None = None
+    checkpoint_dir: Path | None = None
+
+
+class Run:
+    """What every hook receives: the parts of a run, its position and its services.
+
+    Args:
+        parts: What it is made of.
+        options: How it goes.
+        setting: Where it takes place.
+    """
+
+    step: int = 0
+    """Optimizer updates done."""
+
+    first_step: int = 0
+    """The step at which this process began."""
+
+    epoch: int = 0
+    """Epochs completed, which is also the index of the current one."""
+
+    is_in_epoch: bool = False
+    has_started: bool = False
+
+    split: str = "train"
+    """The split that is worked on now."""
+
+    loader_name: str = ""
+    """Its loader, when the split has several."""
+
+    batch_index: int = 0
+    """Index of the batch in its loader."""
+
+    stop_reason: str = ""
+    """Why the run is to end; empty while it goes on."""
+
+    stop_status: str = ""
+
+    limits = Limits()
+    """Totals of the run, as far as they are known."""
+
+    def __init__(
+        self, parts: Parts, options: Options | None = None, setting: Setting | None = None
+    ) -> None:
+        self.options = options or Options()
+        setting = setting or Setting()
+        self.config = setting.config
+        self.tag = setting.tag
+        self.seed = setting.seed
+        self.device = torch.device(setting.device)
+        self.dtype = parse_dtype(setting.dtype)
+        self.writer = setting.writer
+        self.dir = setting.dir
+        self.checkpoint_dir = setting.checkpoint_dir
+        self.task: Any = parts.task  # users bring any object that has the methods
+        self.model = parts.model
+        self.optimizer = parts.optimizer
+        self.schedule = parts.schedule
+        self.metrics = dict(parts.metrics)
+        self.monitor = parts.monitor
+        self.updater = parts.updater or Updater()
+
+        self.latest: dict[str, float] = {}
+        """The latest value of every metric."""
+
+        self.evaluated_at: dict[str, int] = {}
+        """The step of each split's latest evaluation."""
+
+        self.caches: dict[str, Any] = {}
+        """Facts of the run that go into every checkpoint."""
+
+        self.meta: dict[str, Any] = getattr(parts.task, "meta", {})
+        """What the task knows about its data, such as the names of classes."""
+
+        self.store = Store()
+        self.clock = Clock()
+        self.meter = Meter(self.device)
+        self.events = Events(parts.hooks, task=parts.task)
+        self.plan = Plan(self.events)
+        self.feed = Feed(
+            parts.task,
+            seed=self.seed,
+            accumulate=self.options.optim.accumulate,
+            limit=self.options.train.limit_batches,
+        )
+        self.take_step: Callable[[Microbatches], object] = no_step
+        """Takes one step's microbatches; chosen before the loop."""
+
+        self.eval_steps: dict[str, Callable[[Run, Batch], object]] = {}
+        """What the runner does with a batch of each split."""
+
+        self.calls = TaskCalls(self)
+        self.train_batch, self.finish_batch = build_batch_functions(self)
+
+    @property
+    def samples(self) -> int:
+        """Training samples seen."""
+        return self.feed.samples
+
+    @property
+    def epoch_number(self) -> int:
+        """The epoch as people count it: 1 in the first one, and 1 just after it too."""
+        return self.epoch + 1 if self.is_in_epoch else self.epoch
+
+    @property
+    def learning_rates(self) -> dict[str, float]:
+        """The rate as ``lr``; with several groups ``lr/<name or index>`` for each."""
+        return read_rates(self.optimizer)
+
+    def bind(self) -> None:
+        """Find the task's methods anew; needed after a change of task or model."""
+        self.events.set_task(self.task)
+        self.calls = TaskCalls(self)
+        if self.monitor is None and self.calls.has_error:
+            names = [name for name in named_loaders(self.task, "val") if name]
+            self.monitor = Monitor("/".join(["val", *names[:1], "err"]), "min")
+        self._listeners_changed()
+
+    def fire(self, event: str, *values: object) -> None:
+        """Tell everyone who listens to an event."""
+        self.events.fire(event, self, *values)
+
+    def log(self, values: Mapping[str, float | Tensor], step: int | None = None) -> None:
+        """Record values now, at this step unless another is given; reads tensors at once."""
+        points = {name: float(value) for name, value in values.items()}
+        self.latest.update(points)
+        self.writer.log(points, self.step if step is None else step)
+
+    def on(
+        self,
+        event: str,
+        function: Callable[..., object],
+        *,
+        priority: int = USER_PRIORITY,
+        every: object = None,
+    ) -> None:
+        """Call a function at an event; it takes any of the event's arguments, by name."""
+        self.events.add_function(event, function, priority=priority, every=every)
+        self._listeners_changed()
+
+    def stop(self, reason: str, *, status: str = "stopped") -> None:
+        """End the run after the current step; the first reason given stays."""
+        if not self.stop_reason:
+            self.stop_status, self.stop_reason = status, reason
+        self.plan.wake()
+
+    def evaluate(self, split: str = "val") -> dict[str, float]:
+        """Evaluate a split now, with all events; training is not disturbed."""
+        return evaluation.evaluate(self, split_name(split))
+
+    def place(self, module: nn.Module) -> nn.Module:
+        """The module on the run's device, in its dtype."""
+        return place(module, self.device, self.dtype)
+
+    def replace_task_method(self, name: str, function: Callable[..., object]) -> None:
+        """Give the task another method, from the next batch on; it gets no ``self``."""
+        setattr(self.task, name, function)
+        self.bind()
+
+    def register_caches(self, caches: Mapping[str, Any]) -> None:
+        """Have facts written into every checkpoint."""
+        self.caches.update(caches)
+
+    def _listeners_changed(self) -> None:
+        self.train_batch, self.finish_batch = build_batch_functions(self)
+        if self.plan.is_started:
+            self.plan.start(self)
+
+    def release(self) -> None:
+        """Let go of every part, so that their memory is free; the run is of no use after."""
+        self.plan.close()
+        self.events.clear()
+        self.store.clear()
+        self.__dict__.clear()

@@ -1,0 +1,119 @@
+"""Runners: what a run does with its parts - train, test, predict, or what a user writes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import partial
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from epochal.engine.evaluate import check_sanity, evaluate, predict
+from epochal.engine.feed import named_loaders
+from epochal.engine.limits import add_ends, find_limits
+from epochal.engine.loop import train
+from epochal.engine.splits import split_name
+
+if TYPE_CHECKING:
+    from epochal.engine.feed import Microbatches
+    from epochal.engine.run import Run
+    from epochal.engine.task import Batch
+
+
+class Runner(ABC):
+    """What a run does; subclass it, or override single steps of ``Train``.
+
+    Steps are looked up once, before the run starts.
+    """
+
+    @abstractmethod
+    def run(self, run: Run) -> object:
+        """Do all the work; what is returned becomes the result's ``value``."""
+
+    def prepare(self, run: Run) -> None:
+        """Decide what can be decided before the run; called after ``assembled``."""
+        run.take_step = partial(self.train_step, run)
+        run.eval_steps = {
+            "val": self.eval_step,
+            "test": self.test_step,
+            "predict": self.predict_step,
+        }
+
+    def train_step(self, run: Run, microbatches: Microbatches) -> None:
+        """Take one optimizer step."""
+        run.updater.update(run, microbatches)
+
+    def eval_step(self, run: Run, batch: Batch) -> object:
+        """Bring one validation batch through the model; return the output, or an Outcome."""
+        return run.calls.forward(batch)
+
+    def test_step(self, run: Run, batch: Batch) -> object:
+        """Bring one test batch through the model; the same as in validation by default."""
+        return self.eval_step(run, batch)
+
+    def predict_step(self, run: Run, batch: Batch) -> object:
+        """Bring one batch to predict through the model."""
+        return run.calls.forward(batch)
+
+
+class Train(Runner):
+    """Trains, and evaluates as often as the config says."""
+
+    @override
+    def prepare(self, run: Run) -> None:
+        super().prepare(run)
+        options = run.options.train
+        run.limits = find_limits(run.feed, options.for_, options.max_time)
+        run.updater.bind(run)
+        if type(self).train_step is Runner.train_step:
+            run.take_step = partial(run.updater.update, run)
+        for split, every in options.eval_periods.items():
+            if named_loaders(run.task, split):
+                run.plan.add_period(f"evaluate {split}", every, partial(_evaluate_due, split))
+        add_ends(run)
+
+    @override
+    def run(self, run: Run) -> object:
+        options = run.options.train
+        check_sanity(run)
+        if options.eval_at_start:
+            _evaluate_all(run)
+        run.model.train()
+        train(run)
+        if options.eval_at_end:
+            _evaluate_all(run)
+        return None
+
+
+class Test(Runner):
+    """Evaluates one split with the model as it is; needs no optimizer.
+
+    Args:
+        split: What to evaluate.
+    """
+
+    def __init__(self, *, split: str = "test") -> None:
+        self.split = split_name(split)
+
+    @override
+    def run(self, run: Run) -> dict[str, float]:
+        return evaluate(run, self.split)
+
+
+class Predict(Runner):
+    """Collects the model's outputs for the split ``predict``; needs no optimizer."""
+
+    @override
+    def run(self, run: Run) -> object:
+        return predict(run)
+
+
+def _evaluate_due(split: str, run: Run) -> None:
+    if run.stop_reason != "user_interrupt":
+        evaluate(run, split)
+
+
+def _evaluate_all(run: Run) -> None:
+    for split in run.options.train.eval_periods:
+        if named_loaders(run.task, split) and run.evaluated_at.get(split) != run.step:
+            _evaluate_due(split, run)

@@ -1,0 +1,117 @@
+"""Named values that parts of a run share, with scopes, gone at the end of the run."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from typing_extensions import override
+
+from epochal.errors import TaskError, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Value = Any  # users keep whatever they like here
+
+
+class MissingKeyError(KeyError):
+    """A name that nobody has set."""
+
+    @override
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Store:
+    """A table of names; inside ``scope()`` new names live in a frame that ends with it.
+
+    A look-up tries the innermost frame and then the global table, never the frames between.
+    """
+
+    def __init__(self) -> None:
+        self._globals: dict[str, Value] = {}
+        self._frames: list[dict[str, Value]] = []
+
+    def set(self, name: str, value: Value) -> None:
+        """Set a new name.
+
+        Raises:
+            TaskError: The name is taken.
+        """
+        if not self.try_set(name, value):
+            raise TaskError(
+                f"store: {name!r} is set already\n"
+                f"  overwrite it with force_set({name!r}, ...), or ask with try_set"
+            )
+
+    def try_set(self, name: str, value: Value) -> bool:
+        """Set a new name and say True, or leave a taken one and say False."""
+        table = self._table
+        if name in table:
+            return False
+        table[name] = value
+        return True
+
+    def force_set(self, name: str, value: Value) -> None:
+        """Set a name, new or not."""
+        self._table[name] = value
+
+    def get(self, name: str) -> Value:
+        """The value of a name.
+
+        Raises:
+            MissingKeyError: Nobody has set it.
+        """
+        for table in (self._table, self._globals):
+            if name in table:
+                return table[name]
+        hint = suggest(name, (*self._table, *self._globals))
+        raise MissingKeyError(f"store: nothing is named {name!r}" + (f"\n  {hint}" if hint else ""))
+
+    def try_get(self, name: str, default: Value = None) -> Value:
+        """The value of a name, or ``default``."""
+        return self._table.get(name, self._globals.get(name, default))
+
+    def pop(self, name: str) -> Value:
+        """Remove a name and give its value, as ``get`` finds it."""
+        value = self.get(name)
+        del (self._table if name in self._table else self._globals)[name]
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._table or name in self._globals
+
+    @contextmanager
+    def scope(self) -> Iterator[Store]:
+        """A frame for names that end with the ``with`` block."""
+        self._frames.append({})
+        try:
+            yield self
+        finally:
+            self._frames.pop()
+
+    @contextmanager
+    def untouched(self) -> Iterator[None]:
+        """Put every name back afterwards as it was before the ``with`` block."""
+        kept = dict(self._globals), [dict(frame) for frame in self._frames]
+        try:
+            yield
+        finally:
+            self._globals, self._frames = kept
+
+    def clear(self) -> None:
+        """Forget every name."""
+        self._globals.clear()
+        self._frames.clear()
+
+    @override
+    def __reduce__(self) -> NoReturn:
+        raise TaskError(
+            "store: a run's store cannot be sent to another process, such as a loader's worker\n"
+            "  read what the worker needs before, and keep only that value"
+        )
+
+    @property
+    def _table(self) -> dict[str, Value]:
+        return self._frames[-1] if self._frames else self._globals
