@@ -3,9 +3,11 @@
 from epochal.check.convert import convert
 from epochal.check.literals import MISSING, Opaque
 from epochal.check.report import Default, Report
-from epochal.check.sections import SECTIONS, Section
+from epochal.check.schema import json_schema
+from epochal.check.sections import SECTIONS, Section, own_signature
 from epochal.check.signature import Parameter, Signature, read_signature
 from epochal.check.spec import Spec, arguments, read_spec
+from epochal.check.template import template
 from epochal.check.whole import check, registry_for
 
 __all__ = [
@@ -21,7 +23,10 @@ __all__ = [
     "arguments",
     "check",
     "convert",
+    "json_schema",
+    "own_signature",
     "read_signature",
     "read_spec",
     "registry_for",
+    "template",
 ]

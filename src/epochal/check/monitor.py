@@ -32,10 +32,10 @@ class Producible:
 def check_monitor(walk: Walk, root: Node, task: Definition | None) -> None:
     """Report a monitor without a direction, or one that no metric can produce."""
     node = root.mapping.get("monitor")
-    if node is None or node.value is None or walk.is_known_bad("monitor"):
+    if node is None or node.value is None or walk.mistakes.is_known_bad("monitor"):
         return
     named = node.mapping.get("metric", node)
-    if not isinstance(named.value, str) or walk.is_known_bad("monitor.metric"):
+    if not isinstance(named.value, str) or walk.mistakes.is_known_bad("monitor.metric"):
         return
     key = "monitor" if named is node else "monitor.metric"
     text = named.value
@@ -43,7 +43,7 @@ def check_monitor(walk: Walk, root: Node, task: Definition | None) -> None:
     metric = text[len(sign) :]
     if named is node and not sign:
         hint = f"write '+{text}' if larger is better, '-{text}' if smaller is"
-        walk.report(key, f"does not say which way is better: {text!r}", named.place, hint)
+        walk.mistakes.report(key, f"does not say which way is better: {text!r}", named.place, hint)
     elif task is not None:
         names = producible(task, root, walk.registry.library)
         if names is not None:
@@ -81,7 +81,7 @@ def _check_metric(
     hint = f"did you mean '{sign}{close}'?" if close else "can be: " + ", ".join(sorted(known)[:12])
     if split == "val" and name in names.train:
         hint = "set train.eval_loss=true to compute losses in evaluation"
-    walk.report(key, f"nothing produces the metric {metric!r}", place, hint)
+    walk.mistakes.report(key, f"nothing produces the metric {metric!r}", place, hint)
 
 
 def _section_names(root: Node) -> set[str] | None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from epochal.config.node import NOWHERE
+from epochal.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from epochal.check.literals import Opaque, Plain
     from epochal.config.node import Node
-    from epochal.errors import Problem
+    from epochal.errors import Place
     from epochal.registry import Project
 
 
@@ -43,6 +46,31 @@ class Report:
     def ok(self) -> bool:
         """Whether there is nothing to mend."""
         return not self.problems
+
+
+@dataclass(slots=True)
+class Mistakes:
+    """Collects what is wrong, and knows what was found before."""
+
+    broken: frozenset[str] = frozenset()
+    """Dotted prefixes whose included file could not be read."""
+
+    reported: frozenset[str] = frozenset()
+    """Keys that have a mistake already."""
+
+    problems: list[Problem] = field(default_factory=list)
+
+    def is_broken(self, path: str) -> bool:
+        """Whether what is missing at ``path`` may stand in a file that could not be read."""
+        return any(not b or path == b or path.startswith(f"{b}.") for b in self.broken)
+
+    def is_known_bad(self, path: str) -> bool:
+        """Whether the very value at ``path`` has been reported already."""
+        return path in self.reported or path in self.broken
+
+    def report(self, key: str, what: str, place: Place | None, hint: str = "") -> None:
+        """Note one mistake."""
+        self.problems.append(Problem(key, what, None if place == NOWHERE else place, hint))
 
 
 def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:

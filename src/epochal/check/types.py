@@ -28,6 +28,9 @@ _SCALARS = {
     "PathLike": "path",
     "Duration": "duration",
     "Every": "every",
+    "Callable": "callable",
+    "type": "callable",
+    "Type": "callable",
 }
 _WORDS = {
     "int": "a whole number",
@@ -38,6 +41,7 @@ _WORDS = {
     "path": "a path",
     "duration": "a duration",
     "every": "a period",
+    "callable": "the dotted path of a class or function",
     "dict": "a mapping",
 }
 
@@ -94,6 +98,13 @@ def _respelled(value: object, names: set[str]) -> str:
 
 def _in_list(value: object, names: set[str]) -> str:
     return f"write [{value}]" if names & {"list", "tuple", "tuples"} else ""
+
+
+def is_callable_path(node: Node, annotation: str) -> bool:
+    """Whether a text names a class or function that is passed on as it is, not called."""
+    parts = _flat(parse_type(annotation))
+    names = {part.name for part in parts if fits(node, part)}
+    return isinstance(node.value, str) and "callable" in names and not names & {"str", "choice"}
 
 
 def is_spec(node: Node) -> bool:
@@ -157,7 +168,9 @@ def _parse_subscript(name: str, inner: ast.expr) -> Type:
         return _union(_parse(parts[0]), Type("none"))
     if name == "Union":
         return _union(*(_parse(part) for part in parts))
-    return _parse_collection(name, parts)
+    return (
+        Type("callable") if name in ("Callable", "type", "Type") else _parse_collection(name, parts)
+    )
 
 
 def _parse_collection(name: str, parts: list[ast.expr]) -> Type:
@@ -220,7 +233,7 @@ def _fits_scalar(value: object, name: str) -> bool:
     if name == "every" and value in (0, "0"):
         return True
     if isinstance(value, str):
-        is_text = name in ("str", "path")
+        is_text = name in ("str", "path", "callable")
         return is_text or (name in ("duration", "every") and _duration_error(value) is None)
     return name == "float" or (name == "int" and isinstance(value, int))
 

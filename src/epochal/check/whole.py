@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from epochal.check.literals import MISSING
 from epochal.check.methods import find_method, misspelt_methods
 from epochal.check.monitor import check_monitor
-from epochal.check.report import Default, Report, in_order
+from epochal.check.report import Default, Mistakes, Report, in_order
 from epochal.check.sections import SECTIONS, Section
+from epochal.check.shapes import expand_section
 from epochal.check.signature import class_definitions
 from epochal.check.walk import Walk
 from epochal.config.node import Node, from_plain
@@ -20,7 +21,7 @@ from epochal.registry.nearest import nearest
 from epochal.registry.project import find_project
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from epochal.config import Config
     from epochal.registry.source import Definition
@@ -42,29 +43,36 @@ def registry_for(config: Config, *, user_dir: Path | None = None) -> Registry:
     return Registry(project, [name for name in imports if isinstance(name, str)])
 
 
-def check(config: Config, registry: Registry | None = None, *, runner: str | None = None) -> Report:
+def check(
+    config: Config,
+    registry: Registry | None = None,
+    *,
+    runner: str | None = None,
+    given: Collection[str] = (),
+) -> Report:
     """Every mistake of a config at once, and the config with all defaults filled in.
 
-    Nothing that the config names is imported. ``runner`` replaces the one in the config.
+    Nothing that the config names is imported. ``runner`` replaces the one in the config;
+    ``given`` are the sections whose parts exist already as objects.
     """
     registry = registry if registry is not None else registry_for(config)
     reported = frozenset(problem.key for problem in config.problems)
-    walk = Walk(registry, config.broken, reported)
+    walk = Walk(registry, Mistakes(config.broken, reported))
     written = dict(config.root.mapping)
     if runner is not None:
         written["runner"] = from_plain(runner, place=Place("command line"), layer="command line")
     meant = _report_unknown(walk, written)
     entries = {
-        name: walk.section(SECTIONS[name], node)
+        name: expand_section(walk, SECTIONS[name], node)
         for name, node in written.items()
         if name in SECTIONS and not _is_absent(SECTIONS[name], node)
     }
     _fill_sections(walk, entries, config)
-    _check_required(walk, entries, meant, config)
+    _check_required(walk, entries, meant.union(given), config)
     root = Node(MappingProxyType(_ordered(entries)), config.root.place)
     _check_code(walk, root)
     _check_imports(walk, written)
-    problems = in_order((*config.problems, *walk.problems))
+    problems = in_order((*config.problems, *walk.mistakes.problems))
     return Report(problems, root, tuple(walk.defaults), registry.project)
 
 
@@ -84,22 +92,22 @@ def _report_unknown(walk: Walk, written: Mapping[str, Node]) -> set[str]:
             continue
         close = nearest(name, SECTIONS)
         hint = f"did you mean {close!r}?" if close else "your own values go under 'extra'"
-        walk.report(name, f"unknown section {name!r}", node.key_place, hint)
+        walk.mistakes.report(name, f"unknown section {name!r}", node.key_place, hint)
         meant |= {close} if close else set()
     return meant
 
 
 def _fill_sections(walk: Walk, entries: dict[str, Node], config: Config) -> None:
-    entries.setdefault("runner", walk.section(SECTIONS["runner"], _default("train")))
+    entries.setdefault("runner", expand_section(walk, SECTIONS["runner"], _default("train")))
     if "task" not in entries and {"model", "data"} <= entries.keys():
-        entries["task"] = walk.section(SECTIONS["task"], _default("module"))
+        entries["task"] = expand_section(walk, SECTIONS["task"], _default("module"))
     fallbacks = {
         "project": walk.registry.project.name,
         "tag": config.path.stem if config.path is not None else "run",
     }
     for name, section in SECTIONS.items():
         if section.shape == "options" and name not in entries:
-            entries[name] = walk.section(section, _default({}))
+            entries[name] = expand_section(walk, section, _default({}))
         elif section.default is not MISSING and name not in entries:
             value = fallbacks.get(name, section.default)
             entries[name] = _default(value)
@@ -123,8 +131,8 @@ def _check_required(
     place = Place(str(config.sources[0].path)) if config.sources else None
     for name, hint in needs.items() if kind else ():
         close = {name, "data"} if name == "task" else {name}
-        if name not in entries and not close & meant and not walk.is_broken(name):
-            walk.report(name, f"missing; the runner {kind!r} needs it", place, hint)
+        if name not in entries and not close & meant and not walk.mistakes.is_broken(name):
+            walk.mistakes.report(name, f"missing; the runner {kind!r} needs it", place, hint)
 
 
 def _runner_kind(walk: Walk) -> str:
@@ -150,7 +158,9 @@ def _check_code(walk: Walk, root: Node) -> None:
         if factory.kind in ("task", "hook"):
             definition = _definition(walk, path)
             if definition is not None:
-                walk.problems.extend(misspelt_methods(path, factory.kind, definition, library))
+                walk.mistakes.problems.extend(
+                    misspelt_methods(path, factory.kind, definition, library)
+                )
     task = _definition(walk, "task")
     if task is None:
         check_monitor(walk, root, None)
@@ -159,14 +169,14 @@ def _check_code(walk: Walk, root: Node) -> None:
         node = root.find("task.type")
         hint = f"write def batch_loss(self, out, batch) in class {task.node.name}"
         what = f"{task.dotted} has no 'batch_loss', which training needs"
-        walk.report("task.type", what, node.place if node is not None else None, hint)
-    check_monitor(walk, root, None if walk.is_broken("task") else task)
+        walk.mistakes.report("task.type", what, node.place if node is not None else None, hint)
+    check_monitor(walk, root, None if walk.mistakes.is_broken("task") else task)
 
 
 def _check_imports(walk: Walk, written: Mapping[str, Node]) -> None:
     root = Node(MappingProxyType(dict(written)))
     for problem in walk.registry.problems:
         node = root.find(problem.key)
-        walk.report(
+        walk.mistakes.report(
             problem.key, problem.what, node.place if node is not None else None, problem.hint
         )

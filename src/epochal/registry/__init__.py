@@ -2,6 +2,6 @@
 
 from epochal.registry.names import Registry
 from epochal.registry.project import Project, find_project
-from epochal.registry.table import Factory, register
+from epochal.registry.table import REGISTERED, Factory, register
 
-__all__ = ["Factory", "Project", "Registry", "find_project", "register"]
+__all__ = ["REGISTERED", "Factory", "Project", "Registry", "find_project", "register"]

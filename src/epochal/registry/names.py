@@ -13,11 +13,12 @@ from epochal.errors import ConfigError, Place, Problem, UnknownComponentError
 from epochal.registry.decorated import Decorated
 from epochal.registry.nearest import nearest
 from epochal.registry.source import Definition, Import, Library, shown_path
-from epochal.registry.table import ANY_KIND, BUILTINS, KINDS, Factory, Registered, registered
+from epochal.registry.table import ANY_KIND, BUILTINS, KINDS, REGISTERED, Factory, Registered
 from epochal.registry.targets import Refused, Target, find_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from importlib.metadata import EntryPoints
 
     from epochal.registry.project import Project
 
@@ -69,9 +70,11 @@ class Registry:
         hint = f"did you mean {close!r}?" if close else _known_names(kind, known)
         raise UnknownComponentError(Problem(key or kind, f"unknown {kind} {name!r}", place, hint))
 
-    def names(self, kind: str) -> tuple[str, ...]:
-        """The short names of a kind, without those of entry points."""
-        found = {*BUILTINS.get(kind, ()), *registered(kind), *self._decorated.tables[kind]}
+    def names(self, kind: str, *, entry_points: bool = False) -> tuple[str, ...]:
+        """The short names of a kind; those of entry points only on demand, as it takes time."""
+        found = {*BUILTINS.get(kind, ()), *REGISTERED[kind], *self._decorated.tables[kind]}
+        if entry_points:
+            found |= {entry.name for entry in _entry_points(kind)}
         return tuple(sorted(found | set(self._torch_names(kind))))
 
     def load(self, factory: Factory) -> Callable[..., Any]:
@@ -103,7 +106,7 @@ class Registry:
                 importlib.import_module(name)
 
     def _find_short(self, kind: str, name: str) -> Factory | None:
-        claimed: Registered | None = registered(kind).get(name)
+        claimed: Registered | None = REGISTERED[kind].get(name)
         claimed = claimed or self._decorated.tables[kind].get(name)
         if claimed is not None:
             return claimed.factory
@@ -150,14 +153,18 @@ class Registry:
             raise UnknownComponentError(Problem(key or kind, what, place, refused.hint)) from None
 
     def _find_entry_point(self, kind: str, name: str) -> Factory | None:
-        from importlib.metadata import entry_points
-
-        for entry in entry_points(group=f"epochal.{kind}", name=name):
+        for entry in (entry for entry in _entry_points(kind) if entry.name == name):
             module, _, qualname = entry.value.partition(":")
             qualname = qualname or name
             definition = self.library.find_definition(f"{module}.{qualname}")
             return _factory(kind, name, Target(module, qualname, definition))
         return None
+
+
+def _entry_points(kind: str) -> EntryPoints:
+    from importlib.metadata import entry_points
+
+    return entry_points(group=f"epochal.{kind}")
 
 
 def _factory(kind: str, name: str, target: Target) -> Factory:

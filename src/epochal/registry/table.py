@@ -75,7 +75,8 @@ class Registered:
     override: bool
 
 
-_registered: dict[str, dict[str, Registered]] = {kind: {} for kind in KINDS}
+REGISTERED: dict[str, dict[str, Registered]] = {kind: {} for kind in KINDS}
+"""What Python code registered so far, by kind and name."""
 
 
 def register(
@@ -104,18 +105,13 @@ def register(
             object=component,
         )
         entry = Registered(factory, override)
-        problem = conflict(entry, _registered[kind].get(short))
+        problem = conflict(entry, REGISTERED[kind].get(short))
         if problem is not None:
             raise ConfigError(problem)
-        _registered[kind][short] = entry
+        REGISTERED[kind][short] = entry
         return component
 
     return claim
-
-
-def registered(kind: str) -> Mapping[str, Registered]:
-    """What Python code registered so far under ``kind``."""
-    return MappingProxyType(_registered[kind])
 
 
 def conflict(new: Registered, old: Registered | None) -> Problem | None:

@@ -1,0 +1,106 @@
+"""The shapes that a section can have, each checked and expanded in its own way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from epochal.check.sections import own_signature, split_names
+from epochal.check.signature import Parameter, Signature
+from epochal.check.types import is_spec
+from epochal.check.walk import listing, with_entries
+from epochal.config.node import Node
+from epochal.errors import Place
+from epochal.registry.nearest import nearest
+from epochal.registry.source import shown_path
+
+if TYPE_CHECKING:
+    from epochal.check.sections import Section
+    from epochal.check.walk import Walk
+
+
+def expand_section(walk: Walk, section: Section, node: Node) -> Node:
+    """A whole section with its defaults; mistakes are noted in ``walk``."""
+    own = own_signature(section, walk.registry.library)
+    if section.shape == "value":
+        return _value(walk, section, node)
+    if section.shape == "options":
+        return _options(walk, section.name, node, own)
+    if section.shape == "spec":
+        return walk.spec(section.name, node, section.kind, own)
+    if section.shape in ("specs", "splits"):
+        expand = _specs if section.shape == "specs" else _splits
+        return expand(walk, section, node, own)
+    return node
+
+
+def _value(walk: Walk, section: Section, node: Node) -> Node:
+    path = section.name
+    if section.keys and node.is_mapping:
+        return _options(walk, path, node, Signature(f"section {path!r}", section.keys))
+    parameter = Parameter(path, section.annotation, section.default)
+    return walk.value(path, node, parameter, f"section {path!r}")
+
+
+def _options(walk: Walk, path: str, node: Node, own: Signature) -> Node:
+    if node.is_mapping:
+        return walk.entries(path, node, (own,), _place(own))
+    first = own.parameters[0].name if own.parameters else "key"
+    _report_shape(walk, path, node, "a mapping", f"write {path}: {{{first}: ...}}")
+    return node
+
+
+def _specs(walk: Walk, section: Section, node: Node, own: Signature) -> Node:
+    path = section.name
+    if not node.is_list:
+        _report_shape(walk, path, node, "a list", f"write {path}: [{{type: ...}}]")
+        return node
+    elements = (
+        walk.spec(f"{path}.{index}", child, section.kind, own)
+        for index, child in enumerate(node.elements)
+    )
+    return Node(tuple(elements), node.place, node.key_place, node.layer, node.replaced)
+
+
+def _splits(walk: Walk, section: Section, node: Node, own: Signature) -> Node:
+    path, names = section.name, split_names(walk.registry.library)
+    if not node.is_mapping:
+        _report_shape(walk, path, node, "a mapping of splits", "write data: {train: {type: ...}}")
+        return node
+    entries: dict[str, Node] = {}
+    for written, child in node.mapping.items():
+        here = f"{path}.{written}"
+        split = names.get(written, "")
+        if not split:
+            close = nearest(written, names)
+            hint = f"did you mean {close!r}?" if close else listing(names)
+            walk.mistakes.report(here, f"unknown split {written!r}", child.key_place, hint)
+        elif split in entries:
+            what = f"the split {split!r} is there twice, once as {written!r}"
+            walk.mistakes.report(here, what, child.key_place, "keep one of them")
+        elif _is_named_loaders(child):
+            loaders = {
+                name: walk.spec(f"{here}.{name}", loader, section.kind, own)
+                for name, loader in child.mapping.items()
+            }
+            entries[split] = with_entries(child, loaders)
+        else:
+            entries[split] = walk.spec(here, child, section.kind, own)
+    return with_entries(node, entries)
+
+
+def _report_shape(walk: Walk, path: str, node: Node, wanted: str, hint: str) -> None:
+    if not walk.mistakes.is_known_bad(path):
+        what = f"expected {wanted}, got {node.to_plain()!r}"
+        walk.mistakes.report(path, what, node.place, hint)
+
+
+def _is_named_loaders(node: Node) -> bool:
+    children = node.mapping.values()
+    return bool(children) and not is_spec(node) and all(child.is_mapping for child in children)
+
+
+def _place(own: Signature) -> Place:
+    if own.definition is None:
+        return Place(own.owner)
+    module = own.definition.module
+    return Place(shown_path(module.file), own.definition.node.lineno, 1)

@@ -1,0 +1,1 @@
+"""User code of a config with one mistake of every kind."""
