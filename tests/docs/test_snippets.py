@@ -22,7 +22,6 @@ import pytest
 
 from epochal.check import check
 from epochal.config import load
-from epochal.registry import Registry, find_project
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "digits"
@@ -132,7 +131,7 @@ def test_config_snippets_have_no_mistakes(page: Path, folder: Path) -> None:
         config = load(path)
         problems = config.problems
         if snippet.marks["check"] == "whole":
-            problems = check(config, Registry(find_project(folder))).problems
+            problems = check(config).problems
         shown = "\n\n".join(map(str, problems))
         assert not problems, f"{name_of(page)}:{snippet.line}\n{shown}"
 

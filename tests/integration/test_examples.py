@@ -13,7 +13,6 @@ import epochal as ep
 from epochal.check import check
 from epochal.cli.new import write_project
 from epochal.config import load, variant_names
-from epochal.registry import Registry, find_project
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CONFIGS = ["digits/digits.yaml", "digits/digits.toml", "charlm/charlm.yaml"]
@@ -30,13 +29,13 @@ def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def problems_of(path: Path, variant: str | None = None) -> list[str]:
     config = load(path, variant=variant)
-    report = check(config, Registry(find_project(path.parent)))
+    report = check(config)
     return [str(problem) for problem in report.problems]
 
 
 def expanded(path: Path, variant: str | None) -> object:
     config = load(path, variant=variant)
-    return check(config, Registry(find_project(path.parent))).expanded.to_plain()
+    return check(config).expanded.to_plain()
 
 
 def epochal(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
