@@ -52,7 +52,8 @@ class EarlyStopping(Hook):
         self._misses = 0
 
     @override
-    def setup(self, run: Run) -> None:
+    def run_start(self, run: Run) -> None:
+        # Not at setup: a task with post_metric_to_err brings its own monitor after that.
         if run.monitor is None:
             raise TaskError(
                 "EarlyStopping: the run has no monitor, so nothing says what better means\n"
@@ -60,7 +61,15 @@ class EarlyStopping(Hook):
             )
 
     @override
+    def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
+        if split == "train":  # evaluations are heard of at their end
+            self._watch(run, metrics)
+
+    @override
     def eval_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
+        self._watch(run, metrics)
+
+    def _watch(self, run: Run, metrics: dict[str, float]) -> None:
         assert run.monitor is not None
         value = metrics.get(run.monitor.metric)
         if value is None:

@@ -52,20 +52,36 @@ class ScreenHandler(logging.Handler):
         file.flush()
 
 
-def attach(screen: Console) -> ScreenHandler | None:
-    """Show all loggers on ``screen``; None if the program prints its log already."""
-    root = logging.getLogger()
-    if any(_is_console(handler) for handler in root.handlers):
-        return None
-    handler = ScreenHandler(screen)
-    root.addHandler(handler)
-    return handler
+class Takeover:
+    """Has ``screen`` show the log from construction until ``end``.
 
+    On a terminal, handlers that write to standard output or error step aside, because they
+    would write through the progress display. Elsewhere a program that prints its log already
+    goes on doing so.
+    """
 
-def detach(handler: ScreenHandler | None) -> None:
-    """Undo ``attach``."""
-    if handler is not None:
-        logging.getLogger().removeHandler(handler)
+    def __init__(self, screen: Console) -> None:
+        root, ours = logging.getLogger(), logging.getLogger("epochal")
+        others = [handler for handler in root.handlers if _is_console(handler)]
+        self._aside = others if screen.is_terminal else []
+        self._handler = ScreenHandler(screen) if screen.is_terminal or not others else None
+        self._level = ours.level
+        if not others and ours.level == logging.NOTSET:
+            ours.setLevel(logging.INFO)  # nobody set up a log, so progress would be dropped
+        for handler in self._aside:
+            root.removeHandler(handler)
+        if self._handler is not None:
+            root.addHandler(self._handler)
+
+    def end(self) -> None:
+        """Put everything back; a second call does nothing."""
+        root = logging.getLogger()
+        if self._handler is not None:
+            root.removeHandler(self._handler)
+        for handler in self._aside:
+            root.addHandler(handler)
+        logging.getLogger("epochal").setLevel(self._level)
+        self._handler, self._aside = None, []
 
 
 def _is_console(handler: logging.Handler) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console as Screen
 from rich.text import Text
 
-from epochal.hooks.console.handler import ScreenHandler, attach, detach
+from epochal.hooks.console.handler import ScreenHandler, Takeover
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,26 +90,56 @@ def test_tracebacks_follow_their_message() -> None:
     assert text.endswith("ValueError: broken\n")
 
 
-def test_attach_shows_every_logger_until_detached(root_logger: logging.Logger) -> None:
+def test_every_logger_is_shown_until_the_end(root_logger: logging.Logger) -> None:
     target = screen(terminal=False)
-    handler = attach(target)
+    takeover = Takeover(target)
     logging.getLogger("users.module").warning("first")
-    detach(handler)
+    takeover.end()
     logging.getLogger("users.module").warning("second")
     assert "first" in shown(target)
     assert "second" not in shown(target)
 
 
-def test_a_program_that_prints_its_log_already_is_left_alone(root_logger: logging.Logger) -> None:
+def test_progress_is_not_dropped_when_nobody_set_up_a_log(root_logger: logging.Logger) -> None:
+    target = screen(terminal=False)
+    takeover = Takeover(target)
+    logging.getLogger("epochal.hooks").info("progress")
+    takeover.end()
+    assert "progress" in shown(target)
+    assert logging.getLogger("epochal").level == logging.NOTSET
+
+
+def test_a_file_gets_no_second_copy_of_a_log_that_is_printed(root_logger: logging.Logger) -> None:
     root_logger.addHandler(logging.StreamHandler(sys.stderr))
-    assert attach(screen(terminal=False)) is None
-    detach(None)
+    target = screen(terminal=False)
+    takeover = Takeover(target)
+    logging.getLogger("users.module").warning("once")
+    takeover.end()
+    assert shown(target) == ""
 
 
-def test_the_log_is_not_shown_twice_by_nested_runs(root_logger: logging.Logger) -> None:
-    outer = attach(screen(terminal=False))
-    assert outer is not None
-    assert attach(screen(terminal=False)) is None
+def test_on_a_terminal_other_handlers_step_aside_and_come_back(
+    root_logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = logging.StreamHandler(sys.stdout)
+    root_logger.addHandler(other)
+    target = screen(terminal=True)
+    takeover = Takeover(target)
+    logging.getLogger("users.module").warning("on the screen")
+    takeover.end()
+    takeover.end()
+    assert "on the screen" in shown(target)
+    assert capsys.readouterr().out == ""
+    assert root_logger.handlers.count(other) == 1
+
+
+def test_handlers_that_write_elsewhere_stay(root_logger: logging.Logger) -> None:
+    elsewhere = io.StringIO()
+    root_logger.addHandler(logging.StreamHandler(elsewhere))
+    takeover = Takeover(screen(terminal=True))
+    logging.getLogger("users.module").warning("for the file")
+    takeover.end()
+    assert elsewhere.getvalue() == "for the file\n"
 
 
 def test_a_screen_that_fails_does_not_fail_the_run(

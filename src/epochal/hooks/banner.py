@@ -1,0 +1,195 @@
+"""Banner: what is about to run, on which machine, shown before the first step."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence, Sized
+from typing import TYPE_CHECKING
+
+import torch
+from typing_extensions import override
+
+from epochal.config import Node
+from epochal.engine.feed import count_batches, named_loaders
+from epochal.engine.hook import LOG_PRIORITY, Hook
+from epochal.engine.splits import SPLITS
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from epochal.engine.run import Run
+
+logger = logging.getLogger(__name__)
+
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9_./+~$-][A-Za-z0-9_./+~ $-]*")
+_VERSION = re.compile(r"\d+\.\d[\d.]*")
+_IN_TITLE = ("tag", "desc")
+_EMPTY: tuple[object, ...] = (None, "", [], {})
+
+
+class Banner(Hook):
+    """Shows tag, purpose, folder, machine, model, data and config when a run starts.
+
+    Args:
+        machine: What is known about the device, such as its ``name`` and ``driver``.
+        config: What to show as the config; by default all of the run's. Of a tree, values from
+            the environment are shown as they were written, since they may be secrets.
+        num_defaults: How many values of the config nobody wrote.
+        source: The config file, to say what lists those values.
+    """
+
+    priority = LOG_PRIORITY
+
+    def __init__(
+        self,
+        *,
+        machine: Mapping[str, object] | None = None,
+        config: Node | Mapping[str, object] | None = None,
+        num_defaults: int = 0,
+        source: str = "",
+    ) -> None:
+        self._machine = machine or {}
+        self._config = config
+        self._num_defaults = num_defaults
+        self._source = source
+
+    @override
+    def run_start(self, run: Run) -> None:
+        title = run.tag or "untitled run"
+        purpose = str(run.config.get("desc") or "")
+        facts = self._facts(run)
+        config = compact(run.config if self._config is None else self._config)
+        picture: Group | None = draw(title, purpose, facts, config)
+        # On a terminal the first record shows the whole picture, and the others nothing.
+        for line in plain_lines(title, purpose, facts, config):
+            logger.info(line, extra={"screen": picture})
+            picture = None
+
+    def _facts(self, run: Run) -> dict[str, str]:
+        facts = {
+            "folder": "" if run.dir is None else str(run.dir),
+            "device": describe_device(run.device, self._machine),
+            "torch": torch.__version__,
+            "model": describe_model(run.model),
+            "data": describe_data(run),
+            "defaults": self._describe_defaults(),
+        }
+        return {name: fact for name, fact in facts.items() if fact}
+
+    def _describe_defaults(self) -> str:
+        if not self._num_defaults:
+            return ""
+        count = f"{self._num_defaults} values filled in"
+        return f"{count}; `epochal plan {self._source}` lists them" if self._source else count
+
+
+def describe_device(device: torch.device, machine: Mapping[str, object]) -> str:
+    """The device in words, with what ``machine`` adds to it."""
+    parts = [str(device), str(machine.get("name") or "")]
+    memory = machine.get("memory_bytes")
+    if isinstance(memory, int):
+        parts.append(f"{memory / 2**30:.0f} GiB")
+    for key in ("driver", "cuda"):
+        # A driver describes itself in a whole line; its version is what people compare.
+        version = _VERSION.search(str(machine.get(key) or ""))
+        parts.append(f"{key} {version[0]}" if version else "")
+    return ", ".join(part for part in parts if part)
+
+
+def describe_model(model: torch.nn.Module) -> str:
+    """Its class and the number of its parameters; tied ones count once."""
+    parameters = list(model.parameters())
+    total = sum(parameter.numel() for parameter in parameters)
+    trained = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
+    text = f"{type(model).__name__}, {total:,} parameters"
+    return text if trained == total else f"{text}, {trained:,} of them trained"
+
+
+def describe_data(run: Run) -> str:
+    """Samples and batches of every loader, as far as they are known."""
+    sizes = []
+    for split in SPLITS:
+        for name, loader in named_loaders(run.task, split).items():
+            label = f"{split}/{name}" if name else split
+            dataset = getattr(loader, "dataset", None)
+            samples = len(dataset) if isinstance(dataset, Sized) else None
+            batches = count_batches(loader, None)
+            known = [
+                f"{count:,} {unit}"
+                for count, unit in ((samples, "samples"), (batches, "batches"))
+                if count is not None
+            ]
+            sizes.append(f"{label} {' in '.join(known) or 'of unknown size'}")
+    return "; ".join(sizes)
+
+
+def compact(config: Node | Mapping[str, object]) -> list[str]:
+    """One line for each section of a config, empty ones left out."""
+    entries = config.mapping if isinstance(config, Node) else config
+    shown = {key: _to_plain(value) for key, value in entries.items()}
+    return [
+        f"{key}: {_flow(value)}"
+        for key, value in shown.items()
+        if key not in _IN_TITLE and value not in _EMPTY
+    ]
+
+
+def plain_lines(
+    title: str, purpose: str, facts: Mapping[str, str], config: Sequence[str]
+) -> list[str]:
+    """The banner for files and pipes."""
+    lines = [title, *purpose.splitlines(), *(f"{name}: {fact}" for name, fact in facts.items())]
+    return [*lines, *(["config:"] if config else []), *(f"  {line}" for line in config)]
+
+
+def draw(title: str, purpose: str, facts: Mapping[str, str], config: Sequence[str]) -> Group:
+    """The banner for a terminal."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, fact in facts.items():
+        table.add_row(name, Text(fact))
+    if config:
+        sections = Table.grid(padding=(0, 1, 0, 0))
+        sections.add_column(style="cyan", no_wrap=True)
+        sections.add_column(overflow="fold", style="dim")
+        for line in config:
+            key, _, value = line.partition(" ")
+            sections.add_row(Text(key), Text(value))
+        table.add_row("config", sections)
+    parts = [Text(title, "bold")]
+    if purpose:
+        parts.append(Text(purpose, "italic"))
+    return Group(*parts, Padding(table, (0, 0, 1, 0)))
+
+
+def _to_plain(value: object) -> object:
+    if not isinstance(value, Node):
+        return value
+    if value.template is not None and "${env:" in value.template:
+        return value.template
+    if isinstance(value.value, Mapping):
+        return {key: _to_plain(child) for key, child in value.value.items()}
+    if isinstance(value.value, tuple):
+        return [_to_plain(child) for child in value.value]
+    return value.value
+
+
+def _flow(value: object) -> str:
+    """A value in one line, as it could stand in a YAML file."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_flow(child)}" for key, child in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_flow(child) for child in value) + "]"
+    if isinstance(value, str) and _PLAIN_WORD.fullmatch(value):
+        return value
+    if value is None or isinstance(value, bool | str):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)

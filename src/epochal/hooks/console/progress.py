@@ -1,0 +1,168 @@
+"""The hook that shows a run to people: progress, summaries, and everybody's log lines."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+from rich.console import Console as Screen
+from typing_extensions import override
+
+from epochal.engine.clock import Lap, Speed, peak_memory_bytes
+from epochal.engine.every import Every
+from epochal.engine.hook import LOG_PRIORITY, Hook
+from epochal.hooks.console.bar import Columns, SummaryLine
+from epochal.hooks.console.display import Display
+from epochal.hooks.console.handler import Takeover
+from epochal.hooks.console.lines import Reading, interval_line, show_count, summary_line
+from epochal.hooks.console.track import Track
+
+if TYPE_CHECKING:
+    from epochal.engine.meters import Window
+    from epochal.engine.run import Run
+
+logger = logging.getLogger("epochal.hooks.console")
+
+
+class Console(Hook):
+    """Shows progress: a bar on a terminal, a line per interval in files and pipes.
+
+    Lines and summaries go through the log, so the log file of a run has them in any case.
+
+    Args:
+        every: How often numbers are read and shown; 0 shows neither bar nor lines, only what
+            epochs and evaluations came to.
+        grad_norm: Show the norm of the gradient, if the run measures it.
+        data_time: Show how long a step waits for its data.
+        memory: Show the most device memory used so far, in MiB.
+        bar: Draw a bar on a terminal; without it a terminal gets lines like a file.
+    """
+
+    priority = LOG_PRIORITY
+
+    def __init__(
+        self,
+        *,
+        every: Every = "50st",  # type: ignore[assignment]  # the schema shows what users type
+        grad_norm: bool = False,
+        data_time: bool = True,
+        memory: bool = True,
+        bar: bool = True,
+    ) -> None:
+        self.every = Every.parse(every)
+        self.screen: Screen | None = None
+        """Where to draw; standard output unless somebody sets another before the run."""
+
+        self._shows = {"grad_norm": grad_norm, "data_time": data_time, "memory": memory}
+        self._has_bar = bar
+        self._columns: dict[str, Columns] = {}
+        self._takeover: Takeover | None = None
+        self._display: Display | None = None
+
+    @override
+    def setup(self, run: Run) -> None:
+        if self.screen is None:
+            # A wish for colour (FORCE_COLOR) makes no terminal of a file.
+            self.screen = Screen(force_terminal=sys.stdout.isatty())
+        self._takeover = Takeover(self.screen)
+
+    @override
+    def run_start(self, run: Run) -> None:
+        assert self.screen is not None
+        self._window: Window = run.meter.window()
+        self._lap = Lap(run)
+        self._track = Track(run)
+        is_drawable = self.screen.is_terminal and not self.screen.is_dumb_terminal
+        if self._has_bar and is_drawable and not (self.every and self.every.is_never):
+            self._display = Display(self.screen, run, self._track)
+
+    @override
+    def epoch_start(self, run: Run, split: str) -> None:
+        if split == "train":
+            self._track.start_epoch()
+        else:
+            self._track.start_evaluation()
+        if self._display is not None:
+            self._display.start(split)
+
+    @override
+    def loop_start(self, run: Run, split: str) -> None:
+        if split != "train":
+            self._track.start_loop(split)
+
+    @override
+    def step_end(self, run: Run) -> None:
+        reading = self._read(run, self._lap.read())
+        self._track.mark()
+        line = interval_line(self._track.position(), self._track.pace(), reading)
+        if self._display is None:
+            logger.info(line)
+        else:
+            self._display.reading = reading
+            logger.info(line, extra={"screen": None})
+
+    @override
+    def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
+        if split == "train":
+            self._summarize(run, split, metrics, self._track.epoch_seconds)
+        elif split == "predict":
+            self._summarize(run, split, metrics, self._track.evaluation_seconds)
+
+    @override
+    def eval_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
+        self._summarize(run, split, metrics, self._track.evaluation_seconds)
+
+    @override
+    def error(self, run: Run, error: BaseException) -> None:
+        self._end_display()
+
+    @override
+    def run_end(self, run: Run) -> None:
+        self._end_display()
+
+    @override
+    def teardown(self, run: Run) -> None:
+        self._end_display()
+        if self._takeover is not None:
+            self._takeover.end()
+
+    def _read(self, run: Run, speed: Speed) -> Reading:
+        values = _losses_first(self._window.read())
+        grad_norm = values.pop("grad_norm", None)
+        memory = peak_memory_bytes(run.device)
+        return Reading(
+            values=values,
+            lr=next(iter(run.learning_rates.values()), None),
+            step_seconds=speed.step_seconds,
+            data_seconds=speed.data_seconds if self._shows["data_time"] else None,
+            memory_mib=memory // 2**20 if memory and self._shows["memory"] else None,
+            grad_norm=grad_norm if self._shows["grad_norm"] else None,
+        )
+
+    def _summarize(self, run: Run, split: str, metrics: dict[str, float], seconds: float) -> None:
+        monitor = run.monitor
+        best = monitor is not None and monitor.improved and monitor.metric in metrics
+        best = best and split != "train"  # an epoch's own means are compared after its end
+        values = _losses_first(
+            {name.removeprefix(f"{split}/"): value for name, value in metrics.items()}
+        )
+        if not self._shows["grad_norm"]:
+            values.pop("grad_norm", None)
+        position = self._track.position()
+        columns = self._columns.setdefault(split, Columns())
+        epoch = show_count(position.epoch, position.num_epochs)
+        picture = SummaryLine(
+            f"Epoch {epoch}  {split:<5}", columns.numbers(values), seconds=seconds, best=best
+        )
+        line = summary_line(position, split, values, seconds=seconds, best=best)
+        logger.info(line, extra={"screen": picture})
+
+    def _end_display(self) -> None:
+        if self._display is not None:
+            self._display.stop()
+            self._display = None
+
+
+def _losses_first(values: dict[str, float]) -> dict[str, float]:
+    return dict(sorted(values.items(), key=lambda item: "loss" not in item[0]))

@@ -1,0 +1,106 @@
+"""Recording: points, events and the state of a run go into its record while it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from typing_extensions import override
+
+from epochal.engine.every import Every
+from epochal.engine.hook import LOG_PRIORITY, Hook
+
+if TYPE_CHECKING:
+    from epochal.engine.meters import Window
+    from epochal.engine.run import Run
+    from epochal.records.writer import Status
+
+STEP_BEAT_SECONDS = 5.0
+EPOCH_BEAT_SECONDS = 1.0
+
+
+@runtime_checkable
+class StatusWriter(Protocol):
+    """A writer that also keeps where a run stands."""
+
+    def write_status(self, status: Status, **fields: object) -> None:
+        """Where the run stands now."""
+
+
+class Recording(Hook):
+    """Writes what happens into the run's record.
+
+    Training values are means since the last point, named ``train/<name>``, beside the learning
+    rate of every group. Means of epochs and values of evaluations are recorded by the engine.
+
+    Args:
+        every: How often points are written; 0 leaves out those between epochs.
+    """
+
+    priority = LOG_PRIORITY
+
+    def __init__(
+        self,
+        *,
+        every: Every = "10st",  # type: ignore[assignment]  # the schema shows what users type
+    ) -> None:
+        self.every = Every.parse(every)
+        self._recorded_step = 0
+        self._beat_seconds = 0.0
+
+    @override
+    def run_start(self, run: Run) -> None:
+        self._window: Window = run.meter.window()
+        self._recorded_step = run.step
+        run.writer.event("run_start", tag=run.tag, seed=run.seed, device=str(run.device))
+        self._write_status(run)
+
+    @override
+    def step_end(self, run: Run) -> None:
+        self._record(run)
+        self._beat(run, STEP_BEAT_SECONDS)
+
+    @override
+    def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
+        if split == "train":
+            self._beat(run, EPOCH_BEAT_SECONDS)
+
+    @override
+    def eval_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
+        run.writer.event(
+            "eval_end", step=run.step, epoch=run.epoch_number, split=split, metrics=metrics
+        )
+        self._beat(run, EPOCH_BEAT_SECONDS)
+
+    @override
+    def better_model(self, run: Run, value: float) -> None:
+        metric = None if run.monitor is None else run.monitor.metric
+        run.writer.event("better_model", step=run.step, metric=metric, value=value)
+
+    @override
+    def stage_end(self, run: Run, name: str) -> None:
+        # The last steps of a run rarely fill a whole period.
+        if run.step > self._recorded_step and self.every and not self.every.is_never:
+            self._record(run)
+
+    @override
+    def error(self, run: Run, error: BaseException) -> None:
+        run.writer.event("error", step=run.step, type=type(error).__name__, message=str(error))
+
+    @override
+    def run_end(self, run: Run) -> None:
+        run.writer.event("run_end", step=run.step, epoch=run.epoch, reason=run.stop_reason)
+
+    def _record(self, run: Run) -> None:
+        means = {f"train/{name}": value for name, value in self._window.read().items()}
+        run.writer.log(means | run.learning_rates, run.step)
+        self._recorded_step = run.step
+
+    def _beat(self, run: Run, gap_seconds: float) -> None:
+        """Write the status, unless that was done a moment ago: each time costs a disk sync."""
+        if run.clock.seconds - self._beat_seconds >= gap_seconds:
+            self._write_status(run)
+
+    def _write_status(self, run: Run) -> None:
+        self._beat_seconds = run.clock.seconds
+        if isinstance(run.writer, StatusWriter):
+            run.writer.write_status("running", step=run.step, epoch=run.epoch)
