@@ -41,6 +41,9 @@ class TaskCalls:
         self._epoch_metric = self._bind("epoch_metric", ("run", "split"))
         self._error = self._find("post_metric_to_err")
         self._postprocess = self._find("postprocess") or _first
+        self._fail_metric = partial(self._fail, "batch_metric")
+        self._fail_loss = partial(self._fail, "batch_loss")
+        self._fail_extra = partial(self._fail, "extra_batch_metrics")
 
     @property
     def has_error(self) -> bool:
@@ -63,13 +66,12 @@ class TaskCalls:
         if self._metric is not None:
             with torch.no_grad():
                 values = self._metric(outcome.out, outcome.batch)
-            outcome.metrics = check_metrics(values, partial(self._fail, "batch_metric"))
+            outcome.metrics = check_metrics(values, self._fail_metric)
 
     def add_loss(self, outcome: Outcome) -> None:
         """Compute the task's losses of a batch."""
         losses = self._loss(outcome.out, outcome.batch)
-        fail = partial(self._fail, "batch_loss")
-        outcome.losses = check_losses(losses, outcome.batch, fail)
+        outcome.losses = check_losses(losses, outcome.batch, self._fail_loss)
 
     def train(self, batch: Batch) -> Outcome:
         """Everything in training up to the backward pass."""
@@ -79,7 +81,7 @@ class TaskCalls:
         if not outcome.loss.requires_grad:
             what = "the loss does not depend on any parameter that is trained"
             hint = "compute it from the model's output, without detach() or no_grad()"
-            self._fail("batch_loss", what, hint)
+            self._fail_loss(what, hint)
         return outcome
 
     def report(self, outcome: Outcome, meter: Meter) -> None:
@@ -89,12 +91,11 @@ class TaskCalls:
                 values = self._extra(
                     outcome.out, outcome.batch, outcome.losses, self._model, self._run
                 )
-            fail = partial(self._fail, "extra_batch_metrics")
-            outcome.metrics = outcome.metrics | check_metrics(values, fail)
+            outcome.metrics = outcome.metrics | check_metrics(values, self._fail_extra)
         if outcome.metrics:
             for name in outcome.metrics.keys() & outcome.losses.keys():
                 what = f"returns {name!r}, which batch_loss returns too"
-                self._fail("batch_metric", what, "give one of them another name")
+                self._fail_metric(what, "give one of them another name")
             meter.add(outcome.metrics)
         meter.add(outcome.losses)
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
 
 from epochal.engine.events import Events
-from epochal.engine.feed import fixed_order, iter_batches, named_loaders
+from epochal.engine.feed import fixed_order, iter_batches, named_loaders, require_loaders
 from epochal.engine.meters import Meter
 from epochal.engine.move import Change
 from epochal.engine.outcome import Outcome
 from epochal.engine.seeding import derive, seeded
-from epochal.errors import DataError, TaskError, suggest
+from epochal.errors import TaskError, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from torch import nn
 
@@ -74,11 +75,9 @@ def predict(run: Run) -> object:
     outputs: dict[str, list[Output]] = {}
     with run.clock.paused(), aside(run, "predict"), _no_training(run):
         run.fire("epoch_start", "predict")
-        for name, loader in _loaders(run, "predict").items():
+        for name, loader in require_loaders(run.task, "predict").items():
             run.loader_name = name
-            outputs[name] = []
-            for outcome in _pass(run, "predict", loader, run.events, limit=None):
-                outputs[name].append(_TO_HOST(run.calls.postprocess(outcome)))
+            outputs[name] = _collect(run, loader)
         run.fire("epoch_end", "predict", {})
     return outputs[""] if list(outputs) == [""] else outputs
 
@@ -87,7 +86,7 @@ def measure(run: Run, split: str, *, events: Events, limit: int | None) -> dict[
     """Every metric of every loader of a split."""
     measured: dict[str, float] = {}
     with _no_training(run):
-        for name, loader in _loaders(run, split).items():
+        for name, loader in require_loaders(run.task, split).items():
             run.loader_name = name
             prefix = f"{split}/{name}" if name else split
             values = _measure_loader(run, split, loader, events, limit)
@@ -119,12 +118,10 @@ def aside(run: Run, split: str) -> Iterator[None]:
             run.split, run.loader_name, run.batch_index = kept
 
 
-def compute_metrics(metrics: dict[str, Metric], split: str) -> dict[str, float]:
-    """The values of all metric objects of a split; keys of several join the name."""
+def compute_metrics(metrics: Mapping[str, Metric]) -> dict[str, float]:
+    """The values of metric objects; where one has several, their keys join its name."""
     values: dict[str, float] = {}
     for name, metric in metrics.items():
-        if split not in metric.on:
-            continue
         value = metric.compute()
         if isinstance(value, dict):
             values |= {f"{name}/{key}": float(part) for key, part in value.items()}
@@ -133,39 +130,67 @@ def compute_metrics(metrics: dict[str, Metric], split: str) -> dict[str, float]:
     return values
 
 
+def _own_metrics(run: Run, split: str) -> dict[str, Metric]:
+    """The metric objects of a split; those that training is filling too stay out of it."""
+    return {
+        name: copy.deepcopy(metric) if "train" in metric.on else metric
+        for name, metric in run.metrics.items()
+        if split in metric.on
+    }
+
+
 def _measure_loader(
     run: Run, split: str, loader: Loader, events: Events, limit: int | None
 ) -> dict[str, float]:
     meter = Meter(run.device)
     window = meter.window()
-    metrics = [metric for metric in run.metrics.values() if split in metric.on]
-    for metric in metrics:
+    metrics = _own_metrics(run, split)
+    for metric in metrics.values():
         metric.reset()
-    for outcome in _pass(run, split, loader, events, limit):
+
+    def take(outcome: Outcome) -> None:
         run.calls.add_metrics(outcome)
         if run.options.train.eval_loss:
             run.calls.add_loss(outcome)
         run.calls.report(outcome, meter)
-        for metric in metrics:
+        for metric in metrics.values():
             metric.update(outcome.out, outcome.batch)
-    means = window.read() | compute_metrics(run.metrics, split)
-    for metric in metrics:
+
+    _pass(run, loader, take, events=events, limit=limit)
+    means = window.read() | compute_metrics(metrics)
+    for metric in metrics.values():
         metric.reset()
     return run.calls.finish(means, split)
 
 
+def _collect(run: Run, loader: Loader) -> list[Output]:
+    outputs: list[Output] = []
+
+    def keep(outcome: Outcome) -> None:
+        outputs.append(_TO_HOST(run.calls.postprocess(outcome)))
+
+    _pass(run, loader, keep, events=run.events, limit=run.options.train.limit_batches)
+    return outputs
+
+
 def _pass(
-    run: Run, split: str, loader: Loader, events: Events, limit: int | None
-) -> Iterator[Outcome]:
+    run: Run,
+    loader: Loader,
+    take: Callable[[Outcome], None],
+    *,
+    events: Events,
+    limit: int | None,
+) -> None:
     """Each batch of a loader through the model, with the events of a loop around them."""
+    split = run.split
     step = run.eval_steps.get(split, _plain_step)
     with fixed_order(loader, derive(run.seed, "order", split)):
         events.fire("loop_start", run, split)
-        for index, batch in enumerate(iter_batches(loader, _label(run, split), limit)):
+        for index, batch in enumerate(iter_batches(loader, _label(run), limit)):
             run.batch_index = index
             events.fire("batch_start", run, split, index, batch)
             outcome = _as_outcome(step(run, batch), batch)
-            yield outcome
+            take(outcome)
             events.fire("batch_end", run, split, index, outcome.batch, outcome.out)
             if run.stop_reason == "user_interrupt":
                 raise KeyboardInterrupt
@@ -199,20 +224,9 @@ def _eval_mode(model: nn.Module) -> Iterator[None]:
             module.training = mode
 
 
-def _loaders(run: Run, split: str) -> dict[str, Loader]:
-    loaders = named_loaders(run.task, split)
-    if not loaders and split == "predict":
-        loaders = named_loaders(run.task, "test")
-    if not loaders:
-        raise DataError(
-            f"{split}_loader: the task has none\n"
-            f"  set self.{split}_loader in the task, or write data.{split} in the config"
-        )
-    return loaders
-
-
-def _label(run: Run, split: str) -> str:
-    return f"{split}_loader[{run.loader_name!r}]" if run.loader_name else f"{split}_loader"
+def _label(run: Run) -> str:
+    name = f"[{run.loader_name!r}]" if run.loader_name else ""
+    return f"{run.split}_loader{name}"
 
 
 def _require_val_loader(run: Run) -> None:

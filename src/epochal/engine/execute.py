@@ -7,17 +7,18 @@ import signal
 import threading
 import traceback
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from epochal.engine.result import RunResult
 from epochal.engine.run import making_current
 from epochal.engine.seeding import derive, machine, seeded
-from epochal.errors import EpochalError
+from epochal.errors import ConfigError, EpochalError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
     from types import FrameType
 
     from epochal.engine.plan import PlanRow
@@ -55,6 +56,27 @@ def execute(run: Run, runner: Runner, *, raise_errors: bool = False) -> RunResul
         run.release()
         # The traceback knows this frame: without this the two would keep each other alive.
         error = None
+
+
+def result_of_error(
+    error: BaseException,
+    *,
+    dir: Path | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> RunResult:
+    """The result of a run that ended with an error before it could start."""
+    is_interrupt = isinstance(error, KeyboardInterrupt)
+    status = "interrupted" if is_interrupt else "failed"
+    return RunResult(
+        status=status,
+        reason="user_interrupt" if is_interrupt else _reason(error),
+        exception_type=type(error).__name__,
+        message=str(error),
+        traceback="".join(traceback.format_exception(error)),
+        exit_code=_exit_code(status, error),
+        dir=dir,
+        config=config or {},
+    )
 
 
 def describe(run: Run, runner: Runner) -> list[PlanRow]:
@@ -118,10 +140,16 @@ def _verdict(run: Run, error: BaseException | None) -> tuple[str, str]:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", "user_interrupt"
     if error is not None:
-        return "failed", "oom" if _is_out_of_memory(error) else "exception"
+        return "failed", _reason(error)
     if run.stop_reason:
         return run.stop_status, run.stop_reason
     return "finished", "completed"
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, ConfigError):
+        return "config"
+    return "oom" if _is_out_of_memory(error) else "exception"
 
 
 def _exit_code(status: str, error: BaseException | None) -> int:

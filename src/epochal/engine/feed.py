@@ -58,15 +58,15 @@ class Feed:
         """The training loader.
 
         Raises:
-            DataError: The task has none.
+            DataError: The task has none, or several.
         """
-        loader: Loader | None = getattr(self._task, "train_loader", None)
-        if loader is None:
+        loaders = require_loaders(self._task, "train")
+        if list(loaders) != [""]:
             raise DataError(
-                "train_loader: the task has none\n"
-                "  set self.train_loader in the task, or write data.train in the config"
+                f"train_loader: training takes one loader, got {sorted(loaders)}\n"
+                "  join the datasets, for example with torch.utils.data.ConcatDataset"
             )
-        return loader
+        return loaders[""]
 
     def epoch(self, number: int) -> Iterator[Microbatches]:
         """The steps of one epoch, counted from 0; the last one may be short."""
@@ -110,6 +110,23 @@ def named_loaders(task: object, split: str) -> dict[str, Loader]:
     if loader is None:
         return {}
     return dict(loader) if isinstance(loader, Mapping) else {"": loader}
+
+
+def require_loaders(task: object, split: str) -> dict[str, Loader]:
+    """The loaders of a split by name; a prediction may use those of ``test``.
+
+    Raises:
+        DataError: The task has none.
+    """
+    loaders = named_loaders(task, split)
+    if not loaders and split == "predict":
+        loaders = named_loaders(task, "test")
+    if not loaders:
+        raise DataError(
+            f"{split}_loader: the task has none\n"
+            f"  set self.{split}_loader in the task, or write data.{split} in the config"
+        )
+    return loaders
 
 
 def iter_batches(loader: Loader, label: str, limit: int | None) -> Iterator[Batch]:

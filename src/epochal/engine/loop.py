@@ -37,9 +37,8 @@ def take_steps(run: Run) -> None:
 def start_epoch(run: Run) -> None:
     """Begin an epoch: everything in training mode, averages empty."""
     run.is_in_epoch = True
-    for metric in run.metrics.values():
-        if "train" in metric.on:
-            metric.reset()
+    for metric in run.train_metrics.values():
+        metric.reset()
     run.fire("epoch_start", "train")
     run.fire("loop_start", "train")
 
@@ -50,7 +49,7 @@ def finish_epoch(run: Run, epoch_means: Window) -> None:
     An epoch that was cut short has its events too, but does not count as completed.
     """
     run.fire("loop_end", "train")
-    means = epoch_means.read() | compute_metrics(run.metrics, "train")
+    means = epoch_means.read() | compute_metrics(run.train_metrics)
     metrics = {f"train/{name}": value for name, value in means.items()}
     run.log({f"train/epoch/{name}": value for name, value in means.items()})
     run.latest |= metrics

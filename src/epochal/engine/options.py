@@ -53,6 +53,10 @@ class TrainOptions:
             _set(self, "eval_every", periods)
         else:
             _set(self, "eval_every", _every("train.eval_every", self.eval_every))
+        for split in self.eval_periods:
+            if split not in ("val", "test"):
+                key = f"train.eval_every.{split}"
+                _refuse(key, f"{split!r} is not evaluated", "write val or test")
         _at_least("train.sanity_batches", self.sanity_batches, 0)
         if self.limit_batches is not None:
             _at_least("train.limit_batches", self.limit_batches, 1)

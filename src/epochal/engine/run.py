@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,7 +14,7 @@ from epochal.engine.batch import TaskCalls
 from epochal.engine.clock import Clock
 from epochal.engine.events import Events
 from epochal.engine.feed import Feed, named_loaders
-from epochal.engine.hook import USER_PRIORITY
+from epochal.engine.hook import ALIASES, EVENTS, USER_PRIORITY
 from epochal.engine.limits import Limits
 from epochal.engine.lr import read_rates
 from epochal.engine.meters import Meter
@@ -25,8 +25,10 @@ from epochal.engine.plan import Plan
 from epochal.engine.splits import split_name
 from epochal.engine.step import build_batch_functions, no_step
 from epochal.engine.store import Store
+from epochal.engine.task import OPTIONAL_METHODS, REQUIRED_METHODS
 from epochal.engine.update import Updater
-from epochal.errors import TaskError
+from epochal.errors import TaskError, suggest
+from epochal.records.writer import NullWriter, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,6 +41,25 @@ if TYPE_CHECKING:
     from epochal.engine.metric import Metric
     from epochal.engine.schedule import Schedule, TorchSchedule
     from epochal.engine.task import Batch
+
+_PARTS = (
+    "task",
+    "model",
+    "optimizer",
+    "schedule",
+    "metrics",
+    "train_metrics",
+    "updater",
+    "feed",
+    "meter",
+    "calls",
+    "train_batch",
+    "finish_batch",
+    "take_step",
+    "eval_steps",
+    "caches",
+    "meta",
+)
 
 _current: ContextVar[Run | None] = ContextVar("epochal_current_run", default=None)
 
@@ -63,26 +84,6 @@ def making_current(run: Run) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
-
-
-class Writer(Protocol):
-    """Where points and events of a run go; ``epochal.records`` has the real ones."""
-
-    def log(self, points: Mapping[str, float], step: int) -> None:
-        """Keep points of a step."""
-
-    def event(self, kind: str, **data: object) -> None:
-        """Keep something that happened."""
-
-
-class NoWriter:
-    """Keeps nothing."""
-
-    def log(self, points: Mapping[str, float], step: int) -> None:
-        """Keep no point."""
-
-    def event(self, kind: str, **data: object) -> None:
-        """Keep no event."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +129,7 @@ class Setting:
     dtype: str | torch.dtype | None = None
     """``float32`` or ``float64`` for the model and the floats of batches; None changes none."""
 
-    writer: Writer = field(default_factory=NoWriter)
+    writer: Writer = field(default_factory=NullWriter)
     dir: Path | None = None
     checkpoint_dir: Path | None = None
 
@@ -189,6 +190,9 @@ class Run:
         self.optimizer = parts.optimizer
         self.schedule = parts.schedule
         self.metrics = dict(parts.metrics)
+        self.train_metrics = {
+            name: metric for name, metric in self.metrics.items() if "train" in metric.on
+        }
         self.monitor = parts.monitor
         self.updater = parts.updater or Updater()
 
@@ -286,6 +290,9 @@ class Run:
 
     def replace_task_method(self, name: str, function: Callable[..., object]) -> None:
         """Give the task another method, from the next batch on; it gets no ``self``."""
+        known = (*REQUIRED_METHODS, *OPTIONAL_METHODS, *EVENTS, *ALIASES)
+        if name not in known:
+            raise TaskError(f"{name}: a task has no such method\n  {suggest(name, known)}")
         setattr(self.task, name, function)
         self.bind()
 
@@ -299,8 +306,9 @@ class Run:
             self.plan.start(self)
 
     def release(self) -> None:
-        """Let go of every part, so that their memory is free; the run is of no use after."""
+        """Let go of every part, so that their memory is free; plain facts stay."""
         self.plan.close()
         self.events.clear()
         self.store.clear()
-        self.__dict__.clear()
+        for name in _PARTS:
+            self.__dict__.pop(name, None)

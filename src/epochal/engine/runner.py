@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from epochal.engine.evaluate import check_sanity, evaluate, predict
-from epochal.engine.feed import named_loaders
+from epochal.engine.feed import named_loaders, require_loaders
 from epochal.engine.limits import add_ends, find_limits
 from epochal.engine.loop import train
 from epochal.engine.splits import split_name
@@ -68,7 +68,9 @@ class Train(Runner):
         if type(self).train_step is Runner.train_step:
             run.take_step = partial(run.updater.update, run)
         for split, every in options.eval_periods.items():
-            if named_loaders(run.task, split):
+            is_asked_for = isinstance(options.eval_every, dict) and not every.is_never
+            if is_asked_for or named_loaders(run.task, split):
+                require_loaders(run.task, split)
                 run.plan.add_period(f"evaluate {split}", every, partial(_evaluate_due, split))
         add_ends(run)
 

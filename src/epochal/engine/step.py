@@ -40,7 +40,7 @@ def no_step(*_: object) -> NoReturn:
 
 
 def _with_metrics(run: Run, finish: FinishBatch) -> FinishBatch:
-    metrics = [metric for metric in run.metrics.values() if "train" in metric.on]
+    metrics = tuple(run.train_metrics.values())
     if not metrics:
         return finish
 

@@ -92,7 +92,11 @@ class ModuleTask(Task):
 
     def batch_loss(self, out: Mapping[str, Any], batch: Batch) -> dict[str, Any]:
         """The entries of the output that are losses; the engine finds their count."""
-        return {name: value for name, value in out.items() if "loss" in name}
+        return {
+            name: value
+            for name, value in out.items()
+            if name == "loss" or ("loss" in name and getattr(value, "ndim", 0) == 0)
+        }
 
 
 def _call(model: nn.Module, batch: Batch) -> object:

@@ -87,7 +87,7 @@ class Updater:
         if isinstance(total, Tensor):
             for gradient in gradients:
                 gradient.div_(total)
-        else:
+        elif gradients:
             torch._foreach_div_(gradients, float(total))
 
     def _gradients(self) -> list[Tensor]:
