@@ -117,7 +117,10 @@ def apply_weights(model: nn.Module, path: Path, *, strict: bool = True) -> Misma
     if problems:
         problems.append("name the file of this model, or load what fits with strict=False")
         raise CheckpointError("\n  ".join([f"{path}: does not fit the model", *problems]))
-    model.load_state_dict(shared, strict=False)
+    try:
+        model.load_state_dict(shared, strict=False)
+    except RuntimeError as error:  # a tensor that cannot be written to, or a hook of the model
+        raise CheckpointError(f"{path}: the model refused its weights\n  {error}") from error
     return mismatch
 
 
@@ -143,8 +146,6 @@ def _find_aliases(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     first: dict[object, str] = {}
     aliases = {}
     for name, tensor in tensors.items():
-        if not tensor.numel() or tensor.is_meta:  # these have no memory to share
-            continue
         stored = first.setdefault(_memory(tensor), name)
         if stored != name:
             aliases[name] = stored
@@ -152,7 +153,9 @@ def _find_aliases(tensors: Mapping[str, Tensor]) -> dict[str, str]:
 
 
 def _memory(tensor: Tensor) -> object:
-    layout = (tensor.shape, tensor.stride(), tensor.dtype)
+    if not tensor.numel() or tensor.is_meta or tensor.layout != torch.strided:
+        return object()  # equal to nothing else: there is no memory to share
+    layout = (tensor.shape, tensor.stride(), tensor.dtype, tensor.is_conj(), tensor.is_neg())
     return (tensor.device, tensor.data_ptr(), *layout)
 
 
@@ -212,11 +215,11 @@ def _match_names(wanted: Iterable[str], found: Mapping[str, Tensor]) -> dict[str
 
 def _missing(wanted: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> list[str]:
     # A tied tensor is there when any of its names is.
-    filled = {_memory(wanted[name]) for name in shared if wanted[name].numel()}
+    filled = {_memory(wanted[name]) for name in shared}
     return [
         name
         for name, tensor in wanted.items()
-        if name not in shared and not (tensor.numel() and _memory(tensor) in filled)
+        if name not in shared and _memory(tensor) not in filled
     ]
 
 

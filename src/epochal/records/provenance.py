@@ -52,9 +52,20 @@ def _history(node: Node) -> Iterable[Node]:
         current = current.replaced
 
 
+def recorded_value(node: Node) -> object:
+    """The plain value of ``node``, with templates where the environment supplied the value."""
+    if node.template is not None and "${env:" in node.template:
+        return node.template  # what the environment holds may be a secret
+    if node.is_mapping:
+        return {key: recorded_value(child) for key, child in node.mapping.items()}
+    if node.is_list:
+        return [recorded_value(child) for child in node.elements]
+    return node.value
+
+
 def _origin(node: Node, owner: str) -> Origin:
     origin: dict[str, object] = {
-        "value": node.to_plain(),
+        "value": recorded_value(node),
         "source": owner if node.layer == "default" and owner else node.place.name,
         "line": node.place.line,
         "column": node.place.column,
@@ -64,8 +75,6 @@ def _origin(node: Node, owner: str) -> Origin:
         origin["text"] = node.place.text
     if node.template is not None:
         origin["text"] = node.template
-        if "${env:" in node.template:  # what the environment holds may be a secret
-            origin["value"] = node.template
     return origin
 
 
@@ -84,10 +93,12 @@ def explain(record: Record, key: str) -> str:
     return "\n".join(line for known in inside for line in _explain_one(known, provenance[known]))
 
 
-def _explain_one(key: str, origins: Sequence[Origin]) -> list[str]:
-    if not origins:
-        return [f"{key}: nobody knows who set it"]
-    newest, *older = origins
+def _explain_one(key: str, origins: object) -> list[str]:
+    known = origins if isinstance(origins, list) else []  # the file may be damaged
+    known = [origin for origin in known if isinstance(origin, Mapping)]
+    if not known:
+        return [f"{key}: its origin is lost"]
+    newest, *older = known
     lines = [f"{key} = {_show(newest.get('value'))}", f"  {_who(newest)}"]
     for origin in older:
         is_default = origin.get("layer") == "default"

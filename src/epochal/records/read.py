@@ -14,6 +14,7 @@ from epochal import durable
 from epochal.errors import ConfigError, RecordError, suggest
 from epochal.records.metrics import load_points, read_lines, read_names
 from epochal.records.process import is_gone
+from epochal.records.provenance import recorded_value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _TIME_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 _MAX_DEPTH = 6
 _MAX_CANDIDATES = 8
+_CONFIG_SUFFIXES = {".yaml", ".toml", ".json"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,14 +273,12 @@ def _read_mapping(path: Path, damage: list[str]) -> Mapping[str, Any]:
 def _read_expanded(config_dir: Path) -> Mapping[str, Any]:
     from epochal.config import load
 
-    found = sorted(config_dir.glob("expanded.*"))
-    if not found:
-        return {}
+    found = [path for path in config_dir.glob("expanded.*") if path.suffix in _CONFIG_SUFFIXES]
     try:
-        plain = load(found[0]).root.to_plain()
+        value = recorded_value(load(found[0]).root) if found else {}
     except (ConfigError, OSError):
         return {}
-    return plain if isinstance(plain, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _text(value: object) -> str:
