@@ -44,12 +44,12 @@ def run_python(text: Text, findings: Findings, *, layer: str) -> Node | None:
 
     Only for files that the user chose to trust. What the file raises is reported.
     """
-    file = os.path.abspath(text.name)  # noqa: PTH100  as Python itself spells it
-    folder = os.path.dirname(file)  # noqa: PTH120  sys.path holds texts
-    variables: dict[str, Any] = {"__name__": "epochal_config", "__file__": file}
+    import runpy
+
+    folder = os.path.dirname(os.path.abspath(text.name))  # noqa: PTH100, PTH120  sys.path: str
     sys.path.insert(0, folder)
     try:
-        exec(compile(text.text, text.name, "exec", dont_inherit=True), variables)
+        variables = runpy.run_path(text.name, run_name="epochal_config")
     except (Exception, SystemExit) as error:
         place = _place_of(error, text)
         shown = f"raised {type(error).__name__}: {error}"

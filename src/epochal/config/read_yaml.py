@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _Event = Any  # the library does not type its events
 _TAGS = "tag:yaml.org,2002:"
 _COLLECTION_TAGS = frozenset({"!", f"{_TAGS}map", f"{_TAGS}seq"})
+_TEXT_TAGS = frozenset({"!", f"{_TAGS}str"})
 _ENDLESS_TAG = re.compile(r"(?:^|[\s\[{,])(![^\s]{1024})")
 
 
@@ -166,6 +167,10 @@ class _Reader:
                 hint = "put the shared keys into a file of their own and write `$BASE: shared.yaml`"
                 self._findings.report(join(path, key), what, place, hint)
                 return None
+            if event.tag is not None and event.tag not in _TEXT_TAGS:
+                self._refuse_tag(event, join(path, key))
+            if event.anchor is not None:
+                self._anchors[event.anchor] = Node(key, place, layer=self._layer)
             return key
         node = self._read(event, join(path, "?"), depth + 1)
         if isinstance(node.value, str):

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+
+from epochal.config.node import Node, from_plain
+from epochal.errors import Place
+
+PLAIN = {"model": {"width": 3, "sizes": [1, 2.5, {"deep": None}]}, "tag": "x", "empty": {}}
+
+
+def test_a_tree_gives_its_plain_values_back() -> None:
+    assert from_plain(PLAIN).to_plain() == PLAIN
+
+
+def test_tuples_become_lists() -> None:
+    assert from_plain({"a": (1, 2)}).to_plain() == {"a": [1, 2]}
+
+
+def test_values_that_are_not_plain_become_text() -> None:
+    assert from_plain({"place": Place("x")}).to_plain() == {"place": "x"}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("model.width", 3), ("model.sizes.1", 2.5), ("model.sizes.2.deep", None), ("tag", "x")],
+)
+def test_a_dotted_path_leads_to_a_value(path: str, value: object) -> None:
+    node = from_plain(PLAIN).find(path)
+    assert node is not None
+    assert node.to_plain() == value
+
+
+@pytest.mark.parametrize(
+    "path", ["modl", "model.sizes.3", "model.sizes.x", "tag.x", "model..width"]
+)
+def test_a_path_that_leads_nowhere_finds_nothing(path: str) -> None:
+    assert from_plain(PLAIN).find(path) is None
+
+
+def test_the_empty_path_is_the_tree_itself() -> None:
+    tree = from_plain(PLAIN)
+    assert tree.find("") is tree
+
+
+def test_leaves_are_scalars_and_empty_collections() -> None:
+    leaves = {path: node.to_plain() for path, node in from_plain(PLAIN).iter_leaves()}
+    assert leaves == {
+        "model.width": 3,
+        "model.sizes.0": 1,
+        "model.sizes.1": 2.5,
+        "model.sizes.2.deep": None,
+        "tag": "x",
+        "empty": {},
+    }
+
+
+def test_a_scalar_has_neither_entries_nor_elements() -> None:
+    node = Node(3)
+    assert not node.mapping
+    assert not node.elements
+    assert not node.is_mapping
+    assert not node.is_list

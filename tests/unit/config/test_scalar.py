@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epochal.config.scalar import decode, escape, has_surrogates, resolve
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("", None),
+        ("~", None),
+        ("null", None),
+        ("true", True),
+        ("False", False),
+        ("12", 12),
+        ("-3", -3),
+        ("+4", 4),
+        ("010", 10),
+        ("0o10", 8),
+        ("0xff", 255),
+        ("5e-4", 5e-4),
+        ("1e6", 1e6),
+        ("3.", 3.0),
+        (".5", 0.5),
+        ("-1.5E+3", -1500.0),
+        (".inf", math.inf),
+        ("-.INF", -math.inf),
+    ],
+)
+def test_words_mean_what_yaml_1_2_says(text: str, value: object) -> None:
+    result = resolve(text)
+    assert result == value
+    assert type(result) is type(value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no",
+        "on",
+        "off",
+        "yes",
+        "y",
+        "1_000",
+        "12:30",
+        "1ep",
+        "0b1",
+        "nan",
+        "inf",
+        "2020-01-01",
+        "tRue",
+    ],
+)
+def test_words_of_older_yaml_are_text(text: str) -> None:
+    assert resolve(text) == text
+
+
+def test_not_a_number_is_a_float() -> None:
+    assert math.isnan(resolve(".NaN"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", [str(2**64), str(-(2**63) - 1), "9" * 10_000, "0x1" + "0" * 16])
+def test_integers_beyond_64_bits_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="does not fit in 64 bits"):
+        resolve(text)
+
+
+def test_the_largest_integers_fit() -> None:
+    assert resolve(str(2**64 - 1)) == 2**64 - 1
+    assert resolve(str(-(2**63))) == -(2**63)
+
+
+def test_a_float_beyond_the_largest_is_refused() -> None:
+    with pytest.raises(ValueError, match="too big for a float"):
+        resolve("1e999")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("$null", None),
+        ("$inf", math.inf),
+        ("-$inf", -math.inf),
+        ("$$null", "$null"),
+        ("$$$inf", "$$inf"),
+    ],
+)
+def test_dollar_words_are_read(text: str, value: object) -> None:
+    assert decode(text, text) == value
+
+
+def test_dollar_not_a_number_is_read() -> None:
+    assert math.isnan(decode("$nan", "$nan"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("$null", "$$null"),
+        ("-$inf", "-$$inf"),
+        ("$$delete", "$$$delete"),
+        ("${a}", "$${a}"),
+        ("$${a} ${b}", "$$${a} $${b}"),
+        ("cost: 5$", "cost: 5$"),
+        ("$nullify", "$nullify"),
+        ("a $null", "a $null"),
+    ],
+)
+def test_text_that_looks_special_is_escaped(text: str, escaped: str) -> None:
+    assert escape(text) == escaped
+
+
+@given(st.text(alphabet="$-{}nulif", max_size=12))
+def test_no_escaped_text_is_special(text: str) -> None:
+    escaped = escape(text)
+    if "${" not in escaped:
+        assert decode(escaped, escaped) == text
+
+
+def test_halves_of_surrogate_pairs_are_found() -> None:
+    assert has_surrogates("a\ud800")
+    assert not has_surrogates("aä😀")
