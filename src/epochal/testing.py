@@ -1,0 +1,329 @@
+"""For tests of hooks and tasks: small parts that train at once, and suites to pass.
+
+A suite is a class to subclass in a test file that pytest collects::
+
+    class TestGreeter(HookConformance):
+        def make(self) -> Greeter:
+            return Greeter(name="Ada")
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader
+from typing_extensions import override
+
+from epochal.engine.every import Every
+from epochal.engine.execute import execute
+from epochal.engine.hook import EVENTS, Hook
+from epochal.engine.monitor import Monitor
+from epochal.engine.options import LogOptions, TrainOptions
+from epochal.engine.run import Options, Parts, Run, Setting
+from epochal.engine.runner import Predict, Runner, Test, Train
+from epochal.engine.task import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from epochal.engine.result import RunResult
+
+    Batch = dict[str, Tensor]
+
+FEATURES, CLASSES = 4, 3
+
+
+class TinyModel(nn.Module):
+    """One linear layer with dropout, so that training, evaluation and seeds all matter."""
+
+    def __init__(self, *, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.linear = nn.Linear(FEATURES, CLASSES)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        """The score of each class."""
+        scores: Tensor = self.linear(self.dropout(x))
+        return scores
+
+
+class TinyTask(Task):
+    """Separates points of three classes; has a loader for every split.
+
+    Args:
+        num_samples: Points in each split.
+        batch_size: Points in a batch.
+    """
+
+    def __init__(self, *, num_samples: int = 24, batch_size: int = 4) -> None:
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(num_samples, FEATURES, generator=generator)
+        samples = [{"x": row, "label": row[:CLASSES].argmax()} for row in x]
+        self.train_loader = _loader(samples, batch_size, shuffle=True)
+        self.val_loader = self.test_loader = self.predict_loader = _loader(samples, batch_size)
+
+    def batch_forward(self, model: nn.Module, batch: Batch) -> Batch:
+        """The scores of a batch."""
+        return {"logits": model(batch["x"])}
+
+    def batch_loss(self, out: Batch, batch: Batch) -> dict[str, tuple[Tensor, int]]:
+        """The cross entropy of a batch."""
+        loss = functional.cross_entropy(out["logits"], batch["label"])
+        return {"loss": (loss, len(batch["label"]))}
+
+    def batch_metric(self, out: Batch, batch: Batch) -> dict[str, tuple[Tensor, int]]:
+        """The accuracy on a batch."""
+        hits = out["logits"].argmax(1) == batch["label"]
+        return {"acc": (hits.float().mean(), len(batch["label"]))}
+
+
+def _loader(samples: list[Batch], batch_size: int, *, shuffle: bool = False) -> DataLoader[Batch]:
+    # torch reads a list like a dataset, though its types do not say so.
+    return DataLoader(samples, batch_size=batch_size, shuffle=shuffle)  # type: ignore[arg-type]  # see above
+
+
+class Diary(Hook):
+    """Writes down every event as ``name`` or ``name split``, in ``entries``.
+
+    Args:
+        events: Those to write down; by default all.
+    """
+
+    def __init__(self, *events: str) -> None:
+        self.entries: list[str] = []
+        for event in events or EVENTS:
+            setattr(self, event, self._writing(event))
+
+    def _writing(self, event: str) -> Callable[..., None]:
+        has_split = "split" in EVENTS[event]
+
+        def write(*values: object) -> None:
+            self.entries.append(f"{event} {values[1]}" if has_split else event)
+
+        return write
+
+
+class Ledger:
+    """A writer that keeps a run's points, events and states in lists."""
+
+    def __init__(self) -> None:
+        self.points: list[tuple[int, dict[str, float]]] = []
+        self.events: list[tuple[str, dict[str, object]]] = []
+        self.statuses: list[tuple[str, dict[str, object]]] = []
+
+    def log(self, points: Mapping[str, float], step: int) -> None:
+        """Keep points of a step."""
+        self.points.append((step, dict(points)))
+
+    def event(self, kind: str, **data: object) -> None:
+        """Keep something that happened."""
+        self.events.append((kind, data))
+
+    def write_status(self, status: str, **fields: object) -> None:
+        """Keep where the run stands."""
+        self.statuses.append((status, fields))
+
+    def series(self, name: str) -> dict[int, float]:
+        """The values of one metric by step."""
+        return {step: points[name] for step, points in self.points if name in points}
+
+
+def tiny_run(
+    *hooks: object,
+    task: object = None,
+    model: nn.Module | None = None,
+    monitor: str | None = "+val/acc",
+    options: Options | None = None,
+    setting: Setting | None = None,
+) -> Run:
+    """A run of two short epochs, ready for ``carry_out``."""
+    if model is None:
+        torch.manual_seed(0)
+        model = TinyModel()
+    parts = Parts(
+        task=TinyTask() if task is None else task,
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        hooks=hooks,
+        monitor=None if monitor is None else Monitor.parse(monitor),
+    )
+    return Run(parts, options or short_options(), setting)
+
+
+def short_options(*, log: LogOptions | None = None, **train: object) -> Options:
+    """Options of a training of two epochs, unless ``train`` (of TrainOptions) says otherwise."""
+    known: dict[str, Any] = {"for_": "2ep", **train}  # each option has its own type
+    return Options(train=TrainOptions(**known), log=log or LogOptions())
+
+
+def carry_out(run: Run, runner: Runner | None = None) -> RunResult:
+    """Train, or do what ``runner`` does, and raise whatever goes wrong."""
+    return execute(run, runner or Train(), raise_errors=True)
+
+
+class HookConformance:
+    """What every hook must pass; subclass it and define ``make``."""
+
+    acts_on_training = False
+    """Set it for hooks that are meant to change weights or the end of training."""
+
+    def make(self) -> object:
+        """A new hook."""
+        raise NotImplementedError("define make(self) in the subclass")
+
+    def make_run(self, *hooks: object) -> Run:
+        """A run that the hook can work in."""
+        return tiny_run(*hooks)
+
+    def test_every_event_of_every_runner_can_be_heard(self) -> None:
+        """Training, testing and predicting all go through."""
+        for runner in (Train(), Test(), Predict()):
+            carry_out(self.make_run(self.make()), runner)
+
+    def test_a_failing_run_is_reported_with_its_own_error(self) -> None:
+        """What went wrong is not hidden by the hook."""
+        run = self.make_run(self.make(), _Saboteur())
+        result = execute(run, Train())
+        assert (result.status, result.exception_type) == ("failed", "SabotageError")
+
+    def test_other_hooks_hear_the_same_without_it(self) -> None:
+        """Removing the hook from a config changes nothing for others."""
+        if self.acts_on_training:
+            return
+        with_hook, alone = Diary(), Diary()
+        carry_out(self.make_run(self.make(), with_hook))
+        carry_out(self.make_run(alone))
+        assert with_hook.entries == alone.entries
+
+    def test_training_gives_the_same_weights_without_it(self) -> None:
+        """The hook neither draws random numbers nor touches the model."""
+        if self.acts_on_training:
+            return
+        assert _same(_weights_after(self.make_run(self.make())), _weights_after(self.make_run()))
+
+    def test_two_of_a_kind_do_not_disturb_each_other(self) -> None:
+        """No state is shared between objects."""
+        carry_out(self.make_run(self.make(), self.make()))
+
+    def test_it_may_be_told_to_never_act_at_steps(self) -> None:
+        """``every: 0`` is a valid setting of each hook."""
+        hook: Any = self.make()  # any object may be a hook
+        hook.every = Every.NEVER
+        carry_out(self.make_run(hook))
+
+    def test_it_can_be_copied_before_the_run(self) -> None:
+        """What a constructor keeps is plain data."""
+        carry_out(self.make_run(copy.deepcopy(self.make())))
+
+    def test_its_state_survives_a_round_trip(self) -> None:
+        """A hook with state gives back what it was given."""
+        hook: Any = self.make()  # any object may be a hook
+        if not hasattr(hook, "state_dict"):
+            return
+        carry_out(self.make_run(hook))
+        state = copy.deepcopy(hook.state_dict())
+        twin: Any = self.make()  # same
+        twin.load_state_dict(state)
+        assert twin.state_dict() == state
+
+
+class TaskConformance:
+    """What every task must pass; subclass it and define ``make_task`` and ``make_model``."""
+
+    def make_task(self) -> object:
+        """A new task, with small loaders."""
+        raise NotImplementedError("define make_task(self) in the subclass")
+
+    def make_model(self) -> nn.Module:
+        """A new model for the task; the same weights each time."""
+        raise NotImplementedError("define make_model(self) in the subclass")
+
+    def make_run(self, *hooks: object) -> Run:
+        """A run of two batches per loader."""
+        options = short_options(for_="1ep", limit_batches=2, eval_loss=False)
+        return tiny_run(
+            *hooks, task=self.make_task(), model=self.make_model(), monitor=None, options=options
+        )
+
+    def test_it_trains(self) -> None:
+        """Losses are finite and at least one weight moves."""
+        before = _state(self.make_model())
+        run = self.make_run()
+        model = run.model
+        result = carry_out(run)
+        losses = [value for name, value in result.metrics.items() if "loss" in name]
+        assert losses, f"no loss among {sorted(result.metrics)}"
+        assert all(math.isfinite(loss) for loss in losses), result.metrics
+        assert not _same(_state(model), before), "no weight moved in training"
+
+    def test_the_same_seed_trains_the_same_weights(self) -> None:
+        """All randomness comes from the seeded generators."""
+        assert _same(_weights_after(self.make_run()), _weights_after(self.make_run()))
+
+    def test_evaluating_twice_gives_the_same_numbers(self) -> None:
+        """An evaluation has no memory."""
+        run = self.make_run(_EvaluateTwice())
+        if getattr(run.task, "val_loader", None) is not None:
+            carry_out(run)
+
+    def test_evaluating_leaves_the_model_as_it_is(self) -> None:
+        """Weights and buffers are the same after an evaluation."""
+        run = self.make_run()
+        if getattr(run.task, "val_loader", None) is None:
+            return
+        model = run.model
+        before = copy.deepcopy(_state(model))
+        carry_out(run, Test(split="val"))
+        assert _same(_state(model), before)
+
+
+class SabotageError(Exception):
+    """Raised on purpose, to see what becomes of a run that fails."""
+
+
+class _Saboteur(Hook):
+    @override
+    def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
+        raise SabotageError("on purpose")
+
+
+class _EvaluateTwice(Hook):
+    @override
+    def run_start(self, run: Run) -> None:
+        first, second = run.evaluate("val"), run.evaluate("val")
+        assert list(first) == list(second)
+        for name, value in first.items():
+            assert value == second[name] or math.isnan(value), f"{name}: {value}, {second[name]}"
+
+
+def _state(model: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+
+def _weights_after(run: Run) -> dict[str, Tensor]:
+    model = run.model
+    carry_out(run)
+    return _state(model)
+
+
+def _same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    return list(one) == list(other) and all(torch.equal(one[name], other[name]) for name in one)
+
+
+__all__ = [
+    "Diary",
+    "HookConformance",
+    "Ledger",
+    "TaskConformance",
+    "TinyModel",
+    "TinyTask",
+    "carry_out",
+    "short_options",
+    "tiny_run",
+]
