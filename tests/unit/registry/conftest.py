@@ -1,0 +1,40 @@
+"""Small projects on disk for the tests of names and targets."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.registry import Project, Registry
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WriteProject = Callable[..., Registry]
+
+
+@pytest.fixture
+def write_files(tmp_path: Path) -> Callable[[Mapping[str, str]], Path]:
+    def write(files: Mapping[str, str]) -> Path:
+        for name, text in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(textwrap.dedent(text), encoding="utf-8")
+        return tmp_path
+
+    return write
+
+
+@pytest.fixture
+def write_project(write_files: Callable[[Mapping[str, str]], Path]) -> WriteProject:
+    """A registry of a project with these files: ``write_project({"a.py": ...}, roots=...)``."""
+
+    def write(
+        files: Mapping[str, str], *, roots: tuple[str, ...] = (), imports: tuple[str, ...] = ()
+    ) -> Registry:
+        return Registry(Project(write_files(files), roots, "test"), imports)
+
+    return write

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.errors import ConfigError, Place, UnknownComponentError
+from epochal.registry import Project, Registry, register
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    return Registry(Project(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "dotted"),
+    [
+        ("hook", "EarlyStopping", "epochal.hooks.early_stopping.EarlyStopping"),
+        ("schedule", "cosine", "epochal.components.optim.schedules.Cosine"),
+        ("task", "module", "epochal.engine.task.ModuleTask"),
+        ("runner", "train", "epochal.engine.runner.Train"),
+        ("metric", "accuracy", "epochal.components.metrics.accuracy.Accuracy"),
+        ("optimizer", "AdamW", "torch.optim.adamw.AdamW"),
+        ("optimizer", "adamw", "torch.optim.adamw.AdamW"),
+        ("optimizer", "SGD", "torch.optim.sgd.SGD"),
+        ("schedule", "StepLR", "torch.optim.lr_scheduler.StepLR"),
+        ("schedule", "steplr", "torch.optim.lr_scheduler.StepLR"),
+        ("component", "cosine", "epochal.components.optim.schedules.Cosine"),
+    ],
+)
+def test_built_in_and_torch_names_lead_home(registry, kind: str, name: str, dotted: str) -> None:
+    found = registry.find(kind, name)
+    assert (found.dotted, found.name) == (dotted, name)
+    assert found.file is not None
+
+
+def test_every_optimizer_and_scheduler_of_torch_has_its_name(registry: Registry) -> None:
+    import torch
+
+    for kind, module, base in (
+        ("optimizer", torch.optim, torch.optim.Optimizer),
+        ("schedule", torch.optim.lr_scheduler, torch.optim.lr_scheduler.LRScheduler),
+    ):
+        public = {name for name in module.__all__ if isinstance(getattr(module, name), type)}
+        public = {name for name in public if issubclass(getattr(module, name), base)}
+        assert public - {base.__name__} <= set(registry.names(kind))
+        for name in sorted(public - {base.__name__}):
+            assert registry.load(registry.find(kind, name)) is getattr(module, name)
+
+
+def test_a_miss_names_the_place_and_the_closest_name(registry: Registry) -> None:
+    place = Place("a.yaml", 3, 9, "  type: adamm", 5)
+    with pytest.raises(UnknownComponentError) as caught:
+        registry.find("optimizer", "adamm", place, key="optim.type")
+    assert str(caught.value).splitlines() == [
+        "optim.type: unknown optimizer 'adamm'",
+        "  set in a.yaml:3:9",
+        "    type: adamm",
+        "          ^^^^^",
+        "  did you mean 'Adam'?",
+    ]
+
+
+def test_a_miss_without_any_names_shows_the_form_of_a_dotted_path(registry: Registry) -> None:
+    with pytest.raises(UnknownComponentError, match="write a dotted path such as"):
+        registry.find("model", "Mlp")
+
+
+def test_a_registered_object_is_found_and_loaded_as_it_is(registry: Registry) -> None:
+    @register("model")
+    class Tiny:
+        pass
+
+    assert registry.load(registry.find("model", "Tiny")) is Tiny
+    assert "Tiny" in registry.names("model")
+
+
+def test_an_override_takes_the_place_of_a_built_in(registry: Registry) -> None:
+    @register("schedule", "cosine", override=True)
+    class Mine:
+        pass
+
+    assert registry.load(registry.find("schedule", "cosine")) is Mine
+
+
+def test_loading_imports_the_module_from_the_project(
+    write_project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    registry = write_project({"loaded_once/model.py": "class Mlp:\n    width = 3"})
+    found = registry.load(registry.find("model", "loaded_once.model.Mlp"))
+    assert found.width == 3
+
+
+def test_imports_run_before_the_first_component_is_loaded(
+    write_project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    files = {"first_module.py": "", "second_module.py": "class A: pass"}
+    registry = write_project(files, imports=("first_module",))
+    registry.load(registry.find("model", "second_module.A"))
+    assert "first_module" in sys.modules
+
+
+def test_an_error_of_user_code_reaches_the_user_as_it_is(
+    write_project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    registry = write_project({"failing_module.py": "class A: pass\n1 / 0"})
+    with pytest.raises(ZeroDivisionError):
+        registry.load(registry.find("model", "failing_module.A"))
+
+
+def test_two_modules_of_one_name_are_never_confused(
+    write_files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    text = "class A: pass"
+    write_files({"one/shared_name.py": text, "two/shared_name.py": text})
+    first, second = (Registry(Project(tmp_path / name)) for name in ("one", "two"))
+    first.load(first.find("model", "shared_name.A"))
+    with pytest.raises(ConfigError, match="two modules are called 'shared_name'"):
+        second.load(second.find("model", "shared_name.A"))
+
+
+def test_a_target_that_is_not_there_after_all_is_refused(
+    write_project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    registry = write_project({"vanishing_module.py": "class A: pass\nA = 3"})
+    with pytest.raises(UnknownComponentError, match="it is a variable"):
+        registry.find("model", "vanishing_module.A")
+    registry = write_project({"deleting_module.py": "class A: pass\ndel A"})
+    with pytest.raises(ConfigError, match=r"'deleting_module\.A' is not callable"):
+        registry.load(registry.find("model", "deleting_module.A"))
+
+
+def test_entry_points_are_the_last_resort(tmp_path: Path) -> None:
+    folder = tmp_path / "plugin-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text(
+        "[epochal.model]\nResnet = plugin.nets\nshort = plugin.nets:Resnet\n"
+    )
+    (tmp_path / "plugin").mkdir()
+    (tmp_path / "plugin/__init__.py").write_text("raise SystemExit('imported')")
+    (tmp_path / "plugin/nets.py").write_text("class Resnet: pass")
+    script = (
+        "from pathlib import Path; from epochal.registry import Registry, Project\n"
+        "registry = Registry(Project(Path('/nowhere')))\n"
+        "print(registry.find('model', 'Resnet').dotted, registry.find('model', 'short').line)\n"
+        "print(*registry.names('model', entry_points=True))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.append({str(tmp_path)!r})\n{script}"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.splitlines() == ["plugin.nets.Resnet 1", "Resnet short"], done.stderr

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import pytest
+
+from epochal.registry.nearest import nearest
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("adamm", "Adam"), ("ADAMW", "AdamW"), ("sdg", "SGD"), ("zzz", None), ("", None)],
+)
+def test_the_closest_name_is_found_whatever_its_case(name: str, expected: str | None) -> None:
+    assert nearest(name, ["SGD", "Adam", "AdamW"]) == expected
+
+
+def test_nothing_is_near_when_nothing_is_known() -> None:
+    assert nearest("adam", []) is None
+
+
+def test_a_higher_cutoff_refuses_what_is_only_similar() -> None:
+    assert nearest("batch_forwards", ["batch_forward"], cutoff=0.85) == "batch_forward"
+    assert nearest("forward_all", ["batch_forward"], cutoff=0.85) is None

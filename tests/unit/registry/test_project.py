@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from epochal.errors import ConfigError
+from epochal.registry import Project, find_project
+
+Write = Callable[[Mapping[str, str]], Path]
+
+
+def test_without_a_project_file_the_folder_itself_is_the_project(tmp_path: Path) -> None:
+    assert find_project(tmp_path) == Project(tmp_path, (), tmp_path.name)
+
+
+def test_a_config_belongs_to_the_folder_it_lies_in(write_files: Write) -> None:
+    folder = write_files({"a.yaml": ""})
+    assert find_project(folder / "a.yaml").dir == folder
+
+
+def test_the_nearest_project_file_above_wins(write_files: Write) -> None:
+    folder = write_files(
+        {
+            "pyproject.toml": '[tool.epochal]\nname = "outer"',
+            "inner/pyproject.toml": '[tool.epochal]\nname = "digits"\nroots = ["torchvision"]',
+            "inner/configs/deep/a.yaml": "",
+        }
+    )
+    found = find_project(folder / "inner/configs/deep")
+    assert found == Project(folder / "inner", ("torchvision",), "digits")
+
+
+def test_a_pyproject_of_other_tools_is_passed_by(write_files: Write) -> None:
+    folder = write_files(
+        {
+            "epochal.toml": 'roots = ["timm"]',
+            "inner/pyproject.toml": '[tool.other]\nx = 1\n[project]\ndescription = "epochal"',
+        }
+    )
+    assert find_project(folder / "inner") == Project(folder, ("timm",), folder.name)
+
+
+def test_user_dir_replaces_the_folder_but_keeps_the_settings(write_files: Write) -> None:
+    folder = write_files({"epochal.toml": 'name = "n"', "code/a.py": "", "configs/a.yaml": ""})
+    found = find_project(folder / "configs", user_dir=folder / "code")
+    assert (found.dir, found.name) == (folder / "code", "n")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('nmae = "x"', "nmae: unknown project setting\n.*\n  did you mean 'name'"),
+        ('roots = "torchvision"', "roots: expected package names, got 'torchvision'"),
+        ('roots = ["a b"]', "roots: expected package names"),
+        ("name = 3", "name: expected text, got 3"),
+        ("name = ", "not valid TOML"),
+    ],
+)
+def test_a_wrong_project_file_is_refused(write_files: Write, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        find_project(write_files({"epochal.toml": text}))
+
+
+def test_a_table_that_is_none_is_refused(write_files: Write) -> None:
+    folder = write_files({"pyproject.toml": "[tool]\nepochal = 3"})
+    with pytest.raises(ConfigError, match="expected a table, got 3"):
+        find_project(folder)
+
+
+def test_modules_and_packages_of_the_folder_and_of_src_are_its_own(write_files: Write) -> None:
+    files = dict.fromkeys(("one.py", "two/__init__.py", "three/m.py", "src/four/__init__.py"), "")
+    project = Project(write_files({**files, "docs/index.md": ""}))
+    assert project.own_modules() == ("four", "one", "three", "two")
+
+
+def test_a_module_named_like_one_of_python_is_not_the_projects(write_files: Write) -> None:
+    project = Project(write_files({"os.py": "", "torch/__init__.py": "", "epochal.py": ""}))
+    assert not any(project.owns(name) for name in ("os", "torch", "epochal"))

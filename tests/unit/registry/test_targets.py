@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.errors import UnknownComponentError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from epochal.registry import Registry
+
+USER = """
+    import os
+    import subprocess
+    from os import system
+    from subprocess import Popen
+    from functools import partial
+    from torch.nn import Linear
+    from torch import load as torch_load
+    from epochal.config import load
+
+    class Mlp:
+        class Inner: pass
+        def method(self): ...
+
+    def make(): ...
+    settings = Mlp()
+    alias = make
+"""
+
+HOSTILE = [
+    "eval",
+    "exec",
+    "open",
+    "__import__",
+    "print",
+    "builtins.eval",
+    "builtins.exec",
+    "builtins.open",
+    "builtins.__import__",
+    "os.system",
+    "os.popen",
+    "posix.system",
+    "subprocess.Popen",
+    "subprocess.run",
+    "functools.partial",
+    "importlib.import_module",
+    "runpy.run_path",
+    "shutil.rmtree",
+    "pickle.loads",
+    "ctypes.CDLL",
+    "torch.load",
+    "torch.hub.load",
+    "torch.jit.load",
+    "torch.utils.cpp_extension.load",
+    "torch.nn.functional.relu",
+    "torch.utils.data.default_collate",
+    "torch.optim.lr_scheduler.warnings",
+    "torch.utils.data.dataloader.os.system",
+    "epochal.config.load",
+    "epochal.experiment.run",
+    "epochal.registry.Registry",
+    "epochal.durable.write_bytes",
+    "epochal.cli.main",
+    "user.os.system",
+    "user.system",
+    "user.Popen",
+    "user.subprocess.Popen",
+    "user.partial",
+    "user.torch_load",
+    "user.load",
+    "user.settings",
+    "user.alias",
+    "user.Mlp.Inner",
+    "user.Mlp.method",
+    "user.Mlp.__init__",
+    "user.__builtins__.eval",
+    "user.Mlp.__class__.__base__.__subclasses__",
+    "user.make.__globals__",
+    "__main__.anything",
+    ".user.Mlp",
+    "user..Mlp",
+    "user.Mlp.",
+    ".",
+    "..",
+    "user.",
+    "user Mlp.x",
+    "user/Mlp.x",
+    "../user.Mlp",
+    "user.Mlp()",
+    "user.Mlp;os.system",
+    "\uff4f\uff53.system",
+    "u\u0455er.Mlp",
+    "user.\u041clp",
+    "us\u200ber.Mlp",
+    "user.Mlp\n",
+]
+
+
+@pytest.fixture
+def registry(write_project) -> Registry:
+    found: Registry = write_project({"user.py": USER})
+    return found
+
+
+@pytest.mark.parametrize("target", HOSTILE)
+def test_hostile_targets_are_refused(registry: Registry, target: str) -> None:
+    for kind in ("model", "hook", "component", "data"):
+        with pytest.raises(UnknownComponentError):
+            registry.find(kind, target)
+
+
+def test_refusing_imports_nothing(tmp_path: Path) -> None:
+    (tmp_path / "user.py").write_text("raise SystemExit('imported')")
+    script = (
+        "import sys; from pathlib import Path; from epochal.registry import Registry, Project\n"
+        "from epochal.errors import ConfigError\n"
+        f"registry = Registry(Project(Path({str(tmp_path)!r}))); before = set(sys.modules)\n"
+        f"for target in {HOSTILE!r}:\n"
+        "    try: registry.find('model', target)\n"
+        "    except ConfigError: continue\n"
+        "    raise AssertionError(target)\n"
+        "fresh = {name.split('.')[0] for name in set(sys.modules) - before}\n"
+        "allowed = set(sys.stdlib_module_names) - {'runpy', 'ctypes', 'pickle'}\n"
+        "assert not fresh - allowed, fresh - allowed\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "home"),
+    [
+        ("user.Mlp", "user.Mlp"),
+        ("user.make", "user.make"),
+        ("user.Linear", "torch.nn.modules.linear.Linear"),
+        ("torch.nn.Linear", "torch.nn.modules.linear.Linear"),
+        ("torch.nn.Conv2d", "torch.nn.modules.conv.Conv2d"),
+        ("torch.optim.AdamW", "torch.optim.adamw.AdamW"),
+        ("torch.optim.lr_scheduler.StepLR", "torch.optim.lr_scheduler.StepLR"),
+        ("torch.utils.data.TensorDataset", "torch.utils.data.dataset.TensorDataset"),
+        (
+            "epochal.hooks.early_stopping.EarlyStopping",
+            "epochal.hooks.early_stopping.EarlyStopping",
+        ),
+        ("epochal.engine.task.ModuleTask", "epochal.engine.task.ModuleTask"),
+    ],
+)
+def test_components_are_found_at_home(registry: Registry, target: str, home: str) -> None:
+    found = registry.find("model", target)
+    assert found.dotted == home
+    assert found.file is not None
+    assert found.line > 0
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("usr.Mlp", "there is no module 'usr'\n  did you mean 'user.Mlp'"),
+        ("user.Mpl", "'user' has no class or function 'Mpl'\n  did you mean 'user.Mlp'"),
+        ("user:Mlp", "dots separate all parts\n  write 'user.Mlp'"),
+        ("torch.nn.Liner", "did you mean 'torch.nn.Linear'"),
+        ("torch.nn.modulez.Linear", "did you mean 'torch.nn.modules.Linear'"),
+        ("nowhere_at_all.X", "there is no module 'nowhere_at_all' in .*\n  it has: user"),
+        ("numpy.array", r"root 'numpy' is not one of the project's roots\n.*roots = \[\"numpy\"\]"),
+        ("user.settings", "it is a variable"),
+        ("user.system", "it is imported from 'os.system'|it comes from 'os'"),
+    ],
+)
+def test_refusals_say_what_to_write_instead(registry, target: str, message: str) -> None:
+    with pytest.raises(UnknownComponentError, match=message):
+        registry.find("model", target)
+
+
+def test_a_module_with_a_syntax_error_is_named(write_project) -> None:
+    registry = write_project({"user.py": "class A:\n  def f(:\n"})
+    with pytest.raises(UnknownComponentError, match=r"user\.py:2 cannot be parsed"):
+        registry.find("model", "user.A")
+
+
+def test_a_listed_root_may_be_used_and_may_be_dynamic(write_project) -> None:
+    files = {
+        "lib/__init__.py": "def __getattr__(name): ...\nfrom lib.real import Real",
+        "lib/real.py": "class Real: pass",
+        "lib/plain.py": "class Known: pass",
+    }
+    registry = write_project(files, roots=("lib",))
+    assert registry.find("model", "lib.Real").file is not None
+    lazy = registry.find("model", "lib.Lazy")
+    assert (lazy.module, lazy.qualname, lazy.file) == ("lib", "Lazy", None)
+    with pytest.raises(UnknownComponentError, match=r"did you mean 'lib\.plain\.Known'"):
+        registry.find("model", "lib.plain.Knwon")
+
+
+def test_a_listed_root_that_is_not_installed_says_so(write_project) -> None:
+    registry = write_project({}, roots=("not_installed_here",))
+    with pytest.raises(UnknownComponentError, match="'not_installed_here' is not installed"):
+        registry.find("model", "not_installed_here.models.X")
