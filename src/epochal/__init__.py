@@ -1,1 +1,96 @@
-"""Epochal trains PyTorch models from configuration."""
+"""Epochal trains PyTorch models from configuration.
+
+Names are imported when they are first used, so that ``import epochal`` costs next to nothing
+and works without torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from epochal.config import Duration
+    from epochal.engine import (
+        Every,
+        Hook,
+        Metric,
+        ModuleTask,
+        Monitor,
+        Run,
+        Runner,
+        RunResult,
+        Schedule,
+        Task,
+        Updater,
+        current_run,
+    )
+    from epochal.engine.task import ModuleTask as TaskFlow
+    from epochal.errors import ConfigError, EpochalError
+    from epochal.experiment.arguments import Args, parse_args
+    from epochal.experiment.builder import build
+    from epochal.experiment.experiment import Experiment
+    from epochal.experiment.series import run
+    from epochal.registry import register
+
+_HOMES = {
+    "Args": "epochal.experiment.arguments",
+    "ConfigError": "epochal.errors",
+    "Duration": "epochal.config",
+    "EpochalError": "epochal.errors",
+    "Every": "epochal.engine",
+    "Experiment": "epochal.experiment.experiment",
+    "Hook": "epochal.engine",
+    "Metric": "epochal.engine",
+    "ModuleTask": "epochal.engine",
+    "Monitor": "epochal.engine",
+    "Run": "epochal.engine",
+    "RunResult": "epochal.engine",
+    "Runner": "epochal.engine",
+    "Schedule": "epochal.engine",
+    "Task": "epochal.engine",
+    "TaskFlow": "epochal.engine",
+    "Updater": "epochal.engine",
+    "build": "epochal.experiment.builder",
+    "current_run": "epochal.engine",
+    "parse_args": "epochal.experiment.arguments",
+    "register": "epochal.registry",
+    "run": "epochal.experiment.series",
+}
+
+__all__ = [
+    "Args",
+    "ConfigError",
+    "Duration",
+    "EpochalError",
+    "Every",
+    "Experiment",
+    "Hook",
+    "Metric",
+    "ModuleTask",
+    "Monitor",
+    "Run",
+    "RunResult",
+    "Runner",
+    "Schedule",
+    "Task",
+    "TaskFlow",
+    "Updater",
+    "build",
+    "current_run",
+    "parse_args",
+    "register",
+    "run",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'epochal' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -19,6 +19,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import override
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -39,6 +41,7 @@ class Place:
     width: int = 1
     """How many characters the caret underlines."""
 
+    @override
     def __str__(self) -> str:
         return f"{self.name}:{self.line}:{self.column}" if self.line else self.name
 
@@ -57,6 +60,7 @@ class Problem:
     hint: str = ""
     """A command or a value that the user can type."""
 
+    @override
     def __str__(self) -> str:
         lines = [f"{self.key}: {self.what}"]
         if self.place is not None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
 from importlib import import_module
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
+
+from typing_extensions import override
 
 from epochal.errors import EpochalError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 VERBS = {
     "new": "write a small project that runs as it is",
@@ -83,6 +87,7 @@ class _Version(argparse.Action):
     def __init__(self, option_strings: Sequence[str], dest: str) -> None:
         super().__init__(option_strings, dest, nargs=0, help="show the version and exit")
 
+    @override
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version
 

@@ -1,0 +1,62 @@
+"""``epochal plan``: what a config will run, in which order, how often; nothing is trained."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from epochal.cli.table import format_seconds, format_table
+from epochal.cli.words import add_config_words, add_json_option, split_words, write_line
+from epochal.experiment.arguments import choices_of
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from epochal.experiment.planning import Planned
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's words and options."""
+    add_config_words(parser)
+    add_json_option(parser)
+    parser.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, ... (default: the best)")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Build the parts of every file and print its plan."""
+    files, overrides = split_words(args.words)
+    from epochal.experiment.planning import plan_file
+
+    plans = [
+        planned
+        for path in files
+        for planned in plan_file(path, overrides=overrides, **choices_of(args))
+    ]
+    if args.json:
+        print(json.dumps([planned.to_json() for planned in plans], indent=2))
+    else:
+        write_line("\n\n".join("\n".join(_describe(planned)) for planned in plans))
+    return 0
+
+
+def _describe(planned: Planned) -> Iterator[str]:
+    limits = planned.limits
+    totals = [
+        f"{limits.epochs} epochs" if limits.epochs is not None else "",
+        f"{limits.steps:,} steps" if limits.steps is not None else "",
+        f"at most {format_seconds(limits.seconds)}" if limits.seconds is not None else "",
+    ]
+    yield planned.title
+    yield f"  runner   {planned.runner} on {planned.device}"
+    yield f"  length   {', '.join(total for total in totals if total) or 'as the runner decides'}"
+    yield f"  model    {planned.model}"
+    yield f"  data     {planned.data or 'none'}"
+    yield ""
+    yield "what happens, in this order:"
+    rows = [(f"  {row.event}", str(row.priority), row.hook, row.cadence) for row in planned.rows]
+    yield format_table(("  event", "priority", "who", "how often"), rows)
+    yield ""
+    yield f"{len(planned.defaults)} values that nobody wrote:"
+    defaults = [(f"  {one.key}", f"{one.value!r}", one.owner) for one in planned.defaults]
+    yield format_table(("  key", "value", "default of"), defaults)

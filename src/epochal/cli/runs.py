@@ -1,0 +1,86 @@
+"""``epochal runs``: the runs below a folder, newest last."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from epochal.cli.table import format_seconds, format_table, format_value
+from epochal.cli.words import add_json_option, add_runs_option, write_line
+from epochal.records import RunSummary, find_runs
+
+if TYPE_CHECKING:
+    import argparse
+
+_HEADER = ("run", "project", "tag", "status", "steps", "time", "best", "result")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's words and options."""
+    parser.add_argument("words", nargs="*", metavar="WORD", help="only runs whose path has it")
+    parser.add_argument("--status", metavar="NAME", help="only runs with this status")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the newest N")
+    add_runs_option(parser)
+    add_json_option(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Print a line per run."""
+    summaries = [summary for summary in find_runs(args.runs_dir) if _is_wanted(summary, args)]
+    if args.limit is not None:
+        summaries = summaries[-args.limit :] if args.limit > 0 else []
+    if args.json:
+        print(json.dumps([_to_json(summary) for summary in summaries], indent=2))
+    elif summaries:
+        write_line(format_table(_HEADER, [_row(summary) for summary in summaries]))
+        write_line(f"\n`epochal show {summaries[-1].id}` shows one of them, `last` is the newest")
+    else:
+        write_line(f"no such runs below {args.runs_dir}; `epochal run FILE` makes one")
+    return 0
+
+
+def _is_wanted(summary: RunSummary, args: argparse.Namespace) -> bool:
+    if args.status is not None and summary.status != args.status:
+        return False
+    text = f"{summary.path} {summary.tag}"
+    return all(word in text for word in args.words)
+
+
+def _row(summary: RunSummary) -> tuple[str, ...]:
+    metrics = summary.result.get("metrics") or {}
+    shown = "  ".join(
+        f"{name} {format_value(value)}"
+        for name, value in metrics.items()
+        if not name.startswith("train/")
+    )
+    seconds = _seconds(summary)
+    return (
+        summary.id,
+        summary.project,
+        summary.tag,
+        summary.status,
+        str(summary.step),
+        "" if seconds is None else format_seconds(seconds),
+        format_value(summary.result.get("best")),
+        shown or summary.reason or "; ".join(summary.damage),
+    )
+
+
+def _seconds(summary: RunSummary) -> float | None:
+    try:
+        begin = datetime.fromisoformat(summary.started)
+        return (datetime.fromisoformat(summary.ended) - begin).total_seconds()
+    except ValueError:  # it has not ended, or the record is damaged
+        return None
+
+
+def _to_json(summary: RunSummary) -> dict[str, object]:
+    names = ("id", "project", "tag", "status", "reason", "step", "epoch", "started", "ended")
+    return {
+        "path": str(summary.path),
+        **{name: getattr(summary, name) for name in names},
+        "best": summary.result.get("best"),
+        "metrics": dict(summary.result.get("metrics") or {}),
+        "damage": list(summary.damage),
+    }

@@ -1,0 +1,39 @@
+"""``epochal schema``: what a config may say, for editors and for people."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from epochal.check import json_schema, template
+from epochal.registry import Registry, find_project
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's words and options."""
+    parser.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="a component or section, such as EarlyStopping, AdamW, train or mypkg.model.Mlp",
+    )
+    parser.add_argument(
+        "--template", action="store_true", help="print a commented config of its options"
+    )
+    parser.add_argument(
+        "--user-dir", type=Path, metavar="DIR", help="folder in which the project's code lies"
+    )
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Print the schema of whole configs, or the options of one component."""
+    registry = Registry(find_project(Path.cwd(), user_dir=args.user_dir))
+    if args.template:
+        print(template(args.name or "", registry), end="")
+    else:
+        print(json.dumps(json_schema(registry, args.name), indent=2))
+    return 0

@@ -1,0 +1,46 @@
+"""Tables in plain text: columns as wide as they need, as many as the terminal can take."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def format_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None = None
+) -> str:
+    """Aligned lines under a header; the last column is cut where the terminal ends."""
+    limit = width or shutil.get_terminal_size((100, 24)).columns
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    lines = []
+    for row in (header, *rows):
+        cells = (f"{cell:<{size}}" for cell, size in zip(row, widths, strict=True))
+        line = "  ".join(cells).rstrip()
+        lines.append(line if len(line) <= limit else line[: limit - 1] + "…")
+    return "\n".join(lines)
+
+
+def format_value(value: object) -> str:
+    """A short text for a cell: floats with four digits, nothing for None."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration as people say it: ``12 s``, ``3 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes} min"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h"

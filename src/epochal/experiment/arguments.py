@@ -1,0 +1,177 @@
+"""The command line of a script of one's own, merged with its config file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from typing_extensions import override
+
+from epochal.check import SECTIONS
+from epochal.config import load
+from epochal.errors import ConfigError, EpochalError, Problem, suggest
+from epochal.experiment.choices import Choices, to_overrides
+
+Extend = Callable[[argparse.ArgumentParser], argparse.ArgumentParser | None]
+Value = Any  # values of a config have no narrower type
+_UNTYPED = object()
+
+
+class Args(argparse.Namespace):
+    """Config values with attribute access: ``args.optim.lr``; a misspelt name is an error."""
+
+    @override
+    def __getattr__(self, name: str) -> Value:
+        if not name.startswith("_"):
+            extra = vars(self).get("extra")
+            if isinstance(extra, Args) and name in vars(extra):
+                return vars(extra)[name]
+            hint = suggest(name, [*vars(self), *vars(extra or Args())])
+            raise AttributeError(f"args has no {name!r}; {hint}")
+        raise AttributeError(name)
+
+    def to_plain(self) -> dict[str, Value]:
+        """The same values as ordinary dicts."""
+        return {
+            key: value.to_plain() if isinstance(value, Args) else value
+            for key, value in vars(self).items()
+            if not key.startswith("_")
+        }
+
+
+def to_args(values: Mapping[str, Any]) -> Args:
+    """Nested mappings as nested ``Args``."""
+    return Args(
+        **{
+            str(key): to_args(value) if isinstance(value, Mapping) else value
+            for key, value in values.items()
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What ``parse_args`` was told, so that an experiment can load the same config."""
+
+    path: Path
+    overrides: tuple[str, ...]
+    choices: Choices
+    is_test: bool
+
+
+def origin_of(args: Args) -> Origin | None:
+    """Where ``args`` came from, if that was ``parse_args``."""
+    return cast("Origin | None", vars(args).get("_origin"))
+
+
+def parse_args(
+    argv: Sequence[str] | None = None,
+    *,
+    extend: Extend | None = None,
+    updateParser: Extend | None = None,  # noqa: N803 - the name that users of earlier systems know
+) -> Args:
+    """Config file and command line as one object with attribute access.
+
+    Options that were typed win over the file; those that were not typed never do: an option
+    whose default was not touched only fills a gap. Unknown ``--a.b value`` and ``a.b=value``
+    change config keys. A user's mistake ends the program with a message, not a traceback.
+
+    Args:
+        argv: The words; those of this process by default.
+        extend: Receives the parser and adds options of the script's own.
+        updateParser: The same under an older name.
+    """
+    try:
+        return _parse(sys.argv[1:] if argv is None else list(argv), extend or updateParser)
+    except EpochalError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - this is the user interface of a script
+        raise SystemExit(error.exit_code) from None
+
+
+def _parse(argv: list[str], extend: Extend | None) -> Args:
+    parser = _standard_parser()
+    standard = {action.dest for action in parser._actions}
+    if extend is not None:
+        parser = extend(parser) or parser
+    own = {action.dest: action.default for action in parser._actions if action.dest not in standard}
+    # argparse leaves an attribute alone that exists already, so what is typed can be told.
+    marked = argparse.Namespace(**dict.fromkeys(own, _UNTYPED))
+    parsed, rest = parser.parse_known_args(argv, marked)
+    typed = {dest: getattr(parsed, dest) for dest in own}
+    values = {dest: value for dest, value in typed.items() if value is not _UNTYPED}
+    overrides = _dotted(rest) + [f"{_key(dest)}={json.dumps(v)}" for dest, v in values.items()]
+    choices = choices_of(parsed)
+    config = load(
+        parsed.config,
+        variant=choices.get("variant"),
+        overrides=to_overrides(choices, overrides),
+        allow_python=choices.get("allow_python", False),
+    )
+    if config.problems:
+        raise ConfigError(*config.problems)
+    args = to_args(config.root.to_plain())
+    for dest, default in own.items():
+        if config.root.find(_key(dest)) is None and default is not argparse.SUPPRESS:
+            setattr(args, dest, default)
+    args._origin = Origin(parsed.config, tuple(overrides), choices, parsed.test)
+    return args
+
+
+def _standard_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--test", action="store_true", help="evaluate only, train nothing")
+    parser.add_argument("--local-rank", "--local_rank", help=argparse.SUPPRESS)  # set by launchers
+    add_choices(parser)
+    return parser
+
+
+def add_choices(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that belong to one run."""
+    parser.add_argument("--variant", metavar="NAME", help="one of the file's variants")
+    parser.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, ... (default: the best)")
+    parser.add_argument("--gpus", type=int, metavar="N", help="how many accelerators; 0: CPU")
+    parser.add_argument("--name", metavar="TAG", help="the run's tag, instead of the file's")
+    parser.add_argument("--desc", metavar="TEXT", help="why this run is made; goes to its README")
+    parser.add_argument("--epochs", type=int, metavar="N", help="instead of train.for")
+    parser.add_argument(
+        "--debug", action="store_true", help="one process, all log lines, pdb works"
+    )
+    parser.add_argument("--fast", action="store_true", help="three batches of everything")
+    parser.add_argument("--no-file", action="store_true", help="leave no record at all")
+    parser.add_argument("--user-dir", type=Path, metavar="DIR", help="where the project's code is")
+    parser.add_argument("--allow-python", action="store_true", help="accept a .py config")
+
+
+def choices_of(parsed: argparse.Namespace) -> Choices:
+    """The choices among parsed options."""
+    names = Choices.__annotations__
+    return cast("Choices", {name: value for name, value in vars(parsed).items() if name in names})
+
+
+def _key(dest: str) -> str:
+    """Where an option of the script's own lands in the config: a known key, or ``extra``."""
+    return dest if dest.partition(".")[0] in SECTIONS else f"extra.{dest}"
+
+
+def _dotted(words: list[str]) -> list[str]:
+    """``--a.b value``, ``--a.b=value`` and ``a.b=value`` as overrides."""
+    overrides, rest = [], iter(words)
+    for word in rest:
+        key = word.removeprefix("--")
+        if "=" in key:
+            overrides.append(key)
+        elif word.startswith("--"):
+            value = next(rest, None)
+            if value is None or value.startswith("--"):
+                hint = f"write --{key}=VALUE"
+                raise ConfigError(Problem(word, "an option without a value", hint=hint))
+            overrides.append(f"{key}={value}")
+        else:
+            raise ConfigError(Problem(word, "not an option and not a key=value", hint="see --help"))
+    return overrides

@@ -1,0 +1,52 @@
+"""What the build steps of an experiment work with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    from epochal.check import Spec
+    from epochal.config import Node
+    from epochal.experiment.arguments import Args
+    from epochal.experiment.builder import Builder
+    from epochal.experiment.given import Given
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assembly:
+    """The checked config, the builder of components, and the parts that came as objects."""
+
+    config: Node
+    """The expanded config."""
+
+    args: Args
+    """The same with attribute access: ``assembly.args.optim.lr``."""
+
+    builder: Builder
+    device: torch.device
+    given: Given
+    is_debug: bool = False
+    written: Node | None = None
+    """The config without defaults, as far as somebody wrote one."""
+
+    num_defaults: int = 0
+    source: str = ""
+    """The config file, if there is one."""
+
+    def spec(self, section: str) -> Spec | None:
+        """The spec that a section holds, if the config has that section."""
+        node = self.config.find(section)
+        return None if node is None else self.builder.read(node, section)
+
+    def options(self, section: str) -> dict[str, Any]:
+        """The values of a section that holds options only, by argument name."""
+        return self.builder.read_options(section, self.config.mapping[section])
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run."""
+        seed: int = self.args.seed
+        return seed

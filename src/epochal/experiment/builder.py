@@ -1,0 +1,125 @@
+"""Builds components from the nodes of a checked config, and notes what each one received."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from epochal.check import SECTIONS, Spec, arguments, own_signature, read_spec
+from epochal.config import Node, from_plain
+from epochal.engine.every import Every
+from epochal.errors import ConfigError, EpochalError, Place, Problem
+from epochal.registry import Registry, find_project
+
+Component = Any  # whatever the user's factory makes
+_MAKERS = {"every": Every.parse}
+_MAX_SHOWN = 200
+
+
+class Builder:
+    """Turns specs into objects.
+
+    Args:
+        registry: Finds and imports what specs name.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self.observed: dict[str, object] = {}
+        """What each constructor really received, by config key."""
+
+    def read(self, node: Node, section: str, path: str = "") -> Spec:
+        """A spec taken apart into the component's keys and those of its section."""
+        return read_spec(node, self.registry, section=section, path=path)
+
+    def build(self, spec: Spec, *first: object) -> Component:
+        """The object that a spec describes; ``first`` are arguments that only the run knows."""
+        factory = self.registry.load(spec.factory)
+        values = arguments(
+            spec.arguments,
+            spec.signature,
+            makers=_MAKERS,
+            build=self._build_nested,
+            path=spec.path,
+        )
+        self._observe(spec, factory, first, values)
+        try:
+            return factory(*first, **values)
+        except EpochalError:
+            raise
+        except Exception as error:
+            error.add_note(f"while building {spec.path} ({spec.factory.dotted})")
+            raise
+
+    def options(self, spec: Spec) -> dict[str, Any]:
+        """The values of the section's own keys, as the types they are declared with."""
+        return arguments(
+            spec.options,
+            spec.own_signature,
+            makers=_MAKERS,
+            build=self._build_nested,
+            path=spec.path,
+        )
+
+    def read_options(self, section: str, node: Node) -> dict[str, Any]:
+        """The values of a section that holds options only, by argument name."""
+        signature = own_signature(SECTIONS[section], self.registry.library)
+        return arguments(node.mapping, signature, makers=_MAKERS, path=section)
+
+    def _build_nested(self, node: Node, path: str) -> object:
+        return self.build(self.read(node, "", path))
+
+    def _observe(
+        self,
+        spec: Spec,
+        factory: Callable[..., Any],
+        first: tuple[object, ...],
+        values: Mapping[str, object],
+    ) -> None:
+        received = dict(values)
+        try:
+            bound = inspect.signature(factory).bind(*first, **values)
+        except ValueError:  # a factory written in C shows no signature
+            pass
+        except TypeError as error:
+            place = next(iter(spec.arguments.values())).place if spec.arguments else None
+            raise ConfigError(
+                Problem(spec.path, f"{spec.factory.dotted} cannot take this: {error}", place)
+            ) from error
+        else:
+            bound.apply_defaults()
+            supplied = list(bound.arguments)[: len(first)]
+            received = {k: v for k, v in bound.arguments.items() if k not in supplied}
+        shown = {name: _to_plain(value) for name, value in received.items()}
+        self.observed[spec.path] = {"type": spec.factory.dotted, "arguments": shown}
+
+
+def build(
+    section: Mapping[str, object] | Node, *, kind: str = "", project_dir: Path | None = None
+) -> Component:
+    """The component that a section such as ``{"type": "torch.nn.Linear", ...}`` describes.
+
+    Args:
+        section: ``type`` and arguments; nested specs are built too.
+        kind: The config section whose names apply, such as ``optim`` or ``hooks``; any by default.
+        project_dir: Where the project's own code lies; the current folder by default.
+    """
+    node = section if isinstance(section, Node) else from_plain(section, place=Place("build"))
+    builder = Builder(Registry(find_project(project_dir or Path.cwd())))
+    return builder.build(builder.read(node, kind, kind or "component"))
+
+
+def _to_plain(value: object) -> object:
+    """A value as the record can keep it: plain data as it is, other objects by description."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _to_plain(child) for key, child in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_to_plain(child) for child in value]
+    if isinstance(value, Path | Every) or type(value).__name__ == "Duration":
+        return str(value)
+    text = f"<{type(value).__module__}.{type(value).__qualname__}>"
+    return text[:_MAX_SHOWN]

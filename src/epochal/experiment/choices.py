@@ -1,0 +1,86 @@
+"""Choices for one run, which belong to the command line and not to the experiment's file."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, TypedDict
+
+from epochal.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+FAST_BATCHES = 3
+
+
+class Choices(TypedDict, total=False):
+    """What may be chosen for a single run; the file stays as it is."""
+
+    variant: str | None
+    """One of the file's variants; ``all`` runs each of them in turn."""
+
+    device: str | None
+    """Such as ``cpu`` or ``cuda:1``; by default the first accelerator, else the CPU."""
+
+    gpus: int | None
+    """How many accelerators to use: 0 means the CPU."""
+
+    name: str | None
+    """The run's tag, instead of the one in the file."""
+
+    desc: str | None
+    """Why this run is made: the body of its README."""
+
+    epochs: int | None
+    """How long to train, instead of ``train.for``."""
+
+    debug: bool
+    """One process, no loader workers, blocking kernels, all log lines; ``breakpoint()`` works."""
+
+    fast: bool
+    """Three batches of everything, to see whether it runs at all."""
+
+    no_file: bool
+    """Leave no record; nothing at all is written."""
+
+    user_dir: Path | str | None
+    """The folder in which the project's code lies."""
+
+    allow_python: bool
+    """Accept a ``.py`` config, which runs its code."""
+
+    raise_errors: bool
+    """Raise what ended a run instead of describing it in the result."""
+
+
+def to_overrides(choices: Choices, typed: Sequence[str]) -> list[str]:
+    """The choices that change config keys, as overrides, before those that were typed.
+
+    Raises:
+        ConfigError: A choice and a typed override set the same key.
+    """
+    wanted: dict[str, object] = {}
+    if choices.get("fast"):
+        wanted |= {"train.limit_batches": FAST_BATCHES, "train.for": "1ep"}
+    if (epochs := choices.get("epochs")) is not None:
+        wanted["train.for"] = f"{epochs}ep"
+    if (name := choices.get("name")) is not None:
+        wanted["tag"] = name
+    if (desc := choices.get("desc")) is not None:
+        wanted["desc"] = desc
+    if choices.get("debug"):
+        wanted["log.level"] = "debug"
+    typed_keys = {override.partition("=")[0].strip() for override in typed}
+    _refuse_doubles(choices, wanted, typed_keys)
+    kept = {key: value for key, value in wanted.items() if key not in typed_keys}
+    return [f"{key}={json.dumps(value)}" for key, value in kept.items()] + list(typed)
+
+
+def _refuse_doubles(choices: Choices, wanted: Mapping[str, object], typed: set[str]) -> None:
+    options = {"train.for": "epochs", "tag": "name", "desc": "desc"}
+    for key, option in options.items():
+        if key in wanted and key in typed and choices.get(option) is not None:
+            raise ConfigError(
+                Problem(key, f"set twice: by --{option} and by {key}=...", hint="keep one of them")
+            )

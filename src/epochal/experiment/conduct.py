@@ -1,0 +1,226 @@
+"""Carries out an experiment: check it, open its record, build its parts, run, write the result."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from epochal.check import Report, check, registry_for
+from epochal.engine import Monitor, Options, Parts, Run, Runner, RunResult, Setting
+from epochal.engine.execute import execute, result_of_error
+from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
+from epochal.engine.seeding import derive, seeded
+from epochal.errors import ConfigError
+from epochal.experiment.arguments import to_args
+from epochal.experiment.assembly import Assembly
+from epochal.experiment.builder import Builder
+from epochal.experiment.device import choose_device, describe_device, prepare_debugging
+from epochal.experiment.logs import logging_to
+from epochal.experiment.record import Record, open_record
+from epochal.experiment.steps import model_dtype
+from epochal.hooks.banner import Banner
+from epochal.hooks.console import Console
+from epochal.hooks.final_weights import FinalWeights
+from epochal.hooks.recording import Recording
+from epochal.records import NullWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from epochal.experiment.experiment import Experiment
+    from epochal.experiment.given import Loaded
+
+logger = logging.getLogger(__name__)
+PartT = TypeVar("PartT")
+
+
+def check_experiment(experiment: Experiment, loaded: Loaded, runner: str | None) -> Report:
+    """Every mistake of the config at once, and the config with all defaults."""
+    from epochal.experiment.experiment import prepared
+
+    given = {*loaded.given.parts}
+    given |= {name for name in ("task", "model") if prepared(experiment, f"prepare_{name}")}
+    registry = registry_for(loaded.config, user_dir=loaded.user_dir)
+    named = runner or ("test" if experiment.is_test else None)
+    return check(loaded.config, registry, runner=named, given=given)
+
+
+def run_experiment(experiment: Experiment, loaded: Loaded, runner: str | None) -> RunResult:
+    """Carry out an experiment; the result tells how it ended, whatever happened."""
+    raise_errors = loaded.choices.get("raise_errors", False)
+    try:
+        report = check_experiment(experiment, loaded, runner)
+        if report.problems:
+            raise ConfigError(*report.problems)
+        assembly = _prepare(loaded, report)
+    except ConfigError as error:
+        if raise_errors:
+            raise
+        return result_of_error(error)
+    is_kept = not loaded.choices.get("no_file", False)
+    level: str = assembly.args.log.level
+    with open_record(loaded.config, report, is_kept=is_kept) as record:
+        with logging_to(record.log_path, level=level):
+            record.write_start(_describe(loaded, report, assembly))
+            result = _build_and_execute(experiment, assembly, record, raise_errors=raise_errors)
+        record.write_end(result)
+    return result
+
+
+def plan_experiment(experiment: Experiment, loaded: Loaded) -> tuple[Run, Runner, Report]:
+    """The run that an experiment would be, built but not started, without a record."""
+    report = check_experiment(experiment, loaded, None)
+    if report.problems:
+        raise ConfigError(*report.problems)
+    run, runner = assemble(experiment, _prepare(loaded, report), Record(NullWriter()))
+    return run, runner, report
+
+
+def assemble(experiment: Experiment, assembly: Assembly, record: Record) -> tuple[Run, Runner]:
+    """Take all build steps, in order; nothing runs yet."""
+
+    def step(name: str, build: Callable[..., PartT], *parts: object) -> PartT:
+        # A seed for each part: adding a layer must not change the order of the data.
+        with seeded(derive(assembly.seed, name)):
+            return build(assembly, *parts)
+
+    task = step("task", experiment.build_task)
+    step("data", experiment.build_data, task)
+    model = step("model", experiment.build_model)
+    model = step("model", experiment.place_model, model)
+    runner = _build_runner(assembly)
+    is_training = not _is_evaluation(runner)
+    optimizer, schedule = (
+        step("optim", experiment.build_optimizer, model) if is_training else (None, None)
+    )
+    options = _build_options(assembly)
+    parts = Parts(
+        task=task,
+        model=model,
+        optimizer=optimizer,
+        schedule=schedule,
+        metrics=step("metrics", experiment.build_metrics),
+        hooks=[*_own_hooks(assembly, options.log), *step("hooks", experiment.build_hooks)],
+        monitor=_build_monitor(assembly),
+    )
+    record.writer.write_observed(assembly.builder.observed)
+    return Run(parts, options, _build_setting(assembly, record)), runner
+
+
+def _prepare(loaded: Loaded, report: Report) -> Assembly:
+    is_debug = loaded.choices.get("debug", False)
+    if is_debug:
+        prepare_debugging()
+    return Assembly(
+        config=report.expanded,
+        args=to_args(report.expanded.to_plain()),
+        builder=Builder(registry_for(loaded.config, user_dir=loaded.user_dir)),
+        device=choose_device(loaded.choices),
+        given=loaded.given,
+        is_debug=is_debug,
+        written=loaded.config.root,
+        num_defaults=len(report.defaults),
+        source="" if loaded.config.path is None else str(loaded.config.path),
+    )
+
+
+def _build_and_execute(
+    experiment: Experiment, assembly: Assembly, record: Record, *, raise_errors: bool
+) -> RunResult:
+    facts = {"dir": record.dir, "config": assembly.config.to_plain()}
+    try:
+        run, runner = assemble(experiment, assembly, record)
+        result = execute(run, runner, raise_errors=raise_errors)
+    except (Exception, KeyboardInterrupt) as error:
+        result = result_of_error(error, **facts)
+        if raise_errors:
+            record.write_end(result)
+            raise
+    if result.traceback:
+        logger.debug("%s", result.traceback.rstrip())
+    return result
+
+
+def _build_runner(assembly: Assembly) -> Runner:
+    given = assembly.given.parts.get("runner")
+    if given is not None:
+        runner: Runner = given
+        return runner
+    spec = assembly.spec("runner")
+    assert spec is not None  # the check fills it in
+    built: Runner = assembly.builder.build(spec)
+    return built
+
+
+def _is_evaluation(runner: Runner) -> bool:
+    from epochal.engine import Predict, Test
+
+    return isinstance(runner, Test | Predict)
+
+
+def _build_monitor(assembly: Assembly) -> Monitor | None:
+    node = assembly.config.mapping.get("monitor")
+    return None if node is None or node.value is None else Monitor.parse(node.to_plain())
+
+
+def _build_options(assembly: Assembly) -> Options:
+    optim = assembly.spec("optim")
+    return Options(
+        train=TrainOptions(**assembly.options("train")),
+        engine=EngineOptions(**assembly.options("engine")),
+        optim=OptimOptions() if optim is None else OptimOptions(**assembly.builder.options(optim)),
+        log=LogOptions(**assembly.options("log")),
+    )
+
+
+def _build_setting(assembly: Assembly, record: Record) -> Setting:
+    return Setting(
+        config=assembly.config.to_plain(),
+        tag=assembly.args.tag,
+        seed=assembly.seed,
+        device=assembly.device,
+        dtype=model_dtype(assembly),
+        writer=record.writer,
+        dir=record.dir,
+        checkpoint_dir=record.checkpoint_dir,
+    )
+
+
+def _own_hooks(assembly: Assembly, log: LogOptions) -> list[object]:
+    return [
+        Banner(
+            machine=describe_device(assembly.device),
+            config=assembly.written,
+            num_defaults=assembly.num_defaults,
+            source=assembly.source,
+        ),
+        Console(
+            every=log.console_every,
+            grad_norm=log.grad_norm,
+            data_time=log.data_time,
+            memory=log.memory,
+        ),
+        Recording(every=log.record_every),
+        FinalWeights(),
+    ]
+
+
+def _describe(loaded: Loaded, report: Report, assembly: Assembly) -> dict[str, Any]:
+    import torch
+
+    args, config = assembly.args, loaded.config
+    return {
+        "project": args.project,
+        "project_dir": str(report.project.dir),
+        "tag": args.tag,
+        "desc": args.desc,
+        "seed": assembly.seed,
+        "runner": args.runner.type,
+        "config_path": None if config.path is None else str(config.path),
+        "variant": config.variant,
+        "overrides": list(config.overrides),
+        "torch": torch.__version__,
+        "device": describe_device(assembly.device),
+        "defaults": len(report.defaults),
+        "init_from": args.init_from,
+    }

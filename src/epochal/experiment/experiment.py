@@ -1,0 +1,122 @@
+"""The experiment: a config and parts given as objects, built step by step into a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from epochal.experiment import conduct, steps
+from epochal.experiment.given import read_sections
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from epochal.check import Report
+    from epochal.engine import Metric, RunResult, Schedule, Task, TorchSchedule
+    from epochal.experiment.arguments import Args
+    from epochal.experiment.assembly import Assembly
+    from epochal.experiment.choices import Choices
+
+Section = Any  # a value of a config, or an object that is a part
+
+
+class Experiment:
+    """Something that can be run: a config, parts given as objects, or both.
+
+    Subclass it to replace single build steps, each of which stands alone, or to give
+    ``prepare_task`` and ``prepare_model``. Each step works under a seed of its own, so that a
+    change to one part never changes another.
+
+    Args:
+        config: A file, a mapping, or what ``ep.parse_args`` gave.
+        overrides: Changes such as ``optim.lr=1e-3``.
+        test: Evaluate only; neither optimizer nor schedule is built.
+        choices: What belongs to this run alone, such as ``{"device": "cpu"}``.
+        sections: Config sections by name, as values or as ready objects:
+            ``task=Digits(), model=Mlp(), optim={"type": "AdamW"}, train={"for": "5ep"}``.
+    """
+
+    def __init__(
+        self,
+        config: object = None,
+        *,
+        overrides: Sequence[str] = (),
+        test: bool = False,
+        choices: Choices | None = None,
+        **sections: Section,
+    ) -> None:
+        self.loaded = read_sections(config, overrides, choices or {}, sections)
+        self.is_test = test or self.loaded.is_test
+
+    @staticmethod
+    def prepare_task(args: Args) -> Task:
+        """The task, when a subclass gives it this way instead of through the config."""
+        raise NotImplementedError("prepare_task(args) is not defined in this experiment")
+
+    @staticmethod
+    def prepare_model(args: Args) -> nn.Module:
+        """The model, when a subclass gives it this way; the framework moves it to the device."""
+        raise NotImplementedError("prepare_model(args) is not defined in this experiment")
+
+    def build_task(self, assembly: Assembly) -> Task:
+        """The task: given, prepared, or what the section ``task`` describes."""
+        return steps.build_task(assembly, prepared(self, "prepare_task"))
+
+    def build_data(self, assembly: Assembly, task: Task) -> None:
+        """Give the task the loaders that the section ``data`` describes."""
+        steps.build_data(assembly, task)
+
+    def build_model(self, assembly: Assembly) -> nn.Module:
+        """The model: given, prepared, or what the section ``model`` describes."""
+        return steps.build_model(assembly, prepared(self, "prepare_model"))
+
+    def place_model(self, assembly: Assembly, model: nn.Module) -> nn.Module:
+        """The model in its number format, with its first weights, on the run's device."""
+        return steps.place_model(assembly, model)
+
+    def build_metrics(self, assembly: Assembly) -> dict[str, Metric]:
+        """The metric objects of the section ``metrics``, by name."""
+        return steps.build_metrics(assembly)
+
+    def build_optimizer(
+        self, assembly: Assembly, model: nn.Module
+    ) -> tuple[Optimizer, Schedule | TorchSchedule | None]:
+        """The optimizer of ``optim`` and the schedule of ``schedule``; only when training."""
+        return steps.build_optimizer(assembly, model)
+
+    def build_hooks(self, assembly: Assembly) -> list[object]:
+        """The hooks of the section ``hooks``, and those that came as objects."""
+        return steps.build_hooks(assembly)
+
+    def check(self, runner: str | None = None) -> Report:
+        """Every mistake of the config at once, and the config with all defaults."""
+        return conduct.check_experiment(self, self.loaded, runner)
+
+    def run(self, runner: str | None = None) -> RunResult:
+        """Check, build and carry out what the section ``runner`` names, or another runner.
+
+        The result tells how it ended, also when it failed; with the choice ``raise_errors``
+        an error is raised instead.
+        """
+        return conduct.run_experiment(self, self.loaded, runner)
+
+    def fit(self, *, epochs: int | None = None) -> RunResult:
+        """Train, for ``epochs`` if given and for ``train.for`` otherwise."""
+        loaded = self.loaded if epochs is None else self.loaded.with_choices({"epochs": epochs})
+        return conduct.run_experiment(self, loaded, "train")
+
+    def test(self) -> RunResult:
+        """Evaluate the test data."""
+        return self.run("test")
+
+    def predict(self) -> RunResult:
+        """Collect the outputs for the data to predict, as the result's ``value``."""
+        return self.run("predict")
+
+
+def prepared(experiment: Experiment, name: str) -> Callable[[Args], Any] | None:
+    """The subclass's own ``prepare_task`` or ``prepare_model``, if it has one."""
+    own: Callable[[Args], Any] = getattr(type(experiment), name)
+    return None if own is getattr(Experiment, name) else own

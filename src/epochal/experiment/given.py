@@ -1,0 +1,152 @@
+"""Sections given from Python: plain values go into the config, ready objects are kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import override
+
+from epochal.check import SECTIONS
+from epochal.config import Config, Duration, load
+from epochal.engine import Hook, Run
+from epochal.engine.every import Every
+from epochal.errors import ConfigError, Problem, suggest
+from epochal.experiment.arguments import Args, Value, origin_of
+from epochal.experiment.choices import Choices, to_overrides
+
+OBJECT_SECTIONS = ("task", "model", "data", "optim", "schedule", "metrics", "hooks", "runner")
+
+
+@dataclass(frozen=True)
+class Given:
+    """Parts that came as objects."""
+
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    """By section: task, model, data, optim, schedule, runner."""
+
+    hooks: tuple[Any, ...] = ()
+    metrics: tuple[Any, ...] = ()
+
+
+class Middleware(Hook):
+    """A function as a hook: it receives the run at set-up and may change the task or parts."""
+
+    def __init__(self, function: Callable[[Run], object]) -> None:
+        self.function = function
+
+    @override
+    def setup(self, run: Run) -> None:
+        self.function(run)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What an experiment was given, and the config that was made of it."""
+
+    source: object
+    overrides: tuple[str, ...]
+    """As typed, without those that the choices stand for."""
+
+    choices: Choices
+    given: Given
+    config: Config
+    is_test: bool = False
+
+    @property
+    def user_dir(self) -> Path | None:
+        """The folder of the user's code, if it was chosen."""
+        folder = self.choices.get("user_dir")
+        return None if folder is None else Path(folder)
+
+    def with_choices(self, choices: Choices) -> Loaded:
+        """The same with other choices for the run."""
+        merged = self.choices | choices
+        config = _load(self.source, self.overrides, merged)
+        return replace(self, choices=merged, config=config)
+
+
+def read_sections(
+    source: object, overrides: Sequence[str], choices: Choices, sections: Mapping[str, Any]
+) -> Loaded:
+    """The config, the choices and the objects that an experiment was given.
+
+    Raises:
+        ConfigError: An object stands where only values may, or the file cannot be read.
+    """
+    typed, is_test = list(overrides), False
+    if isinstance(source, Args) and (origin := origin_of(source)) is not None:
+        source, typed = origin.path, [*origin.overrides, *typed]
+        choices, is_test = origin.choices | choices, origin.is_test
+    elif isinstance(source, Args):
+        source = source.to_plain()
+    values, given = _part(sections)
+    if source is None:
+        source = values
+    else:
+        typed += [f"{key}={json.dumps(value)}" for key, value in _flatten(values)]
+    config = _load(source, typed, choices)
+    return Loaded(source, tuple(typed), choices, given, config, is_test)
+
+
+def _load(source: object, overrides: Sequence[str], choices: Choices) -> Config:
+    return load(
+        source,
+        variant=choices.get("variant"),
+        overrides=to_overrides(choices, overrides),
+        allow_python=choices.get("allow_python", False),
+    )
+
+
+def _part(sections: Mapping[str, Any]) -> tuple[dict[str, Any], Given]:
+    values: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
+    lists: dict[str, tuple[Any, ...]] = {}
+    for name, section in sections.items():
+        if name in ("hooks", "metrics"):
+            entries = list(section or ())
+            values[name] = [_to_plain(entry) for entry in entries if _is_plain(entry)]
+            lists[name] = tuple(entry for entry in entries if not _is_plain(entry))
+        elif _is_plain(section):
+            values[name] = _to_plain(section)
+        else:
+            _require_object_section(name, section)
+            parts[name] = section
+    return values, Given(parts, lists.get("hooks", ()), lists.get("metrics", ()))
+
+
+def _require_object_section(name: str, section: object) -> None:
+    if name not in OBJECT_SECTIONS:
+        known = suggest(name, SECTIONS)
+        hint = known if name not in SECTIONS else "give numbers, texts, lists and mappings"
+        what = f"cannot be given as an object of type {type(section).__name__!r}"
+        raise ConfigError(Problem(name, what, hint=hint))
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values; a spec with a ``type`` replaces what it is put over."""
+    for key, value in values.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value and "type" not in value:
+            yield from _flatten(value, f"{path}.")
+        else:
+            yield path, value
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _is_plain(child) for key, child in value.items())
+    if isinstance(value, list | tuple):
+        return all(_is_plain(child) for child in value)
+    return value is None or isinstance(value, bool | int | float | str | Path | Duration | Every)
+
+
+def _to_plain(value: Value) -> Value:
+    if isinstance(value, Mapping):
+        return {key: _to_plain(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_plain(child) for child in value]
+    return str(value) if isinstance(value, Path | Duration | Every) else value

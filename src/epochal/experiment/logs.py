@@ -1,0 +1,57 @@
+"""Where log lines go: the terminal, and one file in the run's folder."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+from typing_extensions import override
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_FILE_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_TERMINAL_FORMAT = "%(asctime)s %(message)s"
+
+
+class TerminalHandler(logging.StreamHandler[TextIO]):
+    """Writes to whatever ``sys.stdout`` is now, so that a progress bar can stay below."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stdout)
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stdout
+        super().emit(record)
+
+
+@contextmanager
+def logging_to(path: Path | None, *, level: str) -> Iterator[None]:
+    """Send every logger's lines to the terminal and, if given, to the file at ``path``.
+
+    The handlers that others installed stay; ours are gone afterwards.
+    """
+    root, ours = logging.getLogger(), logging.getLogger("epochal")
+    number = logging.getLevelNamesMapping()[level.upper()]
+    handlers: list[logging.Handler] = [TerminalHandler()]
+    handlers[0].setFormatter(logging.Formatter(_TERMINAL_FORMAT, datefmt="%H:%M:%S"))
+    if path is not None:
+        handlers.append(logging.FileHandler(path, encoding="utf-8"))
+        handlers[1].setFormatter(logging.Formatter(_FILE_FORMAT))
+    before = root.level, ours.level
+    for handler in handlers:
+        root.addHandler(handler)
+    root.setLevel(min(root.level, number))
+    ours.setLevel(number)
+    try:
+        yield
+    finally:
+        root.setLevel(before[0])
+        ours.setLevel(before[1])
+        for handler in handlers:
+            root.removeHandler(handler)
+            handler.close()

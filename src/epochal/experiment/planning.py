@@ -1,0 +1,85 @@
+"""What an experiment would do: its parts built, its plan drawn, nothing run and nothing written."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import Unpack
+
+from epochal.check import Default, Opaque
+from epochal.config import load
+from epochal.engine.execute import describe
+from epochal.experiment.conduct import plan_experiment
+from epochal.experiment.experiment import Experiment
+from epochal.hooks.banner import describe_data, describe_model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from epochal.engine.limits import Limits
+    from epochal.engine.plan import PlanRow
+    from epochal.experiment.choices import Choices
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run that was not started."""
+
+    title: str
+    runner: str
+    device: str
+    model: str
+    data: str
+    limits: Limits
+    rows: list[PlanRow]
+    """Who acts at which event, how often, in order."""
+
+    defaults: tuple[Default, ...]
+    """Values that nobody wrote."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain values."""
+        values = asdict(self) | {"rows": [asdict(row) for row in self.rows]}
+        values["defaults"] = [
+            {"key": one.key, "value": shown(one.value), "owner": one.owner} for one in self.defaults
+        ]
+        return values
+
+
+def shown(value: object) -> object:
+    """A default as it can be printed: its text when only running code could tell more."""
+    return str(value) if isinstance(value, Opaque) else value
+
+
+def plan_file(
+    path: Path, *, overrides: Sequence[str] = (), **choices: Unpack[Choices]
+) -> Iterator[Planned]:
+    """The plan of a file, or of each of its variants with ``variant="all"``.
+
+    Raises:
+        ConfigError: The config has mistakes.
+    """
+    variants: list[str | None] = [choices.get("variant")]
+    if variants == ["all"]:
+        variants = [*load(path, allow_python=choices.get("allow_python", False)).variants]
+    for variant in variants:
+        choices["variant"] = variant
+        yield _plan_one(Experiment(path, overrides=overrides, choices=choices), variant)
+
+
+def _plan_one(experiment: Experiment, variant: str | None) -> Planned:
+    run, runner, report = plan_experiment(experiment, experiment.loaded)
+    rows = describe(run, runner)
+    title = run.tag if variant is None else f"{run.tag} (variant {variant})"
+    return Planned(
+        title,
+        type(runner).__name__,
+        str(run.device),
+        describe_model(run.model),
+        describe_data(run),
+        run.limits,
+        rows,
+        report.defaults,
+    )

@@ -1,0 +1,59 @@
+"""Predictions as JSON lines, one per sample where outputs can be taken apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from epochal import durable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def write_predictions(path: Path, value: object) -> int:
+    """Write what a ``predict`` run returned; gives the number of lines.
+
+    Outputs of a batch are split by samples when all their tensors agree on how many there are.
+    """
+    lines = [json.dumps(line, ensure_ascii=False) for line in _lines(value)]
+    durable.write_text(path, "".join(f"{line}\n" for line in lines))
+    return len(lines)
+
+
+def _lines(value: object) -> Iterator[object]:
+    if isinstance(value, Mapping):  # outputs of several loaders, by name
+        for name, batches in value.items():
+            for line in _lines(batches):
+                yield {"loader": name, **line} if isinstance(line, dict) else [name, line]
+        return
+    for batch in value if isinstance(value, Sequence) else (value,):
+        yield from _samples(_to_plain(batch))
+
+
+def _samples(batch: object) -> Iterator[object]:
+    if isinstance(batch, dict) and batch and all(isinstance(v, list) for v in batch.values()):
+        sizes = {len(column) for column in batch.values()}
+        if len(sizes) == 1:
+            for row in zip(*batch.values(), strict=True):
+                yield dict(zip(batch, row, strict=True))
+            return
+    if isinstance(batch, list):
+        yield from batch
+    else:
+        yield batch
+
+
+def _to_plain(value: object) -> object:
+    if isinstance(value, Tensor):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): _to_plain(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_plain(child) for child in value]
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -1,0 +1,195 @@
+"""The build steps of an experiment, each from the config or from a given object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import DataLoader
+
+from epochal.checkpoint import apply_weights
+from epochal.components.data.loader import LoaderOptions, build_loader
+from epochal.engine import Schedule, TorchSchedule
+from epochal.engine.move import parse_dtype, place
+from epochal.engine.options import HookOptions
+from epochal.engine.splits import SPLITS, split_name
+from epochal.errors import ConfigError, Problem
+from epochal.experiment.given import Middleware
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from epochal.config import Node
+    from epochal.engine import Metric, Task
+    from epochal.experiment.arguments import Args
+    from epochal.experiment.assembly import Assembly
+
+Part = Any  # whatever the user's factory makes
+Prepare = Callable[["Args"], Part] | None
+
+
+def build_task(assembly: Assembly, prepare: Prepare) -> Task:
+    """The task: given, prepared, or what the section ``task`` describes."""
+    task: Task = _part(assembly, "task", prepare)
+    return task
+
+
+def build_model(assembly: Assembly, prepare: Prepare) -> nn.Module:
+    """The model: given, prepared, or what the section ``model`` describes."""
+    model: nn.Module = _part(assembly, "model", prepare)
+    return model
+
+
+def _part(assembly: Assembly, section: str, prepare: Prepare) -> Part:
+    given = assembly.given.parts.get(section)
+    if given is not None:
+        return given
+    if prepare is not None:
+        return prepare(assembly.args)
+    spec = assembly.spec(section)
+    if spec is None:
+        hint = f"give {section}=..., write the section {section}:, or define prepare_{section}"
+        raise ConfigError(Problem(section, "there is none", hint=hint))
+    return assembly.builder.build(spec)
+
+
+def build_data(assembly: Assembly, task: Task) -> None:
+    """Give the task the loaders that the section ``data`` describes, or that were given."""
+    given: Mapping[str, Any] = assembly.given.parts.get("data", {})
+    loaders = {split_name(split): loader for split, loader in given.items()}
+    section = assembly.config.mapping.get("data")
+    for name, node in section.mapping.items() if section is not None else ():
+        loaders[split_name(name)] = _build_split(assembly, node, name)
+    for split, loader in loaders.items():
+        if getattr(task, f"{split}_loader", None) is not None:
+            what = f"{type(task).__name__} sets {split}_loader already"
+            hint = f"remove data.{split}, or leave the loader to the config"
+            raise ConfigError(Problem(f"data.{split}", what, hint=hint))
+        setattr(task, f"{split}_loader", loader)
+    if assembly.is_debug:
+        _use_no_workers(task)
+
+
+def _build_split(assembly: Assembly, node: Node, name: str) -> Part:
+    if "type" in node.mapping:
+        return _build_loader(assembly, node, name, f"data.{name}")
+    return {
+        loader: _build_loader(assembly, child, name, f"data.{name}.{loader}")
+        for loader, child in node.mapping.items()
+    }
+
+
+def _build_loader(assembly: Assembly, node: Node, split: str, path: str) -> DataLoader[Any]:
+    spec = assembly.builder.read(node, "data", path)
+    options = LoaderOptions(**assembly.builder.options(spec))
+    dataset = assembly.builder.build(spec)
+    return build_loader(dataset, options, split=split_name(split), device=assembly.device)
+
+
+def _use_no_workers(task: Task) -> None:
+    """Read data in this process, so that a debugger reaches the dataset's code."""
+    for split in SPLITS:
+        loader = getattr(task, f"{split}_loader", None)
+        for one in loader.values() if isinstance(loader, Mapping) else (loader,):
+            if isinstance(one, DataLoader):
+                one.num_workers = 0
+
+
+def place_model(assembly: Assembly, model: nn.Module) -> nn.Module:
+    """The model in its number format, with its first weights, on the run's device."""
+    weights: str | None = assembly.args.init_from
+    if weights is not None:
+        apply_weights(model, _path(weights))
+    return place(model, assembly.device, parse_dtype(model_dtype(assembly)))
+
+
+def model_dtype(assembly: Assembly) -> str | None:
+    """What ``model.dtype`` says; nothing when the model did not come from a config."""
+    node = assembly.config.find("model.dtype")
+    return None if node is None else str(node.value)
+
+
+def _path(text: str) -> Path:
+    from pathlib import Path
+
+    return Path(text).expanduser()
+
+
+def build_metrics(assembly: Assembly) -> dict[str, Metric]:
+    """The metric objects of the section ``metrics``, and those that were given, by name."""
+    metrics: dict[str, Metric] = {}
+    for spec in _specs(assembly, "metrics"):
+        options = assembly.builder.options(spec)
+        metric = assembly.builder.build(spec)
+        if options.get("on") is not None:
+            metric.on = tuple(split_name(split) for split in options["on"])
+        _add_metric(metrics, options.get("name") or spec.factory.qualname.lower(), metric)
+    for metric in assembly.given.metrics:
+        _add_metric(metrics, type(metric).__name__.lower(), metric)
+    return metrics
+
+
+def _add_metric(metrics: dict[str, Metric], name: str, metric: Metric) -> None:
+    if name in metrics:
+        hint = "give one of them another `name:`"
+        raise ConfigError(Problem("metrics", f"two metrics are called {name!r}", hint=hint))
+    metrics[name] = metric
+
+
+def build_optimizer(
+    assembly: Assembly, model: nn.Module
+) -> tuple[Optimizer, Schedule | TorchSchedule | None]:
+    """The optimizer of ``optim`` and the schedule of ``schedule``, or those that were given."""
+    optimizer = assembly.given.parts.get("optim")
+    if optimizer is None:
+        spec = assembly.spec("optim")
+        if spec is None:
+            hint = "add optim: {type: AdamW, lr: 1e-3}"
+            raise ConfigError(Problem("optim", "training needs an optimizer", hint=hint))
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        optimizer = assembly.builder.build(spec, trained)
+    return optimizer, _build_schedule(assembly, optimizer)
+
+
+def _build_schedule(assembly: Assembly, optimizer: Optimizer) -> Schedule | TorchSchedule | None:
+    given = assembly.given.parts.get("schedule")
+    spec = assembly.spec("schedule")
+    if given is None and spec is None:
+        return None
+    unit = "step"
+    if given is None:
+        assert spec is not None
+        factory = assembly.builder.registry.load(spec.factory)
+        is_ours = isinstance(factory, type) and issubclass(factory, Schedule)
+        given = assembly.builder.build(spec, *(() if is_ours else (optimizer,)))
+        unit = assembly.builder.options(spec)["unit"]
+    if isinstance(given, Schedule | TorchSchedule):
+        return given
+    return TorchSchedule(given, unit=unit)
+
+
+def build_hooks(assembly: Assembly) -> list[object]:
+    """The hooks of the section ``hooks``, and those that came as objects or functions."""
+    hooks: list[object] = []
+    for spec in _specs(assembly, "hooks"):
+        hook = assembly.builder.build(spec)
+        options = HookOptions(**assembly.builder.options(spec))
+        for name in ("on", "priority", "every"):
+            if getattr(options, name) is not None:
+                setattr(hook, name, getattr(options, name))
+        hooks.append(hook)
+    for given in assembly.given.hooks:
+        is_function = (
+            callable(given) and not isinstance(given, type) and not hasattr(given, "setup")
+        )
+        hooks.append(Middleware(given) if is_function else given)
+    return hooks
+
+
+def _specs(assembly: Assembly, section: str) -> Iterator[Any]:
+    node = assembly.config.mapping.get(section)
+    for index, child in enumerate(node.elements if node is not None else ()):
+        yield assembly.builder.read(child, section, f"{section}.{index}")

@@ -1,0 +1,43 @@
+"""Keeps the weights with which a training ended."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from epochal.checkpoint import save_weights
+from epochal.engine.hook import Hook
+
+if TYPE_CHECKING:
+    from epochal.engine import Run
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "final.safetensors"
+
+
+class FinalWeights(Hook):
+    """Writes ``checkpoints/final.safetensors`` when a training has come to its end.
+
+    A run that failed before its first step leaves none, and neither does one without a record.
+    """
+
+    priority = 200
+
+    def __init__(self) -> None:
+        self._has_failed = False
+
+    @override
+    def error(self, run: Run, error: BaseException) -> None:
+        self._has_failed = True
+
+    @override
+    def run_end(self, run: Run) -> None:
+        if run.checkpoint_dir is None or run.step == run.first_step or self._has_failed:
+            return
+        path = run.checkpoint_dir / FILE_NAME
+        facts = {"tag": run.tag, "step": str(run.step), "epoch": str(run.epoch)}
+        save_weights(path, run.model, metadata=facts)
+        logger.debug("wrote %s", path)

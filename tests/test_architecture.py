@@ -1,0 +1,91 @@
+"""The shape of the package: what is imported where, what is forbidden, what is mirrored."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "epochal"
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "template" not in path.parts)
+IMPORT_BY_NAME = {"__init__.py", "registry.py", "cli/main.py"}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def modules_after(code: str) -> set[str]:
+    """What a fresh interpreter has imported after ``code``."""
+    script = f"{code}\nimport sys; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import epochal",
+        "from epochal.cli import main; main(['check', '/nowhere.yaml'])",
+        "from epochal.cli import main; main(['runs', '--runs-dir', '/nowhere'])",
+        "import contextlib, epochal.cli as cli\nwith contextlib.suppress(SystemExit): cli.main(['--help'])",
+        "import epochal; epochal.parse_args",
+    ],
+)
+def test_reading_configs_and_runs_imports_neither_torch_nor_numpy(code: str) -> None:
+    assert not {"torch", "numpy"} & modules_after(code)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_no_module_evaluates_pickles_or_starts_a_shell(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in {"eval", "exec", "compile", "__import__"}, ast.dump(node)
+        if isinstance(node, ast.Import):
+            assert not {"pickle", "dill", "marshal", "shelve"} & {a.name for a in node.names}
+        if isinstance(node, ast.keyword) and node.arg == "shell":
+            raise AssertionError("a shell string")
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in {"torch.load", "os.system"}:
+            raise AssertionError(ast.unparse(node))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_only_the_registry_imports_what_a_config_names(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    if name_of(path) not in IMPORT_BY_NAME and not name_of(path).startswith("registry/"):
+        assert "import_module" not in source
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_every_module_starts_with_one_sentence(path: Path) -> None:
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    assert text, "no docstring"
+    assert text.splitlines()[0].endswith("."), text.splitlines()[0]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_every_module_has_a_test_that_mirrors_it(path: Path) -> None:
+    if path.name in {"__init__.py", "__main__.py"}:
+        return
+    relative = path.relative_to(PACKAGE)
+    mirror = ROOT / "tests" / "unit" / relative.parent / f"test_{relative.name}"
+    assert mirror.exists(), f"{mirror.relative_to(ROOT)} is missing"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_shapes_stay_within_the_house_limits(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    assert source.count("\n") <= 400, "a module of more than 400 lines"
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert (node.end_lineno or 0) - node.lineno < 60, f"{node.name} is too long"
+        if isinstance(node, ast.ClassDef) and node.name != "Hook":  # one method per event
+            methods = sum(isinstance(item, ast.FunctionDef) for item in node.body)
+            assert methods <= 15, f"{node.name} has {methods} methods"
