@@ -3,7 +3,7 @@
 A file is staged beside its final name, synced, renamed, and its folder is synced: readers
 see the old content or the new one, never a mixture. Appended records are whole or absent.
 Every call to the operating system goes through ``operations``, so that each of them can be
-made to fail, and what then remains on disk can be looked at.
+made to fail, and what then remains on disk can be looked at. Failures are ``WriteError``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from epochal.errors import RecordError
+from typing_extensions import override
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,17 +37,17 @@ _CHUNK_BYTES = 1 << 24
 _NOT_FINITE = {"$nan": math.nan, "$inf": math.inf, "-$inf": -math.inf}
 _CRC_KEY = b',"crc":'
 
-_HINTS = {
-    errno.ENOSPC: "free some space there, or record elsewhere: record.log_dir=PATH",
-    errno.EDQUOT: "free some of your quota there, or record elsewhere: record.log_dir=PATH",
-    errno.EACCES: "ask for the right to write there, or record elsewhere: record.log_dir=PATH",
-    errno.EPERM: "ask for the right to write there, or record elsewhere: record.log_dir=PATH",
-    errno.EROFS: "the disk is mounted read-only; record elsewhere: record.log_dir=PATH",
-    errno.EIO: "the disk reports a fault, look at `dmesg`; record elsewhere: record.log_dir=PATH",
-    errno.ENOENT: "make the folder that it belongs to first",
-    errno.EEXIST: "choose a name that is not taken",
-    errno.EBADF: "it was closed already; open it again before writing",
-}
+
+class WriteError(OSError):
+    """A file could not be written; says which and why, and keeps the ``errno``."""
+
+    def __init__(self, path: Path, error: OSError, verb: str = "written") -> None:
+        reason = (error.strerror or str(error)).lower()
+        super().__init__(error.errno, f"{path}: cannot be {verb}: {reason}")
+
+    @override
+    def __str__(self) -> str:
+        return str(self.strerror)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class Appender:
         except OSError as error:
             with suppress(OSError):  # then the next append mends, before it writes
                 self._mend()
-            raise _explain(self.path, error) from error
+            raise WriteError(self.path, error) from error
 
     def sync(self) -> None:
         """Bring everything that was appended onto the disk."""
@@ -358,12 +358,7 @@ def _sync_dir(path: Path) -> None:
 def _explained(path: Path, verb: str = "written") -> Iterator[None]:
     try:
         yield
+    except WriteError:
+        raise
     except OSError as error:
-        raise _explain(path, error, verb) from error
-
-
-def _explain(path: Path, error: OSError, verb: str = "written") -> RecordError:
-    reason = (error.strerror or str(error)).lower()
-    lines = [f"{path}: cannot be {verb}: {reason}"]
-    lines.append(f"  {_HINTS.get(error.errno or 0, 'record elsewhere: record.log_dir=PATH')}")
-    return RecordError("\n".join(lines))
+        raise WriteError(path, error, verb) from error

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from epochal import durable
-from epochal.errors import CheckpointError, RecordError
+from epochal.errors import CheckpointError
+from epochal.records.failure import explain_failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -66,8 +67,8 @@ def save_weights(path: Path, model: nn.Module, *, metadata: Mapping[str, str] | 
     }
     try:
         return durable.write_safetensors(path, blobs, {"format": "pt", **notes})
-    except RecordError as error:
-        raise CheckpointError(str(error)) from error
+    except OSError as error:
+        raise CheckpointError(explain_failure(error)) from error
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:

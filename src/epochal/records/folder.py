@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import unicodedata
@@ -11,6 +12,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from epochal import durable
 from epochal.errors import RecordError
+from epochal.records.failure import recording
 
 _MAX_NAME_BYTES = 80
 _PARTS = ("config", "logs", "media", "checkpoints")
@@ -71,6 +73,7 @@ class RunFolder:
         return self.path / "checkpoints"
 
 
+@recording()
 def create_run_folder(
     options: RecordOptions, *, project: str, tag: str, base: Path = Path()
 ) -> RunFolder:
@@ -113,8 +116,8 @@ def _make_unique(parent: Path) -> Path:
         time_id = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.urandom(2).hex()}"
         try:
             durable.make_dir(parent / time_id)
-        except RecordError as error:
-            if not isinstance(error.__cause__, FileExistsError):
+        except durable.WriteError as error:
+            if error.errno != errno.EEXIST:
                 raise
         else:
             return parent / time_id

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from epochal import durable
 from epochal.errors import RecordError, suggest
+from epochal.records.failure import explain_failure, recording
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,22 +65,30 @@ class MetricWriter:
     def log(self, points: Mapping[str, float], step: int, *, attempt: int = 0) -> None:
         """Append one point per name, in one write; when it raises, none was appended."""
         ids, now, rows = self._ids, time.time(), []
+        name, value = "", 0.0
         try:
             for name, value in points.items():
                 series = ids[name] if name in ids else self._add_series(name)
                 head = _pack_head(series, attempt, step, now, value)
                 rows.append(head)
                 rows.append(_pack_crc(zlib.crc32(head)))
+            if self._points is not None:
+                self._points.append(b"".join(rows))
+        except OSError as error:
+            raise RecordError(explain_failure(error)) from error
         except (struct.error, TypeError, ValueError, OverflowError) as error:
-            raise _refuse(points, step, attempt) from error
-        if self._points is not None:
-            self._points.append(b"".join(rows))
+            raise RecordError(
+                f"metric {name!r}: cannot be recorded: value {value!r} at step {step!r}\n"
+                "  log a number at a whole step, such as run.log({'loss': 0.5}, step=10)"
+            ) from error
 
+    @recording()
     def sync(self) -> None:
         """Bring all points onto the disk, so that they outlive a power cut too."""
         if self._points is not None:
             self._points.sync()
 
+    @recording()
     def close(self) -> None:
         """Let go of the files; the next ``log`` opens them again."""
         for appender in (self._points, self._series):
@@ -112,7 +121,7 @@ class MetricWriter:
         size = path.stat().st_size if path.exists() else 0
         try:
             self._points = durable.Appender(path, keep=size - size % POINT_BYTES)
-        except RecordError:
+        except OSError:
             lines.close()
             raise
         names, damaged = read_names(self._folder)
@@ -120,18 +129,6 @@ class MetricWriter:
         # A damaged line had an id too, and points may carry it.
         self._next_id = max(max(names, default=-1) + 1, len(names) + damaged)
         return lines
-
-
-def _refuse(points: Mapping[str, float], step: int, attempt: int) -> RecordError:
-    for name, value in points.items():
-        try:
-            _pack_head(0, attempt, step, 0.0, value)
-        except (struct.error, TypeError, ValueError, OverflowError):
-            return RecordError(
-                f"metric {name!r}: cannot be recorded: value {value!r} at step {step!r}\n"
-                "  log a number at a whole step, such as run.log({'loss': 0.5}, step=10)"
-            )
-    return RecordError(f"metrics: cannot be recorded: {dict(points)!r} at step {step!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from typing_extensions import override
 
 from epochal import durable
+from epochal.records.failure import recording
 from epochal.records.metrics import POINT, MetricWriter
 from epochal.records.process import host_name, process_token
 
@@ -100,12 +101,14 @@ class RunWriter(Writer):
         return self.folder.path
 
     @override
+    @recording()
     def write_readme(self, tag: str, desc: str = "") -> None:
         path = self.path / "README.md"
         if not path.exists():
             durable.write_text(path, _readme(tag, desc))
 
     @override
+    @recording()
     def write_config(
         self,
         written: Sequence[Source],
@@ -126,15 +129,18 @@ class RunWriter(Writer):
         durable.write_json(config_dir / "provenance.json", provenance)
 
     @override
+    @recording()
     def write_observed(self, data: Mapping[str, object]) -> None:
         durable.write_json(self.folder.config_dir / "observed.json", data)
 
     @override
+    @recording()
     def write_run(self, info: Mapping[str, object]) -> None:
         always = {"format": FORMAT, "id": self.folder.id, "created": _now()}
         durable.write_json(self.path / "run.json", {**always, **info})
 
     @override
+    @recording()
     def write_status(self, status: Status, **fields: object) -> None:
         now = _now()
         if not self._status:
@@ -146,6 +152,7 @@ class RunWriter(Writer):
         durable.write_json(self.path / "status.json", self._status)
 
     @override
+    @recording()
     def write_result(self, result: Mapping[str, object]) -> None:
         durable.write_json(self.path / "result.json", result)
 
@@ -154,12 +161,14 @@ class RunWriter(Writer):
         self._metrics.log(points, step, attempt=attempt)
 
     @override
+    @recording()
     def event(self, kind: str, **data: object) -> None:
         if self._events is None:
             self._events = durable.open_lines(self.path / "events.jsonl")
         self._events.append(durable.encode_line({"time": _now(), "kind": kind, **data}))
 
     @override
+    @recording()
     def close(self) -> None:
         self._metrics.sync()
         self._metrics.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import json
@@ -9,9 +10,11 @@ import math
 import os
 import re
 import struct
+import subprocess
 import sys
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,8 +104,6 @@ def test_name_is_durable_before_the_first_point_that_uses_it(
 
 
 def test_numpy_is_not_imported_to_write(tmp_path: Path) -> None:
-    import subprocess
-
     code = (
         "import sys, pathlib; from epochal.records.metrics import MetricWriter\n"
         f"MetricWriter(pathlib.Path({str(tmp_path)!r})).log({{'a': 1.0}}, 1)\n"
@@ -339,3 +340,72 @@ def test_sync_reaches_the_disk(writer: MetricWriter, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(durable, "operations", watched)
     writer.sync()
     assert len(synced) == 1
+
+
+@pytest.mark.parametrize("failing", range(1, 12))
+def test_files_that_could_not_be_opened_are_opened_by_the_next_call(
+    tmp_path: Path, writer: MetricWriter, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    count = 0
+    good = durable.operations
+
+    def guard(name: str) -> Any:
+        def call(*args: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == failing:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return getattr(good, name)(*args)
+
+        return call
+
+    guarded = {name: guard(name) for name in ("open", "write", "fsync")}
+    monkeypatch.setattr(durable, "operations", dataclasses.replace(good, **guarded))
+    with contextlib.suppress(RecordError):
+        writer.log({"a": 1.0, "b": 2.0}, 1)
+    monkeypatch.setattr(durable, "operations", good)
+    writer.log({"a": 3.0, "b": 4.0}, 2)
+    points = load_points(tmp_path)
+    assert points.damage == ()
+    assert points.series("b")[1].tolist()[-1] == 4.0
+    assert set(points.names.values()) == {"a", "b"}
+
+
+@pytest.mark.parametrize("acknowledged", [1, 50, 400])
+def test_killed_process_loses_nothing_that_was_acknowledged(
+    tmp_path: Path, acknowledged: int
+) -> None:
+    code = (
+        "import pathlib, sys; from epochal.records.metrics import MetricWriter\n"
+        f"writer = MetricWriter(pathlib.Path({str(tmp_path)!r}))\n"
+        "for step in range(10**9):\n"
+        "    writer.log({'a': step, f'b{step % 7}': -step}, step)\n"
+        "    print(step, flush=True)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    seen = [int(next(child.stdout)) for _ in range(acknowledged)]
+    child.kill()
+    child.communicate()
+    points = load_points(tmp_path)
+    assert points.series("a")[0].tolist()[: len(seen)] == seen
+    assert points.bad_rows == 0
+    assert all(int(series) in points.names for series in np.unique(points.rows["series"]))
+
+
+def test_file_size_limit_of_the_system_tears_nothing(tmp_path: Path) -> None:
+    code = (
+        "import pathlib, resource, signal; from epochal.records.metrics import MetricWriter\n"
+        "from epochal.errors import RecordError\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        f"writer = MetricWriter(pathlib.Path({str(tmp_path)!r}))\n"
+        "for step in range(100):\n"
+        "    try: writer.log({'a': step, 'b': step, 'c': step}, step)\n"
+        "    except RecordError as error: print(error); break\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "metrics.bin: cannot be written: file too large" in done.stdout
+    points = load_points(tmp_path)
+    assert points.damage == ()
+    assert len(points.rows) == 1000 // 36 // 3 * 3

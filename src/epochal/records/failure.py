@@ -1,0 +1,38 @@
+"""What to tell people when the disk refuses their record."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from epochal.errors import RecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ELSEWHERE = "record elsewhere: record.log_dir=PATH"
+_HINTS = {
+    errno.ENOSPC: f"free some space there, or {_ELSEWHERE}",
+    errno.EDQUOT: f"free some of your quota there, or {_ELSEWHERE}",
+    errno.EACCES: f"ask for the right to write there, or {_ELSEWHERE}",
+    errno.EPERM: f"ask for the right to write there, or {_ELSEWHERE}",
+    errno.EROFS: f"the disk is mounted read-only; {_ELSEWHERE}",
+    errno.EIO: f"the disk reports a fault, look at `dmesg`; {_ELSEWHERE}",
+    errno.ENOENT: "the folder it belongs to is gone; start the run again",
+    errno.EBADF: "it was closed already; open it again before writing",
+}
+
+
+def explain_failure(error: OSError) -> str:
+    """The words of ``error``, and below them what to do now."""
+    return f"{error}\n  {_HINTS.get(error.errno or 0, _ELSEWHERE)}"
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """Turns a failure of the disk into a RecordError; also decorates functions."""
+    try:
+        yield
+    except OSError as error:
+        raise RecordError(explain_failure(error)) from error
