@@ -1,0 +1,188 @@
+"""Recording: which points and events a record gets, and how often its status."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from epochal.engine.execute import execute
+from epochal.engine.hook import Hook
+from epochal.engine.options import LogOptions
+from epochal.engine.run import Run, Setting
+from epochal.engine.runner import Test as Evaluate
+from epochal.engine.runner import Train
+from epochal.hooks.recording import Recording
+from epochal.records.folder import RecordOptions, create_run_folder
+from epochal.records.metrics import read_series
+from epochal.records.writer import RunWriter
+from epochal.testing import Ledger, SabotageError, TinyTask, carry_out, short_options, tiny_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import nn
+
+
+class Counting(TinyTask):
+    """Its n-th training batch has the metric n, so that means are easy to foretell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen = 0
+
+    def batch_metric(self, out: object, batch: dict[str, Any]) -> dict[str, tuple[float, int]]:
+        self._seen += 1
+        return {"number": (float(self._seen), len(batch["label"]))}
+
+
+def record(
+    hook: Hook, *others: Hook, log: LogOptions | None = None, **options: Any
+) -> tuple[Ledger, Run]:
+    ledger = Ledger()
+    run = tiny_run(
+        hook,
+        *others,
+        task=Counting(),
+        monitor=None,
+        options=short_options(log=log, **({"sanity_batches": 0, "eval_every": 0} | options)),
+        setting=Setting(writer=ledger, tag="tiny", seed=7),
+    )
+    carry_out(run)
+    return ledger, run
+
+
+def test_points_are_means_since_the_last_point() -> None:
+    ledger, _ = record(Recording(every="2st"), for_="6st")
+    assert ledger.series("train/number") == {2: 1.5, 4: 3.5, 6: 5.5}
+
+
+def test_the_last_steps_are_recorded_though_they_fill_no_period() -> None:
+    ledger, _ = record(Recording(every="4st"), for_="5st")
+    assert ledger.series("train/number") == {4: 2.5, 5: 5.0}
+
+
+def test_learning_rates_are_recorded_beside_the_losses() -> None:
+    ledger, _ = record(Recording(every="3st"), for_="6st")
+    assert ledger.series("lr") == {3: 0.1, 6: 0.1}
+    assert set(ledger.series("train/loss")) == {3, 6}
+
+
+def test_every_parameter_group_has_a_rate_of_its_own() -> None:
+    class Grouped(Hook):
+        def assembled(self, run: Run) -> None:
+            linear: nn.Linear = run.model.linear  # type: ignore[assignment]  # of TinyModel
+            groups = [{"params": [linear.weight]}, {"params": [linear.bias], "lr": 0.5}]
+            run.optimizer = torch.optim.SGD(groups, lr=0.1)
+
+    ledger, _ = record(Recording(every="3st"), Grouped(), for_="3st")
+    assert ledger.series("lr/0") == {3: 0.1}
+    assert ledger.series("lr/1") == {3: 0.5}
+
+
+def test_the_gradient_norm_is_recorded_when_it_is_measured() -> None:
+    ledger, _ = record(Recording(every="3st"), for_="3st", log=LogOptions(grad_norm=True))
+    assert ledger.series("train/grad_norm")[3] > 0
+    ledger, _ = record(Recording(every="3st"), for_="3st")
+    assert not ledger.series("train/grad_norm")
+
+
+def test_zero_leaves_only_what_epochs_come_to() -> None:
+    ledger, _ = record(Recording(every=0), for_="1ep")
+    assert not ledger.series("train/number")
+    assert ledger.series("train/epoch/number") == {6: 3.5}
+
+
+def test_events_tell_the_story_of_a_run() -> None:
+    ledger = Ledger()
+    run = tiny_run(Recording(), setting=Setting(writer=ledger, tag="tiny", seed=7))
+    result = carry_out(run)
+    kinds = [kind for kind, _ in ledger.events]
+    assert kinds[0] == "run_start"
+    assert kinds[-1] == "run_end"
+    assert kinds.count("eval_end") == 2
+    assert kinds.index("better_model") < kinds.index("eval_end")
+    data = dict(ledger.events)
+    assert data["run_start"] == {"tag": "tiny", "seed": 7, "device": "cpu"}
+    assert data["eval_end"]["epoch"] == 2
+    assert data["eval_end"]["metrics"] == {"val/acc": result.metrics["val/acc"]}
+    assert data["better_model"]["metric"] == "val/acc"
+    assert data["run_end"] == {"step": 12, "epoch": 2, "reason": "max_epochs"}
+
+
+def test_an_error_is_an_event() -> None:
+    class Broken(Hook):
+        def step_end(self, run: Run) -> None:
+            raise SabotageError("on purpose")
+
+    ledger = Ledger()
+    run = tiny_run(Recording(), Broken(), setting=Setting(writer=ledger))
+    assert execute(run, Train()).status == "failed"
+    data = dict(ledger.events)
+    assert data["error"] == {"step": 1, "type": "SabotageError", "message": "on purpose"}
+    assert "run_end" in data
+
+
+def test_an_evaluation_alone_is_recorded_too() -> None:
+    ledger = Ledger()
+    carry_out(tiny_run(Recording(), setting=Setting(writer=ledger)), Evaluate())
+    assert [kind for kind, _ in ledger.events] == ["run_start", "eval_end", "run_end"]
+
+
+def test_status_is_written_at_the_start_and_not_at_every_step() -> None:
+    ledger, _ = record(Recording(every="1st"), for_="50st")
+    assert ledger.statuses[0] == ("running", {"step": 0, "epoch": 0})
+    assert len(ledger.statuses) < 5
+
+
+def test_status_beats_at_steps_once_enough_time_has_passed() -> None:
+    class Slow(Hook):
+        """Puts the clock on by two seconds at each step."""
+
+        priority = 0
+
+        def run_start(self, run: Run) -> None:
+            self._ahead = 0.0
+            now = run.clock.now
+            run.clock.now = lambda: now() + self._ahead
+
+        def step_end(self, run: Run) -> None:
+            self._ahead += 2.0
+
+    ledger, _ = record(Recording(every="1st"), Slow(), for_="6st")
+    assert [fields["step"] for _, fields in ledger.statuses] == [0, 3, 6]
+
+
+def test_a_writer_without_status_is_enough() -> None:
+    class Points:
+        def log(self, points: dict[str, float], step: int) -> None:
+            pass
+
+        def event(self, kind: str, **data: object) -> None:
+            pass
+
+    carry_out(tiny_run(Recording(), setting=Setting(writer=Points())))
+
+
+@pytest.mark.parametrize("value", [0.25, math.nan])
+def test_a_real_record_has_points_events_and_status(tmp_path: Path, value: float) -> None:
+    class Odd(TinyTask):
+        def epoch_metric(self) -> dict[str, float]:
+            return {"odd": value}
+
+    options = RecordOptions(log_dir=tmp_path / "runs")
+    folder = create_run_folder(options, project="p", tag="t", base=tmp_path)
+    writer = RunWriter(folder)
+    run = tiny_run(Recording(every="3st"), task=Odd(), setting=Setting(writer=writer))
+    carry_out(run)
+    writer.close()
+    steps, values = read_series(folder.path, "train/loss")
+    assert list(steps) == [3, 6, 9, 12]
+    assert all(math.isfinite(value) for value in values)
+    status = json.loads((folder.path / "status.json").read_text())
+    assert status["status"] == "running"
+    events = [json.loads(line) for line in (folder.path / "events.jsonl").read_text().splitlines()]
+    assert [event["kind"] for event in events][-1] == "run_end"

@@ -1,0 +1,221 @@
+"""The suites catch what they promise to catch, and the small parts behave."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from epochal.engine.hook import EVENTS, Hook
+from epochal.testing import (
+    Diary,
+    HookConformance,
+    Ledger,
+    SabotageError,
+    TaskConformance,
+    TinyModel,
+    TinyTask,
+    carry_out,
+    short_options,
+    tiny_run,
+)
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from epochal.engine.run import Run
+
+
+def hook_suite(hook: type[Hook]) -> HookConformance:
+    suite = HookConformance()
+    suite.make = hook  # type: ignore[method-assign]  # as a subclass would
+    return suite
+
+
+def task_suite(task: type[TinyTask], model: type[nn.Module] = TinyModel) -> TaskConformance:
+    def make_model() -> nn.Module:
+        torch.manual_seed(0)
+        return model()
+
+    suite = TaskConformance()
+    suite.make_task, suite.make_model = task, make_model  # type: ignore[method-assign]  # same
+    return suite
+
+
+def test_diary_keeps_the_order_of_a_training() -> None:
+    diary = Diary()
+    options = short_options(for_="1ep", limit_batches=1, sanity_batches=0)
+    carry_out(tiny_run(diary, options=options, monitor="+val/acc"))
+    assert diary.entries == [
+        "setup",
+        "assembled",
+        "run_start",
+        "stage_start",
+        "epoch_start train",
+        "loop_start train",
+        "batch_start train",
+        "batch_end train",
+        "step_end",
+        "loop_end train",
+        "epoch_end train",
+        "eval_start val",
+        "epoch_start val",
+        "loop_start val",
+        "batch_start val",
+        "batch_end val",
+        "loop_end val",
+        "epoch_end val",
+        "better_model",
+        "eval_end val",
+        "stage_end",
+        "run_end",
+        "teardown",
+    ]
+
+
+def test_diary_can_be_told_what_to_write_down() -> None:
+    diary = Diary("step_end", "run_end")
+    carry_out(tiny_run(diary, options=short_options(for_="2st")))
+    assert diary.entries == ["step_end", "step_end", "run_end"]
+
+
+def test_ledger_keeps_what_a_run_tells_its_writer() -> None:
+    ledger = Ledger()
+    ledger.log({"a": 1.0}, 3)
+    ledger.log({"a": 2.0, "b": 5.0}, 4)
+    ledger.event("started", step=0)
+    ledger.write_status("running", step=1)
+    assert ledger.series("a") == {3: 1.0, 4: 2.0}
+    assert ledger.series("b") == {4: 5.0}
+    assert ledger.events == [("started", {"step": 0})]
+    assert ledger.statuses == [("running", {"step": 1})]
+
+
+def test_tiny_task_can_be_learnt() -> None:
+    result = carry_out(tiny_run(options=short_options(for_="40ep"), model=TinyModel(dropout=0.0)))
+    assert result.metrics["val/acc"] > 0.8
+    assert result.steps == 40 * 6
+
+
+def test_suites_ask_for_what_must_be_defined() -> None:
+    with pytest.raises(NotImplementedError, match="define make"):
+        HookConformance().test_every_event_of_every_runner_can_be_heard()
+    with pytest.raises(NotImplementedError, match="define make_task"):
+        TaskConformance().test_the_same_seed_trains_the_same_weights()
+    with pytest.raises(NotImplementedError, match="define make_model"):
+        TaskConformance().test_it_trains()
+
+
+class Random(Hook):
+    def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
+        torch.rand(1)
+
+
+class Stopper(Hook):
+    def step_end(self, run: Run) -> None:
+        run.stop("enough")
+
+
+class Masking(Hook):
+    def error(self, run: Run, error: BaseException) -> None:
+        run.events.clear()
+        raise SystemExit(3)
+
+
+class Unstable(Hook):
+    seen = 0
+
+    def state_dict(self) -> dict[str, int]:
+        Unstable.seen += 1
+        return {"seen": Unstable.seen}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        pass
+
+
+class Shared(Hook):
+    open_runs = 0
+
+    def setup(self, run: Run) -> None:
+        Shared.open_runs += 1
+        if Shared.open_runs > 1:
+            Shared.open_runs = 0
+            raise SabotageError("already open")
+
+    def teardown(self, run: Run) -> None:
+        Shared.open_runs = 0
+
+
+def test_a_hook_that_draws_random_numbers_is_caught() -> None:
+    with pytest.raises(AssertionError):
+        hook_suite(Random).test_training_gives_the_same_weights_without_it()
+
+
+def test_a_hook_that_ends_training_must_say_so() -> None:
+    suite = hook_suite(Stopper)
+    with pytest.raises(AssertionError):
+        suite.test_other_hooks_hear_the_same_without_it()
+    suite.acts_on_training = True
+    suite.test_other_hooks_hear_the_same_without_it()
+    suite.test_training_gives_the_same_weights_without_it()
+
+
+def test_a_hook_that_hides_errors_is_caught() -> None:
+    with pytest.raises((AssertionError, SystemExit)):
+        hook_suite(Masking).test_a_failing_run_is_reported_with_its_own_error()
+
+
+def test_a_hook_whose_state_does_not_come_back_is_caught() -> None:
+    with pytest.raises(AssertionError):
+        hook_suite(Unstable).test_its_state_survives_a_round_trip()
+
+
+def test_hooks_that_share_state_are_caught() -> None:
+    with pytest.raises(SabotageError, match="already open"):
+        hook_suite(Shared).test_two_of_a_kind_do_not_disturb_each_other()
+
+
+class Detached(TinyModel):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * 0 + self.linear.weight.sum() * 0
+
+
+class Unseeded(TinyTask):
+    calls = 0
+
+    def pre_batch_forward(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        Unseeded.calls += 1
+        return {**batch, "x": batch["x"] + Unseeded.calls}
+
+    def batch_metric(self, out: object, batch: object) -> dict[str, tuple[float, int]]:
+        return {"acc": (float(Unseeded.calls), 1)}
+
+
+class Tampering(TinyTask):
+    def batch_forward(self, model: nn.Module, batch: dict[str, torch.Tensor]) -> object:
+        with torch.no_grad():
+            model.linear.bias += 1.0
+        return super().batch_forward(model, batch)
+
+
+def test_a_model_that_does_not_learn_is_caught() -> None:
+    with pytest.raises(AssertionError, match="no weight moved"):
+        task_suite(TinyTask, Detached).test_it_trains()
+
+
+def test_a_task_with_randomness_of_its_own_is_caught() -> None:
+    suite = task_suite(Unseeded)
+    with pytest.raises(AssertionError):
+        suite.test_the_same_seed_trains_the_same_weights()
+    with pytest.raises(AssertionError, match="val/acc"):
+        suite.test_evaluating_twice_gives_the_same_numbers()
+
+
+def test_a_task_that_changes_the_model_in_evaluation_is_caught() -> None:
+    with pytest.raises(AssertionError):
+        task_suite(Tampering).test_evaluating_leaves_the_model_as_it_is()
+
+
+def test_every_event_is_known_to_the_diary() -> None:
+    assert all(callable(getattr(Diary(), event)) for event in EVENTS)
