@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from epochal.engine.every import Every
-    from epochal.engine.execute import execute
     from epochal.engine.hook import Hook
     from epochal.engine.metric import Metric
     from epochal.engine.monitor import Monitor
@@ -38,7 +37,6 @@ _HOMES = {
     "Train": "runner",
     "Updater": "update",
     "current_run": "run",
-    "execute": "execute",
 }
 
 __all__ = [
@@ -61,7 +59,6 @@ __all__ = [
     "Train",
     "Updater",
     "current_run",
-    "execute",
 ]
 
 
@@ -69,4 +66,4 @@ def __getattr__(name: str) -> object:
     # Names arrive when first used: `options` and `hook` must be importable without torch.
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return resolve_name(f"{__name__}.{_HOMES[name]}:{name}")

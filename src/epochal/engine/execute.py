@@ -81,9 +81,10 @@ def result_of_error(
 
 def describe(run: Run, runner: Runner) -> list[PlanRow]:
     """The plan of a run that is not carried out."""
-    run.bind()
-    runner.prepare(run)
-    return run.plan.describe()
+    with making_current(run):
+        run.bind()
+        runner.prepare(run)
+        return run.plan.describe()
 
 
 def _work(run: Run, runner: Runner) -> object:

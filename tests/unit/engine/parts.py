@@ -1,0 +1,171 @@
+"""Small parts that make a whole run: tasks, models, clocks and writers for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+from epochal.engine import Hook, Options, Parts, Run, RunResult, Setting, Task, Train
+from epochal.engine.execute import execute
+from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
+from epochal.records.writer import NullWriter
+
+
+def numbers(count: int, *, seed: int = 0) -> TensorDataset:
+    generator = torch.Generator().manual_seed(seed)
+    features = torch.randn(count, 3, generator=generator)
+    return TensorDataset(features, features.sum(dim=1, keepdim=True))
+
+
+class Sums(Task):
+    """Learn to add three numbers."""
+
+    def __init__(
+        self, count: int = 20, *, batch_size: int = 4, shuffle: bool = True, val: int = 6
+    ) -> None:
+        self.train_loader = DataLoader(numbers(count), batch_size=batch_size, shuffle=shuffle)
+        if val:
+            self.val_loader = DataLoader(numbers(val, seed=1), batch_size=batch_size)
+            self.test_loader = DataLoader(numbers(val, seed=2), batch_size=batch_size)
+
+    def batch_forward(self, model: nn.Module, batch: list[Tensor]) -> dict[str, Tensor]:
+        return {"sum": model(batch[0])}
+
+    def batch_loss(self, out: dict[str, Tensor], batch: list[Tensor]) -> dict[str, Any]:
+        return {"loss": (functional.mse_loss(out["sum"], batch[1]), len(batch[1]))}
+
+    def batch_metric(self, out: dict[str, Tensor], batch: list[Tensor]) -> dict[str, Any]:
+        return {"mae": ((out["sum"] - batch[1]).abs().mean(), len(batch[1]))}
+
+
+def adder(*, dropout: float = 0.0) -> nn.Module:
+    torch.manual_seed(7)
+    return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, 1))
+
+
+class Points(NullWriter):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        self.points: list[tuple[int, dict[str, float]]] = []
+
+    def log(self, points: Mapping[str, float], step: int, *, attempt: int = 0) -> None:
+        self.points.append((step, dict(points)))
+
+
+class Hands:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def make_run(
+    task: object = None,
+    model: nn.Module | None = None,
+    *,
+    hooks: tuple[object, ...] = (),
+    lr: float = 0.1,
+    parts: Mapping[str, Any] | None = None,
+    setting: Mapping[str, Any] | None = None,
+    log: Mapping[str, Any] | None = None,
+    optim: Mapping[str, Any] | None = None,
+    engine: Mapping[str, Any] | None = None,
+    **train: Any,
+) -> Run:
+    """A run of ``Sums`` unless told otherwise; further keywords are options of ``train``."""
+    task = Sums() if task is None else task
+    model = adder() if model is None else model
+    given: dict[str, Any] = {"optimizer": torch.optim.SGD(model.parameters(), lr=lr)}
+    given |= parts or {}
+    options = Options(
+        train=TrainOptions(**train),
+        optim=OptimOptions(**(optim or {})),
+        log=LogOptions(**(log or {})),
+        engine=EngineOptions(**(engine or {})),
+    )
+    whole = Parts(task=task, model=model, hooks=hooks, **given)
+    return Run(whole, options, Setting(**(setting or {})))
+
+
+def fit(run: Run) -> RunResult:
+    """Train and raise what goes wrong."""
+    return execute(run, Train(), raise_errors=True)
+
+
+def weights(model: nn.Module) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+class Diary(Hook):
+    """Writes down every event, with its split or name."""
+
+    def __init__(self, *events: str) -> None:
+        self.entries: list[str] = []
+        self._wanted = events
+
+    def _note(self, event: str, detail: object = "") -> None:
+        if not self._wanted or event in self._wanted:
+            self.entries.append(f"{event} {detail}".strip())
+
+    def setup(self, run: Run) -> None:
+        self._note("setup")
+
+    def assembled(self, run: Run) -> None:
+        self._note("assembled")
+
+    def run_start(self, run: Run) -> None:
+        self._note("run_start")
+
+    def stage_start(self, run: Run, name: str) -> None:
+        self._note("stage_start", name)
+
+    def epoch_start(self, run: Run, split: str) -> None:
+        self._note("epoch_start", split)
+
+    def loop_start(self, run: Run, split: str) -> None:
+        self._note("loop_start", split)
+
+    def batch_start(self, run: Run, split: str, index: int, batch: Any) -> None:
+        self._note("batch_start", f"{split} {index}")
+
+    def batch_end(self, run: Run, split: str, index: int, batch: Any, out: Any) -> None:
+        self._note("batch_end", f"{split} {index}")
+
+    def step_end(self, run: Run) -> None:
+        self._note("step_end", run.step)
+
+    def loop_end(self, run: Run, split: str) -> None:
+        self._note("loop_end", split)
+
+    def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
+        self._note("epoch_end", split)
+
+    def eval_start(self, run: Run, split: str) -> None:
+        self._note("eval_start", split)
+
+    def eval_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
+        self._note("eval_end", split)
+
+    def better_model(self, run: Run, value: float) -> None:
+        self._note("better_model")
+
+    def stage_end(self, run: Run, name: str) -> None:
+        self._note("stage_end", name)
+
+    def error(self, run: Run, error: BaseException) -> None:
+        self._note("error", type(error).__name__)
+
+    def run_end(self, run: Run) -> None:
+        self._note("run_end")
+
+    def teardown(self, run: Run) -> None:
+        self._note("teardown")

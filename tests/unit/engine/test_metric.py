@@ -1,0 +1,56 @@
+"""Tests of the interface of metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from epochal.engine import Metric
+from engine.parts import fit, make_run
+
+
+class Largest(Metric):
+    """The largest output, which is no mean over batches."""
+
+    def reset(self) -> None:
+        self.value = float("-inf")
+
+    def update(self, out: Any, batch: Any) -> None:
+        assert not out["sum"].requires_grad or out["sum"].grad_fn is not None
+        self.value = max(self.value, float(out["sum"].detach().max()))
+
+    def compute(self) -> float | dict[str, float]:
+        return self.value
+
+
+class Both(Largest):
+    on = ("train", "val")
+
+    def compute(self) -> float | dict[str, float]:
+        return {"max": self.value, "double": 2 * self.value}
+
+
+def test_the_interface_itself_cannot_be_made() -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        Metric()
+
+
+def test_a_metric_is_computed_on_val_and_test_by_default() -> None:
+    result = fit(make_run(parts={"metrics": {"top": Largest()}}, for_="1ep"))
+    assert "val/top" in result.metrics
+    assert "train/top" not in result.metrics
+
+
+def test_keys_of_several_values_join_the_name_and_training_has_them_too() -> None:
+    metrics = fit(make_run(parts={"metrics": {"top": Both()}}, for_="1ep")).metrics
+    assert metrics["val/top/double"] == 2 * metrics["val/top/max"]
+    assert metrics["train/top/double"] == 2 * metrics["train/top/max"]
+
+
+def test_an_evaluation_within_an_epoch_does_not_empty_the_metric_of_training() -> None:
+    values = [
+        fit(make_run(parts={"metrics": {"top": Both()}}, for_="1ep", eval_every=every)).metrics
+        for every in (0, "1st")
+    ]
+    assert values[0]["train/top/max"] == values[1]["train/top/max"]
