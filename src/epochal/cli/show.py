@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from epochal.cli.table import format_seconds, format_table, format_value
-from epochal.cli.words import add_json_option, write_line
+from epochal.cli.words import add_json_option, add_run_word, write_line
 from epochal.records import RunRecord, explain, read_run
 
 if TYPE_CHECKING:

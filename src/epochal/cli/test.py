@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from epochal.cli.outcome import print_outcome
+from epochal.cli.words import add_run_word
 from epochal.experiment.arguments import choices_of
 
 if TYPE_CHECKING:
