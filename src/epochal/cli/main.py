@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; gives its exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
     parser = build_parser(next((word for word in words if word in VERBS), None))
-    args = parser.parse_args(words)
+    args = _parse(parser, words)
     if args.verb is None:
         parser.print_help()
         return 0
@@ -58,6 +58,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output, such as `head`, has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+    """Parse; words may also follow options, which argparse alone does not take from a verb."""
+    args, rest = parser.parse_known_args(words)
+    if rest and (any(word.startswith("-") for word in rest) or not hasattr(args, "words")):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        args.words = [*args.words, *rest]
+    return args
 
 
 def build_parser(verb: str | None) -> argparse.ArgumentParser:
