@@ -35,7 +35,8 @@ def read_document(
         return EMPTY
     known = len(findings.problems)
     node = _reader(kind)(text, findings, layer=layer)
-    if node is None and len(findings.problems) == known:
+    empty = node is None or (kind == "toml" and not node.mapping)
+    if empty and len(findings.problems) == known:
         refuse(text.name, "is empty", "`epochal new` writes a config to start from")
     return EMPTY if node is None else as_config(node, findings, text)
 

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from epochal.config import scalar
-from epochal.config.findings import Findings, join
 from epochal.config.limits import MAX_BYTES, MAX_DEPTH, MAX_NODES, measure
 from epochal.config.node import Node
 from epochal.errors import Place, suggest
@@ -18,11 +17,14 @@ from epochal.errors import Place, suggest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from epochal.config.findings import Findings
+
 ENV = "env:"
 ENV_OPENING = "${env:"
 """What a template holds when its value came from the environment."""
 
-_OPENING = re.compile(r"(\$+)\{")
+_OPENING = re.compile(r"(?<!\$)(\$+)\{")  # the look behind keeps endless dollars cheap
+_Path = tuple[str, ...]  # a key may hold dots, so a dotted text would be ambiguous
 _INSIDE = re.compile(r"([^{}]*)\}")
 _NESTED_CALLS = 128
 """References that lead through each other; more would exhaust Python's stack."""
@@ -62,7 +64,7 @@ def interpolate(
     A value that cannot be filled in keeps its text; it is reported and counted as broken.
     """
     resolver = _Resolver(root, findings, os.environ if environment is None else environment)
-    return resolver.resolve(root, "")
+    return resolver.resolve(root, ())
 
 
 class _Resolver:
@@ -71,14 +73,16 @@ class _Resolver:
         self._findings = findings
         self._environment = environment
         self._declared = _declared_names(root, findings)
-        self._done: dict[str, Node] = {}
-        self._open: list[str] = []
-        self._failed: set[str] = set()
+        self._done: dict[_Path, Node] = {}
+        self._open: list[_Path] = []
+        self._spoiled: set[_Path] = set()
+        """Values that could not be filled in, and everything that contains one."""
+
         self._copied_nodes = 0
         self._copied_characters = 0
         self._suggestions = 0
 
-    def resolve(self, node: Node, path: str) -> Node:
+    def resolve(self, node: Node, path: _Path) -> Node:
         """The node at ``path`` with everything in and below it filled in."""
         if path in self._done:
             return self._done[path]
@@ -92,39 +96,41 @@ class _Resolver:
         self._done[path] = result
         return result
 
-    def _resolve(self, node: Node, path: str) -> Node:
+    def _resolve(self, node: Node, path: _Path) -> Node:
         if node.is_mapping:
             entries = {
-                key: self.resolve(child, join(path, key))
+                key: self.resolve(child, (*path, key))
                 for key, child in node.mapping.items()
-                if not self._is_leftover(child, join(path, key))
+                if not self._is_leftover(child, (*path, key))
             }
             return replace(node, value=MappingProxyType(entries))
         if node.is_list:
             children = enumerate(node.elements)
-            value = tuple(self.resolve(child, join(path, str(i))) for i, child in children)
+            value = tuple(self.resolve(child, (*path, str(i))) for i, child in children)
             return replace(node, value=value)
         if not isinstance(node.value, str) or "$" not in node.value:
             return node
         try:
             return self._fill(node, node.value, path)
         except _Unresolved as error:
+            key = ".".join(path)
             if error.what:
-                self._findings.report(path, error.what, _narrow(node, error.written), error.hint)
-            self._findings.broken.add(path)
-            self._failed.add(path)
+                self._findings.report(key, error.what, _narrow(node, error.written), error.hint)
+            self._findings.broken.add(key)
+            self._spoiled.update(path[:length] for length in range(len(path) + 1))
             return replace(node, template=node.value)
 
-    def _is_leftover(self, node: Node, path: str) -> bool:
+    def _is_leftover(self, node: Node, path: _Path) -> bool:
         if node.value != scalar.DELETE:
             return False
-        if self._findings.is_unknown(path):
+        key = ".".join(path)
+        if self._findings.is_unknown(key):
             return True
         what = "there is no inherited value to delete"
-        self._findings.report(path, what, node.place, "remove this line")
+        self._findings.report(key, what, node.place, "remove this line")
         return True
 
-    def _fill(self, node: Node, text: str, path: str) -> Node:
+    def _fill(self, node: Node, text: str, path: _Path) -> Node:
         if text == scalar.DELETE:
             raise _Unresolved("only a key of a mapping can be deleted", "write the list anew")
         pieces = list(self._pieces(text, path))
@@ -140,7 +146,7 @@ class _Resolver:
             value = "".join(self._embed(piece) for piece in pieces)
         return replace(node, value=value, template=template)
 
-    def _pieces(self, text: str, path: str) -> Iterator[_Piece]:
+    def _pieces(self, text: str, path: _Path) -> Iterator[_Piece]:
         at = 0
         while opening := _OPENING.search(text, at):
             if opening.start() > at:
@@ -159,7 +165,7 @@ class _Resolver:
         if at < len(text):
             yield _Piece(text[at:])
 
-    def _target(self, reference: str, written: str, path: str) -> Node:
+    def _target(self, reference: str, written: str, path: _Path) -> Node:
         prefix, colon, name = reference.partition(":")
         if colon and prefix != "env":
             hint = "write ${section.key} or ${env:NAME}"
@@ -170,17 +176,17 @@ class _Resolver:
             hint = "write ${section.key}, or $${ for the text itself"
             raise _Unresolved(f"{written!r} names nothing", hint, written=written)
         node, target = self._find(reference, written)
-        if self._failed and _touches(target, self._failed):
+        if target in self._spoiled:
             raise _Unresolved
         count, height = measure(node)
         self._copied_nodes += count
-        if self._copied_nodes > MAX_NODES or path.count(".") + height > MAX_DEPTH:
+        if self._copied_nodes > MAX_NODES or len(path) + height > MAX_DEPTH:
             raise _Unresolved("references make the config too big", written=written)
         return node
 
-    def _find(self, reference: str, written: str) -> tuple[Node, str]:
+    def _find(self, reference: str, written: str) -> tuple[Node, _Path]:
         """What a reference leads to, filled in, and the path it has."""
-        node, path = self._root, ""
+        node, path = self._root, _Path()
         parts = reference.split(".")
         for i, part in enumerate(parts):
             if isinstance(node.value, str) and "${" in node.value:
@@ -191,12 +197,13 @@ class _Resolver:
             child = node.find(part) if part else None
             if child is None:
                 raise self._dangling(reference, written)
-            node, path = child, join(path, part)
+            node, path = child, (*path, part)
         return self._settle(node, path, written), path
 
-    def _settle(self, node: Node, path: str, written: str) -> Node:
+    def _settle(self, node: Node, path: _Path, written: str) -> Node:
         if path in self._open:
-            chain = " -> ".join([*self._open[self._open.index(path) :], path])
+            links = [*self._open[self._open.index(path) :], path]
+            chain = " -> ".join(".".join(link) for link in links)
             what, hint = f"references form a cycle: {chain}", "set one of these to a value"
             raise _Unresolved(what, hint, written=written)
         return self.resolve(node, path)
@@ -247,10 +254,6 @@ def _declared_names(root: Node, findings: Findings) -> frozenset[str]:
         what, hint = "expected a list of names", "write `env: [DATA_DIR, USER]`"
         findings.report("env", what, section.place, hint)
     return frozenset(names)
-
-
-def _touches(path: str, failed: set[str]) -> bool:
-    return any(bad == path or bad.startswith(f"{path}.") for bad in failed)
 
 
 def _as_text(node: Node) -> str:

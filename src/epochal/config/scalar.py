@@ -22,7 +22,7 @@ _SPELLED: dict[str, Scalar] = {
     "$nan": math.nan,
 }
 _WORD = re.compile(r"\$+(?:null|inf|nan|delete)|-\$+inf")
-_OPENING = re.compile(r"(\$+)\{")
+_OPENING = re.compile(r"(?<!\$)(\$+)\{")  # the look behind keeps endless dollars cheap
 
 _WORDS: dict[str, Scalar] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
