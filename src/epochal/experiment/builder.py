@@ -92,7 +92,7 @@ class Builder:
             bound.apply_defaults()
             supplied = list(bound.arguments)[: len(first)]
             received = {k: v for k, v in bound.arguments.items() if k not in supplied}
-        shown = {name: _to_plain(value) for name, value in received.items()}
+        shown = {name: to_recordable(value) for name, value in received.items()}
         self.observed[spec.path] = {"type": spec.factory.dotted, "arguments": shown}
 
 
@@ -111,14 +111,14 @@ def build(
     return builder.build(builder.read(node, kind, kind or "component"))
 
 
-def _to_plain(value: object) -> object:
+def to_recordable(value: object) -> object:
     """A value as the record can keep it: plain data as it is, other objects by description."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):
-        return {str(key): _to_plain(child) for key, child in value.items()}
+        return {str(key): to_recordable(child) for key, child in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_to_plain(child) for child in value]
+        return [to_recordable(child) for child in value]
     if isinstance(value, Path | Every) or type(value).__name__ == "Duration":
         return str(value)
     text = f"<{type(value).__module__}.{type(value).__qualname__}>"

@@ -15,7 +15,7 @@ from epochal.experiment.arguments import to_args
 from epochal.experiment.assembly import Assembly
 from epochal.experiment.builder import Builder
 from epochal.experiment.device import choose_device, describe_device, prepare_debugging
-from epochal.experiment.logs import logging_to
+from epochal.experiment.logs import FILE_ONLY, logging_to
 from epochal.experiment.record import Record, open_record
 from epochal.experiment.steps import model_dtype
 from epochal.hooks.banner import Banner
@@ -63,6 +63,8 @@ def run_experiment(experiment: Experiment, loaded: Loaded, runner: str | None) -
         with logging_to(record.log_path, level=level):
             record.write_start(_describe(loaded, report, assembly))
             result = _build_and_execute(experiment, assembly, record, raise_errors=raise_errors)
+            if result.traceback:
+                logger.error("%s", result.traceback.rstrip(), extra={FILE_ONLY: True})
         record.write_end(result)
     return result
 
@@ -130,14 +132,13 @@ def _build_and_execute(
     facts = {"dir": record.dir, "config": assembly.config.to_plain()}
     try:
         run, runner = assemble(experiment, assembly, record)
+        record.add_meta(run.meta)
         result = execute(run, runner, raise_errors=raise_errors)
     except (Exception, KeyboardInterrupt) as error:
         result = result_of_error(error, **facts)
         if raise_errors:
             record.write_end(result)
             raise
-    if result.traceback:
-        logger.debug("%s", result.traceback.rstrip())
     return result
 
 

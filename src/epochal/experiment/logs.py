@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 _FILE_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _TERMINAL_FORMAT = "%(asctime)s %(message)s"
 
+FILE_ONLY = "is_for_the_file_only"
+"""Attribute of log records that a terminal shows in another form, such as tracebacks."""
+
 
 class TerminalHandler(logging.StreamHandler[TextIO]):
     """Writes to whatever ``sys.stdout`` is now, so that a progress bar can stay below."""
@@ -25,8 +28,9 @@ class TerminalHandler(logging.StreamHandler[TextIO]):
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
-        self.stream = sys.stdout
-        super().emit(record)
+        if not getattr(record, FILE_ONLY, False):
+            self.stream = sys.stdout
+            super().emit(record)
 
 
 @contextmanager

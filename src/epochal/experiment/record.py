@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochal.config import dump, load
 from epochal.errors import RecordError
+from epochal.experiment.builder import to_recordable
 from epochal.records import (
     NullWriter,
     RecordOptions,
@@ -42,17 +43,27 @@ class Record:
     checkpoint_dir: Path | None = None
     log_path: Path | None = None
 
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What ``run.json`` holds."""
+
     def write_start(self, info: dict[str, Any]) -> None:
         """Write what is known before anything is built."""
         if self.dir is not None:
-            self.writer.write_run(_describe_start() | info)
+            self.facts.update(_describe_start() | info)
+            self.writer.write_run(self.facts)
+
+    def add_meta(self, meta: dict[str, Any]) -> None:
+        """Keep what the task knows about its data, such as the names of classes."""
+        if self.dir is not None and meta:
+            self.facts["meta"] = to_recordable(meta)
+            self.writer.write_run(self.facts)
 
     def write_end(self, result: RunResult) -> None:
         """Write how the run ended; the status last, since readers wait for it."""
         values = {
-            field.name: getattr(result, field.name)
-            for field in fields(result)
-            if field.name not in _UNRECORDED
+            one.name: getattr(result, one.name)
+            for one in fields(result)
+            if one.name not in _UNRECORDED
         }
         self.writer.write_result(values)
         status: Status = result.status  # type: ignore[assignment]  # a RunResult has no other

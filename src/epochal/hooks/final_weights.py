@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,11 @@ class FinalWeights(Hook):
         if run.checkpoint_dir is None or run.step == run.first_step or self._has_failed:
             return
         path = run.checkpoint_dir / FILE_NAME
-        facts = {"tag": run.tag, "step": str(run.step), "epoch": str(run.epoch)}
+        facts = {
+            "tag": run.tag,
+            "step": str(run.step),
+            "epoch": str(run.epoch),
+            "meta": json.dumps(run.meta, default=str),
+        }
         save_weights(path, run.model, metadata=facts)
         logger.debug("wrote %s", path)
