@@ -48,7 +48,7 @@ class Due:
 
     def earliest_step(self, run: Run) -> float:
         """A step that is not later than the one at which it is due."""
-        if self.every.unit == "st":
+        if self.every.unit == "st" or self.at == math.inf:
             return self.at
         if self.every.unit == "sa":
             per_step = run.feed.samples_per_step

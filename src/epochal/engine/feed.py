@@ -164,9 +164,8 @@ def count_batches(loader: Loader, limit: int | None) -> int | None:
 def set_order(loader: Loader, seed: int, epoch: int) -> None:
     """Make the loader's order and its workers' seeds depend on ``seed`` alone."""
     for owner in _drawers(loader):
-        if owner.generator is None:
-            owner.generator = torch.Generator()
-        owner.generator.manual_seed(seed)
+        # One each: a generator shared by loader and sampler would be drawn from in turns.
+        owner.generator = torch.Generator().manual_seed(seed)
     for sampler in _samplers(loader):
         if hasattr(sampler, "set_epoch"):
             sampler.set_epoch(epoch)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,9 @@ from epochal.engine import Hook, Options, Parts, Run, RunResult, Setting, Task, 
 from epochal.engine.execute import execute
 from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
 from epochal.records.writer import NullWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def numbers(count: int, *, seed: int = 0) -> TensorDataset:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from epochal.engine import Metric
 from engine.parts import fit, make_run
+from epochal.engine import Metric
 
 
 class Largest(Metric):

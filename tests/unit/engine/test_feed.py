@@ -1,0 +1,247 @@
+"""Tests of where batches come from."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+
+from epochal.engine.feed import (
+    Feed,
+    count_batches,
+    fixed_order,
+    iter_batches,
+    named_loaders,
+    require_loaders,
+)
+from epochal.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Holder:
+    def __init__(self, **loaders: object) -> None:
+        self.__dict__.update(loaders)
+
+
+def feed(loader: object, *, seed: int = 0, accumulate: int = 1, limit: int | None = None) -> Feed:
+    return Feed(Holder(train_loader=loader), seed=seed, accumulate=accumulate, limit=limit)
+
+
+def loader(count: int = 10, batch_size: int = 2, **options: Any) -> DataLoader[Any]:
+    return DataLoader(TensorDataset(torch.arange(count)), batch_size=batch_size, **options)
+
+
+def order(feed: Feed, epoch: int) -> list[int]:
+    return [int(n) for step in feed.epoch(epoch) for batch in step for n in batch[0]]
+
+
+def test_order_is_a_function_of_seed_and_epoch() -> None:
+    first = order(feed(loader(shuffle=True)), 3)
+    torch.manual_seed(99)
+    assert order(feed(loader(shuffle=True)), 3) == first
+    assert order(feed(loader(shuffle=True), seed=1), 3) != first
+
+
+def test_order_differs_between_epochs_defect_24() -> None:
+    one = feed(loader(shuffle=True))
+    orders = [order(one, epoch) for epoch in range(3)]
+    assert orders[0] != orders[1] != orders[2]
+    assert [sorted(numbers) for numbers in orders] == [list(range(10))] * 3
+
+
+def test_order_does_not_depend_on_the_generator_that_was_given() -> None:
+    given = loader(shuffle=True, generator=torch.Generator().manual_seed(5))
+    assert order(feed(given), 1) == order(feed(loader(shuffle=True)), 1)
+
+
+def test_other_samplers_with_a_generator_are_seeded_too() -> None:
+    def weighted() -> DataLoader[Any]:
+        return loader(sampler=WeightedRandomSampler([1.0] * 10, 10))
+
+    def batched() -> DataLoader[Any]:
+        dataset = TensorDataset(torch.arange(10))
+        return DataLoader(dataset, batch_sampler=BatchSampler(RandomSampler(dataset), 2, False))
+
+    for make in (weighted, batched):
+        first = order(feed(make()), 0)
+        torch.rand(3)
+        assert order(feed(make()), 0) == first
+        assert order(feed(make()), 1) != first
+
+
+def test_samplers_are_told_the_epoch() -> None:
+    class Told(Sampler[int]):
+        def __init__(self) -> None:
+            self.epochs: list[int] = []
+
+        def set_epoch(self, epoch: int) -> None:
+            self.epochs.append(epoch)
+
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(4))
+
+    plain, inner = Told(), Told()
+    one = feed(loader(sampler=plain))
+    two = feed(
+        DataLoader(TensorDataset(torch.arange(4)), batch_sampler=BatchSampler(inner, 2, False))
+    )
+    for epoch in (0, 1):
+        order(one, epoch)
+        order(two, epoch)
+    assert plain.epochs == inner.epochs == [0, 1]
+
+
+def test_batches_are_grouped_and_the_remainder_is_not_lost() -> None:
+    one = feed(loader(), accumulate=2)
+    assert [len(step) for step in one.epoch(0)] == [2, 2, 1]
+    assert one.steps_per_epoch == 3
+    assert one.samples_per_step == 4
+
+
+def test_position_and_samples_are_counted() -> None:
+    one = feed(loader(9), accumulate=2)
+    positions = [one.position for _ in one.epoch(0)]
+    assert positions == [0, 2, 4]
+    assert one.samples == 9
+    assert one.wait_seconds > 0
+
+
+def test_samples_of_batches_without_tensors_are_counted_by_the_loader() -> None:
+    words = DataLoader(["a", "b", "c", "d"], batch_size=2)
+    one = feed(words)
+    list(one.epoch(0))
+    assert one.samples == 4
+    two = feed(["a", "b", "c"])
+    list(two.epoch(0))
+    assert two.samples == 3
+
+
+def test_an_epoch_is_complete_when_its_last_batch_was_given() -> None:
+    one = feed(loader(4))
+    states = [one.is_complete for _ in one.epoch(0)]
+    assert states == [False, True]
+    endless = feed(iter([1, 2]))
+    states = [endless.is_complete for _ in endless.epoch(0)]
+    assert states == [False, False]
+    assert endless.is_complete
+
+
+def test_a_limit_cuts_every_epoch() -> None:
+    one = feed(loader(), limit=3)
+    assert len(list(one.epoch(0))) == len(list(one.epoch(1))) == 3
+    assert one.steps_per_epoch == 3
+    assert one.is_complete
+
+
+def test_the_loader_is_read_from_the_task_anew_each_epoch() -> None:
+    task = Holder(train_loader=[1, 2])
+    one = Feed(task, seed=0, accumulate=1, limit=None)
+    assert len(list(one.epoch(0))) == 2
+    task.train_loader = [1, 2, 3]
+    assert len(list(one.epoch(1))) == 3
+
+
+def test_a_missing_loader_says_what_to_set() -> None:
+    with pytest.raises(
+        DataError, match=r"train_loader: the task has none\n  set self.train_loader"
+    ):
+        _ = feed(None).loader
+
+
+def test_several_training_loaders_are_refused() -> None:
+    with pytest.raises(DataError, match=r"training takes one loader, got \['a', 'b'\]"):
+        _ = feed({"a": [1], "b": [2]}).loader
+
+
+def test_loaders_of_a_split_may_have_names() -> None:
+    assert named_loaders(Holder(val_loader=[1]), "val") == {"": [1]}
+    assert named_loaders(Holder(val_loader={"a": [1], "b": [2]}), "val") == {"a": [1], "b": [2]}
+    assert named_loaders(Holder(), "val") == {}
+
+
+def test_a_prediction_may_use_the_test_loader() -> None:
+    assert require_loaders(Holder(test_loader=[1]), "predict") == {"": [1]}
+    with pytest.raises(DataError, match="val_loader: the task has none"):
+        require_loaders(Holder(test_loader=[1]), "val")
+
+
+def test_an_empty_loader_is_an_error_that_says_why() -> None:
+    with pytest.raises(DataError, match=r"gave no batch\n  check the dataset's length"):
+        list(feed([]).epoch(0))
+    with pytest.raises(DataError, match=r"3 samples make no batch of 8; use drop_last=False"):
+        list(feed(loader(3, 8, drop_last=True)).epoch(0))
+
+
+def test_a_generator_that_was_read_already_is_explained() -> None:
+    one = feed(batch for batch in [1, 2])
+    list(one.epoch(0))
+    with pytest.raises(DataError, match="an iterator can be read once only"):
+        list(one.epoch(1))
+
+
+class Killed(Dataset[Tensor]):
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Tensor:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+
+class Faulty(Killed):
+    def __getitem__(self, index: int) -> Tensor:
+        raise RuntimeError("a fault of the dataset")
+
+
+def test_a_killed_worker_is_an_error_of_the_data() -> None:
+    with pytest.raises(
+        DataError, match=r"val_loader: a worker process of the loader died"
+    ) as caught:
+        list(iter_batches(DataLoader(Killed(), num_workers=1), "val_loader", None))
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_error_of_the_dataset_itself_passes(workers: int) -> None:
+    with pytest.raises(RuntimeError, match="a fault of the dataset"):
+        list(iter_batches(DataLoader(Faulty(), num_workers=workers), "train_loader", None))
+
+
+def test_lengths_are_counted_where_they_are_known() -> None:
+    class Stream(IterableDataset[int]):
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(3))
+
+    assert count_batches(loader(), None) == 5
+    assert count_batches(loader(), 2) == 2
+    assert count_batches(DataLoader(Stream()), None) is None
+    assert feed(DataLoader(Stream())).steps_per_epoch is None
+    assert feed([1]).samples_per_step is None
+
+
+def test_an_evaluation_leaves_the_generators_of_its_loader_as_they_were() -> None:
+    generator = torch.Generator().manual_seed(3)
+    one = loader(shuffle=True, generator=generator)
+    state = generator.get_state()
+    with fixed_order(one, 7):
+        first = [batch[0].tolist() for batch in one]
+    with fixed_order(one, 7):
+        assert [batch[0].tolist() for batch in one] == first
+    assert one.generator is generator
+    assert torch.equal(generator.get_state(), state)

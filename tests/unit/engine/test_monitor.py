@@ -1,0 +1,78 @@
+"""Tests of the monitored metric."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from epochal.engine import Monitor
+from epochal.errors import ConfigError
+
+
+def test_the_sign_says_which_way_is_better() -> None:
+    assert (Monitor.parse("+val/acc").metric, Monitor.parse("+val/acc").mode) == ("val/acc", "max")
+    assert (Monitor.parse("-val/loss").metric, Monitor.parse("-val/loss").mode) == (
+        "val/loss",
+        "min",
+    )
+    assert str(Monitor.parse("+val/acc")) == "+val/acc"
+    assert str(Monitor.parse("-val/err")) == "-val/err"
+
+
+def test_a_mapping_says_everything() -> None:
+    monitor = Monitor.parse({"metric": "val/acc", "mode": "max", "min_delta": 0.1})
+    assert (monitor.metric, monitor.mode, monitor.min_delta) == ("val/acc", "max", 0.1)
+    assert Monitor.parse({"metric": "+val/acc"}).mode == "max"
+    assert Monitor.parse({"metric": "-val/acc"}).metric == "val/acc"
+    assert Monitor.parse(monitor) is monitor
+
+
+def test_a_metric_without_a_direction_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'val/acc'\n  write '\+val/acc' if larger is better"):
+        Monitor.parse("val/acc")
+    with pytest.raises(ConfigError, match="which way"):
+        Monitor.parse("+")
+
+
+def test_an_unknown_mode_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"monitor.mode: unknown mode 'maximum'"):
+        Monitor("val/acc", "maximum")
+
+
+def test_the_first_value_wins_and_nan_never_does() -> None:
+    monitor = Monitor("val/loss")
+    assert not monitor.update(math.nan)
+    assert monitor.best is None
+    assert monitor.update(5.0)
+    assert not monitor.update(math.nan)
+    assert (monitor.best, monitor.improved) == (5.0, False)
+
+
+def test_a_larger_negative_value_beats_a_smaller_one_defect_11() -> None:
+    monitor = Monitor("val/score", "max")
+    assert monitor.update(-10.0)
+    assert monitor.update(-3.0)
+    assert not monitor.update(-4.0)
+    assert monitor.best == -3.0
+
+
+def test_an_equal_value_is_not_better() -> None:
+    monitor = Monitor("val/loss")
+    assert monitor.update(1.0)
+    assert not monitor.update(1.0)
+
+
+def test_a_value_must_be_better_by_the_delta() -> None:
+    low, high = Monitor("a", "min", min_delta=0.5), Monitor("a", "max", min_delta=0.5)
+    assert [low.update(value) for value in (2.0, 1.6, 1.4)] == [True, False, True]
+    assert [high.update(value) for value in (2.0, 2.4, 2.6)] == [True, False, True]
+
+
+def test_the_best_value_is_kept_on_resume_defect_3() -> None:
+    before = Monitor("val/acc", "max")
+    before.update(0.9)
+    after = Monitor("val/acc", "max")
+    after.load_state_dict(before.state_dict())
+    assert not after.update(0.5)
+    assert after.best == 0.9

@@ -1,0 +1,149 @@
+"""Tests of bringing batches and modules to the run's device and dtype."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, UserDict
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from engine.parts import Sums, fit, make_run
+from epochal.engine.move import Change, batch_size, keep, mover, parse_dtype, place
+from epochal.errors import ConfigError
+
+CPU = torch.device("cpu")
+META = torch.device("meta")
+
+
+class Pair(NamedTuple):
+    image: Tensor
+    label: Tensor
+
+
+@dataclass(frozen=True)
+class Sample:
+    image: Tensor
+    name: str
+
+
+class Graph:
+    def __init__(self) -> None:
+        self.calls: list[object] = []
+
+    def to(self, device: torch.device) -> Graph:
+        self.calls.append(device)
+        return self
+
+    def to_dtype(self, dtype: torch.dtype) -> Graph:
+        self.calls.append(dtype)
+        return self
+
+
+def test_on_the_cpu_without_a_dtype_the_batch_is_kept_as_it_is() -> None:
+    assert mover(CPU, None) is keep
+    assert keep("batch") == "batch"
+
+
+def test_every_container_is_moved_and_keeps_its_kind() -> None:
+    floats, ints = torch.zeros(2), torch.zeros(2, dtype=torch.int64)
+    batch = {
+        "list": [floats, "text"],
+        "tuple": (floats, 3),
+        "named": Pair(floats, ints),
+        "data": Sample(floats, "cat"),
+        "ordered": OrderedDict(x=floats),
+        "user": UserDict(x=floats),
+        "frozen": MappingProxyType({"x": floats}),
+        "nothing": None,
+    }
+    moved = mover(META, None)(batch)
+    assert moved["list"][0].device == META
+    assert moved["list"][1] == "text"
+    assert isinstance(moved["tuple"], tuple)
+    assert moved["tuple"][1] == 3
+    assert isinstance(moved["named"], Pair)
+    assert moved["named"].label.device == META
+    assert moved["data"].image.device == META
+    assert moved["data"].name == "cat"
+    assert isinstance(moved["ordered"], OrderedDict)
+    assert isinstance(moved["user"], UserDict)
+    assert moved["user"]["x"].device == moved["frozen"]["x"].device == META
+    assert moved["nothing"] is None
+    assert floats.device == batch["ordered"]["x"].device == CPU
+
+
+def test_floats_are_cast_and_integers_are_not() -> None:
+    floats, ints = mover(CPU, torch.float64)([torch.zeros(2), torch.zeros(2, dtype=torch.int32)])
+    assert floats.dtype == torch.float64
+    assert ints.dtype == torch.int32
+
+
+def test_objects_with_to_are_asked_and_with_to_dtype_too() -> None:
+    graph = Graph()
+    assert mover(CPU, torch.float64)(graph) is graph
+    assert graph.calls == [CPU, torch.float64]
+    assert mover(META, None)(graph).calls[-1] == META
+
+
+def test_predictions_can_leave_their_graph_behind() -> None:
+    parameter = nn.Parameter(torch.zeros(1))
+    kept = Change(CPU, None, is_detached=True)({"out": parameter * 2})
+    assert not kept["out"].requires_grad
+
+
+@pytest.mark.parametrize(
+    ("batch", "size"),
+    [
+        (torch.zeros(5, 2), 5),
+        (torch.tensor(1.0), None),
+        ({"name": "a", "image": torch.zeros(3, 2)}, 3),
+        (["text", (torch.zeros(4),)], 4),
+        (Sample(torch.zeros(7), "x"), 7),
+        ("text", None),
+        ([], None),
+    ],
+)
+def test_the_batch_size_is_that_of_the_first_tensor(batch: object, size: int | None) -> None:
+    assert batch_size(batch) == size
+
+
+@pytest.mark.parametrize(
+    ("written", "dtype"),
+    [(None, None), ("float32", torch.float32), ("float64", torch.float64)],
+)
+def test_dtypes_are_read_by_name(written: str | None, dtype: torch.dtype | None) -> None:
+    assert parse_dtype(written) == dtype
+    assert parse_dtype(dtype) == dtype
+
+
+@pytest.mark.parametrize("written", ["float63", torch.int32])
+def test_an_unknown_dtype_is_refused(written: str | torch.dtype) -> None:
+    with pytest.raises(ConfigError, match=r"model.dtype: unknown dtype '(float63|int32)'"):
+        parse_dtype(written)
+
+
+def test_a_module_is_placed_with_its_floats_in_the_dtype() -> None:
+    module = nn.BatchNorm1d(2)
+    placed = place(module, CPU, torch.float64)
+    assert placed.weight.dtype == torch.float64
+    assert placed.num_batches_tracked.dtype == torch.int64
+    assert place(nn.Linear(1, 1), META, None).weight.device == META
+
+
+def test_a_run_in_float64_is_in_float64_from_batch_to_parameters_defect_5() -> None:
+    seen = []
+
+    class Watched(Sums):
+        def batch_forward(self, model: nn.Module, batch: list[Tensor]) -> dict[str, Tensor]:
+            seen.append(batch[0].dtype)
+            return super().batch_forward(model, batch)
+
+    run = make_run(Watched(), setting={"dtype": "float64"}, for_="1ep")
+    model = run.model = run.place(run.model)
+    fit(run)
+    assert set(seen) == {torch.float64}
+    assert all(parameter.dtype == torch.float64 for parameter in model.parameters())

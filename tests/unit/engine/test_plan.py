@@ -1,0 +1,215 @@
+"""Tests of what happens between which steps."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from engine.parts import Hands, make_run
+from epochal.engine import Every, Hook
+from epochal.engine.clock import Clock
+from epochal.engine.due import Alarm
+from epochal.engine.events import Events
+from epochal.engine.plan import Plan, PlanRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from epochal.engine.run import Run
+
+
+class SilentAlarm(Alarm):
+    """Remembers what was asked for; tests wake the plan by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[float] = []
+
+    def set(self, seconds: float, function: Callable[[], None]) -> None:
+        self.asked.append(seconds)
+
+
+class Noting(Hook):
+    def __init__(self, every: object = None, *, priority: int = 500) -> None:
+        self.every = None if every is None else Every.parse(every)
+        self.priority = priority
+        self.steps: list[int] = []
+
+    def step_end(self, run: Run) -> None:
+        self.steps.append(run.step)
+
+
+@pytest.fixture
+def run() -> Run:
+    run = make_run()
+    run.clock = Clock(Hands())
+    return run
+
+
+def take_steps(run: Run, plan: Plan, count: int) -> int:
+    """Step as the loop does; says how often the plan was asked."""
+    asked = 0
+    for _ in range(count):
+        run.step += 1
+        run.feed.samples += 4
+        if run.step >= plan.next_due:
+            asked += 1
+            plan.run_due(run)
+    return asked
+
+
+def test_without_listeners_the_plan_is_never_asked(run: Run) -> None:
+    plan = Plan(Events())
+    plan.start(run)
+    assert plan.next_due == sys.maxsize
+    assert take_steps(run, plan, 1000) == 0
+
+
+def test_a_period_in_steps_is_met_exactly_and_other_steps_do_not_ask(run: Run) -> None:
+    hook = Noting("50st")
+    plan = Plan(Events([hook]))
+    plan.start(run)
+    assert take_steps(run, plan, 200) == 4
+    assert hook.steps == [50, 100, 150, 200]
+
+
+def test_after_a_resume_periods_fall_on_the_same_steps(run: Run) -> None:
+    hook = Noting("50st")
+    plan = Plan(Events([hook]))
+    run.step = 70
+    plan.start(run)
+    take_steps(run, plan, 50)
+    assert hook.steps == [100]
+
+
+def test_without_a_period_each_step_is_heard(run: Run) -> None:
+    hook = Noting()
+    plan = Plan(Events([hook]))
+    plan.start(run)
+    take_steps(run, plan, 3)
+    assert hook.steps == [1, 2, 3]
+
+
+def test_a_period_of_zero_is_never_and_divides_by_nothing_defect_14(run: Run) -> None:
+    hook = Noting(0)
+    plan = Plan(Events([hook]))
+    plan.start(run)
+    plan.add_period("evaluate", Every.NEVER, lambda run: None)
+    assert take_steps(run, plan, 10) == 0
+    assert hook.steps == []
+    assert plan.describe() == []
+
+
+def test_periods_in_samples_are_met_at_the_step_that_reaches_them(run: Run) -> None:
+    hook = Noting("10sa")
+    plan = Plan(Events([hook]))
+    plan.start(run)
+    take_steps(run, plan, 10)
+    assert hook.steps == [3, 5, 8, 10]
+
+
+def test_several_periods_come_in_order_of_priority(run: Run) -> None:
+    order: list[str] = []
+    events = Events()
+    for name, priority in (("late", 600), ("early", 100)):
+        events.add_function(
+            "step_end", lambda name=name: order.append(name), priority=priority, every="2st"
+        )
+    plan = Plan(events)
+    plan.add_end("stop", Every(2, "st"), lambda run: order.append("stop"))
+    plan.add_period("evaluate", Every(2, "st"), lambda run: order.append("evaluate"))
+    plan.start(run)
+    take_steps(run, plan, 3)
+    assert order == ["early", "late", "evaluate", "stop"]
+
+
+def test_a_hook_that_does_not_hear_training_has_no_step_end(run: Run) -> None:
+    hook = Noting()
+    hook.on = ("val",)
+    plan = Plan(Events([hook]))
+    plan.start(run)
+    take_steps(run, plan, 3)
+    assert hook.steps == []
+
+
+def test_waking_asks_after_the_current_step_once(run: Run) -> None:
+    plan = Plan(Events())
+    plan.start(run)
+    plan.wake()
+    assert take_steps(run, plan, 5) == 1
+
+
+def test_being_woken_while_things_happen_is_not_lost(run: Run) -> None:
+    events = Events()
+    plan = Plan(events)
+    events.add_function("step_end", plan.wake, priority=0, every="5st")
+    plan.start(run)
+    assert take_steps(run, plan, 5) == 1
+    assert plan.next_due == 0
+    assert take_steps(run, plan, 1) == 1
+
+
+def test_time_wakes_the_plan_and_is_looked_at_then(run: Run) -> None:
+    hook, alarm = Noting("10s"), SilentAlarm()
+    plan = Plan(Events([hook]), alarm=alarm)
+    plan.start(run)
+    assert alarm.asked == [10]
+    take_steps(run, plan, 3)
+    run.clock.now.seconds = 12.0
+    plan.wake()
+    take_steps(run, plan, 3)
+    assert hook.steps == [4]
+    assert alarm.asked == [10, 8]
+
+
+def test_periods_in_epochs_come_between_epochs(run: Run) -> None:
+    hook = Noting("2ep")
+    plan = Plan(Events([hook]))
+    plan.start(run)
+    for run.epoch in (1, 2, 3, 4):
+        take_steps(run, plan, 5)
+        plan.run_due_between_epochs(run)
+    assert hook.steps == [10, 20]
+
+
+def test_what_the_clock_made_due_is_done_between_epochs_too(run: Run) -> None:
+    plan = Plan(Events(), alarm=SilentAlarm())
+    plan.add_end("stop", Every(5, "s"), lambda run: run.stop("max_time"))
+    plan.start(run)
+    run.clock.now.seconds = 6.0
+    plan.wake()
+    plan.run_due_between_epochs(run)
+    assert run.stop_reason == "max_time"
+
+
+def test_a_closed_plan_has_nothing_left(run: Run) -> None:
+    plan = Plan(Events(), alarm=SilentAlarm())
+    plan.add_period("evaluate", Every(1, "st"), lambda run: None)
+    plan.start(run)
+    plan.close()
+    assert plan.describe() == []
+
+
+def test_the_plan_can_be_described_before_the_run() -> None:
+    class Watching(Hook):
+        priority = 250
+        on = ("val", "test")
+        every = Every.parse("2ep")
+
+        def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None: ...
+
+        def run_start(self, run: Run) -> None: ...
+
+    plan = Plan(Events([Noting(), Noting("50st", priority=100), Watching()]))
+    plan.add_period("evaluate val", Every(1, "ep"), lambda run: None)
+    plan.add_end("stop: max_epochs", Every(10, "ep"), lambda run: None)
+    assert plan.describe() == [
+        PlanRow("run_start", 250, "Watching.run_start", "each on val, test"),
+        PlanRow("step_end", 100, "Noting.step_end", "50st"),
+        PlanRow("step_end", 500, "Noting.step_end", "each"),
+        PlanRow("step_end", 10_000, "evaluate val", "1ep"),
+        PlanRow("step_end", 20_000, "stop: max_epochs", "once at 10ep"),
+        PlanRow("epoch_end", 250, "Watching.epoch_end", "2ep on val, test"),
+    ]
