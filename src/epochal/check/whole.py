@@ -98,7 +98,8 @@ def _report_unknown(walk: Walk, written: Mapping[str, Node]) -> set[str]:
 
 
 def _fill_sections(walk: Walk, entries: dict[str, Node], config: Config) -> None:
-    entries.setdefault("runner", expand_section(walk, SECTIONS["runner"], _default("train")))
+    if "runner" not in entries:
+        entries["runner"] = expand_section(walk, SECTIONS["runner"], _default("train"))
     if "task" not in entries and {"model", "data"} <= entries.keys():
         entries["task"] = expand_section(walk, SECTIONS["task"], _default("module"))
     fallbacks = {

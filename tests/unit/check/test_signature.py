@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.check import MISSING, Opaque, Signature, read_signature
+from epochal.check.signature import class_definitions
+from epochal.registry import Factory, Project, Registry
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def names(signature: Signature) -> list[str]:
+    return [item.name for item in signature.parameters]
+
+
+def test_a_constructor_is_read_with_types_defaults_and_docs(signature_of) -> None:
+    text = '''
+        class Mlp:
+            """Two layers.
+
+            Args:
+                width: Units.
+            """
+            def __init__(self, width: int, drop: float = 0.1, *, act=make(), for_="1ep"): ...
+    '''
+    found = signature_of(text, "Mlp")
+    assert (found.owner, found.summary, found.open, found.known) == (
+        "m.Mlp",
+        "Two layers.",
+        False,
+        True,
+    )
+    width, drop, act, for_ = found.parameters
+    assert (width.annotation, width.default, width.doc, width.is_required) == (
+        "int",
+        MISSING,
+        "Units.",
+        True,
+    )
+    assert (drop.annotation, drop.default, drop.is_required) == ("float", 0.1, False)
+    assert act.default == Opaque("make()")
+    assert (for_.name, for_.argument) == ("for", "for_")
+
+
+def test_a_function_is_a_factory_too(signature_of) -> None:
+    found = signature_of(
+        'def make(size, /, *, deep: bool = False, **rest):\n    """Makes."""', "make"
+    )
+    assert [(item.name, item.kind) for item in found.parameters] == [
+        ("size", "positional"),
+        ("deep", "keyword"),
+    ]
+    assert found.open
+    assert found.summary == "Makes."
+
+
+def test_a_missing_constructor_is_looked_for_in_the_bases(signature_of) -> None:
+    text = """
+        from typing import Generic, TypeVar
+        T = TypeVar("T")
+        class Root(Generic[T]):
+            def __init__(self, depth: int = 2): ...
+        class Middle(Root[int]): pass
+        class Leaf(Middle): pass
+    """
+    assert names(signature_of(text, "Leaf")) == ["depth"]
+
+
+def test_a_module_without_a_constructor_takes_nothing(signature_of) -> None:
+    found = signature_of("from torch import nn\nclass Net(nn.Module): pass", "Net")
+    assert (names(found), found.open, found.known) == ([], False, True)
+
+
+def test_a_base_that_cannot_be_read_makes_the_signature_unknown(signature_of) -> None:
+    found = signature_of("from nowhere import Base\nclass Net(Base): pass", "Net")
+    assert (found.open, found.known) == (True, False)
+
+
+def test_forwarded_keyword_arguments_bring_those_of_the_base(signature_of) -> None:
+    text = """
+        class Root:
+            def __init__(self, depth: int, width: int = 8, act: str = "relu"): ...
+        class Leaf(Root):
+            def __init__(self, heads: int = 4, **options):
+                super().__init__(2, act="gelu", **options)
+        class Loose(Root):
+            def __init__(self, **options): self.options = options
+    """
+    leaf, loose = signature_of(text, "Leaf"), signature_of(text, "Loose")
+    assert (names(leaf), leaf.open) == (["heads", "width"], False)
+    assert (names(loose), loose.open) == ([], True)
+
+
+def test_dataclasses_are_read_field_by_field(signature_of) -> None:
+    text = '''
+        import dataclasses
+        from dataclasses import dataclass, field, KW_ONLY
+        from typing import ClassVar
+
+        @dataclass
+        class Root:
+            depth: int = 2
+
+        @dataclasses.dataclass(frozen=True)
+        class Options(Root):
+            count: ClassVar[int] = 0
+            _: KW_ONLY
+            width: int
+            """Units."""
+            names: list[str] = field(default_factory=list)
+            cache: dict = field(init=False)
+            for_: str = "1ep"
+    '''
+    found = signature_of(text, "Options")
+    assert names(found) == ["depth", "width", "names", "for"]
+    width = found.get("width")
+    assert width is not None
+    assert (width.doc, width.is_required) == ("Units.", True)
+    assert found.get("nothing") is None
+
+
+def test_aliases_of_the_module_are_written_out(signature_of) -> None:
+    text = """
+        from typing import Literal
+        Mode = Literal["min", "max"]
+        Modes = list[Mode]
+        def make(mode: Mode | None = None, modes: "Modes" = (), many: dict[str, Modes] = {}): ...
+    """
+    mode, modes, many = signature_of(text, "make").parameters
+    assert mode.annotation == "Literal['min', 'max'] | None"
+    assert modes.annotation == "'Modes'"
+    assert many.annotation == "dict[str, list[Literal['min', 'max']]]"
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD", "RMSprop", "Adagrad", "LBFGS", "Muon"])
+def test_torch_optimizers_read_as_python_itself_reads_them(tmp_path: Path, name: str) -> None:
+    import torch
+
+    registry = Registry(Project(tmp_path))
+    found = read_signature(registry.find("optimizer", name), registry.library)
+    real = inspect.signature(getattr(torch.optim, name)).parameters
+    assert names(found) == [key for key in real if key != "params"]
+    for item in found.parameters:
+        if not isinstance(item.default, Opaque | type(MISSING)):
+            default = real[item.argument].default
+            assert item.default == (list(default) if isinstance(default, tuple) else default)
+
+
+@pytest.mark.parametrize("name", ["StepLR", "OneCycleLR", "CosineAnnealingLR", "ReduceLROnPlateau"])
+def test_torch_schedulers_read_as_python_itself_reads_them(tmp_path: Path, name: str) -> None:
+    import torch
+
+    registry = Registry(Project(tmp_path))
+    found = read_signature(registry.find("schedule", name), registry.library)
+    real = inspect.signature(getattr(torch.optim.lr_scheduler, name)).parameters
+    assert names(found) == [key for key in real if key != "optimizer"]
+
+
+@pytest.mark.parametrize("name", ["Linear", "Conv2d", "LSTM", "TransformerEncoderLayer", "GELU"])
+def test_torch_modules_read_as_python_itself_reads_them(tmp_path: Path, name: str) -> None:
+    import torch
+
+    registry = Registry(Project(tmp_path))
+    found = read_signature(registry.find("model", f"torch.nn.{name}"), registry.library)
+    real = inspect.signature(getattr(torch.nn, name)).parameters.values()
+    wanted = [
+        item.name for item in real if item.kind not in (item.VAR_KEYWORD, item.VAR_POSITIONAL)
+    ]
+    assert names(found)[: len(wanted)] == wanted
+
+
+def test_a_factory_without_source_has_an_unknown_signature() -> None:
+    found = read_signature(Factory("model", "x.Y", "x", "Y"))
+    assert (found.known, found.open) == (False, True)
+
+
+def test_the_classes_of_a_chain_come_in_order_and_say_if_any_is_missing(write_files) -> None:
+    text = "from nowhere import Base\nclass A: pass\nclass B(A, Base): pass\nclass C(A): pass"
+    registry = Registry(Project(write_files({"m.py": text})))
+    broken = registry.library.find_definition("m.B")
+    whole = registry.library.find_definition("m.C")
+    assert broken is not None
+    assert whole is not None
+    chain, complete = class_definitions(broken, registry.library)
+    assert ([item.node.name for item in chain], complete) == (["B", "A"], False)
+    assert class_definitions(whole, registry.library)[1]

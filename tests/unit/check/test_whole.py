@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from epochal.check import Opaque, check, registry_for
+from epochal.config import dump, load
+
+ROOT = Path(__file__).parents[3]
+MISTAKES = ROOT / "tests" / "data" / "mistakes" / "mistakes.yaml"
+
+EXPECTED = {
+    # key: (line, column, underlined, what the hint must hold)
+    "desc": (5, 18, "${model.widht}", "did you mean 'model.width'?"),
+    "task.batch_sise": (9, 3, "batch_sise", "did you mean 'batch_size'?"),
+    "model.classes": (12, 9, "shapes.model.Mlp", "add classes: <a whole number>"),
+    "model.width": (13, 10, "wide", ""),
+    "optim.weight_dacay": (18, 3, "weight_dacay", "did you mean 'weight_decay'?"),
+    "metrics.0.type": (21, 11, "acuracy", "did you mean 'accuracy'?"),
+    "monitor": (24, 10, "+val/accurate", "did you mean '+val/acc'?"),
+    "train.for": (27, 8, "10epochs", "10ep (epochs)"),
+    "engin": (29, 1, "engin", "did you mean 'engine'?"),
+    "hooks.0.patiense": (34, 5, "patiense", "did you mean 'patience'?"),
+}
+OWNERS = {
+    "task.batch_sise": "shapes.task.Shapes",
+    "model.classes": "shapes.model.Mlp",
+    "model.width": "shapes.model.Mlp",
+    "optim.weight_dacay": "torch.optim.adamw.AdamW",
+    "hooks.0.patiense": "epochal.hooks.early_stopping.EarlyStopping",
+}
+
+
+def problems_of(report) -> list[tuple[str, str, str]]:
+    return [(item.key, item.what, item.hint) for item in report.problems]
+
+
+def test_every_mistake_is_reported_once_with_its_place_and_a_hint() -> None:
+    report = check(load(MISTAKES))
+    assert len(report.problems) == len(EXPECTED) + 1
+    found = {problem.key: problem for problem in report.problems}
+    for key, (line, column, underlined, hint) in EXPECTED.items():
+        problem = found[key]
+        place = problem.place
+        assert place is not None
+        assert (Path(place.name).name, place.line, place.column) == ("mistakes.yaml", line, column)
+        assert place.text[place.column - 1 :][: place.width] == underlined
+        assert hint in problem.hint
+        assert OWNERS.get(key, "") in problem.what
+        lines = str(problem).splitlines()
+        assert lines[0].startswith(f"{key}: ")
+        assert lines[1] == f"  set in {place}"
+        assert lines[3].strip() == "^" * len(underlined)
+    (broken,) = [problem for key, problem in found.items() if key not in EXPECTED]
+    assert broken.place is not None
+    assert (Path(broken.place.name).name, broken.place.line) == ("schedule.yaml", 2)
+    assert "[" in broken.what
+
+
+def test_checking_imports_neither_torch_nor_the_users_code() -> None:
+    script = (
+        "import sys, json; from epochal.config import load; from epochal.check import check\n"
+        f"report = check(load({str(MISTAKES)!r}))\n"
+        "heavy = [n for n in sys.modules if n.split('.')[0] in ('torch', 'shapes', 'numpy')]\n"
+        "print(json.dumps([len(report.problems), heavy]))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stderr == ""
+    assert json.loads(done.stdout) == [len(EXPECTED) + 1, []]
+
+
+def test_a_good_config_has_no_problems_and_all_its_defaults(check_dict) -> None:
+    report = check_dict(monitor="+val/acc")
+    assert report.ok, report.problems
+    plain = report.expanded.to_plain()
+    assert plain["model"] == {
+        "type": "user.model.Mlp",
+        "classes": 3,
+        "dtype": "float32",
+        "width": 64,
+        "act": None,
+    }
+    assert plain["optim"]["betas"] == [0.9, 0.999]
+    assert plain["optim"]["accumulate"] == 1
+    assert plain["train"]["for"] == "10ep"
+    assert plain["runner"]["type"] == "train"
+    assert (plain["seed"], plain["project"], plain["tag"]) == (0, "p", "run")
+    owners = {item.key: item.owner for item in report.defaults}
+    assert owners["optim.eps"] == "torch.optim.adamw.AdamW"
+    assert owners["optim.clip"] == "section 'optim'"
+
+
+@pytest.mark.parametrize("format", ["yaml", "toml", "json"])
+def test_the_expanded_config_reproduces_itself(check_dict, user_registry, tmp_path, format) -> None:
+    first = check_dict(schedule="cosine", hooks=["Console"], monitor="+val/acc", extra={"a": [1]})
+    file = tmp_path / f"expanded.{format}"
+    file.write_text(dump(first.expanded, format), encoding="utf-8")
+    second = check(load(file), user_registry)
+    assert problems_of(second) == []
+    assert second.expanded.to_plain() == first.expanded.to_plain()
+
+
+def test_defaults_that_must_be_computed_are_listed_and_left_out(write_files, check_dict) -> None:
+    write_files({"user/own.py": "class M:\n    def __init__(self, act=make()): ..."})
+    report = check_dict(model={"type": "user.own.M"})
+    assert report.ok
+    assert "act" not in report.expanded.mapping["model"].mapping
+    assert {item.key: item.value for item in report.defaults}["model.act"] == Opaque("make()")
+
+
+@pytest.mark.parametrize(
+    ("sections", "missing"),
+    [
+        ({"optim": None}, ["optim"]),
+        ({"model": None}, ["model"]),
+        ({"task": None}, ["task"]),
+        ({"task": None, "model": None, "optim": None}, ["model", "task", "optim"]),
+        ({"optim": None, "optm": {}}, []),
+        ({"task": None, "dta": {}}, []),
+    ],
+)
+def test_missing_sections_are_reported_unless_misspelt(check_dict, sections, missing) -> None:
+    report = check_dict(**sections)
+    found = [key for key, what, _ in problems_of(report) if what.startswith("missing")]
+    assert sorted(found) == sorted(missing)
+
+
+@pytest.mark.parametrize("runner", ["test", "predict"])
+def test_other_runners_need_no_optimizer(check_dict, runner: str) -> None:
+    assert check_dict(optim=None, runner=runner).ok
+    report = check_dict(model=None, optim=None, runner=runner)
+    assert [key for key, _, _ in problems_of(report)] == ["model"]
+
+
+def test_the_runner_may_stand_in_the_config(check_dict) -> None:
+    assert check_dict(**{"optim": None}).problems
+    from_config = check_dict(runner="test", optim=None)
+    assert from_config.expanded.mapping["runner"].to_plain()["type"] == "test"
+
+
+def test_a_runner_of_ones_own_extends_ours_or_needs_nothing(check_dict, write_files) -> None:
+    text = """
+        from epochal.engine import Runner, Train
+        class Longer(Train): ...
+        class Own(Runner): ...
+    """
+    write_files({"user/runners.py": text})
+    extended = check_dict(optim=None, runner="user.runners.Longer")
+    assert [key for key, _, _ in problems_of(extended)] == ["optim"]
+    assert check_dict(task=None, model=None, optim=None, runner="user.runners.Own").ok
+
+
+def test_model_and_data_alone_use_the_task_of_models_with_a_loss(check_dict) -> None:
+    spec = {"type": "torch.utils.data.Subset", "dataset": 1, "indices": [0]}
+    report = check_dict(task=None, data={"train": spec}, monitor="-val/loss")
+    assert report.ok
+    assert report.expanded.mapping["task"].to_plain() == {"type": "module"}
+
+
+def test_training_a_task_without_a_loss_is_reported(check_dict, write_files) -> None:
+    write_files({"user/bare.py": "import epochal as ep\nclass Bare(ep.Task): ..."})
+    report = check_dict(task={"type": "user.bare.Bare"})
+    assert problems_of(report) == [
+        (
+            "task.type",
+            "user.bare.Bare has no 'batch_loss', which training needs",
+            "write def batch_loss(self, out, batch) in class Bare",
+        )
+    ]
+    assert check_dict(task={"type": "user.bare.Bare"}, runner="test").ok
+
+
+def test_misspelt_methods_of_tasks_and_hooks_are_reported(check_task, write_files) -> None:
+    hook = "import epochal as ep\nclass Own(ep.Hook):\n    def epoch_ends(self, run): ..."
+    write_files({"user/hooks.py": hook})
+    report = check_task("def batch_metrics(self): ...", hooks=[{"type": "user.hooks.Own"}])
+    assert sorted(key for key, _, _ in problems_of(report)) == ["hooks.0", "task"]
+
+
+def test_unknown_sections_suggest_one_or_extra(check_dict) -> None:
+    report = check_dict(modle={}, zzz=1)
+    assert problems_of(report) == [
+        ("modle", "unknown section 'modle'", "did you mean 'model'?"),
+        ("zzz", "unknown section 'zzz'", "your own values go under 'extra'"),
+    ]
+
+
+def test_a_section_that_is_null_counts_as_left_out(check_dict) -> None:
+    report = check_dict(**{"schedule": "$null"})
+    assert report.ok
+    assert "schedule" not in report.expanded.mapping
+
+
+def test_imports_are_checked_where_they_are_listed(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(
+        "imports: [os]\nmodel: {type: torch.nn.Linear, in_features: 1, out_features: 1}\n"
+    )
+    config = load(file)
+    report = check(config, registry_for(config), runner="test")
+    first = (
+        report.problems[-1] if report.problems[-1].key.startswith("imports") else report.problems[0]
+    )
+    found = {problem.key: problem for problem in report.problems}
+    assert first is not None
+    assert found["imports.0"].place is not None
+    assert (found["imports.0"].place.line, found["imports.0"].place.column) == (1, 11)
+
+
+def test_components_registered_by_imports_are_known_by_name(write_files, tmp_path: Path) -> None:
+    text = (
+        "import epochal as ep\n@ep.register('model')\nclass Net:\n  def __init__(self, a: int): ..."
+    )
+    write_files({"parts.py": text, "a.yaml": "imports: [parts]\nmodel: {type: Net, b: 1}\n"})
+    report = check(load(tmp_path / "a.yaml"), runner="test")
+    found = {key: what for key, what, _ in problems_of(report)}
+    assert found["model.b"] == "unknown argument 'b' of parts.Net"
+
+
+def test_overrides_of_unknown_keys_point_at_the_command_line(write_files, tmp_path: Path) -> None:
+    write_files({"a.yaml": "optim: {type: AdamW}\n"})
+    report = check(load(tmp_path / "a.yaml", overrides=["optim.lrr=1"]))
+    (problem,) = [item for item in report.problems if item.key == "optim.lrr"]
+    assert problem.place is not None
+    assert problem.place.name == "command line"
+    assert problem.hint == "did you mean 'lr'?"
+
+
+def test_the_shipped_examples_are_free_of_mistakes() -> None:
+    for file in sorted((ROOT / "examples").glob("*/*.yaml")):
+        config = load(file)
+        for variant in (None, *config.variants):
+            assert problems_of(check(load(file, variant=variant))) == []
