@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from importlib import import_module
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from typing_extensions import override
 
-from epochal.errors import EpochalError
+from epochal.errors import EpochalError, RecordError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,14 +42,20 @@ class Verb(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; gives its exit code."""
+    _forgive_narrow_terminals()
     words = sys.argv[1:] if argv is None else list(argv)
     parser = build_parser(next((word for word in words if word in VERBS), None))
     args = _parse(parser, words)
     if args.verb is None:
         parser.print_help()
         return 0
+    return _execute(_load(args.verb), args)
+
+
+def _execute(verb: Verb, args: argparse.Namespace) -> int:
+    """Do what was typed; an error that somebody can mend is shown without a traceback."""
     try:
-        return _load(args.verb).execute(args)
+        return verb.execute(args)
     except EpochalError as error:
         sys.stdout.flush()
         print(error, file=sys.stderr)
@@ -58,6 +65,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output, such as `head`, has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a folder that cannot be written, a disk that is full
+        print(f"{error}\n  look at the rights and the free space there", file=sys.stderr)
+        return RecordError.exit_code
+
+
+def _forgive_narrow_terminals() -> None:
+    """Have characters that the terminal's encoding lacks replaced, instead of ending the verb."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:

@@ -8,25 +8,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.cli.frame import framed
-from epochal.cli.table import format_seconds, format_value
-from epochal.errors import ConfigError
+from epochal.cli.table import format_count, format_seconds, format_value
+from epochal.errors import EpochalError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from epochal.engine import RunResult
 
-USER_CODE_RAISED = 1
-_FRAME_START = re.compile(r'^  File "(.+?)", line \d+', re.MULTILINE)
+_FRAME = re.compile(r'^ +File "(.+?)", line (\d+)(?:, in (.+))?\n(?: +(.+))?', re.MULTILINE)
 _INSIDE = (str(Path(__file__).parents[1]), "site-packages", "<frozen")
+_MAX_FRAMES = 3
+_MISTAKES = "config"
+_IN_WORKER = "Original Traceback (most recent call last):"
 
 
 def print_outcome(result: RunResult) -> None:
     """Print how a run ended: results to standard output, errors framed to standard error."""
     if result.ok:
         print("\n".join(describe_success(result)))
-    elif result.exit_code in (ConfigError.exit_code, 66) and result.dir is None:
+        return
+    sys.stdout.flush()
+    if result.reason == _MISTAKES and result.dir is None:
         print(result.message, file=sys.stderr)  # one list of mistakes, as `epochal check` shows it
     else:
-        sys.stdout.flush()
         title = f"run {result.status}" + (
             f": {result.exception_type}" * bool(result.exception_type)
         )
@@ -35,14 +40,15 @@ def print_outcome(result: RunResult) -> None:
 
 def describe_success(result: RunResult) -> list[str]:
     """The lines that follow a run which came to an end of its own."""
-    counted = f"{result.epochs} epochs, {result.steps} steps, " if result.steps else ""
-    lines = [f"{result.status} ({result.reason}): {counted}{format_seconds(result.seconds)}"]
+    lines = [f"{result.status} ({result.reason}): {_length(result)}"]
     shown = {name: value for name, value in result.metrics.items() if "train/epoch/" not in name}
     if shown:
         figures = "  ".join(f"{name} {format_value(value)}" for name, value in shown.items())
         lines.append(f"  results  {figures}")
     if result.best is not None:
-        lines.append(f"  best     {format_value(result.best)}")
+        monitor = result.config.get("monitor")
+        name = f" ({monitor})" if isinstance(monitor, str) else ""
+        lines.append(f"  best     {format_value(result.best)}{name}")
     if result.dir is not None:
         lines.append(f"  record   {result.dir}")
         lines.append(f"  next     epochal show {result.dir.name}")
@@ -54,24 +60,67 @@ def describe_success(result: RunResult) -> list[str]:
 def describe_failure(result: RunResult) -> list[str]:
     """The lines inside the frame of a run that failed or was interrupted."""
     if result.status == "interrupted":
-        lines = [f"stopped by Ctrl-C after {result.epochs} epochs, {result.steps} steps"]
+        lines = [f"stopped by Ctrl-C after {_length(result)}"]
     else:
-        lines = result.message.splitlines() or [result.reason]
-    if result.exit_code == USER_CODE_RAISED and result.traceback:
-        lines += ["", *_own_frames(result.traceback)]
+        lines = [*_message(result), *(f"  {note}" for note in _notes(result))]
+        if not _is_ours(result):
+            lines += ["", *_own_frames(result.traceback)]
     if result.dir is not None:
         lines += ["", f"record: {result.dir}"]
-        if result.exit_code == USER_CODE_RAISED:
+        if result.status == "failed":
             lines.append(f"full traceback: epochal show {result.dir.name} --log")
     return lines
 
 
-def _own_frames(traceback: str) -> list[str]:
-    """The last lines of a traceback that lie in the user's code; the last of all otherwise."""
-    starts = [match.start() for match in _FRAME_START.finditer(traceback)]
-    blocks = [traceback[a:b] for a, b in zip(starts, [*starts[1:], None], strict=True)]
-    own = [block for block in blocks if not any(part in block.splitlines()[0] for part in _INSIDE)]
-    kept = []
-    for block in (own or blocks)[-3:]:
-        kept += [line for line in block.splitlines() if line.startswith("  ")][:2]
-    return kept
+def _length(result: RunResult) -> str:
+    counts = [
+        format_count(result.epochs, "epoch") if result.steps else "",
+        format_count(result.steps, "step") if result.steps else "",
+        format_seconds(result.seconds),
+    ]
+    return ", ".join(count for count in counts if count)
+
+
+def _message(result: RunResult) -> list[str]:
+    lines = result.message.splitlines() or ["(the error has no message)"]
+    if _IN_WORKER in result.message:  # a loader's process sends its whole traceback along
+        return [lines[0], lines[-1]]
+    return lines
+
+
+def _is_ours(result: RunResult) -> bool:
+    """Whether the error is one whose message says everything."""
+    kinds: list[type[EpochalError]] = [EpochalError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    return result.exception_type in {kind.__name__ for kind in kinds}
+
+
+def _notes(result: RunResult) -> list[str]:
+    """What was added to the error on its way, such as which part was being built."""
+    frames = list(_FRAME.finditer(result.traceback))
+    rest = result.traceback[frames[-1].end() if frames else 0 :]
+    head = re.search(rf"^([\w.<>]+\.)?{result.exception_type}(: |$)", rest, re.MULTILINE)
+    if head is None:
+        return []
+    rest = rest[head.end() :]
+    if rest.startswith(result.message):
+        return [line for line in rest[len(result.message) :].splitlines() if line.strip()]
+    return rest.splitlines()[1:]
+
+
+def _own_frames(traceback: str) -> Iterator[str]:
+    """The last places of a traceback that lie in the user's code; the last of all otherwise."""
+    frames = list(_FRAME.finditer(traceback))
+    own = [frame for frame in frames if not any(part in frame[1] for part in _INSIDE)]
+    for frame in (own or frames)[-_MAX_FRAMES:]:
+        yield f"{_short(frame[1])}:{frame[2]}" + (f", in {frame[3]}" if frame[3] else "")
+        if frame[4]:
+            yield f"    {frame[4]}"
+
+
+def _short(path: str) -> str:
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except ValueError:
+        return path

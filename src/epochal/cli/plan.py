@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from epochal.cli.table import format_seconds, format_table
-from epochal.cli.words import add_config_words, add_json_option, split_words, write_line
+from epochal.cli.words import add_config_words, add_json_option, print_json, split_words
 from epochal.experiment.arguments import choices_of
 
 if TYPE_CHECKING:
@@ -34,9 +33,9 @@ def execute(args: argparse.Namespace) -> int:
         for planned in plan_file(path, overrides=overrides, **choices_of(args))
     ]
     if args.json:
-        print(json.dumps([planned.to_json() for planned in plans], indent=2))
+        print_json([planned.to_json() for planned in plans])
     else:
-        write_line("\n\n".join("\n".join(_describe(planned)) for planned in plans))
+        print("\n\n".join("\n".join(_describe(planned)) for planned in plans))
     return 0
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from epochal.cli import test
 from epochal.cli.outcome import print_outcome
+from epochal.cli.table import format_count
+from epochal.errors import ConfigError, Problem
 from epochal.experiment.arguments import choices_of
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Predict, and say where the predictions lie."""
+    _require_target(args)
     from epochal.experiment.series import run_again
 
     result = run_again(args.run, "predict", args.runs_dir, overrides=args.words, **choices_of(args))
@@ -33,8 +36,19 @@ def execute(args: argparse.Namespace) -> int:
     if result.ok:
         from epochal.experiment.predictions import write_predictions
 
-        target = args.out or (result.dir / "predictions.jsonl" if result.dir else None)
-        if target is not None:
-            count = write_predictions(target, result.value)
-            print(f"  wrote    {count} predictions to {target}")
+        target = args.out or Path(result.dir or "") / "predictions.jsonl"
+        count = write_predictions(target, result.value)
+        print(f"  wrote    {format_count(count, 'prediction')} to {target}")
     return result.exit_code
+
+
+def _require_target(args: argparse.Namespace) -> None:
+    """Refuse at once what could only fail after all the work."""
+    if args.out is None and args.no_file:
+        hint = "say where they go: --out predictions.jsonl"
+        raise ConfigError(Problem("--no-file", "there is no record for predictions", hint=hint))
+    if args.out is not None and not args.out.absolute().parent.is_dir():
+        hint = f"make it first: mkdir -p {args.out.parent}"
+        raise ConfigError(
+            Problem("--out", f"there is no folder {str(args.out.parent)!r}", hint=hint)
+        )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from epochal.cli.table import format_seconds, format_table, format_value
-from epochal.cli.words import add_json_option, add_runs_option, write_line
+from epochal.cli.words import add_json_option, add_runs_option, print_json
 from epochal.records import RunSummary, find_runs
 
 if TYPE_CHECKING:
@@ -31,12 +30,12 @@ def execute(args: argparse.Namespace) -> int:
     if args.limit is not None:
         summaries = summaries[-args.limit :] if args.limit > 0 else []
     if args.json:
-        print(json.dumps([_to_json(summary) for summary in summaries], indent=2))
+        print_json([_to_json(summary) for summary in summaries])
     elif summaries:
-        write_line(format_table(_HEADER, [_row(summary) for summary in summaries]))
-        write_line(f"\n`epochal show {summaries[-1].id}` shows one of them, `last` is the newest")
+        print(format_table(_HEADER, [_row(summary) for summary in summaries]))
+        print(f"\n`epochal show {summaries[-1].id}` shows one of them, `last` is the newest")
     else:
-        write_line(f"no such runs below {args.runs_dir}; `epochal run FILE` makes one")
+        print(f"no such runs below {args.runs_dir}; `epochal run FILE` makes one")
     return 0
 
 
@@ -48,12 +47,6 @@ def _is_wanted(summary: RunSummary, args: argparse.Namespace) -> bool:
 
 
 def _row(summary: RunSummary) -> tuple[str, ...]:
-    metrics = summary.result.get("metrics") or {}
-    shown = "  ".join(
-        f"{name} {format_value(value)}"
-        for name, value in metrics.items()
-        if not name.startswith("train/")
-    )
     seconds = _seconds(summary)
     return (
         summary.id,
@@ -63,8 +56,26 @@ def _row(summary: RunSummary) -> tuple[str, ...]:
         str(summary.step),
         "" if seconds is None else format_seconds(seconds),
         format_value(summary.result.get("best")),
-        shown or summary.reason or "; ".join(summary.damage),
+        _outcome(summary),
     )
+
+
+def _outcome(summary: RunSummary) -> str:
+    """What came of a run: its error, its figures, why it stopped, or what is damaged."""
+    if error := summary.result.get("exception_type"):
+        message = str(summary.result.get("message") or "")
+        return f"{error}: {message}".partition("\n")[0]
+    figures = [
+        f"{name} {format_value(value)}"
+        for name, value in _metrics(summary).items()
+        if not name.startswith("train/")
+    ]
+    return "  ".join(figures) or summary.reason or "; ".join(summary.damage)
+
+
+def _metrics(summary: RunSummary) -> dict[str, object]:
+    metrics = summary.result.get("metrics")
+    return metrics if isinstance(metrics, dict) else {}
 
 
 def _seconds(summary: RunSummary) -> float | None:
@@ -81,6 +92,6 @@ def _to_json(summary: RunSummary) -> dict[str, object]:
         "path": str(summary.path),
         **{name: getattr(summary, name) for name in names},
         "best": summary.result.get("best"),
-        "metrics": dict(summary.result.get("metrics") or {}),
+        "metrics": _metrics(summary),
         "damage": list(summary.damage),
     }

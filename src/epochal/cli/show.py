@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import sys
 from typing import TYPE_CHECKING
 
 from epochal.cli.table import format_seconds, format_table, format_value
-from epochal.cli.words import add_json_option, add_run_word, write_line
+from epochal.cli.words import add_json_option, add_run_word, print_json
 from epochal.records import RunRecord, explain, read_run
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,18 +28,37 @@ def execute(args: argparse.Namespace) -> int:
     """Print what was asked for."""
     record = read_run(args.run, args.runs_dir)
     if args.explain is not None:
-        write_line(explain(record, args.explain))
+        text = explain(record, args.explain)  # complains about a key that there is not
+        if args.json:
+            print_json(_origins(record, args.explain))
+        else:
+            print(text)
     elif args.config:
-        for path in sorted((record.path / "config").glob("expanded.*")):
-            write_line(path.read_text(encoding="utf-8").rstrip())
+        _print_files(sorted((record.path / "config").glob("expanded.*")), "expanded config")
     elif args.log:
-        for path in sorted((record.path / "logs").rglob("*.log")):
-            write_line(path.read_text(encoding="utf-8", errors="replace").rstrip())
+        logs = (path for path in (record.path / "logs").rglob("*") if path.is_file())
+        _print_files(sorted(logs), "log")
     elif args.json:
-        print(json.dumps(_to_json(record), indent=2, default=str))
+        print_json(_to_json(record))
     else:
-        write_line("\n".join(_describe(record)))
+        print("\n".join(_describe(record)))
     return 0
+
+
+def _print_files(paths: list[Path], what: str) -> None:
+    for path in paths:
+        print(path.read_text(encoding="utf-8", errors="replace").rstrip())
+    if not paths:
+        print(f"this run has no {what}", file=sys.stderr)
+
+
+def _origins(record: RunRecord, key: str) -> dict[str, object]:
+    """Who set ``key``, or every value below it, newest first."""
+    return {
+        known: origins
+        for known, origins in record.provenance.items()
+        if known == key or known.startswith(f"{key}.")
+    }
 
 
 def _to_json(record: RunRecord) -> dict[str, object]:
@@ -59,30 +79,40 @@ def _describe(record: RunRecord) -> Iterator[str]:
     if run.get("desc"):
         yield f"  {run['desc']}"
     yield f"  folder   {record.path}"
+    did = str(run.get("runner") or "")
+    yield from ([f"  runner   {did}"] if did else [])
     reason = f", {summary.reason}" if summary.reason else ""
     yield f"  status   {summary.status}{reason}, epoch {summary.epoch}, step {summary.step}"
-    if seconds := record.result.get("seconds"):
-        yield f"  time     {format_seconds(float(seconds))}"
-    if device := run.get("device"):
+    # A damaged record may hold anything: only what has the right type is shown.
+    if isinstance(seconds := record.result.get("seconds"), int | float):
+        yield f"  time     {format_seconds(seconds)}"
+    if isinstance(device := run.get("device"), dict):
         yield f"  device   {device.get('device')} {device.get('name') or ''}".rstrip()
     if run.get("command"):
         yield f"  command  {run['command']}"
-    if message := record.result.get("message"):
-        yield f"  error    {record.result.get('exception_type')}: {message}"
+    yield from _describe_error(record)
     yield from (f"  damage   {line}" for line in record.damage)
     yield from _describe_metrics(record)
     yield ""
     yield "  --explain KEY says where a value came from; --config and --log print more"
 
 
+def _describe_error(record: RunRecord) -> Iterator[str]:
+    if kind := record.result.get("exception_type"):
+        first, *others = str(record.result.get("message") or "").splitlines() or [""]
+        yield f"  error    {kind}: {first}"
+        yield from (f"           {line}" for line in others)
+
+
 def _describe_metrics(record: RunRecord) -> Iterator[str]:
     rows = []
     for name in record.metric_names():
         steps, values = record.series(name)
-        finite = [value for value in values.tolist() if value == value]
-        if not finite:
+        points = values.tolist()
+        numbers = [value for value in points if value == value] or points
+        if not points:
             continue
-        figures = (values[-1].item(), min(finite), max(finite))
+        figures = (points[-1], min(numbers), max(numbers))
         rows.append((f"  {name}", *(format_value(value) for value in figures), str(len(steps))))
     if rows:
         yield ""

@@ -44,3 +44,8 @@ def format_seconds(seconds: float) -> str:
         return f"{hours} h {minutes} min"
     days, hours = divmod(hours, 24)
     return f"{days} d {hours} h"
+
+
+def format_count(count: int, noun: str) -> str:
+    """A number with its noun: ``1 step``, ``12 steps``."""
+    return f"{count:,} {noun}" + "s" * (count != 1)

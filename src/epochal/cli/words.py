@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from epochal import durable
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -76,7 +76,6 @@ def add_run_word(parser: argparse.ArgumentParser) -> None:
     add_runs_option(parser)
 
 
-def write_line(text: str = "") -> None:
-    """Print one line; a terminal that cannot show a character gets a substitute."""
-    encoding = sys.stdout.encoding or "utf-8"
-    print(text.encode(encoding, errors="replace").decode(encoding))
+def print_json(value: object) -> None:
+    """Print valid JSON, also of numbers that JSON lacks: they become ``"$nan"``, ``"$inf"``."""
+    print(durable.encode_json(value, indent=2).decode())

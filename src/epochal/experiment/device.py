@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from epochal.errors import ConfigError, Problem, suggest
+from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
     from epochal.experiment.choices import Choices
@@ -53,6 +53,8 @@ def prepare_debugging() -> None:
 def _from_count(gpus: int) -> torch.device:
     if gpus == 0:
         return torch.device("cpu")
+    if gpus < 0:
+        raise _device_error("--gpus", f"not a number of accelerators: {gpus}", "use 0 or 1")
     if gpus > 1:
         raise _device_error(
             "--gpus", f"one run trains on one device for now, got {gpus}", "use --gpus 1"
@@ -67,8 +69,8 @@ def _from_name(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        known = ("cpu", "cuda", "mps", "xpu")
-        raise _device_error("--device", f"unknown device {name!r}", suggest(name, known)) from None
+        hint = "use cpu, cuda, cuda:1, mps or xpu"
+        raise _device_error("--device", f"unknown device {name!r}", hint) from None
     available = _available(device.type)
     if (device.index or 0) >= available:
         what = f"{name!r} is not here: this machine has {available} of type {device.type!r}"

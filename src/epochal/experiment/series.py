@@ -12,7 +12,7 @@ from epochal.engine.execute import result_of_error
 from epochal.errors import CheckpointError, EpochalError
 from epochal.experiment.experiment import Experiment
 from epochal.hooks.final_weights import FILE_NAME
-from epochal.records import read_run
+from epochal.records import RunRecord, find_runs, read_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from epochal.engine import RunResult
     from epochal.experiment.choices import Choices
 
+WEIGHTS = f"checkpoints/{FILE_NAME}"
 Source = Any  # a path, a mapping, a namespace or an OmegaConf object
 
 
@@ -60,10 +61,16 @@ def run(
 def run_series(
     sources: Sequence[Source], *, overrides: Sequence[str] = (), **choices: Unpack[Choices]
 ) -> Iterator[RunResult]:
-    """The result of each run as it ends; one that fails does not stop the others."""
+    """The result of each run as it ends; one that fails does not stop the others.
+
+    Ctrl-C does: after a run that was interrupted no other is started.
+    """
     for source in sources:
         for variant in _variants(source, choices):
-            yield _run_one(source, overrides, choices | {"variant": variant})
+            result = _run_one(source, overrides, choices | {"variant": variant})
+            yield result
+            if result.status == "interrupted":
+                return
 
 
 def run_again(
@@ -81,22 +88,45 @@ def run_again(
         RecordError: There is no such run.
         CheckpointError: It left no weights.
     """
-    record = read_run(run_name, runs_dir)
-    weights = record.path / "checkpoints" / FILE_NAME
+    record = _read_finished(run_name, runs_dir)
+    weights = record.path / WEIGHTS
     if not weights.is_file():
         raise CheckpointError(
             f"{record.path}: has no weights to {runner}, it is {record.summary.status!r}\n"
-            f"  weights are written as {weights.name} when a training ends"
+            f"  weights are written as {weights.name} when a training ends; "
+            "`epochal runs` lists other runs"
         )
     expanded = next(iter(sorted((record.path / "config").glob("expanded.*"))), None)
     if expanded is None:
-        raise CheckpointError(f"{record.path}: has no expanded config to {runner} it with")
+        raise CheckpointError(
+            f"{record.path}: has no expanded config to {runner} it with\n"
+            f"  name the config yourself: epochal run FILE runner={runner} init_from={weights}"
+        )
     if choices.get("user_dir") is None:
         choices["user_dir"] = record.run.get("project_dir")
-    changes = [f"runner={runner}", f"init_from={json.dumps(str(weights))}"]
+    changes = _changes(record, runner) | {"init_from": str(weights)}
+    typed = {one.partition("=")[0].strip() for one in overrides}
+    kept = [f"{key}={json.dumps(value)}" for key, value in changes.items() if key not in typed]
+    return _run_one(expanded, [*kept, *overrides], choices)
+
+
+def _read_finished(run_name: str, runs_dir: Path) -> RunRecord:
+    """The record that was named; ``last`` is the newest run that left weights, if one did."""
+    if run_name == "last":
+        for summary in reversed(find_runs(runs_dir)):
+            if (summary.path / WEIGHTS).is_file():
+                return read_run(summary.path)
+    return read_run(run_name, runs_dir)
+
+
+def _changes(record: RunRecord, runner: str) -> dict[str, object]:
+    """What must differ from the config of a training."""
+    changes: dict[str, object] = {"runner": runner}
+    # An evaluation reads neither, so its record should not show them.
+    changes |= {key: "$delete" for key in ("optim", "schedule") if record.expanded.get(key)}
     if record.expanded.get("record", {}).get("exact"):  # that folder is taken by the first run
-        changes += ["record.exact=false", f"record.log_dir={json.dumps(str(record.path / runner))}"]
-    return _run_one(expanded, [*changes, *overrides], choices)
+        changes |= {"record.exact": False, "record.log_dir": str(record.path / runner)}
+    return changes
 
 
 def _run_one(source: Source, overrides: Sequence[str], choices: Choices) -> RunResult:
