@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from epochal.check import Report, check, registry_for
@@ -10,7 +11,7 @@ from epochal.engine import Monitor, Options, Parts, Run, Runner, RunResult, Sett
 from epochal.engine.execute import execute, result_of_error
 from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
 from epochal.engine.seeding import derive, seeded
-from epochal.errors import ConfigError
+from epochal.errors import ConfigError, EpochalError
 from epochal.experiment.arguments import to_args
 from epochal.experiment.assembly import Assembly
 from epochal.experiment.builder import Builder
@@ -47,24 +48,26 @@ def check_experiment(experiment: Experiment, loaded: Loaded, runner: str | None)
 
 def run_experiment(experiment: Experiment, loaded: Loaded, runner: str | None) -> RunResult:
     """Carry out an experiment; the result tells how it ended, whatever happened."""
-    raise_errors = loaded.choices.get("raise_errors", False)
     try:
         report = check_experiment(experiment, loaded, runner)
         if report.problems:
             raise ConfigError(*report.problems)
-        assembly = _prepare(loaded, report)
-    except ConfigError as error:
-        if raise_errors:
+        return _run_checked(experiment, loaded, report)
+    except EpochalError as error:
+        if loaded.choices.get("raise_errors", False):
             raise
         return result_of_error(error)
+
+
+def _run_checked(experiment: Experiment, loaded: Loaded, report: Report) -> RunResult:
+    assembly = _prepare(loaded, report)
     is_kept = not loaded.choices.get("no_file", False)
-    level: str = assembly.args.log.level
     with open_record(loaded.config, report, is_kept=is_kept) as record:
-        with logging_to(record.log_path, level=level):
+        with logging_to(record.log_path, level=assembly.args.log.level):
             record.write_start(_describe(loaded, report, assembly))
+            raise_errors = loaded.choices.get("raise_errors", False)
             result = _build_and_execute(experiment, assembly, record, raise_errors=raise_errors)
-            if result.traceback:
-                logger.error("%s", result.traceback.rstrip(), extra={FILE_ONLY: True})
+            _log_traceback(result)
         record.write_end(result)
     return result
 
@@ -129,17 +132,26 @@ def _prepare(loaded: Loaded, report: Report) -> Assembly:
 def _build_and_execute(
     experiment: Experiment, assembly: Assembly, record: Record, *, raise_errors: bool
 ) -> RunResult:
-    facts = {"dir": record.dir, "config": assembly.config.to_plain()}
+    facts: dict[str, Any] = {"dir": record.dir, "config": assembly.config.to_plain()}
+    run: Run | None = None
     try:
         run, runner = assemble(experiment, assembly, record)
         record.add_meta(run.meta)
-        result = execute(run, runner, raise_errors=raise_errors)
-    except (Exception, KeyboardInterrupt) as error:
+        return execute(run, runner, raise_errors=raise_errors)
+    except BaseException as error:  # also sys.exit: the record must not say "running" for ever
         result = result_of_error(error, **facts)
-        if raise_errors:
+        if run is not None:
+            result = replace(result, steps=run.step, epochs=run.epoch, metrics=dict(run.latest))
+        if raise_errors or not isinstance(error, Exception | KeyboardInterrupt):
+            _log_traceback(result)
             record.write_end(result)
             raise
-    return result
+        return result
+
+
+def _log_traceback(result: RunResult) -> None:
+    if result.traceback:  # a terminal shows it framed, when all is over
+        logger.error("%s", result.traceback.rstrip(), extra={FILE_ONLY: True})
 
 
 def _build_runner(assembly: Assembly) -> Runner:
