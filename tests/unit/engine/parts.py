@@ -76,26 +76,25 @@ def make_run(
     *,
     hooks: tuple[object, ...] = (),
     lr: float = 0.1,
-    parts: Mapping[str, Any] | None = None,
-    setting: Mapping[str, Any] | None = None,
-    log: Mapping[str, Any] | None = None,
-    optim: Mapping[str, Any] | None = None,
-    engine: Mapping[str, Any] | None = None,
-    **train: Any,
+    **options: Any,
 ) -> Run:
-    """A run of ``Sums`` unless told otherwise; further keywords are options of ``train``."""
+    """A run of ``Sums`` unless told otherwise.
+
+    The options are those of ``train``; ``parts``, ``setting``, ``log``, ``optim`` and
+    ``engine`` are mappings of their own.
+    """
     task = Sums() if task is None else task
     model = adder() if model is None else model
     given: dict[str, Any] = {"optimizer": torch.optim.SGD(model.parameters(), lr=lr)}
-    given |= parts or {}
-    options = Options(
-        train=TrainOptions(**train),
-        optim=OptimOptions(**(optim or {})),
-        log=LogOptions(**(log or {})),
-        engine=EngineOptions(**(engine or {})),
+    given |= options.pop("parts", {})
+    setting = Setting(**options.pop("setting", {}))
+    sections = Options(
+        optim=OptimOptions(**options.pop("optim", {})),
+        log=LogOptions(**options.pop("log", {})),
+        engine=EngineOptions(**options.pop("engine", {})),
+        train=TrainOptions(**options),
     )
-    whole = Parts(task=task, model=model, hooks=hooks, **given)
-    return Run(whole, options, Setting(**(setting or {})))
+    return Run(Parts(task=task, model=model, hooks=hooks, **given), sections, setting)
 
 
 def fit(run: Run) -> RunResult:

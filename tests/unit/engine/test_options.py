@@ -77,9 +77,9 @@ def test_bad_values_of_optim_are_refused(options: dict[str, object], message: st
 def test_other_sections_check_their_values() -> None:
     assert LogOptions(console_every="1ep").console_every == Every(1, "ep")
     assert HookOptions(on=("dev",), every="2ep") == HookOptions(on=("val",), every=Every(2, "ep"))
-    with pytest.raises(ConfigError, match="log.record_every"):
+    with pytest.raises(ConfigError, match=r"log\.record_every"):
         LogOptions(record_every="often")
-    with pytest.raises(ConfigError, match="engine.num_threads"):
+    with pytest.raises(ConfigError, match=r"engine\.num_threads"):
         EngineOptions(num_threads=0)
 
 

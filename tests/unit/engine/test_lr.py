@@ -1,0 +1,127 @@
+"""Tests of the one owner of the learning rate."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import lr_scheduler
+
+from engine.parts import Sums, adder, fit, make_run
+from epochal.engine import Schedule, TorchSchedule
+from epochal.engine.lr import FactorRate, FixedRate, build_rate, read_rates
+from epochal.errors import ConfigError
+
+
+class Falling(Schedule):
+    def factor(self, step: int, total_steps: int | None) -> float:
+        return 1 - step / (total_steps or 100)
+
+
+def two_groups() -> torch.optim.Optimizer:
+    groups = [
+        {"params": [nn.Parameter(torch.zeros(1))], "lr": 1.0, "name": "body"},
+        {"params": [nn.Parameter(torch.zeros(1))], "lr": 0.1},
+    ]
+    return torch.optim.SGD(groups)
+
+
+def rates_of(schedule: object, optimizer: torch.optim.Optimizer, **options: object) -> list[float]:
+    """The rate that each step is taken with."""
+    used: list[float] = []
+    model = optimizer.model
+    optimizer.register_step_pre_hook(lambda one, *_: used.append(float(one.param_groups[0]["lr"])))
+    parts = {"optimizer": optimizer, "schedule": schedule}
+    fit(make_run(Sums(8), model, parts=parts, **{"for_": "4ep", **options}))
+    return used
+
+
+def sgd() -> torch.optim.Optimizer:
+    model = adder()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    optimizer.model = model
+    return optimizer
+
+
+def test_the_factor_multiplies_the_base_rate_of_each_group() -> None:
+    optimizer = two_groups()
+    rate = FactorRate(Falling(), optimizer, step=0, total_steps=10)
+    assert read_rates(optimizer) == {"lr/body": 1.0, "lr/1": 0.1}
+    rate.after_step(5)
+    assert read_rates(optimizer) == {"lr/body": 0.5, "lr/1": pytest.approx(0.05)}
+
+
+def test_the_first_step_has_the_factor_of_zero_and_each_step_its_own() -> None:
+    used = rates_of(Falling(), sgd())
+    assert used == [1 - step / 8 for step in range(8)]
+
+
+def test_a_resumed_schedule_stands_where_it_stood_without_an_extra_step_defect_3() -> None:
+    before, after = sgd(), sgd()
+    rate = FactorRate(Falling(), before, step=0, total_steps=10)
+    for step in range(1, 4):
+        rate.after_step(step)
+    after.load_state_dict(before.state_dict())
+    FactorRate(Falling(), after, step=3, total_steps=10)
+    assert read_rates(after) == read_rates(before) == {"lr": 0.7}
+
+
+def test_a_rate_that_is_a_tensor_is_filled_in_place() -> None:
+    tensor = torch.tensor(1.0)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=tensor)
+    FactorRate(Falling(), optimizer, step=5, total_steps=10)
+    assert optimizer.param_groups[0]["lr"] is tensor
+    assert read_rates(optimizer) == {"lr": 0.5}
+
+
+def test_torch_schedulers_advance_once_per_step() -> None:
+    optimizer = sgd()
+    schedule = TorchSchedule(lr_scheduler.ExponentialLR(optimizer, 0.5))
+    assert rates_of(schedule, optimizer, for_="2ep") == [1.0, 0.5, 0.25, 0.125]
+
+
+def test_torch_schedulers_advance_once_per_epoch_when_told() -> None:
+    optimizer = sgd()
+    schedule = TorchSchedule(lr_scheduler.ExponentialLR(optimizer, 0.5), unit="epoch")
+    assert rates_of(schedule, optimizer, for_="3ep") == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
+
+
+def test_torch_schedulers_advance_once_per_evaluation_when_told() -> None:
+    optimizer = sgd()
+    schedule = TorchSchedule(lr_scheduler.ExponentialLR(optimizer, 0.5), unit="eval")
+    used = rates_of(schedule, optimizer, for_="2ep", eval_every="3st", eval_at_start=True)
+    assert used == [1.0, 1.0, 1.0, 0.5]
+
+
+def test_a_plateau_goes_by_the_monitored_value() -> None:
+    from epochal.engine import Monitor
+
+    optimizer = sgd()
+    plateau = lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0, mode="max")
+    parts = {
+        "optimizer": optimizer,
+        "schedule": TorchSchedule(plateau),
+        "monitor": Monitor.parse("-val/one"),
+    }
+    task = Sums(8)
+    task.batch_metric = lambda out, batch: {"one": (1.0, 1)}
+    run = make_run(task, optimizer.model, parts=parts, for_="4ep")
+    fit(run)
+    assert read_rates(optimizer) == {"lr": 0.125}
+
+
+def test_a_plateau_without_a_monitor_is_refused() -> None:
+    optimizer = sgd()
+    schedule = TorchSchedule(lr_scheduler.ReduceLROnPlateau(optimizer))
+    with pytest.raises(ConfigError, match=r"schedule: ReduceLROnPlateau needs a monitored metric"):
+        rates_of(schedule, optimizer)
+
+
+def test_without_a_schedule_the_rate_stays() -> None:
+    optimizer = sgd()
+    assert type(build_rate(None, optimizer, step=0, total_steps=None)) is FixedRate
+    assert rates_of(None, optimizer, for_="1ep") == [1.0, 1.0]
+
+
+def test_a_run_without_an_optimizer_has_no_rates() -> None:
+    assert read_rates(None) == {}

@@ -1,0 +1,155 @@
+"""Tests of the way from microbatches to one update."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from engine.parts import Points, Sums, adder, fit, make_run, numbers, weights
+from epochal.engine import Run, Task, Updater
+from epochal.errors import TaskError
+
+
+class Ordered(Sums):
+    """Batches in a fixed order, so that runs with other batch sizes see the same data."""
+
+    def __init__(self, count: int, batch_size: int) -> None:
+        super().__init__(count, batch_size=batch_size, shuffle=False, val=0)
+
+
+def trained(task: Task, **options: Any) -> Tensor:
+    model = adder()
+    fit(make_run(task, model, **{"for_": "2ep", **options}))
+    return weights(model)
+
+
+def test_one_batch_of_32_equals_four_of_8() -> None:
+    whole = trained(Ordered(64, 32))
+    parts = trained(Ordered(64, 8), optim={"accumulate": 4})
+    torch.testing.assert_close(parts, whole, rtol=1e-5, atol=1e-6)
+
+
+def test_batches_of_unequal_size_are_weighted_by_their_counts_defect_15() -> None:
+    whole = trained(Ordered(30, 30))
+    parts = trained(Ordered(30, 8), optim={"accumulate": 4})  # 8, 8, 8 and 6
+    torch.testing.assert_close(parts, whole, rtol=1e-5, atol=1e-6)
+
+
+def test_the_remainder_of_an_epoch_is_flushed_as_a_step_defect_15() -> None:
+    whole = trained(Ordered(38, 32))  # one step of 32, one of 6
+    parts = trained(Ordered(38, 8), optim={"accumulate": 4})  # 8, 8, 8, 8, then 6
+    torch.testing.assert_close(parts, whole, rtol=1e-5, atol=1e-6)
+    assert fit(make_run(Ordered(38, 8), optim={"accumulate": 4}, for_="3ep")).steps == 6
+
+
+def test_counts_may_be_tensors() -> None:
+    class Counting(Ordered):
+        def batch_loss(self, out: Any, batch: Any) -> Any:
+            loss, count = super().batch_loss(out, batch)["loss"]
+            return {"loss": (loss, torch.tensor(count))}
+
+    numbers = trained(Ordered(30, 8), optim={"accumulate": 4})
+    tensors = trained(Counting(30, 8), optim={"accumulate": 4})
+    torch.testing.assert_close(tensors, numbers)
+
+
+def test_no_graph_is_kept_between_microbatches_defect_15() -> None:
+    alive: list[int] = []
+    outputs: list[weakref.ref[Tensor]] = []
+
+    class Watching(Ordered):
+        def batch_forward(self, model: nn.Module, batch: Any) -> dict[str, Tensor]:
+            gc.collect()
+            alive.append(sum(output() is not None for output in outputs))
+            out = super().batch_forward(model, batch)
+            outputs.append(weakref.ref(out["sum"]))
+            return out
+
+    trained(Watching(32, 4), optim={"accumulate": 4})
+    assert max(alive) <= 1
+
+
+def test_one_microbatch_is_a_plain_step() -> None:
+    model, raw = adder(), adder()
+    fit(make_run(Ordered(12, 4), model, for_="2ep"))
+    optimizer = torch.optim.SGD(raw.parameters(), lr=0.1)
+    for _ in range(2):
+        for features, sums in DataLoader(numbers(12), batch_size=4):
+            optimizer.zero_grad()
+            nn.functional.mse_loss(raw(features), sums).backward()
+            optimizer.step()
+    assert torch.equal(weights(model), weights(raw))
+
+
+def test_clipping_bounds_the_norm_of_all_parameters_together() -> None:
+    norms: list[float] = []
+
+    def note(run: Run) -> None:
+        grads = [parameter.grad for parameter in run.model.parameters()]
+        norms.append(float(torch.cat([grad.flatten() for grad in grads]).norm()))
+
+    run = make_run(for_="1ep", optim={"clip": 0.01})
+    run.on("step_end", note)
+    fit(run)
+    assert norms == pytest.approx([0.01] * 5, rel=1e-3)
+
+
+def test_the_norm_of_the_gradient_is_logged_on_request_without_changing_anything() -> None:
+    plain = trained(Sums())
+    model = adder()
+    run = make_run(Sums(), model, for_="2ep", log={"grad_norm": True})
+    result = fit(run)
+    assert result.metrics["train/grad_norm"] > 0
+    assert torch.equal(weights(model), plain)
+    assert "train/grad_norm" not in fit(make_run(for_="1ep", optim={"clip": 1.0})).metrics
+
+
+def test_frozen_parameters_and_unused_ones_are_left_alone() -> None:
+    model = adder()
+    model.unused = nn.Linear(1, 1)
+    model[0].weight.requires_grad_(False)
+    frozen = model[0].weight.clone()
+    model.forward = lambda features: nn.Sequential(*list(model)[:4])(features)
+    fit(make_run(Sums(), model, for_="1ep", optim={"accumulate": 2, "clip": 1.0}))
+    assert torch.equal(model[0].weight, frozen)
+
+
+def test_training_without_an_optimizer_is_refused() -> None:
+    with pytest.raises(TaskError, match=r"optim: training needs an optimizer\n  write for example"):
+        fit(make_run(parts={"optimizer": None}))
+
+
+def test_a_user_may_replace_the_update() -> None:
+    class Twice(Updater):
+        def update(self, run: Run, microbatches: tuple[Any, ...]) -> None:
+            super().update(run, microbatches)
+            super().update(run, microbatches)
+
+    class Counted(torch.optim.SGD):
+        steps = 0
+
+        def step(self, closure: Any = None) -> None:
+            self.steps += 1
+            super().step()
+
+    model = adder()
+    optimizer = Counted(model.parameters(), lr=0.1)
+    parts = {"updater": Twice(), "optimizer": optimizer}
+    result = fit(make_run(Sums(), model, parts=parts, for_="1ep"))
+    assert (result.steps, optimizer.steps) == (5, 10)
+
+
+def test_means_of_training_are_weighted_by_counts() -> None:
+    points = Points()
+    model = adder()
+    run = make_run(Ordered(10, 4), model, lr=0.0, for_="1ep", setting={"writer": points})
+    fit(run)
+    features, sums = numbers(10).tensors
+    expected = nn.functional.mse_loss(model(features), sums).item()
+    assert points.points[-1][1]["train/epoch/loss"] == pytest.approx(expected, rel=1e-5)
