@@ -10,7 +10,7 @@ from epochal.check.signature import Parameter, Signature, read_signature
 from epochal.check.types import Type, parse_type
 from epochal.errors import ConfigError
 from epochal.registry.names import Registry
-from epochal.registry.project import Project
+from epochal.registry.project import Project, registering_modules
 from epochal.registry.table import KINDS
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def json_schema(source: Registry | Project | None = None, name: str | None = Non
     Raises:
         UnknownComponentError: ``name`` is neither.
     """
-    registry = _registry(source)
+    registry = knowing_registry(source)
     kinds = {section.kind: section for section in SECTIONS.values() if section.kind}
     definitions = dict(_DEFINITIONS)
     for kind, section in kinds.items():
@@ -86,7 +86,7 @@ def find_component(name: str, registry: Registry) -> Signature:
     Raises:
         UnknownComponentError: There is none of this name.
     """
-    for kind in KINDS:
+    for kind in _likely_kinds(name):
         try:
             return read_signature(registry.find(kind, name), registry.library)
         except ConfigError:
@@ -94,12 +94,21 @@ def find_component(name: str, registry: Registry) -> Signature:
     return read_signature(registry.find("component", name), registry.library)
 
 
-def _registry(source: Registry | Project | None) -> Registry:
-    if isinstance(source, Registry):
-        return source
+def _likely_kinds(name: str) -> tuple[str, ...]:
+    if name.startswith("torch.optim."):
+        return ("schedule" if ".lr_scheduler." in name else "optimizer",)
+    return KINDS
+
+
+def knowing_registry(source: Registry | Project | None) -> Registry:
+    """One that also knows the names which the project's own modules register."""
     from pathlib import Path
 
-    return Registry(source if source is not None else Project(Path.cwd()))
+    if isinstance(source, Registry) and source.imports:
+        return source
+    project = source.project if isinstance(source, Registry) else source
+    project = project if project is not None else Project(Path.cwd())
+    return Registry(project, registering_modules(project))
 
 
 def _named_schema(name: str, registry: Registry) -> Schema:

@@ -6,18 +6,17 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from epochal.check.literals import MISSING, Absent, Opaque, Plain
-from epochal.check.schema import find_component
+from epochal.check.schema import find_component, knowing_registry
 from epochal.check.sections import SECTIONS, Section, own_signature
 from epochal.check.signature import read_signature
 from epochal.check.types import describe, parse_type
-from epochal.registry.names import Registry
-from epochal.registry.project import Project
 from epochal.registry.table import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from epochal.check.signature import Parameter, Signature
+    from epochal.registry.names import Registry
 
 _WIDTH = 96
 
@@ -30,10 +29,7 @@ def template(name: str = "", registry: Registry | None = None) -> str:
     Raises:
         UnknownComponentError: ``name`` is none of these.
     """
-    if registry is None:
-        from pathlib import Path
-
-        registry = Registry(Project(Path.cwd()))
+    registry = knowing_registry(registry)
     if not name:
         blocks = [_section(section, registry) for section in SECTIONS.values()]
         return "\n".join(_text(block) for block in blocks)

@@ -13,6 +13,7 @@ from epochal.check.report import Default, Mistakes, Report, in_order
 from epochal.check.sections import SECTIONS, Section
 from epochal.check.shapes import expand_section
 from epochal.check.signature import class_definitions
+from epochal.check.splits import check_splits
 from epochal.check.walk import Walk
 from epochal.config.node import Node, from_plain
 from epochal.errors import Place
@@ -70,6 +71,7 @@ def check(
     _fill_sections(walk, entries, config)
     _check_required(walk, entries, meant.union(given), config)
     root = Node(MappingProxyType(_ordered(entries)), config.root.place)
+    check_splits(walk, root)
     _check_code(walk, root)
     _check_imports(walk, written)
     problems = in_order((*config.problems, *walk.mistakes.problems))

@@ -7,6 +7,7 @@ import importlib
 import sys
 from functools import cached_property
 from pathlib import Path
+from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from epochal.errors import ConfigError, Place, Problem, UnknownComponentError
@@ -93,11 +94,15 @@ class Registry:
         target = getattr(module, factory.qualname, None)
         if not callable(target):
             raise ConfigError(Problem(factory.name, f"{factory.dotted!r} is not callable"))
+        if factory.file is None:
+            _check_unread(factory, target)
         found: Callable[..., Any] = target
         return found
 
     def _load_imports(self) -> None:
-        for folder in self.project.code_dirs:
+        if self.problems:
+            raise ConfigError(*self.problems)
+        for folder in reversed(self.project.code_dirs):
             if str(folder) not in sys.path:
                 sys.path.insert(0, str(folder))
         if not self._imports_loaded:
@@ -181,6 +186,15 @@ def _known_names(kind: str, known: Iterable[str]) -> str:
     if not names:
         return "write a dotted path such as 'package.module.Class'"
     return f"known: {', '.join(names)}; {dotted}" if len(names) <= 12 else dotted
+
+
+def _check_unread(factory: Factory, target: object) -> None:
+    """What text could not show must be a class or function, and of the package it is named in."""
+    home = str(getattr(target, "__module__", ""))
+    is_code = isinstance(target, type | FunctionType | BuiltinFunctionType)
+    if not is_code or home.split(".")[0] != factory.module.split(".")[0]:
+        what = f"{factory.dotted!r} is no class or function of that package"
+        raise ConfigError(Problem(factory.name, what))
 
 
 def _check_same_file(factory: Factory, loaded: Path) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 FIXED_ROOTS = ("torch.nn", "torch.optim", "torch.utils.data", "epochal")
 _KEYS = ("name", "roots")
+_MAX_FILES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,22 @@ class Project:
         for folder in self.code_dirs:
             for entry in folder.iterdir() if folder.is_dir() else ():
                 top = entry.stem if entry.suffix == ".py" else entry.name
-                if top.isidentifier() and self.owns(top):
+                if top.isidentifier() and entry not in self.code_dirs and self.owns(top):
                     found.add(top)
         return tuple(sorted(found))
+
+
+def registering_modules(project: Project) -> tuple[str, ...]:
+    """The project's own modules whose text speaks of registering, for lists of names."""
+    found = []
+    for folder in project.code_dirs:
+        for top in project.own_modules():
+            files = sorted((folder / top).rglob("*.py"))[:_MAX_FILES]
+            for file in (folder / f"{top}.py", *files):
+                if file.is_file() and b"register" in file.read_bytes():
+                    parts = file.relative_to(folder).with_suffix("").parts
+                    found.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+    return tuple(found)
 
 
 def find_project(start: Path, *, user_dir: Path | None = None) -> Project:
@@ -69,9 +83,9 @@ def _is_module(folder: Path, top: str) -> bool:
     if (folder / f"{top}.py").is_file():
         return True
     package = folder / top
-    return package.is_dir() and (
-        (package / "__init__.py").is_file() or next(package.glob("*.py"), None) is not None
-    )
+    # Without __init__.py it is a package all the same, if it holds code at all.
+    patterns = ("__init__.py", "*.py", "*/*.py")
+    return any(next(package.glob(pattern), None) is not None for pattern in patterns)
 
 
 def _read_project_file(folder: Path) -> tuple[dict[str, Any], Path | None]:

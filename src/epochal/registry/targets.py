@@ -101,7 +101,9 @@ def _check_root(dotted: str, parts: list[str], project: Project, library: Librar
         )
     if not is_reserved(top) and not _exists(top, library):
         own = ", ".join(project.own_modules()[:8])
-        raise Refused(f"there is no module {top!r} in {project.dir}", own and f"it has: {own}")
+        hint = "--user-dir names the folder of your code"
+        hint = f"it has: {own}; {hint}" if own else hint
+        raise Refused(f"there is no module {top!r} in {project.dir}", hint)
     raise Refused(
         f"root {top!r} is not one of the project's roots",
         f'list it in pyproject.toml: [tool.epochal] roots = ["{top}"]',

@@ -114,15 +114,18 @@ def test_registered_components_of_the_project_are_completed(write_files) -> None
     text = (
         "import epochal as ep\n@ep.register('model')\nclass Net:\n  def __init__(self, a: int): ..."
     )
-    registry = Registry(Project(write_files({"parts.py": text})), ("parts",))
-    validator = jsonschema.Draft7Validator(json_schema(registry))
-    assert list(validator.iter_errors({"model": {"type": "Net", "a": 1}})) == []
-    assert list(validator.iter_errors({"model": {"type": "Net", "b": 1}})) != []
+    project = Project(write_files({"pkg/deep/parts.py": text}))
+    for source in (project, Registry(project), Registry(project, ("pkg.deep.parts",))):
+        validator = jsonschema.Draft7Validator(json_schema(source))
+        assert list(validator.iter_errors({"model": {"type": "Net", "a": 1}})) == []
+        assert list(validator.iter_errors({"model": {"type": "Net", "b": 1}})) != []
 
 
 def test_one_component_or_section_has_a_schema_of_its_own() -> None:
     hook = json_schema(None, "EarlyStopping")
     assert hook["required"] == ["patience"]
+    assert json_schema(None, "torch.optim.AdamW")["required"] == []
+    assert json_schema(None, "torch.optim.lr_scheduler.StepLR")["required"] == ["step_size"]
     validator = jsonschema.Draft7Validator(json_schema(None, "train"))
     assert list(validator.iter_errors({"for": "10"})) != []
     with pytest.raises(UnknownComponentError, match="did you mean 'EarlyStopping'"):

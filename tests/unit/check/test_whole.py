@@ -235,3 +235,23 @@ def test_the_shipped_examples_are_free_of_mistakes() -> None:
         config = load(file)
         for variant in (None, *config.variants):
             assert problems_of(check(load(file, variant=variant))) == []
+
+
+@pytest.mark.parametrize("key", ["type", "NAME", "_target_", "class_path"])
+@pytest.mark.parametrize("target", ["os.system", "builtins.eval", "torch.hub.load", "posix.system"])
+def test_hostile_targets_are_refused_under_every_key_and_depth(
+    check_dict, key: str, target: str
+) -> None:
+    hostile = {key: target, "command": "true"}
+    for sections in (
+        {"model": hostile},
+        {"model": {"type": "user.model.Mlp", "classes": 1, "act": hostile}},
+        {"hooks": [hostile]},
+        {
+            "data": {
+                "train": {"type": "torch.utils.data.Subset", "dataset": [hostile], "indices": []}
+            }
+        },
+    ):
+        (problem,) = check_dict(**sections).problems
+        assert target in problem.what

@@ -8,6 +8,7 @@ import pytest
 
 from epochal.errors import ConfigError, Place, UnknownComponentError
 from epochal.registry import Project, Registry, register
+from epochal.registry.source import Library
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -163,3 +164,42 @@ def test_entry_points_are_the_last_resort(tmp_path: Path) -> None:
         text=True,
     )
     assert done.stdout.splitlines() == ["plugin.nets.Resnet 1", "Resnet short"], done.stderr
+
+
+def test_what_text_could_not_show_must_be_code_of_its_own_package(
+    write_project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    text = """
+        import subprocess
+        class Real: pass
+        table = {"Lazy": Real, "Shell": subprocess.Popen, "Object": Real(), "Made": print}
+        def __getattr__(name):
+            return table[name] if name in table else globals()[name]
+    """
+    registry = write_project({"lazy_library/__init__.py": text}, roots=("lazy_library",))
+    assert registry.load(registry.find("model", "lazy_library.Lazy")).__name__ == "Real"
+    for name in ("Shell", "Made"):
+        with pytest.raises(ConfigError, match="no class or function of that package"):
+            registry.load(registry.find("model", f"lazy_library.{name}"))
+    with pytest.raises(ConfigError, match="not callable"):
+        registry.load(registry.find("model", "lazy_library.Object"))
+
+
+def test_nothing_is_loaded_while_the_imports_are_wrong(write_project) -> None:
+    registry = write_project({"some_module.py": "class A: pass"}, imports=("os",))
+    with pytest.raises(ConfigError, match="'os' is outside the project's roots"):
+        registry.load(registry.find("model", "some_module.A"))
+    assert "some_module" not in sys.modules
+
+
+def test_without_torch_its_optimizers_are_taken_on_trust(
+    registry: Registry,
+) -> None:
+    class WithoutTorch(Library):
+        def find_module(self, dotted: str) -> None:
+            return None
+
+    registry.library = WithoutTorch()
+    found = registry.find("optimizer", "AdamW")
+    assert (found.dotted, found.file) == ("torch.optim.AdamW", None)

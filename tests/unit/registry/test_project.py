@@ -7,6 +7,7 @@ import pytest
 
 from epochal.errors import ConfigError
 from epochal.registry import Project, find_project
+from epochal.registry.project import registering_modules
 
 Write = Callable[[Mapping[str, str]], Path]
 
@@ -78,3 +79,10 @@ def test_modules_and_packages_of_the_folder_and_of_src_are_its_own(write_files: 
 def test_a_module_named_like_one_of_python_is_not_the_projects(write_files: Write) -> None:
     project = Project(write_files({"os.py": "", "torch/__init__.py": "", "epochal.py": ""}))
     assert not any(project.owns(name) for name in ("os", "torch", "epochal"))
+
+
+def test_modules_that_register_are_listed_by_their_dotted_names(write_files: Write) -> None:
+    text = "@ep.register('model')\nclass A: ..."
+    files = {"a.py": text, "b.py": "", "p/__init__.py": text, "p/q/r.py": text, "src/s/t.py": text}
+    found = registering_modules(Project(write_files(files)))
+    assert set(found) == {"a", "p", "p.q.r", "s.t"}

@@ -165,7 +165,10 @@ def test_components_are_found_at_home(registry: Registry, target: str, home: str
         ("user:Mlp", "dots separate all parts\n  write 'user.Mlp'"),
         ("torch.nn.Liner", "did you mean 'torch.nn.Linear'"),
         ("torch.nn.modulez.Linear", "did you mean 'torch.nn.modules.Linear'"),
-        ("nowhere_at_all.X", "there is no module 'nowhere_at_all' in .*\n  it has: user"),
+        (
+            "nowhere_at_all.X",
+            "there is no module 'nowhere_at_all' in .*\n  it has: user; --user-dir",
+        ),
         ("numpy.array", r"root 'numpy' is not one of the project's roots\n.*roots = \[\"numpy\"\]"),
         ("user.settings", "it is a variable"),
         ("user.system", "it is imported from 'os.system'|it comes from 'os'"),
