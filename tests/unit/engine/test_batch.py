@@ -181,7 +181,7 @@ def test_metric_entries_without_items_are_ignored() -> None:
 @pytest.mark.parametrize("method", ["batch_forward", "batch_loss"])
 def test_a_missing_method_says_what_to_write(method: str) -> None:
     class Bare(Task):
-        train_loader = [torch.ones(2, 3)]
+        train_loader = (torch.ones(2, 3),)
 
     if method == "batch_loss":
         Bare.batch_forward = lambda self, model, batch: model(batch)
@@ -200,7 +200,7 @@ def test_an_epoch_metric_that_is_no_mapping_is_refused() -> None:
 
 def test_evaluation_needs_no_loss_method() -> None:
     class Measured(Task):
-        test_loader = [torch.ones(2, 3)]
+        test_loader = (torch.ones(2, 3),)
 
         def batch_forward(self, model: nn.Module, batch: Tensor) -> Tensor:
             return model(batch)

@@ -12,12 +12,12 @@ from epochal.engine.outcome import Outcome, check_losses, check_metrics
 LOSS = torch.tensor(2.0, requires_grad=True)
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """Stands in for the error that names task, epoch and batch."""
 
 
 def fail(what: str, hint: str) -> NoReturn:
-    raise Refused(f"{what} / {hint}")
+    raise RefusedError(f"{what} / {hint}")
 
 
 def test_pairs_are_taken_as_they_are() -> None:
@@ -52,7 +52,7 @@ def test_a_bare_tensor_gets_the_size_of_the_batch() -> None:
     ],
 )
 def test_losses_that_cannot_be_used_are_refused(losses: object, message: str) -> None:
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(RefusedError, match=message):
         check_losses(losses, "no tensor", fail)
 
 
@@ -70,5 +70,5 @@ def test_no_metrics_are_none() -> None:
     ],
 )
 def test_metrics_that_cannot_be_used_are_refused(values: object, message: str) -> None:
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(RefusedError, match=message):
         check_metrics(values, fail)

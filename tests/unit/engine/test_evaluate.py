@@ -1,0 +1,317 @@
+"""Tests of evaluation and prediction."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from engine.parts import Diary, Points, Sums, adder, fit, make_run, numbers, weights
+from epochal.engine import Hook, Monitor, Predict, Run, Task, Test
+from epochal.engine.evaluate import check_sanity, evaluate, predict
+from epochal.engine.execute import execute
+from epochal.errors import DataError, TaskError
+
+
+def trained(task: Task | None = None, **options: Any) -> Tensor:
+    model = adder(dropout=0.5)
+    fit(make_run(task or Sums(), model, **{"for_": "2ep", **options}))
+    return weights(model)
+
+
+class Drawing(Hook):
+    """Draws random numbers at the events of evaluations, as careless hooks do."""
+
+    def eval_start(self, run: Run, split: str) -> None:
+        _ = random.random(), np.random.random(), torch.rand(3)
+
+    def eval_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
+        _ = random.random(), np.random.random(), torch.rand(3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"eval_every": "1st"},
+        {"eval_every": {"val": "2st", "test": "3st"}},
+        {"eval_at_start": True, "eval_at_end": True, "eval_loss": True},
+        {"sanity_batches": 0},
+        {"eval_every": "1st", "hooks": (Drawing(),)},
+    ],
+)
+def test_how_often_one_evaluates_never_changes_the_training(options: dict[str, Any]) -> None:
+    assert torch.equal(trained(**options), trained(eval_every=0))
+
+
+def test_a_shuffled_validation_loader_that_shares_its_generator_changes_nothing_either() -> None:
+    def sharing() -> Sums:
+        task, generator = Sums(), torch.Generator()
+        for split, count in (("train", 20), ("val", 8)):
+            loader = DataLoader(numbers(count), batch_size=4, shuffle=True, generator=generator)
+            setattr(task, f"{split}_loader", loader)
+        return task
+
+    assert torch.equal(trained(sharing(), eval_every="1st"), trained(sharing(), eval_every=0))
+
+
+def test_values_are_means_over_all_samples() -> None:
+    run = make_run(Sums(val=7))
+    features, sums = numbers(7, seed=1).tensors
+    expected = (run.model(features) - sums).abs().mean().item()
+    assert run.evaluate("val") == {"val/mae": pytest.approx(expected, rel=1e-6)}
+    assert run.latest == {"val/mae": pytest.approx(expected, rel=1e-6)}
+
+
+def test_several_loaders_have_their_names_in_the_metrics() -> None:
+    task = Sums()
+    task.val_loader = {"easy": task.val_loader, "hard": task.test_loader}
+    run = make_run(task, hooks=(names := LoaderNames(),))
+    assert set(run.evaluate("dev")) == {"val/easy/mae", "val/hard/mae"}
+    assert names.heard == ["easy", "hard"]
+    assert run.loader_name == ""
+
+
+class LoaderNames(Hook):
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def loop_start(self, run: Run, split: str) -> None:
+        self.heard.append(run.loader_name)
+
+
+def test_a_loader_that_the_task_replaced_is_used_at_the_next_evaluation() -> None:
+    task = Sums()
+    run = make_run(task)
+    first = run.evaluate()
+    task.val_loader = task.test_loader
+    assert run.evaluate() != first
+
+
+def test_events_come_in_order() -> None:
+    diary = Diary()
+    task = Sums(val=4)
+    run = make_run(task, hooks=(diary,), parts={"monitor": Monitor.parse("-val/mae")})
+    run.evaluate()
+    assert diary.entries == [
+        "eval_start val",
+        "epoch_start val",
+        "loop_start val",
+        "batch_start val 0",
+        "batch_end val 0",
+        "loop_end val",
+        "epoch_end val",
+        "better_model",
+        "eval_end val",
+    ]
+
+
+def test_points_are_recorded_at_the_current_step() -> None:
+    points = Points()
+    run = make_run(setting={"writer": points})
+    run.step = 12
+    metrics = run.evaluate("test")
+    assert points.points == [(12, metrics)]
+    assert run.evaluated_at == {"test": 12}
+
+
+def test_every_module_gets_its_own_mode_back() -> None:
+    model = adder(dropout=0.5)
+    model[2].eval()
+    seen: list[bool] = []
+    run = make_run(Sums(), model)
+    run.on("batch_end", lambda: seen.append(model.training))
+    run.evaluate()
+    assert seen == [False, False]
+    assert model.training
+    assert not model[2].training
+
+
+class Modes(Sums):
+    def batch_forward(self, model: nn.Module, batch: list[Tensor]) -> dict[str, Tensor]:
+        self.meta["grad"] = torch.is_grad_enabled()
+        return super().batch_forward(model, batch)
+
+
+@pytest.mark.parametrize("needed", [False, True])
+def test_gradients_are_recorded_only_if_the_task_needs_them(needed: bool) -> None:
+    task = Modes()
+    task.eval_needs_grad = needed
+    run = make_run(task)
+    run.evaluate()
+    assert run.meta["grad"] is needed
+    assert torch.is_grad_enabled()
+
+
+def test_the_loss_of_an_evaluation_has_the_same_random_numbers_each_time() -> None:
+    class Noisy(Sums):
+        def batch_loss(self, out: Any, batch: Any) -> Any:
+            return {"loss": (out["sum"].mean() + torch.rand(()), 4)}
+
+    run = make_run(Noisy(), eval_loss=True)
+    first = run.evaluate()
+    torch.rand(5)
+    assert run.evaluate() == first
+    assert "val/loss" in first
+    assert make_run(Noisy(), eval_loss=True, setting={"seed": 1}).evaluate() != first
+
+
+def test_the_tasks_error_is_monitored_by_default() -> None:
+    class Erring(Sums):
+        def post_metric_to_err(self, result: dict[str, float]) -> float:
+            return result["mae"] * 2
+
+    result = fit(make_run(Erring(), for_="2ep"))
+    assert result.best == min(result.best, result.metrics["val/err"])
+    assert result.metrics["val/err"] == 2 * result.metrics["val/mae"]
+
+
+def test_with_several_loaders_the_first_one_is_monitored_by_default() -> None:
+    class Erring(Sums):
+        def post_metric_to_err(self, result: dict[str, float]) -> float:
+            return result["mae"]
+
+    task = Erring()
+    task.val_loader = {"a": task.val_loader, "b": task.test_loader}
+    run = make_run(task, for_="1ep")
+    run.bind()
+    assert str(run.monitor) == "-val/a/err"
+
+
+def test_a_metric_of_training_can_be_monitored() -> None:
+    diary = Diary("better_model")
+    parts = {"monitor": Monitor.parse("-train/loss")}
+    result = fit(make_run(Sums(val=0), parts=parts, hooks=(diary,), for_="2ep"))
+    assert diary.entries
+    assert result.best is not None
+
+
+def test_a_monitored_metric_that_does_not_exist_is_found_before_the_first_step() -> None:
+    diary = Diary("step_end")
+    parts = {"monitor": Monitor.parse("+val/mea")}
+    with pytest.raises(TaskError) as caught:
+        fit(make_run(parts=parts, hooks=(diary,)))
+    assert str(caught.value) == (
+        "monitor: no metric is named 'val/mea'\n"
+        "  evaluating val produced: val/mae\n"
+        "  did you mean 'val/mae'?"
+    )
+    assert diary.entries == []
+
+
+def test_without_the_sanity_evaluation_the_first_real_one_finds_it() -> None:
+    parts = {"monitor": Monitor.parse("+val/mea")}
+    with pytest.raises(TaskError, match="no metric is named 'val/mea'"):
+        fit(make_run(parts=parts, sanity_batches=0))
+
+
+def test_a_monitor_of_validation_needs_a_validation_loader() -> None:
+    parts = {"monitor": Monitor.parse("+val/acc")}
+    with pytest.raises(TaskError, match=r"monitor: '\+val/acc' needs a validation loader"):
+        fit(make_run(Sums(val=0), parts=parts))
+
+
+def test_the_sanity_evaluation_leaves_no_trace() -> None:
+    class Keeping(Sums):
+        def batch_metric(self, out: Any, batch: Any) -> Any:
+            from epochal.engine import current_run
+
+            current_run().store.try_set("seen", True)
+            _ = random.random(), np.random.random(), torch.rand(3)
+            return super().batch_metric(out, batch)
+
+    diary, points = Diary(), Points()
+    run = make_run(
+        Keeping(val=40),
+        hooks=(diary,),
+        parts={"monitor": Monitor.parse("-val/mae")},
+        setting={"writer": points},
+    )
+    state = torch.get_rng_state()
+    from epochal.engine.run import making_current
+
+    with making_current(run):
+        check_sanity(run)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert diary.entries == points.points == []
+    assert "seen" not in run.store
+    assert run.latest == {}
+    assert run.monitor.best is None
+
+
+def test_the_sanity_evaluation_reads_only_its_few_batches() -> None:
+    class Counting(Sums):
+        forwards = 0
+
+        def batch_forward(self, model: nn.Module, batch: Any) -> Any:
+            self.forwards += 1
+            return super().batch_forward(model, batch)
+
+    task = Counting(val=40)
+    check_sanity(make_run(task, sanity_batches=3))
+    assert task.forwards == 3
+
+
+def test_an_error_in_the_sanity_evaluation_says_how_to_leave_it_out() -> None:
+    task = Sums()
+    task.batch_metric = lambda out, batch: 1 / 0
+    with pytest.raises(ZeroDivisionError) as caught:
+        check_sanity(make_run(task))
+    assert "train.sanity_batches=0 leaves it out" in caught.value.__notes__[0]
+
+
+def test_a_missing_or_empty_loader_is_named() -> None:
+    with pytest.raises(DataError, match=r"val_loader: the task has none"):
+        evaluate(make_run(Sums(val=0)), "val")
+    task = Sums()
+    task.val_loader = {"small": []}
+    with pytest.raises(DataError, match=r"val_loader\['small'\]: gave no batch"):
+        evaluate(make_run(task), "val")
+
+
+def test_a_limit_holds_for_evaluations_too() -> None:
+    diary = Diary("batch_end")
+    make_run(Sums(val=40), hooks=(diary,), limit_batches=2).evaluate()
+    assert diary.entries == ["batch_end val 0", "batch_end val 1"]
+
+
+class Predicting(Sums):
+    def postprocess(self, out: dict[str, Tensor], batch: list[Tensor]) -> Tensor:
+        return out["sum"].squeeze(1)
+
+
+def test_a_prediction_collects_what_the_task_keeps_of_each_batch() -> None:
+    task = Predicting()
+    task.predict_loader = DataLoader(numbers(6), batch_size=4)
+    task.eval_needs_grad = True
+    diary = Diary()
+    run = make_run(task, hooks=(diary,))
+    outputs = predict(run)
+    assert [len(part) for part in outputs] == [4, 2]
+    assert not outputs[0].requires_grad
+    assert diary.entries[:2] == ["epoch_start predict", "loop_start predict"]
+    assert diary.entries[-2:] == ["loop_end predict", "epoch_end predict"]
+
+
+def test_predictions_of_several_loaders_are_kept_apart() -> None:
+    task = Predicting()
+    task.predict_loader = {"a": task.val_loader, "b": task.test_loader}
+    outputs = execute(make_run(task), Predict()).value
+    assert set(outputs) == {"a", "b"}
+
+
+def test_a_prediction_falls_back_to_the_test_loader() -> None:
+    assert len(predict(make_run(Sums()))) == 2
+
+
+def test_a_first_interrupt_ends_an_evaluation_after_its_batch() -> None:
+    diary = Diary("batch_end", "eval_end")
+    run = make_run(Sums(val=40), hooks=(diary,))
+    run.on("batch_end", lambda run: run.stop("user_interrupt", status="interrupted"))
+    result = execute(run, Test(split="val"))
+    assert (result.status, result.exit_code) == ("interrupted", 130)
+    assert diary.entries == ["batch_end val 0"]

@@ -1,0 +1,234 @@
+"""Tests of a run from its first event to its result."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import signal
+import threading
+import weakref
+from typing import Any
+
+import pytest
+import torch
+
+from engine.parts import Diary, Sums, adder, fit, make_run
+from epochal.engine import Hook, Run, RunResult, TorchSchedule, Train
+from epochal.engine.execute import describe, execute, result_of_error
+from epochal.errors import ConfigError, DataError, Problem, TaskError
+
+EDGES = ("setup", "assembled", "run_start", "error", "run_end", "teardown")
+
+
+class Broken(Hook):
+    """Raises at one event."""
+
+    def __init__(self, event: str, error: BaseException | None = None) -> None:
+        setattr(self, event, self._break)
+        self._error = error or ValueError(f"broken at {event}")
+
+    def _break(self, run: Run) -> None:
+        raise self._error
+
+
+def test_events_around_a_run_come_in_order() -> None:
+    diary = Diary(*EDGES)
+    result = fit(make_run(hooks=(diary,), for_="1st"))
+    assert diary.entries == ["setup", "assembled", "run_start", "run_end", "teardown"]
+    assert result.status == "finished"
+
+
+def test_an_error_is_told_and_everything_is_closed_in_order() -> None:
+    diary = Diary(*EDGES)
+    result = execute(make_run(hooks=(diary, Broken("step_end")), for_="1ep"), Train())
+    assert diary.entries[3:] == ["error ValueError", "run_end", "teardown"]
+    assert (result.status, result.reason, result.steps) == ("failed", "exception", 1)
+    assert (result.exception_type, result.message) == ("ValueError", "broken at step_end")
+    assert "raised in Broken.step_end, called at step_end" in result.traceback
+    assert (result.ok, result.exit_code) == (False, 1)
+
+
+def test_an_error_before_the_run_started_has_no_run_end() -> None:
+    diary = Diary(*EDGES)
+    execute(make_run(hooks=(diary, Broken("setup"))), Train())
+    assert diary.entries == ["setup", "error ValueError", "teardown"]
+
+
+def test_every_hook_is_torn_down_even_if_one_raises() -> None:
+    diary = Diary("teardown")
+    hooks = (diary, Broken("teardown"), Broken("run_end"))
+    result = execute(make_run(hooks=hooks, for_="1st"), Train())
+    assert diary.entries == ["teardown"]
+    assert result.message == "broken at run_end"
+    assert "after that: ValueError('broken at teardown')" in result.traceback
+
+
+def test_the_first_error_is_the_one_that_counts(caplog: pytest.LogCaptureFixture) -> None:
+    result = execute(make_run(hooks=(Broken("run_start"), Broken("error_"), Telling())), Train())
+    assert result.message == "broken at run_start"
+    assert "while the run was ending" in caplog.text
+
+
+class Telling(Hook):
+    def error(self, run: Run, error: BaseException) -> None:
+        raise RuntimeError("the teller fell silent")
+
+
+def test_errors_are_raised_by_choice_after_everything_was_closed() -> None:
+    diary = Diary("teardown")
+    with pytest.raises(ValueError, match="broken at run_start"):
+        execute(make_run(hooks=(diary, Broken("run_start"))), Train(), raise_errors=True)
+    assert diary.entries == ["teardown"]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "exit_code"),
+    [
+        (TaskError("x"), "exception", 70),
+        (DataError("x"), "exception", 65),
+        (ConfigError(Problem("a", "b")), "config", 78),
+        (OSError("disk"), "exception", 74),
+        (MemoryError(), "oom", 71),
+        (torch.OutOfMemoryError("full"), "oom", 71),
+        (RuntimeError("mine"), "exception", 1),
+    ],
+)
+def test_every_kind_of_error_has_its_exit_code(
+    error: Exception, reason: str, exit_code: int
+) -> None:
+    result = execute(make_run(hooks=(Broken("run_start", error),)), Train())
+    assert (result.reason, result.exit_code) == (reason, exit_code)
+    described = result_of_error(error)
+    assert (described.reason, described.exit_code) == (reason, exit_code)
+
+
+def test_a_request_to_leave_python_is_obeyed_after_closing() -> None:
+    diary = Diary("teardown")
+    with pytest.raises(SystemExit):
+        execute(make_run(hooks=(diary, Broken("run_start", SystemExit(3)))), Train())
+    assert diary.entries == ["teardown"]
+
+
+def press(times: int) -> Any:
+    return lambda: [os.kill(os.getpid(), signal.SIGINT) for _ in range(times)]
+
+
+def test_the_first_interrupt_stops_after_the_step(caplog: pytest.LogCaptureFixture) -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    diary = Diary("step_end", "epoch_end", "error", "run_end", "eval_start")
+    run = make_run(hooks=(diary,), for_="9ep", eval_every="1st", eval_at_end=True)
+    run.on("onTrainBatchStart", press(1))
+    result = fit(run)
+    assert (result.status, result.reason) == ("interrupted", "user_interrupt")
+    assert (result.steps, result.exit_code) == (1, 130)
+    assert diary.entries == ["step_end 1", "epoch_end train", "run_end"]
+    assert "Ctrl-C again stops at once" in caplog.text
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_the_second_interrupt_stops_at_once() -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    diary = Diary("step_end", "error", "run_end")
+    run = make_run(hooks=(diary,), for_="9ep")
+    run.on("onTrainBatchStart", press(2))
+    result = execute(run, Train())
+    assert (result.status, result.reason, result.steps) == ("interrupted", "user_interrupt", 0)
+    assert diary.entries == ["error KeyboardInterrupt", "run_end"]
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_an_ignored_interrupt_stays_ignored() -> None:
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        run = make_run(for_="2st")
+        run.on("onTrainBatchStart", press(1))
+        assert fit(run).reason == "max_steps"
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def test_other_threads_run_without_touching_signals() -> None:
+    results: list[RunResult] = []
+    thread = threading.Thread(target=lambda: results.append(fit(make_run(for_="1st"))))
+    thread.start()
+    thread.join()
+    assert results[0].steps == 1
+
+
+def parts_in_use(*, fails: bool) -> tuple[RunResult, list[weakref.ref[Any]]]:
+    model, task = adder(), Sums()
+    optimizer = torch.optim.AdamW(model.parameters())
+    schedule = TorchSchedule(torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9))
+    hooks = (Broken("step_end"),) if fails else ()
+    run = make_run(
+        task, model, hooks=hooks, parts={"optimizer": optimizer, "schedule": schedule}, for_="1ep"
+    )
+    run.on("run_start", lambda run: run.store.set("kept", run.model))
+    result = execute(run, Train())
+    return result, [weakref.ref(part) for part in (model, task, optimizer)]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_after_a_run_no_part_stays_in_memory_while_its_result_does(fails: bool) -> None:
+    result, parts = parts_in_use(fails=fails)
+    gc.collect()
+    assert result.status == ("failed" if fails else "finished")
+    assert [part() for part in parts] == [None, None, None]
+
+
+def test_the_store_is_empty_after_a_run() -> None:
+    run = make_run(for_="1st")
+    run.on("run_start", lambda run: run.store.set("kept", 1))
+    fit(run)
+    assert "kept" not in run.store
+
+
+def test_random_numbers_of_the_caller_are_not_disturbed() -> None:
+    random.seed(1)
+    expected = random.random()
+    random.seed(1)
+    fit(make_run(for_="1st"))
+    assert random.random() == expected
+
+
+def test_options_of_the_machine_hold_for_the_run_only() -> None:
+    seen: list[bool] = []
+    run = make_run(for_="1st", engine={"deterministic": True})
+    run.on("step_end", lambda: seen.append(torch.are_deterministic_algorithms_enabled()))
+    fit(run)
+    assert seen == [True]
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_the_result_has_all_numbers() -> None:
+    config = {"tag": "sums"}
+    result = fit(make_run(for_="2ep", setting={"config": config}))
+    assert (result.steps, result.epochs, result.samples) == (10, 2, 40)
+    assert result.config == config
+    assert result.seconds > 0
+    assert {"train/loss", "val/mae", "train/epoch/loss"} <= set(result.metrics)
+    assert result.exception_type is None
+
+
+def test_an_interrupt_before_the_start_is_described_as_one() -> None:
+    result = result_of_error(KeyboardInterrupt(), config={"a": 1})
+    assert (result.status, result.reason, result.exit_code) == (
+        "interrupted",
+        "user_interrupt",
+        130,
+    )
+    assert result.config == {"a": 1}
+
+
+def test_the_plan_can_be_shown_without_running() -> None:
+    diary = Diary()
+    rows = describe(make_run(hooks=(diary,), for_="3ep", max_time="1h"), Train())
+    described = {(row.hook, row.cadence) for row in rows if row.event == "step_end"}
+    assert described == {
+        ("Diary.step_end", "each"),
+        ("evaluate val", "1ep"),
+        ("stop: max_epochs", "once at 3ep"),
+        ("stop: max_time", "once at 1h"),
+    }
+    assert diary.entries == []

@@ -1,0 +1,168 @@
+"""Tests of the run that every hook receives."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from engine.parts import Diary, Points, Sums, fit, make_run
+from epochal.engine import Run, current_run
+from epochal.errors import ConfigError, TaskError
+
+
+def test_code_that_is_far_away_finds_the_run() -> None:
+    found: list[Run] = []
+    run = make_run(for_="1st")
+    run.on("step_end", lambda: found.append(current_run()))
+    fit(run)
+    assert found == [run]
+    with pytest.raises(TaskError, match="current_run: no run is in progress here"):
+        current_run()
+
+
+def test_values_are_logged_at_the_current_step_unless_told_otherwise() -> None:
+    points = Points()
+    run = make_run(setting={"writer": points})
+    run.step = 4
+    run.log({"mine": torch.tensor(0.5)})
+    run.log({"mine": 0.25}, step=9)
+    assert points.points == [(4, {"mine": 0.5}), (9, {"mine": 0.25})]
+    assert run.latest == {"mine": 0.25}
+
+
+def test_a_function_can_be_attached_to_any_event() -> None:
+    heard: list[str] = []
+    run = make_run(for_="1ep")
+    run.on("epoch_end", lambda split: heard.append(split))
+    run.on("before_solve", lambda: heard.append("start"), priority=1)
+    fit(run)
+    assert heard == ["start", "train", "val"]
+
+
+def test_an_attached_function_may_have_a_period() -> None:
+    heard: list[int] = []
+    run = make_run(for_="2ep")
+    run.on("step_end", lambda run: heard.append(run.step), every="4st")
+    fit(run)
+    assert heard == [4, 8]
+
+
+def test_a_function_attached_during_the_run_is_heard_from_then_on() -> None:
+    heard: list[int] = []
+    run = make_run(for_="2ep")
+
+    def attach(run: Run) -> None:
+        if run.step == 3:
+            run.on("step_end", lambda run: heard.append(run.step), every="2st")
+
+    run.on("step_end", attach)
+    fit(run)
+    assert heard == [4, 6, 8, 10]
+
+
+def test_the_epoch_is_counted_as_people_do() -> None:
+    seen: list[tuple[str, int]] = []
+    run = make_run(for_="2ep", eval_at_start=True)
+    for event in ("epoch_start", "epoch_end", "eval_end"):
+        run.on(
+            event,
+            lambda run, split, event=event: seen.append((f"{event} {split}", run.epoch_number)),
+        )
+    fit(run)
+    assert [number for name, number in seen if name == "epoch_start train"] == [1, 2]
+    assert [number for name, number in seen if name == "epoch_end train"] == [1, 2]
+    assert [number for name, number in seen if name == "eval_end val"] == [0, 1, 2]
+
+
+def test_a_middleware_that_replaces_a_method_is_heeded_from_the_first_batch() -> None:
+    run = make_run(for_="1ep", sanity_batches=0)
+
+    def middleware(run: Run) -> None:
+        forward = run.task.batch_forward
+        run.task.batch_forward = lambda model, batch: {"sum": forward(model, batch)["sum"] * 0}
+
+    run.on("assembled", middleware)
+    run.on("setup", lambda run: setattr(run.task, "pre_batch_forward", note))
+    seen: list[Any] = []
+
+    def note(batch: Any) -> Any:
+        seen.append(batch)
+        return batch
+
+    fit(run)
+    assert len(seen) == 5 + 2
+
+
+def test_a_method_replaced_during_the_run_takes_effect_for_the_next_batch() -> None:
+    sizes: list[int] = []
+
+    def pre(batch: Any) -> Any:
+        sizes.append(run.step)
+        return batch
+
+    run = make_run(Sums(val=0), for_="1ep")
+    run.on("step_end", lambda run: run.replace_task_method("pre_batch_forward", pre), every="3st")
+    fit(run)
+    assert sizes == [3, 4]
+
+
+def test_an_event_method_of_the_task_can_be_replaced_too() -> None:
+    heard: list[str] = []
+    run = make_run(for_="1ep")
+    run.replace_task_method("epoch_end", lambda split: heard.append(split))
+    fit(run)
+    assert heard == ["train", "val"]
+
+
+def test_replacing_an_unknown_method_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(TaskError, match=r"batch_fwd: .*\n  did you mean 'batch_forward'\?"):
+        make_run().replace_task_method("batch_fwd", print)
+
+
+def test_event_methods_of_the_task_come_before_hooks() -> None:
+    class Listening(Sums):
+        def run_start(self) -> None:
+            diary.entries.append("task")
+
+    diary = Diary("run_start")
+    fit(make_run(Listening(), hooks=(diary,), for_="1st"))
+    assert diary.entries == ["task", "run_start"]
+
+
+def test_modules_are_placed_where_the_run_is() -> None:
+    run = make_run(setting={"dtype": "float64"})
+    assert run.place(nn.Linear(1, 1)).weight.dtype == torch.float64
+    with pytest.raises(ConfigError, match=r"model\.dtype: unknown dtype 'int8'"):
+        make_run(setting={"dtype": "int8"})
+
+
+def test_caches_for_checkpoints_are_merged() -> None:
+    run = make_run()
+    run.register_caches({"mean": 1.0})
+    run.register_caches({"std": 2.0})
+    assert run.caches == {"mean": 1.0, "std": 2.0}
+
+
+def test_rates_and_facts_of_the_task_can_be_asked_for() -> None:
+    task = Sums()
+    task.meta["classes"] = ["a", "b"]
+    run = make_run(task, lr=0.5)
+    assert run.learning_rates == {"lr": 0.5}
+    assert run.meta == {"classes": ["a", "b"]}
+
+
+def test_a_run_cannot_be_sent_to_a_worker() -> None:
+    with pytest.raises((TaskError, AttributeError, TypeError)):
+        pickle.dumps(make_run())
+
+
+def test_a_released_run_keeps_plain_facts_only() -> None:
+    run = make_run()
+    run.step = 3
+    run.release()
+    assert run.step == 3
+    assert not hasattr(run, "model")
