@@ -8,7 +8,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from epochal.hooks.console.figures import show_number, show_rate, show_time
+from epochal.hooks.console.figures import show_number, show_rate, show_seconds, show_time
 from epochal.hooks.console.lines import show_count
 
 if TYPE_CHECKING:
@@ -86,14 +86,24 @@ class EvaluationLine:
 class SummaryLine:
     """The lasting line about one epoch or evaluation; the best so far carries a star."""
 
-    def __init__(self, head: str, numbers: Sequence[Text], *, seconds: float, best: bool) -> None:
-        self._head = head
+    def __init__(
+        self,
+        position: Position,
+        split: str,
+        numbers: Sequence[Text],
+        *,
+        seconds: float,
+        best: bool,
+    ) -> None:
+        epoch = f"Epoch {show_count(position.epoch, position.num_epochs)}  "
+        # A run that only evaluates is in no epoch at all.
+        self._head = f"{epoch if position.epoch or position.num_epochs else ''}{split:<5}"
         self._numbers = numbers
         self._seconds = seconds
         self._best = best
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        cells = [Text(self._head, "bold"), *self._numbers, Text(f"{self._seconds:.1f} s", "dim")]
+        cells = [Text(self._head, "bold"), *self._numbers, Text(show_seconds(self._seconds), "dim")]
         if self._best:
             star = "*" if options.ascii_only else "\N{BLACK STAR}"
             cells.append(Text(f"{star} best", "bold yellow"))

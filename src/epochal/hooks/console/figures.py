@@ -40,6 +40,19 @@ def show_time(seconds: float | None) -> str:
     return f"{days}d {text}" if days else text
 
 
+def show_seconds(seconds: float) -> str:
+    """A short time with its unit, in three digits.
+
+    >>> show_seconds(0.0351), show_seconds(2.5), show_seconds(75.04), show_seconds(4000)
+    ('35 ms', '2.50 s', '75.0 s', '1:06:40')
+    """
+    if seconds >= 999.5:
+        return show_time(seconds)
+    if seconds < 0.9995:
+        return f"{max(seconds, 0) * 1000:.0f} ms"
+    return f"{seconds:.2f} s" if seconds < 9.995 else f"{seconds:.1f} s"
+
+
 def show_rate(per_second: float) -> str:
     """A speed in at most five characters.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from epochal.hooks.console.figures import show_number, show_time
+from epochal.hooks.console.figures import show_number, show_seconds, show_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,7 +91,9 @@ def summary_line(
     position: Position, split: str, values: Mapping[str, float], *, seconds: float, best: bool
 ) -> str:
     """The outcome of one epoch or evaluation; the best one so far carries a star."""
-    cells = [_epoch(position), f"{split:<5}", *show_values(values), f"({seconds:.1f} s)"]
+    # A run that only evaluates is in no epoch at all.
+    epoch = [_epoch(position)] if position.epoch or position.num_epochs else []
+    cells = [*epoch, f"{split:<5}", *show_values(values), f"({show_seconds(seconds)})"]
     if best:
         cells.append("* best")
     return GAP.join(cells)

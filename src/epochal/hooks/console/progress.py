@@ -15,7 +15,7 @@ from epochal.engine.hook import LOG_PRIORITY, Hook
 from epochal.hooks.console.bar import Columns, SummaryLine
 from epochal.hooks.console.display import Display
 from epochal.hooks.console.handler import Takeover
-from epochal.hooks.console.lines import Reading, interval_line, show_count, summary_line
+from epochal.hooks.console.lines import Reading, interval_line, summary_line
 from epochal.hooks.console.track import Track
 
 if TYPE_CHECKING:
@@ -151,10 +151,7 @@ class Console(Hook):
             values.pop("grad_norm", None)
         position = self._track.position()
         columns = self._columns.setdefault(split, Columns())
-        epoch = show_count(position.epoch, position.num_epochs)
-        picture = SummaryLine(
-            f"Epoch {epoch}  {split:<5}", columns.numbers(values), seconds=seconds, best=best
-        )
+        picture = SummaryLine(position, split, columns.numbers(values), seconds=seconds, best=best)
         line = summary_line(position, split, values, seconds=seconds, best=best)
         logger.info(line, extra={"screen": picture})
 

@@ -12,9 +12,12 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler
 
 from epochal.components.optim.schedules import Constant, Cosine, Linear, Noam
 from epochal.config import parse_duration
-from epochal.errors import ConfigError
+from epochal.engine.hook import Hook
+from epochal.errors import ConfigError, TaskError
+from epochal.testing import TinyTask, carry_out, short_options, tiny_run
 
 if TYPE_CHECKING:
+    from epochal.engine.run import Run
     from epochal.engine.schedule import Schedule
 
 
@@ -129,10 +132,67 @@ def test_noam_peaks_at_the_end_of_its_warmup() -> None:
         (lambda: Constant(warmup_start=-0.1), r"warmup_start: must be between 0 and 1, got -0.1"),
         (lambda: Cosine(min_factor=1.5), r"min_factor: must be between 0 and 1, got 1.5"),
         (lambda: Linear(min_factor=math.nan), r"min_factor: must be between 0 and 1, got nan"),
-        (lambda: Linear(over="1e6sa"), r"schedule\.over: must be in steps or epochs, got '1000000sa'"),
+        (
+            lambda: Linear(over="1e6sa"),
+            r"schedule\.over: must be in steps or epochs, got '1000000sa'",
+        ),
         (lambda: Noam(model_size=0), r"model_size: must be at least 1, got 0"),
     ],
 )
 def test_impossible_arguments_are_named(make: object, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+class Rates(Hook):
+    """Keeps the learning rate that each step used."""
+
+    def __init__(self) -> None:
+        self.rates: list[float] = []
+
+    def batch_start(self, run: Run, split: str) -> None:  # type: ignore[override]  # by name
+        if split == "train":
+            self.rates.append(run.learning_rates["lr"])
+
+
+def rates_of(schedule: Schedule, **options: object) -> list[float]:
+    class Scheduled(Hook):
+        def assembled(self, run: Run) -> None:
+            run.schedule = schedule
+
+    rates = Rates()
+    options = {"for_": "2ep", "sanity_batches": 0} | options
+    carry_out(tiny_run(Scheduled(), rates, options=short_options(**options)))
+    return rates.rates
+
+
+def test_warmup_in_epochs_is_counted_by_the_run() -> None:
+    by_epochs = rates_of(Linear(warmup="1ep", warmup_start=0.0))
+    assert by_epochs == rates_of(Linear(warmup=6, warmup_start=0.0))
+    assert by_epochs == pytest.approx(
+        [0.1 * factor / 6 for factor in (0, 1, 2, 3, 4, 5, 6, 5, 4, 3, 2, 1)]
+    )
+
+
+def test_descent_over_epochs_ends_before_the_run_does() -> None:
+    assert rates_of(Linear(over="1ep"))[6:] == [0.0] * 6
+
+
+def test_epochs_of_unknown_length_must_be_written_in_steps() -> None:
+    class Stream(TinyTask):
+        def __init__(self) -> None:
+            super().__init__()
+            self.train_loader = map(dict, self.train_loader)  # type: ignore[assignment]
+
+    class Warm(Hook):
+        def assembled(self, run: Run) -> None:
+            run.schedule = Constant(warmup="1ep")
+
+    message = r"schedule\.warmup: cannot be '1ep'(.|\n)*warmup: 500st"
+    with pytest.raises(ConfigError, match=message):
+        carry_out(tiny_run(Warm(), task=Stream()))
+
+
+def test_epochs_outside_of_a_run_mean_nothing() -> None:
+    with pytest.raises(TaskError, match="no run is in progress"):
+        Constant(warmup="1ep").factor(0, None)

@@ -11,6 +11,7 @@ from epochal.hooks.console.bar import Columns, EpochLine, EvaluationLine, Summar
 from epochal.hooks.console.lines import Pace, Position, Reading
 
 POSITION = Position(epoch=3, num_epochs=10, index=50, length=225)
+NOWHERE = Position(epoch=0, num_epochs=None, index=0, length=None)
 PACE = Pace(elapsed=62, left=753, rate=12_345, unit="sa")
 READING = Reading(values={"loss": 0.3412, "acc": 0.9012}, lr=1e-3)
 MANY = Reading(
@@ -113,15 +114,15 @@ def test_evaluation_has_a_line_of_its_own() -> None:
 
 def test_summary_carries_a_star_only_when_best() -> None:
     numbers = Columns().numbers({"acc": 0.9})
-    (best,) = render(SummaryLine("Epoch  3/10  val", numbers, seconds=1.23, best=True), 80)
-    assert best == "Epoch  3/10  val  acc 0.9000  1.2 s  ★ best"
-    (other,) = render(SummaryLine("Epoch  3/10  val", numbers, seconds=1.23, best=False), 80)
+    (best,) = render(SummaryLine(POSITION, "val", numbers, seconds=1.23, best=True), 80)
+    assert best == "Epoch  3/10  val    acc 0.9000  1.23 s  ★ best"
+    (other,) = render(SummaryLine(POSITION, "val", numbers, seconds=1.23, best=False), 80)
     assert "best" not in other
 
 
 def test_terminal_that_knows_only_ascii_gets_ascii() -> None:
-    star = SummaryLine("val", [], seconds=1.0, best=True)
-    assert render(star, 80, encoding="ascii") == ["val  1.0 s  * best"]
+    star = SummaryLine(NOWHERE, "val", [], seconds=1.0, best=True)
+    assert render(star, 80, encoding="ascii") == ["val    1.00 s  * best"]
     lines = render(epoch_line(MANY), 60, encoding="ascii")
     assert lines[1].rstrip().endswith("...")
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from epochal.hooks.console.figures import show_number, show_rate, show_time
+from epochal.hooks.console.figures import show_number, show_rate, show_seconds, show_time
 
 
 @pytest.mark.parametrize(
@@ -70,3 +70,18 @@ def test_rates_have_three_digits_and_a_letter(rate: float, text: str) -> None:
 def test_numbers_of_one_sign_are_equally_wide_over_seven_orders() -> None:
     widths = {len(show_number(3.21 * 10.0**exponent)) for exponent in range(-3, 4)}
     assert widths == {6}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-0.1, "0 ms"),
+        (0.0351, "35 ms"),
+        (0.9996, "1.00 s"),
+        (9.996, "10.0 s"),
+        (75.04, "75.0 s"),
+        (999.6, "0:16:40"),
+    ],
+)
+def test_short_times_have_three_digits_and_a_unit(seconds: float, text: str) -> None:
+    assert show_seconds(seconds) == text

@@ -68,5 +68,11 @@ def test_lines_of_one_epoch_are_equally_long() -> None:
 def test_summary_marks_the_best_evaluation() -> None:
     values = {"acc": 0.9, "err": 0.1}
     plain = summary_line(POSITION, "val", values, seconds=1.23, best=False)
-    assert plain == "Epoch [ 3/10]  val    acc: 0.9000  err: 0.1000  (1.2 s)"
+    assert plain == "Epoch [ 3/10]  val    acc: 0.9000  err: 0.1000  (1.23 s)"
     assert summary_line(POSITION, "val", values, seconds=1.23, best=True) == plain + "  * best"
+
+
+def test_an_evaluation_without_training_is_in_no_epoch() -> None:
+    nowhere = Position(epoch=0, num_epochs=None, index=0, length=None)
+    line = summary_line(nowhere, "test", {"acc": 0.9}, seconds=0.02, best=False)
+    assert line == "test   acc: 0.9000  (20 ms)"

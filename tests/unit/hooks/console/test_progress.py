@@ -1,0 +1,257 @@
+"""The console hook: what a whole run looks like in a file and on a terminal."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from rich.console import Console as Screen
+
+from epochal.engine.execute import execute
+from epochal.engine.hook import Hook
+from epochal.engine.options import LogOptions
+from epochal.engine.runner import Predict, Train
+from epochal.engine.runner import Test as Evaluate
+from epochal.hooks.console import Console
+from epochal.testing import SabotageError, TinyTask, carry_out, short_options, tiny_run
+
+if TYPE_CHECKING:
+    from epochal.engine.run import Run
+
+
+def show(
+    hook: Console,
+    *others: Hook,
+    terminal: bool = False,
+    runner: Any = None,
+    task: TinyTask | None = None,
+    log: LogOptions | None = None,
+    monitor: str = "+val/acc",
+    **options: Any,
+) -> str:
+    """All that a run writes to its screen, without colours."""
+    hook.screen = Screen(file=io.StringIO(), width=100, force_terminal=terminal, color_system=None)
+    options = {"sanity_batches": 0, "for_": "2ep"} | options
+    run = tiny_run(
+        hook, *others, task=task, monitor=monitor, options=short_options(log=log, **options)
+    )
+    execute(run, runner or Train())
+    return hook.screen.file.getvalue()  # type: ignore[attr-defined]
+
+
+def messages(text: str) -> list[str]:
+    """The lines without their time."""
+    return [line[20:] for line in text.splitlines()]
+
+
+def test_a_file_gets_a_line_per_interval_and_a_summary_per_epoch_and_evaluation() -> None:
+    lines = messages(show(Console(every="3st")))
+    shapes = [re.sub(r"\d+\.\d+(e-\d+)?|\d+ ms", "#", line) for line in lines]
+    interval = "lr: #  eta: 0:00:00  time: #  data_time: #  loss: #  acc: #"
+    assert [shape.removesuffix("  * best") for shape in shapes] == [
+        f"Epoch [1/2][3/6]  {interval}",
+        f"Epoch [1/2][6/6]  {interval}",
+        "Epoch [1/2]  train  loss: #  acc: #  (#)",
+        "Epoch [1/2]  val    acc: #  (#)",
+        f"Epoch [2/2][3/6]  {interval}",
+        f"Epoch [2/2][6/6]  {interval}",
+        "Epoch [2/2]  train  loss: #  acc: #  (#)",
+        "Epoch [2/2]  val    acc: #  (#)",
+    ]
+
+
+def test_values_of_an_interval_are_means_since_the_last_line() -> None:
+    class Counting(TinyTask):
+        seen = 0
+
+        def batch_metric(self, out: object, batch: Any) -> dict[str, tuple[float, int]]:
+            self.seen += 1
+            return {"number": (float(self.seen), len(batch["label"]))}
+
+    text = show(Console(every="2st"), task=Counting(), for_="4st", eval_every=0)
+    assert re.findall(r"\]\[.*number: ([\d.]+)", text) == ["1.5000", "3.5000"]
+
+
+def test_the_best_evaluation_has_a_star() -> None:
+    class Scripted(TinyTask):
+        scores = iter([0.5, 0.7, 0.6])
+
+        def batch_metric(self, out: object, batch: Any) -> dict[str, tuple[float, int]]:
+            return {}
+
+        def epoch_metric(self) -> dict[str, float]:
+            return {"acc": next(self.scores)}
+
+    text = show(Console(), task=Scripted(), for_="3ep")
+    summaries = [line for line in messages(text) if "val" in line]
+    assert [line.endswith("* best") for line in summaries] == [True, True, False]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_zero_shows_only_what_epochs_and_evaluations_come_to(terminal: bool) -> None:
+    text = show(Console(every=0), terminal=terminal)
+    assert "][" not in text
+    assert "━" not in text
+    assert text.count("train") == 2
+    assert text.count("val") == 2
+
+
+def test_waiting_and_memory_can_be_left_out() -> None:
+    text = show(Console(every="3st", data_time=False, memory=False))
+    assert "data_time" not in text
+    assert "memory" not in text
+
+
+def test_the_gradient_norm_is_shown_on_request() -> None:
+    measured = LogOptions(grad_norm=True)
+    assert "grad_norm: " in show(Console(every="3st", grad_norm=True), log=measured)
+    assert "grad_norm" not in show(Console(every="3st"), log=measured)
+    assert "grad_norm" not in show(Console(every="3st", grad_norm=True))
+
+
+def test_a_terminal_shows_the_bar_and_keeps_the_summaries() -> None:
+    text = show(Console(every="3st"), terminal=True)
+    assert "Epoch 2/2 ━" in text
+    assert "[1/2]" not in text
+    kept = re.findall(r"^Epoch (./2)  (train|val)", _last_screen(text), re.MULTILINE)
+    assert kept == [("1/2", "train"), ("1/2", "val"), ("2/2", "train"), ("2/2", "val")]
+
+
+def test_a_terminal_without_bar_gets_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    text = show(Console(every="3st", bar=False), terminal=True)
+    assert "Epoch [1/2][3/6]" in text
+    assert "\x1b[?25l" not in text
+
+
+def test_the_log_has_the_same_lines_whatever_the_screen_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def logged(*, terminal: bool) -> list[str]:
+        caplog.clear()
+        show(Console(every="3st"), terminal=terminal)
+        return [
+            re.sub(r"(time: \S+|\(.*\))", "", record.getMessage())
+            for record in caplog.records
+            if record.name == "epochal.hooks.console"
+        ]
+
+    on_terminal, in_file = logged(terminal=True), logged(terminal=False)
+    assert on_terminal == in_file
+    assert sum("][" in line for line in in_file) == 4
+
+
+def test_log_lines_of_users_are_shown_above_the_bar() -> None:
+    class Talkative(Hook):
+        def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
+            logging.getLogger("users.code").warning("odd batch in %s", split)
+
+    text = show(Console(every="3st"), Talkative(), terminal=True)
+    assert "warning users.code: odd batch in train" in _last_screen(text)
+
+
+def test_testing_and_predicting_are_shown_without_an_epoch() -> None:
+    assert messages(show(Console(), runner=Evaluate()))[0].startswith("test   acc: ")
+    assert messages(show(Console(), runner=Predict()))[0].startswith("predict  (")
+
+
+def test_several_loaders_are_told_apart() -> None:
+    class Several(TinyTask):
+        def __init__(self) -> None:
+            super().__init__()
+            self.val_loader = {"a": self.val_loader, "b": self.val_loader}  # type: ignore[assignment, dict-item]
+
+    lines = messages(show(Console(), task=Several(), for_="1ep", monitor="+val/a/acc"))
+    assert "a/acc: " in lines[-1]
+    assert "b/acc: " in lines[-1]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_an_error_leaves_the_screen_and_the_log_as_they_were(terminal: bool) -> None:
+    class Broken(Hook):
+        def step_end(self, run: Run) -> None:
+            raise SabotageError("on purpose")
+
+    handlers = list(logging.getLogger().handlers)
+    text = show(Console(), Broken(), terminal=terminal)
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h")
+    assert logging.getLogger().handlers == handlers
+
+
+def test_an_error_before_the_start_is_survived() -> None:
+    class Broken(Hook):
+        def assembled(self, run: Run) -> None:
+            raise SabotageError("on purpose")
+
+    handlers = list(logging.getLogger().handlers)
+    show(Console(), Broken(), terminal=True)
+    assert logging.getLogger().handlers == handlers
+
+
+def test_standard_output_is_the_screen_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+    carry_out(tiny_run(Console(every="3st"), options=short_options(for_="1ep")))
+    assert "Epoch [1/1][3/6]" in capsys.readouterr().out
+
+
+def test_a_wish_for_colour_makes_no_terminal_of_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    carry_out(tiny_run(Console(every="3st"), options=short_options(for_="1ep")))
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_nothing_is_read_from_the_meter_between_two_due_steps() -> None:
+    class Counter(Hook):
+        """Counts how often sums are brought over from the device."""
+
+        def __init__(self) -> None:
+            self.folds = 0
+
+        def assembled(self, run: Run) -> None:
+            fold = run.meter.fold
+
+            def count() -> None:
+                self.folds += 1
+                fold()
+
+            run.meter.fold = count  # type: ignore[method-assign]  # to count calls
+
+    def folds(every: str) -> int:
+        counter = Counter()
+        show(Console(every=every), counter, terminal=True, for_="1ep", eval_every=0)
+        return counter.folds
+
+    # One for each of two windows and one for the means of the epoch.
+    assert folds("6st") == folds("1st") - 5
+
+
+def test_a_rate_that_is_a_tensor_is_shown_too() -> None:
+    class TensorRate(Hook):
+        def assembled(self, run: Run) -> None:
+            rate = torch.tensor(0.025)
+            run.optimizer = torch.optim.AdamW(run.model.parameters(), lr=rate, foreach=False)
+
+    assert "lr: 2.5e-02" in show(Console(every="3st"), TensorRate())
+
+
+def _last_screen(text: str) -> str:
+    """What stays on a terminal: text is written over what a cursor went back to."""
+    rows, row, column = [""], 0, 0
+    for part in re.findall(r"\x1b\[\??[\d;]*[a-zA-Z]|\n|\r|[^\x1b\n\r]+", text):
+        if part == "\n":
+            row, column = row + 1, 0
+            rows += [""] * (row + 1 - len(rows))
+        elif part == "\r":
+            column = 0
+        elif part.endswith("A"):
+            row -= int(part[2:-1])
+        elif part.endswith("K"):
+            rows[row] = ""
+        elif not part.startswith("\x1b"):
+            rows[row] = rows[row][:column].ljust(column) + part
+            column += len(part)
+    return "\n".join(rows)

@@ -1,0 +1,152 @@
+"""The banner: what people learn before the first step."""
+
+from __future__ import annotations
+
+import io
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console as Screen
+from torch.utils.data import DataLoader, IterableDataset
+
+from epochal.config import from_plain
+from epochal.config.node import Node
+from epochal.engine.run import Setting
+from epochal.errors import Place
+from epochal.hooks.banner import (
+    Banner,
+    compact,
+    describe_data,
+    describe_device,
+    describe_model,
+    draw,
+)
+from epochal.testing import TinyModel, TinyTask, carry_out, short_options, tiny_run
+
+CONFIG = {
+    "tag": "tiny",
+    "desc": "does dropout help?",
+    "seed": 0,
+    "optim": {"type": "AdamW", "lr": 0.001, "foreach": None},
+    "hooks": [],
+    "monitor": "+val/acc",
+}
+
+
+def announce(
+    banner: Banner, caplog: pytest.LogCaptureFixture, **setting: Any
+) -> list[logging.LogRecord]:
+    run = tiny_run(banner, setting=Setting(**setting), options=short_options(for_="1st"))
+    with caplog.at_level(logging.INFO, logger="epochal.hooks.banner"):
+        carry_out(run)
+    return [record for record in caplog.records if record.name == "epochal.hooks.banner"]
+
+
+def test_the_log_has_a_line_for_each_fact(caplog: pytest.LogCaptureFixture) -> None:
+    banner = Banner(num_defaults=12, source="tiny.yaml")
+    folder = Path("runs", "tiny")
+    records = announce(banner, caplog, tag="tiny", config=CONFIG, dir=folder)
+    assert [record.getMessage() for record in records] == [
+        "tiny",
+        "does dropout help?",
+        f"folder: {folder}",
+        "device: cpu",
+        f"torch: {torch.__version__}",
+        "model: TinyModel, 15 parameters",
+        "data: train 24 samples in 6 batches; val 24 samples in 6 batches; "
+        "test 24 samples in 6 batches; predict 24 samples in 6 batches",
+        "defaults: 12 values filled in; `epochal plan tiny.yaml` lists them",
+        "config:",
+        "  seed: 0",
+        "  optim: {type: AdamW, lr: 0.001, foreach: null}",
+        "  monitor: +val/acc",
+    ]
+
+
+def test_a_terminal_gets_one_picture_of_it_all(caplog: pytest.LogCaptureFixture) -> None:
+    records = announce(Banner(), caplog, tag="tiny", config=CONFIG)
+    first, *others = (record.screen for record in records)  # type: ignore[attr-defined]
+    assert first is not None
+    assert others
+    assert not any(others)
+
+
+def test_a_run_of_which_nothing_is_known_has_a_banner_too(caplog: pytest.LogCaptureFixture) -> None:
+    lines = [record.getMessage() for record in announce(Banner(), caplog)]
+    assert lines[0] == "untitled run"
+    assert not any(line.startswith(("folder", "defaults", "config")) for line in lines)
+
+
+def test_the_config_to_show_can_be_given(caplog: pytest.LogCaptureFixture) -> None:
+    banner = Banner(config={"seed": 3})
+    lines = [record.getMessage() for record in announce(banner, caplog, config=CONFIG)]
+    assert lines[-2:] == ["config:", "  seed: 3"]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_picture_fits_the_terminal(width: int) -> None:
+    screen = Screen(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    facts = {"folder": "runs/" + "very-long/" * 15, "torch": "2.13.0"}
+    long_section = "optim: {" + ", ".join(f"option_{i}: {i}" for i in range(20)) + "}"
+    screen.print(draw("tiny", "a purpose", facts, ["seed: 0", long_section]))
+    lines = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert lines[:2] == ["tiny", "a purpose"]
+    assert all(len(line) <= width for line in lines)
+    text = "".join(line.strip() for line in lines)
+    assert "option_19: 19}" in text.replace(" " * 3, "")
+
+
+@pytest.mark.parametrize(
+    ("machine", "text"),
+    [
+        ({}, "cuda:0"),
+        ({"name": "NVIDIA H200", "memory_bytes": 139 * 2**30}, "cuda:0, NVIDIA H200, 139 GiB"),
+        (
+            {
+                "driver": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue",
+                "cuda": "12.8",
+            },
+            "cuda:0, driver 550.54.15, cuda 12.8",
+        ),
+        ({"driver": None}, "cuda:0"),
+    ],
+)
+def test_the_device_is_described_as_far_as_it_is_known(machine: dict[str, Any], text: str) -> None:
+    assert describe_device(torch.device("cuda:0"), machine) == text
+
+
+def test_frozen_and_tied_parameters_are_counted_rightly() -> None:
+    model = TinyModel()
+    model.linear.weight.requires_grad_(False)
+    model.tied = model.linear.bias
+    assert describe_model(model) == "TinyModel, 15 parameters, 3 of them trained"
+
+
+def test_loaders_that_do_not_know_their_size_are_named() -> None:
+    class Stream(IterableDataset):  # type: ignore[type-arg]  # reason: torch's generic at run time
+        def __iter__(self) -> Any:
+            return iter([])
+
+    task = TinyTask()
+    task.train_loader = DataLoader(Stream())
+    task.val_loader = {"a": task.test_loader, "b": [1, 2]}  # type: ignore[assignment]
+    task.test_loader = task.predict_loader = None  # type: ignore[assignment]
+    assert describe_data(tiny_run(task=task)) == (
+        "train of unknown size; val/a 24 samples in 6 batches; val/b 2 batches"
+    )
+
+
+def test_values_of_a_config_are_written_as_in_yaml() -> None:
+    lines = compact({"a": {"x": True, "y": [1, 2.5], "z": "two: words", "w": "a b"}, "n": "1e-3"})
+    assert lines == ['a: {x: true, y: [1, 2.5], z: "two: words", w: a b}', "n: 1e-3"]
+
+
+def test_values_from_the_environment_are_shown_as_they_were_written() -> None:
+    secret = Node("hunter2", Place("a.yaml"), template="${env:TOKEN}")
+    tree = from_plain({"extra": {"user": "ada"}, "seed": 0})
+    extra = Node({**tree.mapping["extra"].mapping, "token": secret}, Place("a.yaml"))
+    shown = compact(Node({**tree.mapping, "extra": extra}, Place("a.yaml")))
+    assert shown == ['extra: {user: ada, token: "${env:TOKEN}"}', "seed: 0"]
