@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from epochal.config import scalar
-from epochal.config.limits import MAX_NODES, measure, refuse_size
 from epochal.config.node import Node, Plain
 from epochal.config.toml_places import Path, Spot, TomlPlaces, scan_toml
 from epochal.errors import Place
@@ -58,10 +57,7 @@ def read_toml(text: Text, findings: Findings, *, layer: str) -> Node | None:
     except (ValueError, RecursionError) as error:  # int() raises its own for endless digits
         _explain(error, text, places, findings)
         return None
-    node = _Builder(text, findings, places, layer).build(plain, ())
-    if measure(node)[0] > MAX_NODES:
-        refuse_size(text.name)
-    return node
+    return _Builder(text, findings, places, layer).build(plain, ())
 
 
 class _Builder:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from epochal.config import Config, load
+from epochal.errors import ConfigError
 
 Write = Callable[..., Path]
 
@@ -147,6 +148,14 @@ def test_bases_that_double_at_every_level_are_refused(write: Write) -> None:
         write(f"{i}.yaml", f"$BASE: {{x: {i - 1}.yaml, y: {i - 1}.yaml}}")
     problems = load("16.yaml").problems
     assert any("more than 10,000 values" in problem.what for problem in problems)
+
+
+def test_bases_that_nest_too_deep_are_refused(write: Write) -> None:
+    deep = "{x: " * 40 + "1" + "}" * 40
+    write("deep.yaml", f"x: {deep}")
+    path = write("c.yaml", f"$BASE: {{{'.'.join('abcdefghijklmnopqrstuvwxyz')}: deep.yaml}}")
+    with pytest.raises(ConfigError, match="more than 64 levels deep"):
+        load(path)
 
 
 def test_a_missing_base_is_placed_and_leaves_everything_unknown(write: Write) -> None:

@@ -156,6 +156,11 @@ def test_every_mistake_is_reported_at_once() -> None:
     assert config.root.to_plain()["optim"]["lr"] == 5
 
 
+def test_what_a_missing_base_may_hold_is_not_missed() -> None:
+    config = load({"$BASE": "nope.yaml"}, overrides=["optim.lr=$delete"])
+    assert [problem.key for problem in config.problems] == ["$BASE"]
+
+
 def test_line_ends_in_an_override_do_not_matter() -> None:
     assert overridden("tag=a\nb")["tag"] == "a b"
     assert overridden("extra=[1,\r\n2]")["extra"] == [1, 2]

@@ -153,6 +153,8 @@ def test_a_python_file_gives_its_config(write: Write) -> None:
         ("def f():\n    raise KeyError('x')\nf()\n", "raised KeyError: 'x'", "c.py:2:5"),
         ("a = (\n", "raised SyntaxError", "c.py:1:1"),
         ("import sys\nsys.exit(3)", "raised SystemExit: 3", "c.py:2:1"),
+        ("import json\njson.loads('{')", "raised JSONDecodeError", "c.py:2:1"),
+        ("raise SystemExit", "raised SystemExit", "c.py:1:1"),
         ("config = 3", "sets no dict named 'config'", "None"),
         ("x = {}", "sets no dict named 'config'", "None"),
     ],

@@ -27,7 +27,8 @@ def reload(text: str, format: str, folder: Path) -> Config:
 keys = st.text(max_size=8).filter(lambda key: key not in RESERVED)
 special = st.sampled_from(
     ["$null", "$$inf", "-$inf", "$delete", "${a}", "$${a}", "${env:HOME}", "1", "1e5", "no", "~",
-     "", "0x1F", "1_000", "null", "true", ".inf", "nan", "- a", "a: b", "# x", "x ", " x", "a\nb", "\t",
+     "", "0x1F", "1_000", "null", "true", ".inf", "nan", "- a", "a: b", "# x", "x ",
+     " x", "a\nb", "\t",
      "'", '"', "\\", "---", "...", "=", "<<", "@x", "%", "\x85", "\u2028", "\ufeff", "\x7f", "\x00",
      "2020-01-01", "1:30", "-", "?", "-1", "+1", "*a", "&a", "!a", "|", ">", "[", "{", "y", "-- x"]
 )  # fmt: skip
