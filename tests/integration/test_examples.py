@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import epochal as ep
 from epochal.check import check
@@ -89,6 +90,39 @@ def test_charlm_gives_the_same_numbers_twice(examples: Path) -> None:
         for _ in range(2)
     ]
     assert results[0].metrics["val/bpc"] == results[1].metrics["val/bpc"]
+
+
+def test_charlm_never_looks_ahead() -> None:
+    spec = {"type": "charlm.model.Gpt", "layers": 2, "width": 32, "heads": 2, "context": 16}
+    model = ep.build(spec, kind="model", project_dir=EXAMPLES / "charlm").eval()
+    tokens = torch.randint(256, (1, 16), generator=torch.Generator().manual_seed(0))
+    changed = tokens.clone()
+    changed[0, 10] = (changed[0, 10] + 1) % 256
+    before, after = model(tokens), model(changed)
+    assert torch.equal(before[:, :10], after[:, :10])
+    assert not torch.equal(before[:, 10:], after[:, 10:])
+
+
+def test_charlm_asks_for_the_character_after_each_one() -> None:
+    spec = {"type": "charlm.task.CharLm", "max_bytes": 5000, "val_bytes": 500, "context": 8}
+    task = ep.build(spec, kind="task", project_dir=EXAMPLES / "charlm")
+    batch = next(iter(task.val_loader))
+    assert batch["tokens"].shape == batch["targets"].shape == (32, 8)
+    assert torch.equal(batch["tokens"][:, 1:], batch["targets"][:, :-1])
+
+
+def test_charlm_refuses_to_hold_back_everything() -> None:
+    spec = {"type": "charlm.task.CharLm", "max_bytes": 5000, "val_bytes": 5000}
+    with pytest.raises(ValueError, match="val_bytes=5000 leaves nothing of 5000 to train on"):
+        ep.build(spec, kind="task", project_dir=EXAMPLES / "charlm")
+
+
+@pytest.mark.parametrize("name", ["Mlp", "Conv"])
+def test_digits_models_give_ten_scores_per_scan(name: str) -> None:
+    model = ep.build(
+        {"type": f"digits.model.{name}"}, kind="model", project_dir=EXAMPLES / "digits"
+    )
+    assert model(torch.zeros(3, 1, 8, 8)).shape == (3, 10)
 
 
 @pytest.fixture
