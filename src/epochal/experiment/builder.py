@@ -12,9 +12,9 @@ from epochal.config import Node, from_plain
 from epochal.engine.every import Every
 from epochal.errors import ConfigError, EpochalError, Place, Problem
 from epochal.registry import Registry, find_project
+from epochal.registry.table import ANY_KIND
 
 Component = Any  # whatever the user's factory makes
-_MAKERS = {"every": Every.parse}
 _MAX_SHOWN = 200
 
 
@@ -27,6 +27,7 @@ class Builder:
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
+        self._makers = {"every": Every.parse, "callable": self._load_named}
         self.observed: dict[str, object] = {}
         """What each constructor really received, by config key."""
 
@@ -40,7 +41,7 @@ class Builder:
         values = arguments(
             spec.arguments,
             spec.signature,
-            makers=_MAKERS,
+            makers=self._makers,
             build=self._build_nested,
             path=spec.path,
         )
@@ -58,7 +59,7 @@ class Builder:
         return arguments(
             spec.options,
             spec.own_signature,
-            makers=_MAKERS,
+            makers=self._makers,
             build=self._build_nested,
             path=spec.path,
         )
@@ -66,7 +67,11 @@ class Builder:
     def read_options(self, section: str, node: Node) -> dict[str, Any]:
         """The values of a section that holds options only, by argument name."""
         signature = own_signature(SECTIONS[section], self.registry.library)
-        return arguments(node.mapping, signature, makers=_MAKERS, path=section)
+        return arguments(node.mapping, signature, makers=self._makers, path=section)
+
+    def _load_named(self, name: object) -> object:
+        """The function or class itself, for parameters that want one and not what it makes."""
+        return self.registry.load(self.registry.find(ANY_KIND, str(name)))
 
     def _build_nested(self, node: Node, path: str) -> object:
         return self.build(self.read(node, "", path))

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def write_predictions(path: Path, value: object) -> int:
     """Write what a ``predict`` run returned; gives the number of lines.
 
-    Outputs of a batch are split by samples when all their tensors agree on how many there are.
+    Outputs of a batch are split by samples when all their lists and tensors agree on how many
+    there are; a single number of a batch is repeated.
     """
     lines = [json.dumps(line, ensure_ascii=False) for line in _lines(value)]
     durable.write_text(path, "".join(f"{line}\n" for line in lines))
@@ -35,11 +36,12 @@ def _lines(value: object) -> Iterator[object]:
 
 
 def _samples(batch: object) -> Iterator[object]:
-    if isinstance(batch, dict) and batch and all(isinstance(v, list) for v in batch.values()):
-        sizes = {len(column) for column in batch.values()}
-        if len(sizes) == 1:
-            for row in zip(*batch.values(), strict=True):
-                yield dict(zip(batch, row, strict=True))
+    if isinstance(batch, dict):
+        columns = {name: value for name, value in batch.items() if isinstance(value, list)}
+        if len({len(column) for column in columns.values()}) == 1:
+            shared = {name: value for name, value in batch.items() if name not in columns}
+            for row in zip(*columns.values(), strict=True):
+                yield shared | dict(zip(columns, row, strict=True))
             return
     if isinstance(batch, list):
         yield from batch
