@@ -18,6 +18,7 @@ from epochal.engine.options import (
 from epochal.hooks.banner import Banner
 from epochal.hooks.console import Console
 from epochal.hooks.early_stopping import EarlyStopping
+from epochal.hooks.final_weights import FinalWeights
 from epochal.hooks.recording import Recording
 from epochal.testing import Diary, HookConformance
 
@@ -40,6 +41,11 @@ class TestDiary(HookConformance):
 class TestEarlyStopping(HookConformance):
     def make(self) -> EarlyStopping:
         return EarlyStopping(patience=5)
+
+
+class TestFinalWeights(HookConformance):
+    def make(self) -> FinalWeights:
+        return FinalWeights()
 
 
 class TestRecording(HookConformance):

@@ -146,7 +146,7 @@ def test_values_of_a_config_are_written_as_in_yaml() -> None:
 
 def test_values_from_the_environment_are_shown_as_they_were_written() -> None:
     secret = Node("hunter2", Place("a.yaml"), template="${env:TOKEN}")
-    tree = from_plain({"extra": {"user": "ada"}, "seed": 0})
+    tree = from_plain({"extra": {"user": "ada"}, "roots": [1, 2]})
     extra = Node({**tree.mapping["extra"].mapping, "token": secret}, Place("a.yaml"))
     shown = compact(Node({**tree.mapping, "extra": extra}, Place("a.yaml")))
-    assert shown == ['extra: {user: ada, token: "${env:TOKEN}"}', "seed: 0"]
+    assert shown == ['extra: {user: ada, token: "${env:TOKEN}"}', "roots: [1, 2]"]

@@ -59,6 +59,7 @@ def test_times_are_hours_minutes_and_seconds(seconds: float | None, text: str) -
         (2.5e6, "2.50M"),
         (7.7e10, "77.0G"),
         (1e15, "-"),
+        (999.7e9, "-"),
         (math.nan, "-"),
     ],
 )

@@ -1,0 +1,69 @@
+"""Final weights: kept after a training, and only then."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import safe_open
+
+from epochal.checkpoint import load_weights
+from epochal.engine.execute import execute
+from epochal.engine.hook import Hook
+from epochal.engine.run import Setting
+from epochal.engine.runner import Test as Evaluate
+from epochal.engine.runner import Train
+from epochal.hooks.final_weights import FILE_NAME, FinalWeights
+from epochal.testing import SabotageError, TinyModel, short_options, tiny_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from epochal.engine.run import Run
+
+
+def train(folder: Path | None, *others: Hook, runner: Any = None) -> TinyModel:
+    model = TinyModel()
+    setting = Setting(tag="tiny", checkpoint_dir=folder)
+    options = short_options(for_="1ep")
+    run = tiny_run(FinalWeights(), *others, model=model, setting=setting, options=options)
+    execute(run, runner or Train())
+    return model
+
+
+def test_the_weights_of_the_last_step_are_kept(tmp_path: Path) -> None:
+    model = train(tmp_path)
+    kept = load_weights(tmp_path / FILE_NAME)
+    assert kept.keys() == model.state_dict().keys()
+    assert all(torch.equal(kept[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_the_file_says_which_run_and_step_it_comes_from(tmp_path: Path) -> None:
+    train(tmp_path)
+    with safe_open(tmp_path / FILE_NAME, "pt") as file:
+        facts = file.metadata()
+    assert (facts["tag"], facts["step"], facts["epoch"]) == ("tiny", "6", "1")
+
+
+def test_a_run_that_is_stopped_keeps_its_weights(tmp_path: Path) -> None:
+    class Stopper(Hook):
+        def step_end(self, run: Run) -> None:
+            run.stop("enough")
+
+    train(tmp_path, Stopper())
+    assert (tmp_path / FILE_NAME).exists()
+
+
+def test_a_run_that_failed_keeps_none(tmp_path: Path) -> None:
+    class Broken(Hook):
+        def step_end(self, run: Run) -> None:
+            raise SabotageError("on purpose")
+
+    train(tmp_path, Broken())
+    assert not (tmp_path / FILE_NAME).exists()
+
+
+def test_an_evaluation_and_a_run_without_record_keep_none(tmp_path: Path) -> None:
+    train(tmp_path, runner=Evaluate())
+    train(None)
+    assert not list(tmp_path.iterdir())
