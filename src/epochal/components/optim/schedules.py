@@ -104,8 +104,9 @@ class Noam(Schedule):
 
     @override
     def factor(self, step: int, total_steps: int | None) -> float:
-        number = step + 1  # the curve counts updates from 1
-        return self._height * min(number**-0.5, number * max(1, self._warmup.steps()) ** -1.5)
+        number = float(step + 1)  # the curve counts updates from 1
+        warmup = float(max(1, self._warmup.steps()))
+        return self._height / max(math.sqrt(number), warmup * math.sqrt(warmup) / number)
 
 
 class _Length:
