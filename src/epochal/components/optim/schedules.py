@@ -100,7 +100,7 @@ class Noam(Schedule):
         self._warmup = _Length("warmup", warmup)
         if model_size < 1:
             raise _problem("model_size", f"must be at least 1, got {model_size!r}")
-        self._height = scale * model_size**-0.5
+        self._height = scale / math.sqrt(model_size)
 
     @override
     def factor(self, step: int, total_steps: int | None) -> float:
