@@ -115,7 +115,10 @@ class _Version(argparse.Action):
 
     @override
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        print(f"epochal {version('epochal')}")
+        try:
+            print(f"epochal {version('epochal')}")
+        except PackageNotFoundError:
+            print("epochal, run from a source tree that was not installed")
         parser.exit()

@@ -7,7 +7,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from epochal.check import Report, check, registry_for
-from epochal.engine import Monitor, Options, Parts, Run, Runner, RunResult, Setting
+from epochal.engine import (
+    Monitor,
+    Options,
+    Parts,
+    Predict,
+    Run,
+    Runner,
+    RunResult,
+    Setting,
+    Test,
+    Train,
+)
 from epochal.engine.execute import execute, result_of_error
 from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
 from epochal.engine.seeding import derive, seeded
@@ -94,10 +105,10 @@ def assemble(experiment: Experiment, assembly: Assembly, record: Record) -> tupl
     model = step("model", experiment.build_model)
     model = step("model", experiment.place_model, model)
     runner = _build_runner(assembly)
-    is_training = not _is_evaluation(runner)
-    optimizer, schedule = (
-        step("optim", experiment.build_optimizer, model) if is_training else (None, None)
-    )
+    optimizer, schedule = None, None
+    if _is_training(assembly, runner):
+        optimizer, schedule = step("optim", experiment.build_optimizer, model)
+    hooks = step("hooks", experiment.build_hooks)
     options = _build_options(assembly)
     parts = Parts(
         task=task,
@@ -105,7 +116,7 @@ def assemble(experiment: Experiment, assembly: Assembly, record: Record) -> tupl
         optimizer=optimizer,
         schedule=schedule,
         metrics=step("metrics", experiment.build_metrics),
-        hooks=[*_own_hooks(assembly, options.log), *step("hooks", experiment.build_hooks)],
+        hooks=[*_own_hooks(assembly, options.log, hooks), *hooks],
         monitor=_build_monitor(assembly),
     )
     record.writer.write_observed(assembly.builder.observed)
@@ -165,10 +176,10 @@ def _build_runner(assembly: Assembly) -> Runner:
     return built
 
 
-def _is_evaluation(runner: Runner) -> bool:
-    from epochal.engine import Predict, Test
-
-    return isinstance(runner, Test | Predict)
+def _is_training(assembly: Assembly, runner: Runner) -> bool:
+    """Whether an optimizer is built: always to train, never to evaluate, else if configured."""
+    has_optimizer = "optim" in {*assembly.config.mapping, *assembly.given.parts}
+    return isinstance(runner, Train) or (has_optimizer and not isinstance(runner, Test | Predict))
 
 
 def _build_monitor(assembly: Assembly) -> Monitor | None:
@@ -199,8 +210,9 @@ def _build_setting(assembly: Assembly, record: Record) -> Setting:
     )
 
 
-def _own_hooks(assembly: Assembly, log: LogOptions) -> list[object]:
-    return [
+def _own_hooks(assembly: Assembly, log: LogOptions, others: list[object]) -> list[object]:
+    """What every run has, unless the user brings a hook of that kind."""
+    own: list[object] = [
         Banner(
             machine=describe_device(assembly.device),
             config=assembly.written,
@@ -212,10 +224,12 @@ def _own_hooks(assembly: Assembly, log: LogOptions) -> list[object]:
             grad_norm=log.grad_norm,
             data_time=log.data_time,
             memory=log.memory,
+            bar=not assembly.is_debug,  # it would draw over the prompt of a debugger
         ),
         Recording(every=log.record_every),
         FinalWeights(),
     ]
+    return [hook for hook in own if not any(isinstance(other, type(hook)) for other in others)]
 
 
 def _describe(loaded: Loaded, report: Report, assembly: Assembly) -> dict[str, Any]:

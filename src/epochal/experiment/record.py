@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,16 +84,26 @@ def open_record(config: Config, report: Report, *, is_kept: bool) -> Iterator[Re
     )
     writer = RunWriter(folder)
     try:
-        writer.write_status("starting")
+        _write_configs(writer, config, report)
+        yield Record(writer, folder.path, folder.checkpoint_dir, folder.log_path)
+    finally:
+        writer.close()
+
+
+def _write_configs(writer: RunWriter, config: Config, report: Report) -> None:
+    values = report.expanded.to_plain()
+    writer.write_status("starting")
+    try:
         writer.write_readme(values["tag"], values["desc"])
         text = dump(report.expanded, config.format)
         defaults = [(one.key, one.value, one.owner) for one in report.defaults]
         provenance = collect_provenance(report.expanded, defaults)
         writer.write_config(config.sources, text, config.format, provenance)
-        _read_back(folder.config_dir / f"expanded.{config.format}", values)
-        yield Record(writer, folder.path, folder.checkpoint_dir, folder.log_path)
-    finally:
-        writer.close()
+        _read_back(writer.folder.config_dir / f"expanded.{config.format}", values)
+    except RecordError:
+        with suppress(RecordError):  # the disk may refuse this too
+            writer.write_status("failed", reason="record")
+        raise
 
 
 def _record_options(values: dict[str, Any]) -> RecordOptions:
@@ -119,6 +129,13 @@ def _describe_start() -> dict[str, Any]:
     return {
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]) if sys.argv else "",
         "cwd": str(Path.cwd()),
-        "epochal": version("epochal"),
+        "epochal": _own_version(),
         "machine": describe_machine(),
     }
+
+
+def _own_version() -> str:
+    try:
+        return version("epochal")
+    except PackageNotFoundError:  # run from a source tree that was not installed
+        return "not installed"
