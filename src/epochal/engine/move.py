@@ -100,10 +100,10 @@ def batch_size(batch: Batch) -> int | None:
 
 
 def _items(batch: Batch) -> list[Batch]:
-    if isinstance(batch, Mapping):
-        return list(batch.values())
     if isinstance(batch, list | tuple):
         return list(batch)
+    if isinstance(batch, Mapping):
+        return list(batch.values())
     if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
         return [getattr(batch, field.name) for field in dataclasses.fields(batch)]
     return []

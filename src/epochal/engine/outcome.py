@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from epochal.engine.meters import Number, Weighted
     from epochal.engine.task import Batch, Output
 
+# The usual types first: asking an abstract one takes several times as long.
+_MAPPINGS = (dict, Mapping)
+_NUMBERS = (int, float, numbers.Real)
+
 Fail = Callable[[str, str], NoReturn]  # what is wrong, and what to do
 
 
@@ -46,7 +50,7 @@ def check_losses(losses: object, batch: Batch, fail: Fail) -> dict[str, Weighted
     """The losses of a batch, each with a count; a bare value gets the batch size."""
     if isinstance(losses, Tensor):
         losses = {"loss": losses}
-    if not isinstance(losses, Mapping):
+    if not isinstance(losses, _MAPPINGS):
         fail(f"returned {losses!r}", 'return {"loss": (tensor, count)}')
     if "loss" not in losses:
         fail(f"returned no 'loss', only {sorted(losses)}", 'return {"loss": (tensor, count), ...}')
@@ -61,7 +65,7 @@ def check_metrics(values: object, fail: Fail) -> dict[str, Weighted]:
     """The metrics of a batch, each with a count."""
     if values is None:
         return {}
-    if not isinstance(values, Mapping):
+    if not isinstance(values, _MAPPINGS):
         fail(f"returned {values!r}", "return {'name': (value, count)}")
     return {name: _pair(name, entry, fail) for name, entry in values.items()}
 
@@ -87,6 +91,6 @@ def _pair(name: str, entry: object, fail: Fail) -> Weighted:
             if number.numel() != 1:
                 what = f"{name!r} has a tensor of shape {tuple(number.shape)}, not one number"
                 fail(what, "reduce it, for example with .mean()")
-        elif not isinstance(number, numbers.Real):
+        elif not isinstance(number, _NUMBERS):
             fail(f"{name!r} holds {number!r}", "return numbers or tensors of one number")
     return entry[0], entry[1]

@@ -51,7 +51,8 @@ def _generator_states() -> dict[str, Any]:
         "numpy": np.random.get_state(),
         "torch": torch.get_rng_state(),
     }
-    if torch.cuda.is_available():
+    # Asking a device that is not in use would start it, and take its memory.
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch has no types here
         states["cuda"] = torch.cuda.get_rng_state_all()
     return states
 

@@ -296,3 +296,26 @@ def test_workers_do_not_change_the_result() -> None:
         return weights(model)
 
     assert torch.equal(trained(0), trained(1))
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_no_step_waits_for_the_device() -> None:
+    model = adder(dropout=0.5).cuda()
+    run = make_run(
+        Sums(40, val=8),
+        model,
+        for_="3ep",
+        optim={"clip": 1.0, "accumulate": 2},
+        log={"grad_norm": True},
+        parts={"optimizer": torch.optim.AdamW(model.parameters())},
+        setting={"device": "cuda"},
+    )
+    run.on("loop_start", lambda split: torch.cuda.set_sync_debug_mode("error"))
+    run.on("loop_end", lambda split: torch.cuda.set_sync_debug_mode("default"))
+    try:
+        metrics = fit(run).metrics
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert {"train/loss", "train/grad_norm", "val/mae"} <= set(metrics)
