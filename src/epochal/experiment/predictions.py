@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,8 +19,8 @@ def write_predictions(path: Path, value: object) -> int:
     Outputs of a batch are split by samples when all their lists and tensors agree on how many
     there are; a single number of a batch is repeated.
     """
-    lines = [json.dumps(line, ensure_ascii=False) for line in _lines(value)]
-    durable.write_text(path, "".join(f"{line}\n" for line in lines))
+    lines = [durable.encode_json(line) + b"\n" for line in _lines(value)]
+    durable.write_bytes(path, b"".join(lines))
     return len(lines)
 
 

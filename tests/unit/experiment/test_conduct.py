@@ -1,0 +1,130 @@
+"""Tests of carrying out an experiment."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import epochal as ep
+from epochal.errors import ConfigError, TaskError
+from small_project import run_folders, tree
+
+
+def status(folder: Path) -> dict[str, object]:
+    values: dict[str, object] = json.loads((folder / "status.json").read_text())
+    return values
+
+
+def test_mistakes_of_the_config_leave_no_folder(shop: Path) -> None:
+    before = tree(shop)
+    result = ep.Experiment("config.yaml", overrides=["optim.lrr=1", "tagg=2"]).fit()
+    assert (result.status, result.reason, result.exit_code) == ("failed", "config", 78)
+    assert "optim.lrr" in result.message
+    assert "tagg" in result.message
+    assert tree(shop) == before
+
+
+def test_seeds_of_parts_do_not_depend_on_each_other(shop: Path) -> None:
+    """A bigger task must not change how the model starts."""
+    starts = []
+
+    class Look(ep.Hook):
+        def run_start(self, run: ep.Run) -> None:
+            starts.append(run.model.linear.weight.clone())
+
+    for samples in (24, 48):
+        experiment = ep.Experiment(
+            "config.yaml",
+            overrides=[f"task.num_samples={samples}"],
+            choices={"no_file": True, "fast": True},
+            hooks=[Look()],
+        )
+        assert experiment.fit().ok
+    assert torch.equal(*starts)
+
+
+def test_errors_are_raised_by_choice_and_still_recorded(shop: Path) -> None:
+    choices = {"raise_errors": True}
+    changes = ["task.type=shop.parts.FloatLoss"]
+    with pytest.raises(TaskError, match="not a tensor"):
+        ep.Experiment("config.yaml", overrides=changes, choices=choices).fit()  # type: ignore[arg-type]
+    (folder,) = run_folders(shop)
+    assert status(folder)["status"] == "failed"
+    assert "Traceback" in (folder / "logs" / "run.log").read_text()
+
+
+def test_mistakes_are_raised_by_choice(shop: Path) -> None:
+    with pytest.raises(ConfigError, match="tagg"):
+        ep.Experiment("config.yaml", overrides=["tagg=2"], choices={"raise_errors": True}).fit()
+
+
+def test_position_is_kept_when_an_error_is_raised(shop: Path) -> None:
+    class Late(ep.Hook):
+        def step_end(self, run: ep.Run) -> None:
+            if run.step == 4:
+                raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="the disk is full"):
+        ep.Experiment("config.yaml", hooks=[Late()], choices={"raise_errors": True}).fit()
+    (folder,) = run_folders(shop)
+    assert status(folder)["step"] == 4
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_record_tells_the_truth_when_user_code_calls_sys_exit(shop: Path, keeps: bool) -> None:
+    hooks = "hooks=[{type: shop.parts.Leaving}]"
+    with pytest.raises(SystemExit, match="3"):
+        ep.run("config.yaml", overrides=[hooks], no_file=not keeps)
+    for folder in run_folders(shop):
+        assert (status(folder)["status"], status(folder)["step"]) == ("failed", 2)
+    assert len(run_folders(shop)) == keeps
+
+
+def test_hooks_know_the_folders_of_the_record(shop: Path) -> None:
+    seen = []
+
+    class Look(ep.Hook):
+        def setup(self, run: ep.Run) -> None:
+            seen.append((run.dir, run.checkpoint_dir))
+
+    for no_file in (False, True):
+        experiment = ep.Experiment("config.yaml", hooks=[Look()], choices={"no_file": no_file})
+        assert experiment.fit(epochs=1).ok
+    (folder, checkpoints), nothing = seen
+    assert isinstance(folder, Path)
+    assert isinstance(checkpoints, Path)
+    assert checkpoints.is_dir()
+    assert checkpoints.parent == folder
+    assert nothing == (None, None)
+
+
+def test_facts_of_the_run_are_recorded(shop: Path) -> None:
+    result = ep.run("config.yaml", overrides=["seed=7", "optim.lr=0.2"], variant="long", desc="why")
+    assert result.dir is not None
+    facts = json.loads((result.dir / "run.json").read_text())
+    expected = {
+        "project": "store",
+        "tag": "shop",
+        "desc": "why",
+        "seed": 7,
+        "runner": "train",
+        "variant": "long",
+        "config_path": "config.yaml",
+        "torch": torch.__version__,
+        "project_dir": str(shop),
+        "meta": {"classes": ["red", "green", "blue"]},
+    }
+    assert expected.items() <= facts.items()
+    assert "optim.lr=0.2" in facts["overrides"]
+    assert facts["device"]["device"] in ("cpu", "cuda:0")
+    assert {"python", "packages", "cpu"} <= facts["machine"].keys()
+
+
+def test_debug_logs_all_lines(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = ep.run("config.yaml", debug=True, fast=True, device="cpu")
+    assert result.config["log"]["level"] == "debug"
+    assert result.dir is not None
+    assert "DEBUG" in (result.dir / "logs" / "run.log").read_text()

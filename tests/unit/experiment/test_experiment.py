@@ -1,0 +1,353 @@
+"""Tests of experiments made in Python."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+import epochal as ep
+from epochal.components.metrics.mean import Mean
+from epochal.errors import ConfigError
+from epochal.testing import TinyModel, TinyTask
+from small_project import run_folders, tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from epochal.experiment.assembly import Assembly
+
+SGD = {"type": "SGD", "lr": 0.1}
+QUIET = {"console_every": 0, "level": "error"}
+
+
+class Keep(ep.Hook):
+    """Keeps a copy of the weights with which a run ended."""
+
+    weights: dict[str, Tensor]
+
+    def run_end(self, run: ep.Run) -> None:
+        self.weights = {name: value.clone() for name, value in run.model.state_dict().items()}
+
+
+def make(kind: type[ep.Experiment] = ep.Experiment, **sections: Any) -> ep.Experiment:
+    sections = {"optim": SGD, "train": {"for": "2ep"}, "log": QUIET} | sections
+    return kind(choices={"no_file": True, "device": "cpu"}, **sections)
+
+
+def parts() -> dict[str, object]:
+    """A task and a model with the weights that a run with seed 0 would give."""
+    from epochal.engine.seeding import derive, seeded
+
+    with seeded(derive(0, "model")):
+        return {"task": TinyTask(), "model": TinyModel()}
+
+
+def fit(experiment: ep.Experiment) -> ep.RunResult:
+    result = experiment.fit()
+    assert result.ok, result.traceback
+    return result
+
+
+def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+class Prepared(ep.Experiment):
+    @staticmethod
+    def prepare_task(args: ep.Args) -> ep.Task:
+        return TinyTask()
+
+    @staticmethod
+    def prepare_model(args: ep.Args) -> nn.Module:
+        return TinyModel()
+
+
+def test_objects_are_enough_for_an_experiment() -> None:
+    result = fit(make(**parts()))
+    assert (result.status, result.reason, result.epochs, result.steps) == (
+        "finished",
+        "max_epochs",
+        2,
+        12,
+    )
+    assert {"train/loss", "val/acc"} <= result.metrics.keys()
+
+
+def test_objects_prepare_methods_and_config_train_bit_for_bit_alike(shop: Path) -> None:
+    one, two, three = Keep(), Keep(), Keep()
+    fit(make(**parts(), hooks=[one]))
+    fit(make(Prepared, hooks=[two]))
+    fit(make(task={"type": "shop.parts.Points"}, model={"type": "shop.parts.Net"}, hooks=[three]))
+    assert equal(one.weights, two.weights)
+    assert equal(one.weights, three.weights)
+
+
+def test_prepare_methods_may_be_assigned() -> None:
+    def build_model(args: ep.Args) -> nn.Module:
+        return TinyModel(dropout=args.extra.dropout)
+
+    class Assigned(Prepared):
+        prepare_model = staticmethod(build_model)
+
+    assert fit(make(Assigned, extra={"dropout": 0.0})).ok
+
+
+def test_missing_prepare_method_says_what_to_write() -> None:
+    class Half(ep.Experiment):
+        @staticmethod
+        def prepare_task(args: ep.Args) -> ep.Task:
+            return TinyTask()
+
+    result = make(Half).fit()
+    assert result.exit_code == 78
+    assert "model: missing" in result.message
+    with pytest.raises(NotImplementedError, match="prepare_model"):
+        ep.Experiment.prepare_model(ep.Args())
+
+
+def test_epochs_of_fit_win_over_the_config() -> None:
+    assert make(**parts()).fit(epochs=3).epochs == 3
+
+
+def test_test_and_predict_need_no_optimizer() -> None:
+    experiment = ep.Experiment(
+        choices={"no_file": True, "device": "cpu"},
+        log=QUIET,
+        **parts(),  # type: ignore[arg-type]
+    )
+    tested = experiment.test()
+    assert tested.ok, tested.traceback
+    assert set(tested.metrics) == {"test/acc"}
+    predicted = experiment.predict()
+    assert predicted.ok, predicted.traceback
+    assert sum(len(batch["logits"]) for batch in predicted.value) == 24
+
+
+def test_test_switch_evaluates_only() -> None:
+    result = ep.Experiment(
+        test=True,
+        choices={"no_file": True, "device": "cpu"},
+        log=QUIET,
+        **parts(),  # type: ignore[arg-type]
+    ).run()
+    assert result.ok, result.traceback
+    assert result.steps == 0
+    assert "test/acc" in result.metrics
+
+
+def test_args_of_a_script_make_an_experiment(shop: Path) -> None:
+    args = ep.parse_args(["-c", "config.yaml", "--no-file", "--fast", "--device", "cpu"])
+    result = ep.Experiment(args).fit()
+    assert result.ok, result.traceback
+    assert result.steps == 3
+    assert not (shop / "runs").exists()
+
+
+def test_test_option_of_a_script_evaluates_only(shop: Path) -> None:
+    args = ep.parse_args(["-c", "config.yaml", "--no-file", "--test", "--device", "cpu"])
+    result = ep.Experiment(args).run()
+    assert result.ok, result.traceback
+    assert set(result.metrics) == {"test/acc"}
+
+
+def test_check_reports_without_running(shop: Path) -> None:
+    before = tree(shop)
+    report = ep.Experiment("config.yaml", overrides=["modle.x=1"]).check()
+    assert any("modle" in str(problem) for problem in report.problems)
+    assert tree(shop) == before
+
+
+class TakesApart(ep.Experiment):
+    """Replaces the one step that ``only`` names, and notes that it was called."""
+
+    only = ""
+
+    def __init__(self, **sections: Any) -> None:
+        super().__init__(choices={"no_file": True, "device": "cpu"}, **sections)
+        self.called: list[str] = []
+
+    def note(self, name: str) -> bool:
+        self.called.append(name)
+        return self.only == name
+
+    def build_task(self, assembly: Assembly) -> ep.Task:
+        return TinyTask(num_samples=8) if self.note("task") else super().build_task(assembly)
+
+    def build_data(self, assembly: Assembly, task: ep.Task) -> None:
+        if self.note("data"):
+            task.train_loader = list(task.train_loader)[:1]
+        else:
+            super().build_data(assembly, task)
+
+    def build_model(self, assembly: Assembly) -> nn.Module:
+        return TinyModel(dropout=0) if self.note("model") else super().build_model(assembly)
+
+    def place_model(self, assembly: Assembly, model: nn.Module) -> nn.Module:
+        if self.note("place"):
+            for parameter in model.parameters():
+                parameter.data.zero_()
+            return model
+        return super().place_model(assembly, model)
+
+    def build_metrics(self, assembly: Assembly) -> dict[str, ep.Metric]:
+        own: dict[str, ep.Metric] = {"mine": Mean(of="out.logits")}
+        return own if self.note("metrics") else super().build_metrics(assembly)
+
+    def build_optimizer(self, assembly: Assembly, model: nn.Module) -> Any:
+        if self.note("optimizer"):
+            return torch.optim.Adam(model.parameters(), lr=0.5), None
+        return super().build_optimizer(assembly, model)
+
+    def build_hooks(self, assembly: Assembly) -> list[object]:
+        self.keep = Keep()
+        extra = [self.keep]
+        return [*extra, *super().build_hooks(assembly)] if self.note("hooks") else extra
+
+
+def test_each_build_step_can_be_replaced_alone() -> None:
+    def take(only: str) -> tuple[TakesApart, ep.RunResult]:
+        kind = type("Own", (TakesApart,), {"only": only})
+        experiment = kind(optim=SGD, train={"for": "1ep"}, log=QUIET, **parts())
+        return experiment, fit(experiment)
+
+    plain, result = take("")
+    assert plain.called == ["task", "data", "model", "place", "optimizer", "hooks", "metrics"]
+    assert result.steps == 6
+    assert take("task")[1].steps == 2
+    assert take("data")[1].steps == 1
+    assert "val/mine" in take("metrics")[1].metrics
+    for step in ("model", "place", "optimizer"):
+        other, _ = take(step)
+        assert not equal(other.keep.weights, plain.keep.weights), step
+    same, _ = take("hooks")
+    assert equal(same.keep.weights, plain.keep.weights)
+
+
+def test_hooks_may_be_objects_functions_and_specs() -> None:
+    seen: list[str] = []
+
+    class Greeter(ep.Hook):
+        def run_start(self, run: ep.Run) -> None:
+            seen.append("object")
+
+    def middleware(run: ep.Run) -> None:
+        seen.append("function")
+        forward = run.task.batch_forward
+        run.replace_task_method("batch_forward", forward)
+        run.register_caches({"scale": 2.0})
+
+    stopping = {"type": "EarlyStopping", "patience": 1, "upper_bound": -1.0}
+    result = fit(make(**parts(), monitor="+val/acc", hooks=[Greeter(), middleware, stopping]))
+    assert seen == ["function", "object"]
+    assert (result.status, result.reason) == ("stopped", "early_stop")
+
+
+def test_metrics_may_be_objects() -> None:
+    result = fit(make(**parts(), metrics=[Mean(of="out.logits")]))
+    assert "val/mean" in result.metrics
+
+
+def test_loaders_may_be_objects() -> None:
+    rows = [{"x": torch.randn(4), "label": torch.tensor(i % 3)} for i in range(6)]
+    task = type("Bare", (TinyTask,), {"__init__": lambda self: None})()
+    loaders = {"train": DataLoader(rows, batch_size=3), "dev": {"a": DataLoader(rows)}}  # type: ignore[arg-type]
+    result = fit(make(task=task, model=TinyModel(), data=loaders))
+    assert result.steps == 4
+    assert "val/a/acc" in result.metrics
+
+
+def test_loader_that_the_task_has_already_is_refused() -> None:
+    result = make(**parts(), data={"train": [1]}).fit()
+    assert result.status == "failed"
+    assert result.exit_code == 78
+
+
+def test_optimizer_and_schedule_may_be_objects() -> None:
+    model = TinyModel()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)
+    fit(make(task=TinyTask(), model=model, optim=optimizer, schedule=schedule))
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1**13)
+
+
+def test_own_runner_decides_what_is_done() -> None:
+    class Count(ep.Runner):
+        def run(self, run: ep.Run) -> int:
+            return sum(p.numel() for p in run.model.parameters())
+
+    result = make(**parts(), runner=Count()).run()
+    assert result.ok, result.traceback
+    assert (result.value, result.steps) == (15, 0)
+
+
+def test_own_runner_can_be_named_in_the_config(shop: Path) -> None:
+    choices = {"no_file": True, "device": "cpu"}
+    runner = {"type": "shop.parts.Bragging", "word": "hi"}
+    result = ep.Experiment("config.yaml", runner=runner, choices=choices).run()  # type: ignore[arg-type]
+    assert result.ok, result.traceback
+    assert result.value == "hi"
+
+
+def test_current_run_is_at_hand_far_away() -> None:
+    seen: list[ep.Run] = []
+
+    class Task(TinyTask):
+        def batch_loss(self, out: Any, batch: Any) -> Any:
+            seen.append(ep.current_run())
+            return super().batch_loss(out, batch)
+
+    fit(make(task=Task(), model=TinyModel()))
+    assert len({id(run) for run in seen}) == 1
+    with pytest.raises(ep.EpochalError, match="no run is in progress"):
+        ep.current_run()
+
+
+def test_model_is_free_when_the_run_is_over() -> None:
+    class Model(TinyModel):
+        pass
+
+    given = {"task": TinyTask(), "model": Model()}
+    reference = weakref.ref(given["model"])
+    result = fit(make(**given))
+    given.clear()
+    gc.collect()
+    assert reference() is None
+    assert result.ok
+
+
+def test_model_of_a_failed_run_is_free_too(shop: Path) -> None:
+    class Broken(TinyModel):
+        def forward(self, x: Tensor) -> Tensor:
+            raise ValueError("no")
+
+    given = {"task": TinyTask(), "model": Broken()}
+    reference = weakref.ref(given["model"])
+    result = make(**given).fit()
+    given.clear()
+    gc.collect()
+    assert result.status == "failed"
+    assert reference() is None
+
+
+def test_record_that_cannot_be_made_gives_a_result(shop: Path) -> None:
+    (shop / "file").write_text("not a folder")
+    experiment = ep.Experiment("config.yaml", record={"log_dir": "file/runs"})
+    assert experiment.fit().exception_type == "RecordError"
+
+
+def test_object_in_a_wrong_place_is_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match="seed: cannot be given as an object"):
+        make(seed=object())
+
+
+def test_record_says_which_parts_came_as_objects(shop: Path) -> None:
+    result = ep.Experiment(optim=SGD, train={"for": "1ep"}, log=QUIET, **parts()).fit()  # type: ignore[arg-type]
+    assert result.ok, result.traceback
+    (folder,) = run_folders(shop)
+    assert (folder / "checkpoints" / "final.safetensors").is_file()

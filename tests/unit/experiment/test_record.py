@@ -1,0 +1,98 @@
+"""Tests of opening and closing records."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.check import Report, check
+from epochal.config import Config, load
+from epochal.engine import RunResult
+from epochal.errors import RecordError
+from epochal.experiment.record import open_record
+from small_project import tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def checked(*overrides: str) -> tuple[Config, Report]:
+    config = load("config.yaml", overrides=overrides)
+    report = check(config)
+    assert not report.problems
+    return config, report
+
+
+def status_of(folder: Path) -> str:
+    status: str = json.loads((folder / "status.json").read_text())["status"]
+    return status
+
+
+def test_record_starts_with_configs_and_ends_with_a_result(shop: Path) -> None:
+    with open_record(*checked(), is_kept=True) as record:
+        assert record.dir is not None
+        assert status_of(record.dir) == "starting"
+        assert load(record.dir / "config" / "expanded.yaml").root.to_plain()["tag"] == "shop"
+        record.write_start({"seed": 3})
+        record.write_end(RunResult(status="stopped", reason="early_stop", steps=5))
+    assert json.loads((record.dir / "run.json").read_text())["seed"] == 3
+    result = json.loads((record.dir / "result.json").read_text())
+    assert (result["status"], result["steps"]) == ("stopped", 5)
+    assert not {"config", "value", "dir"} & result.keys()
+    assert status_of(record.dir) == "stopped"
+
+
+def test_nothing_is_written_without_a_record(shop: Path) -> None:
+    before = tree(shop)
+    with open_record(*checked(), is_kept=False) as record:
+        record.write_start({"seed": 3})
+        record.add_meta({"classes": ["a"]})
+        record.write_end(RunResult(status="finished", reason="max_epochs"))
+    assert record.dir is None
+    assert tree(shop) == before
+
+
+def test_facts_about_the_data_are_added_to_those_of_the_start(shop: Path) -> None:
+    with open_record(*checked(), is_kept=True) as record:
+        record.write_start({"seed": 3})
+        record.add_meta({"classes": ("a", "b"), "scale": object()})
+    assert record.dir is not None
+    facts = json.loads((record.dir / "run.json").read_text())
+    assert facts["seed"] == 3
+    assert facts["meta"] == {"classes": ["a", "b"], "scale": "<builtins.object>"}
+
+
+@pytest.mark.parametrize("value", [".nan", "[.nan, .inf, -.inf]", '"$${odd}"', "null", "1e-7"])
+def test_unusual_values_survive_the_way_to_disk(shop: Path, value: str) -> None:
+    (shop / "config.yaml").write_text(
+        (shop / "config.yaml").read_text() + f"extra: {{odd: {value}}}\n"
+    )
+    with open_record(*checked(), is_kept=True) as record:
+        assert record.dir is not None
+
+
+def test_exact_folder_that_holds_something_is_refused(shop: Path) -> None:
+    (shop / "taken").mkdir()
+    (shop / "taken" / "file").write_text("mine")
+    changes = ("record.log_dir=taken", "record.exact=true")
+    with pytest.raises(RecordError, match="taken"), open_record(*checked(*changes), is_kept=True):
+        raise AssertionError("must not come here")
+    assert (shop / "taken" / "file").read_text() == "mine"
+
+
+def test_record_that_cannot_be_prepared_says_failed(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def other(*_: object) -> str:
+        return "tag: another\n"
+
+    monkeypatch.setattr("epochal.experiment.record.dump", other)
+    with (
+        pytest.raises(RecordError, match="reads back as another config"),
+        open_record(*checked(), is_kept=True),
+    ):
+        raise AssertionError("must not come here")
+    (status,) = shop.rglob("status.json")
+    assert status_of(status.parent) == "failed"

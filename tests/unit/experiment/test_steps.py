@@ -1,0 +1,200 @@
+"""Tests of the single build steps, through the runs that they make."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+import epochal as ep
+from epochal.checkpoint import load_weights
+from epochal.testing import TinyModel, TinyTask
+from small_project import run_folders, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Look(ep.Hook):
+    """Keeps what a function finds in the assembled run."""
+
+    def __init__(self, look: Any) -> None:
+        self.look = look
+
+    def run_start(self, run: ep.Run) -> None:
+        self.found = self.look(run)
+
+
+def look(find: Any, *overrides: str, **sections: Any) -> Any:
+    hook = Look(find)
+    choices = {"no_file": True, "fast": True, "device": "cpu"} | sections.pop("choices", {})
+    experiment = ep.Experiment(
+        "config.yaml", overrides=overrides, choices=choices, hooks=[hook], **sections
+    )
+    result = experiment.fit()
+    assert result.ok, result.traceback
+    return hook.found
+
+
+FED = (
+    "task={type: shop.parts.Fed}",
+    "data.train={type: shop.parts.Rows, size: 10, batch_size: 5}",
+    "data.val={type: shop.parts.Rows, batch_size: 2}",
+)
+
+
+def test_loaders_of_the_config_reach_the_task(shop: Path) -> None:
+    def find(run: ep.Run) -> list[int]:
+        return [len(run.task.train_loader), len(run.task.val_loader)]
+
+    assert look(find, *FED) == [2, 4]
+
+
+def test_split_may_have_several_named_loaders_and_another_name(shop: Path) -> None:
+    def find(run: ep.Run) -> list[str]:
+        return list(run.task.val_loader)
+
+    named = "data.dev={day: {type: shop.parts.Rows}, night: {type: shop.parts.Rows, size: 3}}"
+    found = look(find, *FED[:2], named, "monitor=+val/day/acc")
+    assert found == ["day", "night"]
+
+
+def test_debug_reads_data_in_this_process(shop: Path) -> None:
+    def find(run: ep.Run) -> list[int]:
+        return [run.task.train_loader.num_workers, run.task.val_loader.num_workers]
+
+    workers = "data.train={type: shop.parts.Rows, workers: 2}"
+    choices = {"debug": True}
+    assert look(find, FED[0], workers, FED[2], choices=choices) == [0, 0]
+
+
+def test_debug_reaches_loaders_that_the_task_made_itself(shop: Path) -> None:
+    write(
+        shop / "shop" / "busy.py",
+        """
+        from torch.utils.data import DataLoader
+        from shop.parts import Points
+        class Busy(Points):
+            def __init__(self):
+                super().__init__()
+                data = self.train_loader.dataset
+                self.train_loader = DataLoader(
+                    data, batch_size=4, num_workers=2, prefetch_factor=2, persistent_workers=True
+                )
+        """,
+    )
+    find = lambda run: run.task.train_loader.num_workers  # noqa: E731 - as short as it can be
+    assert look(find, "task.type=shop.busy.Busy", choices={"debug": True}) == 0
+
+
+def test_loader_of_both_task_and_config_is_a_mistake(shop: Path) -> None:
+    result = ep.run("config.yaml", overrides=[FED[1]], no_file=True)
+    assert result.exit_code == 78
+    assert "Points sets train_loader already" in result.message
+
+
+@pytest.mark.parametrize("name", ["float32", "float64"])
+def test_dtype_of_the_model_is_that_of_the_batches_too(shop: Path, name: str) -> None:
+    seen: list[torch.dtype] = []
+
+    class Task(TinyTask):
+        def batch_loss(self, out: Any, batch: Any) -> Any:
+            seen.extend([batch["x"].dtype, out["logits"].dtype, batch["label"].dtype])
+            return super().batch_loss(out, batch)
+
+    dtype = getattr(torch, name)
+    found = look(
+        lambda run: {p.dtype for p in run.model.parameters()},
+        f"model.dtype={name}",
+        "task=$delete",
+        task=Task(),
+    )
+    assert found == {dtype}
+    assert set(seen) == {dtype, torch.int64}
+
+
+def test_first_weights_come_from_a_file(shop: Path) -> None:
+    first = ep.run("config.yaml")
+    assert first.dir is not None
+    weights = first.dir / "checkpoints" / "final.safetensors"
+    found = look(
+        lambda run: {name: value.clone() for name, value in run.model.state_dict().items()},
+        f"init_from={weights}",
+    )
+    saved = load_weights(weights)
+    assert all(torch.equal(found[name], saved[name]) for name in saved)
+
+
+def test_missing_first_weights_never_mean_a_fresh_start(shop: Path) -> None:
+    result = ep.run("config.yaml", overrides=["init_from=gone.safetensors"])
+    assert (result.status, result.exit_code, result.steps) == ("failed", 74, 0)
+    assert "gone.safetensors: no such file" in result.message
+    (folder,) = run_folders(shop)
+    assert json.loads((folder / "status.json").read_text())["status"] == "failed"
+
+
+def test_first_weights_of_another_model_are_refused(shop: Path) -> None:
+    first = ep.run("config.yaml")
+    assert first.dir is not None
+    weights = first.dir / "checkpoints" / "final.safetensors"
+    model = {"type": "torch.nn.Linear", "in_features": 4, "out_features": 3}
+    result = ep.run("config.yaml", overrides=[f"init_from={weights}", f"model={json.dumps(model)}"])
+    assert result.exception_type == "CheckpointError"
+    assert "weight" in result.message
+
+
+def test_frozen_parameters_are_not_given_to_the_optimizer(shop: Path) -> None:
+    model = TinyModel()
+    model.linear.bias.requires_grad_(requires_grad=False)
+    found = look(
+        lambda run: [p.shape for p in run.optimizer.param_groups[0]["params"]],
+        "model=$delete",
+        model=model,
+    )
+    assert found == [torch.Size([3, 4])]
+
+
+def test_metrics_take_name_and_splits_from_their_section(shop: Path) -> None:
+    metrics = "metrics=[{type: mean, of: out.logits, name: height, on: [dev]}]"
+    assert look(lambda run: {n: m.on for n, m in run.metrics.items()}, metrics) == {
+        "height": ("val",)
+    }
+
+
+def test_two_metrics_of_one_name_are_refused(shop: Path) -> None:
+    two = "metrics=[{type: mean, of: out.logits}, {type: mean, of: batch.x}]"
+    result = ep.run("config.yaml", overrides=[two], no_file=True)
+    assert result.exit_code == 78
+    assert "two metrics are called 'mean'" in result.message
+    assert "name:" in result.message
+
+
+def test_hooks_take_priority_splits_and_period_from_their_section(shop: Path) -> None:
+    stopping = "hooks=[{type: EarlyStopping, patience: 2, priority: 7, on: [val]}]"
+
+    class Experiment(ep.Experiment):
+        def build_hooks(self, assembly: Any) -> list[object]:
+            self.built: list[Any] = super().build_hooks(assembly)
+            return list(self.built)
+
+    own = Experiment("config.yaml", overrides=[stopping], choices={"no_file": True, "fast": True})
+    assert own.fit().ok
+    assert (own.built[0].priority, own.built[0].on) == (7, ("val",))
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        "{type: cosine, warmup: 2st}",
+        "{type: StepLR, step_size: 1, gamma: 0.5, unit: epoch}",
+        "{type: constant}",
+    ],
+)
+def test_schedules_of_ours_and_of_torch_can_be_named(shop: Path, schedule: str) -> None:
+    assert look(lambda run: run.schedule is not None, f"schedule={schedule}")
+
+
+def test_no_schedule_is_built_unless_asked_for(shop: Path) -> None:
+    assert look(lambda run: run.schedule) is None
