@@ -19,7 +19,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
 	@echo "installing Epochal and its development tools into $(VENV) ..."
-	$(INSTALL) --editable ".[dev,examples]"
+	$(INSTALL) --editable ".[dev,examples,omegaconf]"
 	@touch $@ $(VENV)/.demo
 
 demo: $(VENV)/.demo  ## Train the digits example on the CPU and say where its record is.
