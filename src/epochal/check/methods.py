@@ -13,7 +13,8 @@ from epochal.registry.nearest import nearest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from epochal.registry.source import Definition, Library
+    from epochal.registry.library import Library
+    from epochal.registry.source import Definition
 
 _REQUIRED = "epochal.engine.task:REQUIRED_METHODS"
 _OPTIONAL = "epochal.engine.task:OPTIONAL_METHODS"

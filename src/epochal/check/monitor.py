@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from epochal.check.walk import Walk
     from epochal.config.node import Node
     from epochal.errors import Place
-    from epochal.registry.source import Definition, FunctionNode, Library
+    from epochal.registry.library import Library
+    from epochal.registry.source import Definition, FunctionNode
 
 _PRODUCERS = ("batch_metric", "extra_batch_metrics", "epoch_metric")
 

@@ -17,7 +17,7 @@ from epochal.registry.source import Variable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from epochal.registry.source import Library
+    from epochal.registry.library import Library
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from epochal.check.docs import arguments_of, doc_of, field_docs, summary_of
 from epochal.check.literals import MISSING, Absent, Opaque, Plain, read_field_default, read_literal
-from epochal.registry.source import Definition, Library, Variable, full_name
+from epochal.registry.library import Library
+from epochal.registry.source import Definition, Variable, full_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -6,13 +6,14 @@ import ast
 from typing import TYPE_CHECKING
 
 from epochal.errors import Problem
-from epochal.registry.source import DefinitionNode, Import, Library, Module, full_name
+from epochal.registry.source import DefinitionNode, Import, Module, full_name
 from epochal.registry.table import KINDS, Factory, Registered, conflict
 from epochal.registry.targets import is_allowed_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from epochal.registry.library import Library
     from epochal.registry.project import Project
 
 _REGISTER = ("epochal.register", "epochal.registry.register", "epochal.registry.table.register")

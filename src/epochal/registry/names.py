@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from epochal.errors import ConfigError, Place, Problem, UnknownComponentError
 from epochal.registry.decorated import Decorated
+from epochal.registry.library import Library
 from epochal.registry.nearest import nearest
-from epochal.registry.source import Definition, Import, Library, shown_path
+from epochal.registry.source import Definition, Import, shown_path
 from epochal.registry.table import ANY_KIND, BUILTINS, KINDS, REGISTERED, Factory, Registered
 from epochal.registry.targets import Refused, Target, find_target
 

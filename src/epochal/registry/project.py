@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from epochal.errors import ConfigError, Place, Problem, suggest
-from epochal.registry.source import is_reserved
+from epochal.registry.library import is_reserved
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ast
-import sys
+import copy
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.errors import Place
+from epochal.registry.skim import absolute_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 DefinitionNode = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -59,6 +60,16 @@ class Module:
             for node in ast.walk(self.tree)
         )
 
+    def offers(self, name: str) -> bool:
+        """Whether a star import of this module brings ``name``, should it exist here."""
+        listed = self.bindings.get("__all__")
+        if not isinstance(listed, Variable):
+            return not name.startswith("_")
+        try:
+            return name in ast.literal_eval(listed.value)
+        except (ValueError, TypeError):
+            return True  # a computed list may hold anything
+
     def definitions(self) -> dict[str, DefinitionNode]:
         """The classes and functions that this module itself defines."""
         return {
@@ -89,111 +100,6 @@ class Definition:
         return f"{self.module.name}.{self.node.name}"
 
 
-@dataclass(slots=True)
-class Library:
-    """Finds modules by walking folders, and definitions by following imports."""
-
-    dirs: Sequence[Path] = ()
-    """Looked through before the installed packages."""
-
-    _modules: dict[str, Module | None] = field(default_factory=dict)
-
-    def find_module(self, dotted: str) -> Module | None:
-        """The module with this dotted name, if its source can be found."""
-        if dotted not in self._modules:
-            located = self._locate(dotted)
-            self._modules[dotted] = None if located is None else _read(dotted, *located)
-        return self._modules[dotted]
-
-    def find_folders(self, dotted: str) -> tuple[Path, ...]:
-        """The folders that hold the submodules of a package, or nothing."""
-        top, *rest = dotted.split(".")
-        folders = tuple(path / top for path in self._top_dirs(top)) or _installed_folders(top)
-        for part in rest:
-            folders = tuple(folder / part for folder in folders)
-        return tuple(folder for folder in folders if folder.is_dir())
-
-    def submodules(self, dotted: str) -> set[str]:
-        """The names of the modules directly below a package."""
-        names = set[str]()
-        for folder in self.find_folders(dotted):
-            names |= {path.stem for path in folder.glob("*.py") if path.stem != "__init__"}
-            names |= {path.name for path in folder.iterdir() if (path / "__init__.py").is_file()}
-        return names
-
-    def public_names(self, module: Module, *, depth: int = 4) -> set[str]:
-        """The classes, functions and imported names that a module offers, for suggestions."""
-        names = {
-            name
-            for name, binding in module.bindings.items()
-            if not name.startswith("_") and not isinstance(binding, Variable)
-        }
-        for star in module.stars if depth else ():
-            source = self.find_module(star)
-            names |= set() if source is None else self.public_names(source, depth=depth - 1)
-        return names
-
-    def resolve(self, module: Module, name: str) -> Definition | Variable | Import | None:
-        """What ``name`` is in ``module``, following imports as far as text allows.
-
-        An ``Import`` answer is where the trail ends: a module, or one without source.
-        """
-        return self._follow(module, name, set())
-
-    def find_definition(self, dotted: str) -> Definition | None:
-        """The class or function with this full name, wherever it is imported from."""
-        module_name, _, name = dotted.rpartition(".")
-        module = self.find_module(module_name) if module_name else None
-        found = self.resolve(module, name) if module is not None else None
-        return found if isinstance(found, Definition) else None
-
-    def _follow(
-        self, module: Module, name: str, seen: set[tuple[str, str]]
-    ) -> Definition | Variable | Import | None:
-        if (module.name, name) in seen:
-            return None
-        seen.add((module.name, name))
-        binding = module.bindings.get(name)
-        if binding is None:
-            return self._follow_stars(module, name, seen)
-        if isinstance(binding, Import):
-            source = self.find_module(binding.module) if binding.name else None
-            if source is None or binding.name is None:
-                return binding
-            return self._follow(source, binding.name, seen) or binding
-        return binding if isinstance(binding, Variable) else Definition(module, binding)
-
-    def _follow_stars(
-        self, module: Module, name: str, seen: set[tuple[str, str]]
-    ) -> Definition | Variable | Import | None:
-        for star in () if name.startswith("_") else reversed(module.stars):
-            source = self.find_module(star)
-            found = None if source is None else self._follow(source, name, seen)
-            if found is not None:
-                return found
-        return None
-
-    def _top_dirs(self, top: str) -> Iterator[Path]:
-        if is_reserved(top):
-            return
-        for path in self.dirs:
-            if (path / top / "__init__.py").is_file() or (path / f"{top}.py").is_file():
-                yield path
-                return
-        for path in self.dirs:  # a folder without __init__.py counts only after all others
-            if (path / top).is_dir() and not _installed_folders(top):
-                yield path
-
-    def _locate(self, dotted: str) -> tuple[Path, bool] | None:
-        top, _, rest = dotted.partition(".")
-        if rest:
-            parent, _, last = dotted.rpartition(".")
-            folders = self.find_folders(parent)
-            return _first_file([(folder, last) for folder in folders])
-        own = _first_file([(path, top) for path in self._top_dirs(top)])
-        return own or _installed_file(top)
-
-
 def full_name(module: Module, expression: ast.expr) -> str:
     """The dotted name that a name or attribute of ``module`` stands for, or nothing."""
     if isinstance(expression, ast.Attribute):
@@ -207,11 +113,6 @@ def full_name(module: Module, expression: ast.expr) -> str:
     return expression.id if binding is None else f"{module.name}.{expression.id}"
 
 
-def is_reserved(top: str) -> bool:
-    """Whether a top-level name always means the installed module, never one of the user's."""
-    return top in ("torch", "epochal") or top in sys.stdlib_module_names
-
-
 def shown_path(path: Path) -> str:
     """A file's path as the user would type it: relative when it lies below the folder here."""
     try:
@@ -220,42 +121,8 @@ def shown_path(path: Path) -> str:
         return str(path)
 
 
-def _first_file(candidates: Sequence[tuple[Path, str]]) -> tuple[Path, bool] | None:
-    for folder, name in candidates:
-        package = folder / name / "__init__.py"
-        if package.is_file():
-            return package, True
-        plain = folder / f"{name}.py"
-        if plain.is_file():
-            return plain, False
-    return None
-
-
-def _installed_file(top: str) -> tuple[Path, bool] | None:
-    for folder in _installed_folders(top):
-        return _first_file([(folder.parent, folder.name)])
-    spec = _top_level_spec(top)
-    if spec is None or spec[0] is None or not spec[0].endswith(".py"):
-        return None
-    return Path(spec[0]), False
-
-
-def _installed_folders(top: str) -> tuple[Path, ...]:
-    spec = _top_level_spec(top)
-    return () if spec is None else tuple(Path(folder) for folder in spec[1])
-
-
-def _top_level_spec(top: str) -> tuple[str | None, tuple[str, ...]] | None:
-    # Only finders are asked, and only about a top-level name: neither imports anything.
-    for finder in sys.meta_path:
-        find = getattr(finder, "find_spec", None)
-        spec = None if find is None else find(top, None)
-        if spec is not None:
-            return spec.origin, tuple(spec.submodule_search_locations or ())
-    return None
-
-
-def _read(name: str, file: Path, is_package: bool) -> Module:
+def read_module(name: str, file: Path, is_package: bool) -> Module:
+    """The module in ``file``, as text."""
     tree, error = _parse(file)
     bindings: dict[str, Binding] = {}
     stars: list[str] = []
@@ -298,6 +165,8 @@ def _collect(
             _bind_import_from(statement, package, bindings, stars)
         elif isinstance(statement, ast.Assign | ast.AnnAssign):
             _bind_assignment(statement, bindings)
+        elif isinstance(statement, ast.AugAssign | ast.Expr):
+            _bind_longer_list(statement, bindings)
         elif isinstance(statement, ast.If | ast.Try | ast.With):
             _collect_block(statement, package, bindings, stars)
 
@@ -331,11 +200,7 @@ def _bind_import(statement: ast.Import, bindings: dict[str, Binding]) -> None:
 def _bind_import_from(
     statement: ast.ImportFrom, package: str, bindings: dict[str, Binding], stars: list[str]
 ) -> None:
-    source = statement.module or ""
-    if statement.level:
-        parts = package.split(".")
-        kept = parts[: len(parts) - statement.level + 1]
-        source = ".".join([*kept, source] if source else kept)
+    source = absolute_name(statement.module or "", statement.level, package)
     for alias in statement.names:
         if alias.name == "*":
             stars.append(source)
@@ -349,4 +214,25 @@ def _bind_assignment(statement: ast.Assign | ast.AnnAssign, bindings: dict[str, 
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
     for target in targets:
         if isinstance(target, ast.Name):
-            bindings[target.id] = Variable(statement.value)
+            old = bindings.get(target.id)
+            bindings[target.id] = _decorated(old, statement.value) or Variable(statement.value)
+
+
+def _decorated(binding: Binding | None, value: ast.expr) -> DefinitionNode | None:
+    """The definition that ``C = change(C, ...)`` changes, as if ``change`` decorated it."""
+    if not isinstance(binding, DefinitionNode) or not isinstance(value, ast.Call):
+        return None
+    if not any(getattr(argument, "id", "") == binding.name for argument in value.args):
+        return None
+    changed = copy.copy(binding)  # the tree itself is shared by all who read this file
+    changed.decorator_list = [*binding.decorator_list, value.func]
+    return changed
+
+
+def _bind_longer_list(statement: ast.AugAssign | ast.Expr, bindings: dict[str, Binding]) -> None:
+    """Note that ``__all__ += ...`` or ``__all__.extend(...)`` makes a list that is computed."""
+    target = statement.target if isinstance(statement, ast.AugAssign) else statement.value
+    while isinstance(target, ast.Call | ast.Attribute):
+        target = target.func if isinstance(target, ast.Call) else target.value
+    if getattr(target, "id", "") == "__all__":
+        bindings["__all__"] = Variable(target)

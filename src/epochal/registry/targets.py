@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from epochal.registry.nearest import nearest
+from epochal.registry.library import Library, is_reserved
+from epochal.registry.nearest import nearest, nearest_few
 from epochal.registry.project import FIXED_ROOTS, Project
-from epochal.registry.source import Definition, Import, Library, Module, Variable, is_reserved
+from epochal.registry.source import Definition, Import, Module, Variable
 
 # Of our own package only what is made to be named; the rest could read files or start runs.
 _OWN_MODULES = (
@@ -16,6 +17,10 @@ _OWN_MODULES = (
     "epochal.engine.task",
     "epochal.engine.runner",
 )
+
+# Values of variables that may be a class or function after all; loading makes sure.
+_MAY_BE_CODE = (ast.Name, ast.Attribute, ast.Call, ast.IfExp)
+_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,24 +168,30 @@ def _explain(
 ) -> Target:
     module_name, _, name = dotted.rpartition(".")
     if isinstance(found, Variable):
+        if is_listed(dotted, project) and isinstance(found.value, _MAY_BE_CODE):
+            return Target(module_name, name)
         raise Refused("it is a variable; only classes and functions can be named")
     if isinstance(found, Import):
         source = found.module if found.name is None else f"{found.module}.{found.name}"
         if found.name and is_listed(found.module, project):
             return Target(found.module, found.name)
         raise Refused(f"it is imported from {source!r}; only classes and functions can be named")
-    if is_listed(dotted, project) and (module.is_dynamic or _has_blind_star(module, library)):
+    if is_listed(dotted, project) and library.may_hide(module, name):
         return Target(module_name, name)
-    known = sorted(library.public_names(module))
-    close = nearest(name, known)
+    known = library.public_names(module)
+    close = _nearest_definition(name, known, module, library)
     hint = f"did you mean '{module_name}.{close}'?" if close else _listing(module_name, known)
     raise Refused(f"{module_name!r} has no class or function {name!r}", hint)
 
 
-def _listing(module_name: str, known: list[str]) -> str:
-    shown = ", ".join(known[:8])
+def _nearest_definition(name: str, known: set[str], module: Module, library: Library) -> str:
+    """The nearest name that really leads to a class or function, or nothing."""
+    for close in nearest_few(name, known, _TRIES):
+        if isinstance(library.resolve(module, close), Definition):
+            return close
+    return ""
+
+
+def _listing(module_name: str, known: set[str]) -> str:
+    shown = ", ".join(sorted(known)[:8])
     return f"{module_name} has: {shown}" if shown else ""
-
-
-def _has_blind_star(module: Module, library: Library) -> bool:
-    return any(library.find_module(star) is None for star in module.stars)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import ast
 
 from epochal.check.docs import arguments_of, doc_of, field_docs, summary_of
-from epochal.registry.source import Library
+from epochal.registry.library import Library
 
 GOOGLE = """Two layers and
 a head.

@@ -3,11 +3,15 @@ from __future__ import annotations
 import ast
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from epochal.check.literals import MISSING, Opaque, read_field_default, read_literal, to_plain
-from epochal.registry.source import Library, Module
+from epochal.registry.library import Library
+
+if TYPE_CHECKING:
+    from epochal.registry.source import Module
 
 
 @pytest.fixture

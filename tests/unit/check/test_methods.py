@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from epochal.check.methods import find_method, known_methods, misspelt_methods
-from epochal.registry.source import Definition, Library
+from epochal.registry.library import Library
+
+if TYPE_CHECKING:
+    from epochal.registry.source import Definition
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from epochal.check import SECTIONS
 from epochal.check.sections import own_signature, read_table, split_names
-from epochal.registry.source import Library
+from epochal.registry.library import Library
 
 LIBRARY = Library()
 

@@ -8,7 +8,7 @@ import pytest
 
 from epochal.errors import ConfigError, Place, UnknownComponentError
 from epochal.registry import Project, Registry, register
-from epochal.registry.source import Library
+from epochal.registry.library import Library
 
 if TYPE_CHECKING:
     from pathlib import Path

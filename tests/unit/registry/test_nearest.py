@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from epochal.registry.nearest import nearest
+from epochal.registry.nearest import nearest, nearest_few
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,7 @@ def test_nothing_is_near_when_nothing_is_known() -> None:
 def test_a_higher_cutoff_refuses_what_is_only_similar() -> None:
     assert nearest("batch_forwards", ["batch_forward"], cutoff=0.85) == "batch_forward"
     assert nearest("forward_all", ["batch_forward"], cutoff=0.85) is None
+
+
+def test_several_names_come_with_the_closest_first() -> None:
+    assert nearest_few("adamw", ["SGD", "Adam", "NAdam", "AdamW"], 2) == ("AdamW", "Adam")

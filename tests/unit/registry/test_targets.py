@@ -187,7 +187,7 @@ def test_a_module_with_a_syntax_error_is_named(write_project) -> None:
 
 def test_a_listed_root_may_be_used_and_may_be_dynamic(write_project) -> None:
     files = {
-        "lib/__init__.py": "def __getattr__(name): ...\nfrom lib.real import Real",
+        "lib/__init__.py": "def __getattr__(name): ...\nfrom lib.real import Real\nlazy = 'Lazy'",
         "lib/real.py": "class Real: pass",
         "lib/plain.py": "class Known: pass",
     }
@@ -203,3 +203,24 @@ def test_a_listed_root_that_is_not_installed_says_so(write_project) -> None:
     registry = write_project({}, roots=("not_installed_here",))
     with pytest.raises(UnknownComponentError, match="'not_installed_here' is not installed"):
         registry.find("model", "not_installed_here.models.X")
+
+
+def test_a_name_that_a_dynamic_root_spells_nowhere_is_refused_with_the_nearest(
+    write_project,
+) -> None:
+    files = {
+        "lib/__init__.py": "from lib.a import *\ndef __getattr__(name): ...",
+        "lib/a.py": "__all__ = ['Real']\nclass Real: pass\nclass Reel_: pass\nReal2 = None",
+    }
+    registry = write_project(files, roots=("lib",))
+    with pytest.raises(UnknownComponentError, match=r"did you mean 'lib\.Real'"):
+        registry.find("model", "lib.Rael")
+
+
+def test_a_variable_of_a_listed_root_may_be_a_class_and_a_constant_may_not(write_project) -> None:
+    text = "class Real: pass\nAlias = Real\nMade = make()\nTABLE = {}"
+    registry = write_project({"lib.py": text}, roots=("lib",))
+    for name in ("Alias", "Made"):
+        assert registry.find("model", f"lib.{name}").file is None
+    with pytest.raises(UnknownComponentError, match="it is a variable"):
+        registry.find("model", "lib.TABLE")

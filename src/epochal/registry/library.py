@@ -1,0 +1,189 @@
+"""Modules found by walking folders, and definitions by following imports."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from epochal.registry.skim import Skim, mentions
+from epochal.registry.source import Definition, Import, Module, Variable, read_module
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+@dataclass(slots=True)
+class Library:
+    """Finds modules by walking folders, and definitions by following imports."""
+
+    dirs: Sequence[Path] = ()
+    """Looked through before the installed packages."""
+
+    _modules: dict[str, Module | None] = field(default_factory=dict)
+    _located: dict[str, tuple[Path, bool] | None] = field(default_factory=dict)
+    _folders: dict[str, tuple[Path, ...]] = field(default_factory=dict)
+    _skim: Skim = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._skim = Skim(self._find_file)
+
+    def find_module(self, dotted: str) -> Module | None:
+        """The module with this dotted name, if its source can be found."""
+        if dotted not in self._modules:
+            located = self._find_file(dotted)
+            self._modules[dotted] = None if located is None else read_module(dotted, *located)
+        return self._modules[dotted]
+
+    def find_folders(self, dotted: str) -> tuple[Path, ...]:
+        """The folders that hold the submodules of a package, or nothing."""
+        if dotted not in self._folders:
+            parent, _, last = dotted.rpartition(".")
+            if parent:
+                folders = tuple(folder / last for folder in self.find_folders(parent))
+            else:
+                own = tuple(path / dotted for path in self._top_dirs(dotted))
+                folders = own or _installed_folders(dotted)
+            self._folders[dotted] = tuple(folder for folder in folders if folder.is_dir())
+        return self._folders[dotted]
+
+    def submodules(self, dotted: str) -> set[str]:
+        """The names of the modules directly below a package."""
+        names = set[str]()
+        for folder in self.find_folders(dotted):
+            names |= {path.stem for path in folder.glob("*.py") if path.stem != "__init__"}
+            names |= {path.name for path in folder.iterdir() if (path / "__init__.py").is_file()}
+        return names
+
+    def public_names(self, module: Module) -> set[str]:
+        """The classes, functions and imported names that a module offers, for suggestions."""
+        names = {
+            name for name, binding in module.bindings.items() if not isinstance(binding, Variable)
+        }
+        offered = (self._skim.offered_names(star) for star in module.stars)
+        return {name for name in names.union(*offered) if not name.startswith("_")}
+
+    def may_hide(self, module: Module, name: str) -> bool:
+        """Whether ``name`` may exist in a module although its text does not show it."""
+        if any(self._skim.is_blind(star) for star in module.stars):
+            return True
+        if not module.is_dynamic:
+            return False
+        # What code makes up while it runs, it usually still spells out somewhere.
+        folders = self.find_folders(module.name.split(".")[0])
+        return not folders or any(mentions(folder, name) for folder in folders)
+
+    def resolve(self, module: Module, name: str) -> Definition | Variable | Import | None:
+        """What ``name`` is in ``module``, following imports as far as text allows.
+
+        An ``Import`` answer is where the trail ends: a module, or one without source.
+        """
+        found = self._follow(module, name, set(), strict=True)
+        if found is None or isinstance(found, Import):
+            return self._follow(module, name, set(), strict=False)
+        return found
+
+    def find_definition(self, dotted: str) -> Definition | None:
+        """The class or function with this full name, wherever it is imported from."""
+        module_name, _, name = dotted.rpartition(".")
+        module = self.find_module(module_name) if module_name else None
+        found = self.resolve(module, name) if module is not None else None
+        return found if isinstance(found, Definition) else None
+
+    def _follow(
+        self, module: Module, name: str, seen: set[tuple[str, str]], *, strict: bool
+    ) -> Definition | Variable | Import | None:
+        if (module.name, name) in seen:
+            return None
+        seen.add((module.name, name))
+        binding = module.bindings.get(name)
+        if binding is None:
+            return self._follow_stars(module, name, seen, strict=strict)
+        if isinstance(binding, Import):
+            source = self.find_module(binding.module) if binding.name else None
+            if source is None or binding.name is None:
+                return binding
+            return self._follow(source, binding.name, seen, strict=strict) or binding
+        return binding if isinstance(binding, Variable) else Definition(module, binding)
+
+    def _follow_stars(
+        self, module: Module, name: str, seen: set[tuple[str, str]], *, strict: bool
+    ) -> Definition | Variable | Import | None:
+        """What a star import brings; strictly only what its source defines and offers."""
+        for star in reversed(module.stars):
+            if not self._skim.may_offer(star, name, defined=strict):
+                continue  # to parse them all would take minutes
+            source = self.find_module(star)
+            # Decorators may lengthen __all__, so what it lacks may still be offered.
+            lenient = not strict and not name.startswith("_")
+            if source is not None and (lenient or source.offers(name)):
+                found = self._follow(source, name, seen, strict=strict)
+                if found is not None:
+                    return found
+        return None
+
+    def _top_dirs(self, top: str) -> Iterator[Path]:
+        if is_reserved(top):
+            return
+        for path in self.dirs:
+            if (path / top / "__init__.py").is_file() or (path / f"{top}.py").is_file():
+                yield path
+                return
+        for path in self.dirs:  # a folder without __init__.py counts only after all others
+            if (path / top).is_dir() and not _installed_folders(top):
+                yield path
+
+    def _find_file(self, dotted: str) -> tuple[Path, bool] | None:
+        if dotted not in self._located:
+            self._located[dotted] = self._locate(dotted)
+        return self._located[dotted]
+
+    def _locate(self, dotted: str) -> tuple[Path, bool] | None:
+        top, _, rest = dotted.partition(".")
+        if rest:
+            parent, _, last = dotted.rpartition(".")
+            folders = self.find_folders(parent)
+            return _first_file([(folder, last) for folder in folders])
+        own = _first_file([(path, top) for path in self._top_dirs(top)])
+        return own or _installed_file(top)
+
+
+def is_reserved(top: str) -> bool:
+    """Whether a top-level name always means the installed module, never one of the user's."""
+    return top in ("torch", "epochal") or top in sys.stdlib_module_names
+
+
+def _first_file(candidates: Sequence[tuple[Path, str]]) -> tuple[Path, bool] | None:
+    for folder, name in candidates:
+        package = folder / name / "__init__.py"
+        if package.is_file():
+            return package, True
+        plain = folder / f"{name}.py"
+        if plain.is_file():
+            return plain, False
+    return None
+
+
+def _installed_file(top: str) -> tuple[Path, bool] | None:
+    for folder in _installed_folders(top):
+        return _first_file([(folder.parent, folder.name)])
+    spec = _top_level_spec(top)
+    if spec is None or spec[0] is None or not spec[0].endswith(".py"):
+        return None
+    return Path(spec[0]), False
+
+
+def _installed_folders(top: str) -> tuple[Path, ...]:
+    spec = _top_level_spec(top)
+    return () if spec is None else tuple(Path(folder) for folder in spec[1])
+
+
+def _top_level_spec(top: str) -> tuple[str | None, tuple[str, ...]] | None:
+    # Only finders are asked, and only about a top-level name: neither imports anything.
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        spec = None if find is None else find(top, None)
+        if spec is not None:
+            return spec.origin, tuple(spec.submodule_search_locations or ())
+    return None

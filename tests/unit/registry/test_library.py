@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from epochal.registry.library import Library
+from epochal.registry.source import Definition, Import
+
+Write = Callable[[Mapping[str, str]], Path]
+
+# A library in the manner of the large ones: stars of stars, lazy at run time, __all__ everywhere.
+LAZY = """
+    from typing import TYPE_CHECKING
+    if TYPE_CHECKING:
+        from .models import *
+    else:
+        globals()["__getattr__"] = None
+"""
+BIG = {
+    "big/__init__.py": LAZY,
+    "big/models/__init__.py": "from .bert import *\nfrom .gpt import *\nfrom .auto import *",
+    "big/models/bert/__init__.py": "from .config import *\nfrom .model import *",
+    "big/models/bert/config.py": "__all__ = ['BertConfig']\nclass BertConfig: pass",
+    "big/models/bert/model.py": """
+        from .config import BertConfig
+        __all__ = ['Bert']
+        class Layer: pass
+        class Bert:
+            def __init__(self, config: BertConfig): ...
+    """,
+    "big/models/gpt.py": """
+        from .bert.config import BertConfig
+        from .registered import register
+        __all__ = ['Gpt']
+        class Layer: pass
+        class Gpt: pass
+        @register
+        def gpt_small(): ...
+    """,
+    "big/models/auto.py": """
+        __all__ = ['Auto', 'Known']
+        class Known: pass
+        class Auto: pass
+        Auto = update(Auto, doc="auto")
+        Alias = Auto
+    """,
+    "big/models/registered.py": "raise SystemExit('not to be read')\nclass Unrelated: pass",
+}
+
+
+def test_definitions_are_found_through_every_kind_of_import(write_files: Write) -> None:
+    folder = write_files(
+        {
+            "p/__init__.py": "from .a import A as Alias\nfrom p.b import *\nfrom . import b",
+            "p/a.py": "class A: pass",
+            "p/b.py": """
+                from typing import TYPE_CHECKING
+                if TYPE_CHECKING:
+                    from .a import A as Typed
+                try:
+                    from fast import B
+                except ImportError:
+                    class B: pass
+                def make(): ...
+                def _private(): ...
+            """,
+        }
+    )
+    library = Library([folder])
+    for dotted in ("p.Alias", "p.Typed", "p.b.Typed"):
+        found = library.find_definition(dotted)
+        assert found is not None
+        assert found.dotted == "p.a.A"
+    assert library.find_definition("p.make") is not None
+    assert library.find_definition("p._private") is None
+    assert library.find_definition("p.b") is None
+
+
+def test_a_circle_of_imports_leads_nowhere(write_files: Write) -> None:
+    folder = write_files({"a.py": "from b import X", "b.py": "from a import X"})
+    library = Library([folder])
+    module = library.find_module("a")
+    assert module is not None
+    assert isinstance(library.resolve(module, "X"), Import)
+
+
+def test_installed_packages_are_found_without_importing_them() -> None:
+    before = set(sys.modules)
+    library = Library()
+    found = library.find_definition("jsonschema.validators.RefResolver")
+    assert found is not None or library.find_module("jsonschema.validators") is not None
+    assert library.find_module("no_such_package") is None
+    assert not any(name.startswith("jsonschema") for name in set(sys.modules) - before)
+
+
+def test_a_folder_of_the_user_never_hides_torch_or_the_standard_library(write_files: Write) -> None:
+    folder = write_files({"torch/__init__.py": "class Fake: pass", "json.py": "class Fake: pass"})
+    library = Library([folder])
+    assert library.find_definition("torch.Fake") is None
+    assert library.find_definition("json.Fake") is None
+
+
+def test_public_names_include_what_stars_bring(write_files: Write) -> None:
+    files = {"a.py": "from b import *\nclass A: pass\nx = 1", "b.py": "def f(): ...\ndef _g(): ..."}
+    library = Library([write_files(files)])
+    module = library.find_module("a")
+    assert module is not None
+    assert library.public_names(module) == {"A", "f"}
+    assert library.submodules("epochal") >= {"errors", "config", "registry"}
+
+
+@pytest.mark.parametrize(
+    ("dotted", "home"),
+    [
+        ("big.BertConfig", "big.models.bert.config.BertConfig"),
+        ("big.Bert", "big.models.bert.model.Bert"),
+        ("big.models.Gpt", "big.models.gpt.Gpt"),
+        ("big.gpt_small", "big.models.gpt.gpt_small"),
+        ("big.Auto", "big.models.auto.Auto"),
+        ("big.Layer", "big.models.gpt.Layer"),
+    ],
+)
+def test_stars_of_stars_lead_to_the_module_that_defines(
+    write_files: Write, dotted: str, home: str
+) -> None:
+    found = Library([write_files(BIG)]).find_definition(dotted)
+    assert found is not None
+    assert found.dotted == home
+
+
+def test_only_modules_that_may_hold_the_name_are_parsed(write_files: Write) -> None:
+    folder = write_files(BIG)
+    for file in ("gpt.py", "auto.py", "bert/model.py"):
+        text = (folder / "big/models" / file).read_text()
+        (folder / "big/models" / file).write_text(f"{text}\nthis cannot be parsed\n")
+    found = Library([folder]).find_definition("big.BertConfig")
+    assert found is not None
+    assert found.dotted == "big.models.bert.config.BertConfig"
+
+
+def test_a_listed_name_wins_over_a_helper_of_the_same_name(write_files: Write) -> None:
+    files = {
+        "p/__init__.py": "from .a import *\nfrom .b import *",
+        "p/a.py": "__all__ = ['Block']\nclass Block: pass",
+        "p/b.py": "__all__ = ['Net']\nclass Block: pass\nclass Net: pass",
+    }
+    found = Library([write_files(files)]).find_definition("p.Block")
+    assert found is not None
+    assert found.dotted == "p.a.Block"
+
+
+@pytest.mark.parametrize("addition", ["__all__ += ['B']", "__all__.extend(['B'])"])
+def test_a_list_of_names_that_grows_may_hold_anything(write_files: Write, addition: str) -> None:
+    files = {
+        "p.py": "from a import *\nfrom b import *",
+        "a.py": "class B: pass",
+        "b.py": f"__all__ = ['A']\n{addition}\nclass B: pass",
+    }
+    found = Library([write_files(files)]).find_definition("p.B")
+    assert found is not None
+    assert found.dotted == "b.B"
+
+
+def test_a_class_that_a_call_replaces_counts_as_decorated(write_files: Write) -> None:
+    folder = write_files({"m.py": "class A: pass\nA = update(A)\nclass B: pass\nB = update()"})
+    library = Library([folder])
+    module = library.find_module("m")
+    assert module is not None
+    changed = library.resolve(module, "A")
+    assert isinstance(changed, Definition)
+    assert len(changed.node.decorator_list) == 1
+    assert not isinstance(library.resolve(module, "B"), Definition)
+    assert not getattr(module.tree.body[0], "decorator_list", None)  # the tree is shared
+
+
+def test_a_name_may_hide_only_where_code_spells_it_or_text_is_missing(write_files: Write) -> None:
+    files = BIG | {"seen.py": "class A: pass", "blind/__init__.py": "from .compiled import *"}
+    library = Library([write_files(files)])
+    for module, name, may_hide in (
+        ("big", "NoSuchThing", False),
+        ("big", "register", True),
+        ("blind", "NoSuchThing", True),
+        ("seen", "register", False),
+    ):
+        found = library.find_module(module)
+        assert found is not None
+        assert library.may_hide(found, name) is may_hide, (module, name)

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.registry.skim import (
+    BINDS,
+    DEFINES,
+    Skim,
+    absolute_name,
+    binding_of,
+    mentions,
+    star_imports,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("class Net: pass", DEFINES),
+        ("    async  def Net(): ...", DEFINES),
+        ("x = Net()\nclass Net: pass", DEFINES),
+        ("class Network: pass", 0),
+        ("from a import Net", BINDS),
+        ("from a import (B, C as Net)", BINDS),
+        ("from a import (\n    B, Net,\n)", BINDS),
+        ("Net = 3", BINDS),
+        ("Net: type = make()", BINDS),
+        ("with open() as Net: pass", BINDS),
+        ("def f(x: Net): return [Net]", 0),
+        ("    raise TypeError('Net')", 0),
+        ("", 0),
+    ],
+)
+def test_a_text_shows_whether_it_may_bind_a_name(text: str, answer: int) -> None:
+    assert binding_of(b"\n" + text.encode(), "Net") == answer
+
+
+def test_star_imports_are_read_from_bytes() -> None:
+    text = b"from .a import *\n    from ..b.c import *\nfrom d import *\nfrom e import x\n# *"
+    assert list(star_imports(text, "p.q")) == ["p.q.a", "p.b.c", "d"]
+    assert list(star_imports(b"from .a import b", "p")) == []
+
+
+def test_relative_names_become_absolute() -> None:
+    assert absolute_name("a", 0, "p") == "a"
+    assert absolute_name("a", 1, "p.q") == "p.q.a"
+    assert absolute_name("", 2, "p.q") == "p"
+
+
+@pytest.fixture
+def skim(tmp_path: Path) -> Skim:
+    texts = {
+        "a": "from b import *\nclass A: pass",
+        "b": "from a import *\nfrom c import *\ndef _hidden(): ...",
+        "c": "__all__ = ['C', \n  \"D\"]\nclass C: pass\nclass Inner: pass\n@put\ndef E(): ...",
+        "blind": "from compiled import *",
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text)
+
+    def locate(dotted: str) -> tuple[Path, bool] | None:
+        return (tmp_path / f"{dotted}.py", False) if dotted in texts else None
+
+    return Skim(locate)
+
+
+def test_stars_are_followed_in_circles_too(skim: Skim) -> None:
+    assert skim.may_offer("a", "C", defined=True)
+    assert skim.may_offer("b", "A", defined=True)
+    assert not skim.may_offer("c", "A", defined=False)
+    assert not skim.may_offer("nowhere", "A", defined=False)
+
+
+def test_offered_names_are_listed_registered_or_defined(skim: Skim) -> None:
+    assert skim.offered_names("a") == {"A", "C", "D", "E"}
+
+
+def test_a_star_without_source_is_blind(skim: Skim) -> None:
+    assert skim.is_blind("blind")
+    assert not skim.is_blind("a")
+
+
+def test_a_folder_mentions_what_any_of_its_sources_holds(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "a.pyi").write_text("lazy = ['Thing']")
+    (tmp_path / "note.txt").write_text("Other")
+    assert mentions(tmp_path, "Thing")
+    assert not mentions(tmp_path, "Other")
