@@ -26,7 +26,7 @@ from epochal.engine.splits import split_name
 from epochal.engine.step import build_batch_functions, no_step
 from epochal.engine.store import Store
 from epochal.engine.task import OPTIONAL_METHODS, REQUIRED_METHODS
-from epochal.engine.update import Updater
+from epochal.engine.update import Updater, choose_updater
 from epochal.errors import TaskError, suggest
 from epochal.records.writer import NullWriter, Writer
 
@@ -194,7 +194,7 @@ class Run:
             name: metric for name, metric in self.metrics.items() if "train" in metric.on
         }
         self.monitor = parts.monitor
-        self.updater = parts.updater or Updater()
+        self.updater = parts.updater or choose_updater(parts.optimizer)
 
         self.latest: dict[str, float] = {}
         """The latest value of every metric."""

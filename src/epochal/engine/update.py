@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_, get_total_norm
+from typing_extensions import override
 
 from epochal.engine.lr import FixedRate, build_rate
 from epochal.errors import TaskError
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from epochal.engine.feed import Microbatches
     from epochal.engine.meters import Number
+    from epochal.engine.outcome import Outcome
     from epochal.engine.run import Run
 
 
@@ -71,13 +74,21 @@ class Updater:
 
     def apply(self, run: Run, total: Number | None = None) -> None:
         """Turn the gradients, divided by ``total`` items, into an update."""
+        self.finish_gradients(total)
+        self.optimizer.step()
+        self.finish_step(run)
+
+    def finish_gradients(self, total: Number | None) -> None:
+        """Divide the gradients by ``total`` items, and clip or measure them as asked."""
         if total is not None:
             self._divide(total)
         if self._clip is not None:
             self.grad_norm = clip_grad_norm_(self.parameters, self._clip)
         elif self._is_norm_logged:
             self.grad_norm = get_total_norm(self._gradients())
-        self.optimizer.step()
+
+    def finish_step(self, run: Run) -> None:
+        """Move the learning rate on and note the norm of the gradient, if asked."""
         self.rate.after_step(run.step + 1)
         if self._is_norm_logged and self.grad_norm is not None:
             run.meter.add_one("grad_norm", self.grad_norm, 1)
@@ -92,3 +103,44 @@ class Updater:
 
     def _gradients(self) -> list[Tensor]:
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+
+
+class ClosureUpdater(Updater):
+    """Takes steps of optimizers that evaluate the loss several times per step, such as LBFGS.
+
+    Only the first evaluation of a step enters averages and events.
+    """
+
+    @override
+    def update(self, run: Run, microbatches: Microbatches) -> None:
+        first: list[Outcome] = []
+
+        def evaluate() -> Tensor:
+            is_first = not first
+            self.optimizer.zero_grad()
+            loss, total = torch.zeros((), device=run.device), torch.zeros((), device=run.device)
+            for index, batch in enumerate(microbatches):
+                run.batch_index = run.feed.position + index
+                outcome = run.train_batch(batch) if is_first else run.calls.train(batch)
+                self.backward(outcome.loss * outcome.count)
+                loss = loss + outcome.loss.detach() * outcome.count
+                total = total + outcome.count
+                if is_first:
+                    first.append(outcome)
+            self.finish_gradients(total)
+            return loss / total
+
+        self.optimizer.step(evaluate)  # type: ignore[arg-type]  # tensors are taken too
+        self.finish_step(run)
+        for index, outcome in enumerate(first):
+            run.batch_index = run.feed.position + index
+            run.finish_batch(outcome)
+
+
+def choose_updater(optimizer: Optimizer | None) -> Updater:
+    """The updater that an optimizer needs."""
+    if optimizer is None:
+        return Updater()
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    is_needed = closure is not None and closure.default is closure.empty
+    return ClosureUpdater() if is_needed else Updater()

@@ -35,19 +35,25 @@ class Builder:
         """A spec taken apart into the component's keys and those of its section."""
         return read_spec(node, self.registry, section=section, path=path)
 
-    def build(self, spec: Spec, *first: object) -> Component:
-        """The object that a spec describes; ``first`` are arguments that only the run knows."""
+    def build(self, spec: Spec, **supplied: object) -> Component:
+        """The object that a spec describes.
+
+        ``supplied`` are arguments that only the run knows, such as the optimizer of a
+        schedule; specs of the same kind inside it get them too.
+        """
+
+        def build_nested(node: Node, path: str) -> object:
+            nested = self.read(node, "", path)
+            is_alike = nested.factory.kind == spec.factory.kind
+            return self.build(nested, **(supplied if is_alike else {}))
+
         factory = self.registry.load(spec.factory)
         values = arguments(
-            spec.arguments,
-            spec.signature,
-            makers=self._makers,
-            build=self._build_nested,
-            path=spec.path,
+            spec.arguments, spec.signature, makers=self._makers, build=build_nested, path=spec.path
         )
-        self._observe(spec, factory, first, values)
+        self._observe(spec, factory, supplied, values)
         try:
-            return factory(*first, **values)
+            return factory(**supplied, **values)
         except EpochalError:
             raise
         except Exception as error:
@@ -60,7 +66,7 @@ class Builder:
             spec.options,
             spec.own_signature,
             makers=self._makers,
-            build=self._build_nested,
+            build=lambda node, path: self.build(self.read(node, "", path)),
             path=spec.path,
         )
 
@@ -73,19 +79,16 @@ class Builder:
         """The function or class itself, for parameters that want one and not what it makes."""
         return self.registry.load(self.registry.find(ANY_KIND, str(name)))
 
-    def _build_nested(self, node: Node, path: str) -> object:
-        return self.build(self.read(node, "", path))
-
     def _observe(
         self,
         spec: Spec,
         factory: Callable[..., Any],
-        first: tuple[object, ...],
+        supplied: Mapping[str, object],
         values: Mapping[str, object],
     ) -> None:
         received = dict(values)
         try:
-            bound = inspect.signature(factory).bind(*first, **values)
+            bound = inspect.signature(factory).bind(**supplied, **values)
         except ValueError:  # a factory written in C shows no signature
             pass
         except TypeError as error:
@@ -95,7 +98,6 @@ class Builder:
             ) from error
         else:
             bound.apply_defaults()
-            supplied = list(bound.arguments)[: len(first)]
             received = {k: v for k, v in bound.arguments.items() if k not in supplied}
         shown = {name: to_recordable(value) for name, value in received.items()}
         self.observed[spec.path] = {"type": spec.factory.dotted, "arguments": shown}

@@ -150,7 +150,7 @@ def build_optimizer(
             hint = "add optim: {type: AdamW, lr: 1e-3}"
             raise ConfigError(Problem("optim", "training needs an optimizer", hint=hint))
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        optimizer = assembly.builder.build(spec, trained)
+        optimizer = assembly.builder.build(spec, params=trained)
     return optimizer, _build_schedule(assembly, optimizer)
 
 
@@ -164,7 +164,8 @@ def _build_schedule(assembly: Assembly, optimizer: Optimizer) -> Schedule | Torc
         assert spec is not None
         factory = assembly.builder.registry.load(spec.factory)
         is_ours = isinstance(factory, type) and issubclass(factory, Schedule)
-        given = assembly.builder.build(spec, *(() if is_ours else (optimizer,)))
+        supplied = {} if is_ours else {"optimizer": optimizer}
+        given = assembly.builder.build(spec, **supplied)
         unit = assembly.builder.options(spec)["unit"]
     if isinstance(given, Schedule | TorchSchedule):
         return given

@@ -153,3 +153,33 @@ def test_means_of_training_are_weighted_by_counts() -> None:
     features, sums = numbers(10).tensors
     expected = nn.functional.mse_loss(model(features), sums).item()
     assert points.points[-1][1]["train/epoch/loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_lbfgs_takes_the_same_steps_as_in_a_hand_written_loop() -> None:
+    task, model, by_hand = Ordered(16, 16), adder(), adder()
+    options = {"lr": 0.5, "max_iter": 4, "line_search_fn": "strong_wolfe"}
+    optimizer = torch.optim.LBFGS(model.parameters(), **options)
+    result = fit(make_run(task, model, parts={"optimizer": optimizer}, for_="3ep"))
+    other = torch.optim.LBFGS(by_hand.parameters(), **options)
+    (batch,) = task.train_loader
+
+    def evaluate() -> Tensor:
+        other.zero_grad()
+        loss, _ = task.batch_loss(task.batch_forward(by_hand, batch), batch)["loss"]
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        other.step(evaluate)
+    assert result.steps == 3
+    torch.testing.assert_close(weights(model), weights(by_hand))
+
+
+def test_averages_and_hooks_see_each_batch_of_a_closure_optimizer_once() -> None:
+    model, seen = adder(), []
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=5)
+    parts = {"optimizer": optimizer}
+    run = make_run(Ordered(30, 8), model, parts=parts, optim={"accumulate": 2}, for_="1ep")
+    run.on("batch_end", lambda index: seen.append(index))
+    fit(run)
+    assert seen == [0, 1, 2, 3]
