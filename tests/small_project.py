@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -216,7 +217,13 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 def run_folders(folder: Path) -> list[Path]:
     """The folders of all runs below ``folder/runs``, oldest first."""
-    return sorted(path.parent for path in (folder / "runs").rglob("status.json"))
+    found = (folder / "runs").rglob("status.json")
+    return [path.parent for path in sorted(found, key=lambda path: _started(path.read_text()))]
+
+
+def _started(status: str) -> str:
+    started: str = json.loads(status)["started"]
+    return started
 
 
 def write(path: Path, text: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     import argparse
 
 TEMPLATE = Path(__file__).parent / "template"
+# A project's folder comes first on the path: its package would hide the one that all import.
+_TAKEN = {*sys.stdlib_module_names, "epochal", "numpy", "safetensors", "torch"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +41,9 @@ def write_project(target: Path) -> list[Path]:
     """
     name = target.resolve().name
     package = re.sub(r"\W+", "_", name).strip("_").lower()
+    if package in _TAKEN:
+        hint = f"choose another name: epochal new my-{package}"
+        raise ConfigError(Problem(str(target), f"{package!r} is a package already", hint=hint))
     if not package.isidentifier() or keyword.iskeyword(package):
         hint = "start with a letter and use letters, digits, - and _: epochal new myproject"
         raise ConfigError(Problem(str(target), f"{name!r} cannot name a project", hint=hint))

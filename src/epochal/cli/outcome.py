@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from epochal.engine import RunResult
 
 _FRAME = re.compile(r'^ +File "(.+?)", line (\d+)(?:, in (.+))?\n(?: +(.+))?', re.MULTILINE)
-_INSIDE = (str(Path(__file__).parents[1]), "site-packages", "<frozen")
+_LIBRARIES = (str(Path(__file__).parents[1]), str(Path(re.__file__).parents[1]), "<frozen")
 _MAX_FRAMES = 3
 _MISTAKES = "config"
 _IN_WORKER = "Original Traceback (most recent call last):"
@@ -112,11 +112,15 @@ def _notes(result: RunResult) -> list[str]:
 def _own_frames(traceback: str) -> Iterator[str]:
     """The last places of a traceback that lie in the user's code; the last of all otherwise."""
     frames = list(_FRAME.finditer(traceback))
-    own = [frame for frame in frames if not any(part in frame[1] for part in _INSIDE)]
+    own = [frame for frame in frames if not _is_library(frame[1])]
     for frame in (own or frames)[-_MAX_FRAMES:]:
         yield f"{_short(frame[1])}:{frame[2]}" + (f", in {frame[3]}" if frame[3] else "")
         if frame[4]:
             yield f"    {frame[4]}"
+
+
+def _is_library(file: str) -> bool:
+    return "site-packages" in file or file.startswith(_LIBRARIES)
 
 
 def _short(path: str) -> str:

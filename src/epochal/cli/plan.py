@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from epochal.cli.outcome import print_outcome
 from epochal.cli.table import format_seconds, format_table
 from epochal.cli.words import add_config_words, add_json_option, print_json, split_words
+from epochal.errors import EpochalError
 from epochal.experiment.arguments import choices_of
 
 if TYPE_CHECKING:
@@ -25,13 +27,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Build the parts of every file and print its plan."""
     files, overrides = split_words(args.words)
+    from epochal.engine.execute import result_of_error
     from epochal.experiment.planning import plan_file
 
-    plans = [
-        planned
-        for path in files
-        for planned in plan_file(path, overrides=overrides, **choices_of(args))
-    ]
+    try:
+        plans = [
+            planned
+            for path in files
+            for planned in plan_file(path, overrides=overrides, **choices_of(args))
+        ]
+    except EpochalError:
+        raise
+    except Exception as error:  # of the user's code, while parts are built
+        result = result_of_error(error)
+        print_outcome(result)
+        return result.exit_code
     if args.json:
         print_json([planned.to_json() for planned in plans])
     else:

@@ -1,0 +1,101 @@
+"""Tests of the way from words to a verb and its exit code."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.cli.main import VERBS, build_parser, main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from small_project import Command
+
+
+def test_no_verb_prints_help(epochal: Command) -> None:
+    done = epochal()
+    assert done.code == 0
+    assert all(verb in done.out for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself(epochal: Command, verb: str) -> None:
+    done = epochal(verb, "--help")
+    assert done.code == 0
+    assert VERBS[verb][:20].capitalize() in done.out.replace("\n", " ")
+
+
+def test_options_of_other_verbs_are_not_loaded() -> None:
+    """Help must be instant, so only the verb that was typed is imported."""
+    assert "--defaults" not in build_parser("runs").format_help()
+
+
+def test_version_is_that_of_the_package(epochal: Command) -> None:
+    assert epochal("--version").out == f"epochal {version('epochal')}\n"
+
+
+def test_unknown_verb_lists_those_that_exist(epochal: Command) -> None:
+    done = epochal("trian")
+    assert done.code == 2
+    assert "'run'" in done.err
+
+
+def test_user_errors_are_shown_without_a_traceback(epochal: Command) -> None:
+    done = epochal("check", "/nowhere/config.yaml")
+    assert done.code == 66
+    assert "no such file" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_words_of_the_process_are_the_default(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["epochal", "--version"])
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    assert capsys.readouterr().out.startswith("epochal")
+
+
+def test_ctrl_c_outside_a_run_ends_quietly(
+    epochal: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("epochal.cli.runs.execute", interrupted)
+    done = epochal("runs")
+    assert (done.code, done.err) == (130, "")
+
+
+def test_file_in_the_way_of_a_folder_is_a_message(epochal: Command, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = epochal("new", tmp_path / "file" / "project")
+    assert done.code == 74
+    assert str(tmp_path / "file") in done.err
+    assert "Traceback" not in done.err
+
+
+def test_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+    script = "import sys; from epochal.cli import main; sys.exit(main(['schema']))"
+    command = f'{sys.executable} -c "{script}" | head -c 10 >/dev/null; echo ${{PIPESTATUS[0]}}'
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n"
+    assert done.stderr == ""
+
+
+def test_characters_that_the_terminal_lacks_do_not_end_a_verb(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "größe.yaml"
+    path.write_text("tag: größe\n", encoding="utf-8")
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert main(["check", "--json", str(path)]) == 78
+    terminal.flush()
+    assert b"gr??e" in terminal.buffer.getvalue()  # type: ignore[attr-defined]

@@ -1,0 +1,69 @@
+"""Tests of ``epochal new``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from small_project import Command, forgetting, tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_new_project_checks_and_runs_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epochal: Command
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = epochal("new", "my-idea")
+    assert done.code == 0
+    assert "cd my-idea" in done.out
+    assert (tmp_path / "my-idea" / "my_idea" / "task.py").is_file()
+    monkeypatch.chdir(tmp_path / "my-idea")
+    with forgetting(tmp_path):
+        assert epochal("check", "config.yaml").code == 0
+        done = epochal("run", "config.yaml", "--fast", "--device", "cpu")
+    assert done.code == 0, done.err
+
+
+def test_empty_folder_may_be_filled(tmp_path: Path, epochal: Command) -> None:
+    (tmp_path / "fresh").mkdir()
+    assert epochal("new", tmp_path / "fresh").code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("1abc", "cannot name a project"),
+        ("class", "cannot name a project"),
+        ("...", "cannot name a project"),
+        ("epochal", "'epochal' is a package already"),
+        ("Json", "'json' is a package already"),
+        ("torch", "epochal new my-torch"),
+    ],
+)
+def test_names_that_cannot_name_a_package_are_refused(
+    tmp_path: Path, epochal: Command, name: str, message: str
+) -> None:
+    done = epochal("new", tmp_path / name)
+    assert done.code == 78
+    assert message in done.err
+    assert tree(tmp_path) == {}
+
+
+def test_names_in_other_languages_are_fine(tmp_path: Path, epochal: Command) -> None:
+    assert epochal("new", tmp_path / "größe").code == 0
+    assert (tmp_path / "größe" / "größe" / "model.py").is_file()
+
+
+def test_folder_that_holds_something_is_left_alone(tmp_path: Path, epochal: Command) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("keep")
+    (tmp_path / "file").write_text("keep")
+    before = tree(tmp_path)
+    for name in ("mine", "file"):
+        done = epochal("new", tmp_path / name)
+        assert done.code == 78
+        assert "exists already" in done.err
+    assert tree(tmp_path) == before

@@ -1,0 +1,47 @@
+"""Tests of ``epochal plan``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from small_project import Command, tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_plan_shows_what_will_happen_and_does_nothing(shop: Path, epochal: Command) -> None:
+    before = tree(shop)
+    done = epochal("plan", "config.yaml", "--device", "cpu")
+    assert done.code == 0, done.err
+    for text in (
+        "  runner   Train on cpu",
+        "  length   2 epochs, 12 steps",
+        "  model    Net, 15 parameters",
+        "evaluate val",
+        "values that nobody wrote",
+        "model.dropout",
+    ):
+        assert text in done.out
+    assert tree(shop) == before
+
+
+def test_plan_as_json(shop: Path, epochal: Command) -> None:
+    plans = json.loads(epochal("plan", "config.yaml", "--variant", "all", "--json").out)
+    assert [plan["title"] for plan in plans] == ["shop (variant hot)", "shop (variant long)"]
+    assert plans[0]["rows"][0]["event"]
+
+
+def test_mistakes_end_with_a_message(shop: Path, epochal: Command) -> None:
+    done = epochal("plan", "config.yaml", "optim.lrr=1")
+    assert done.code == 78
+    assert "optim.lrr" in done.err
+
+
+def test_part_that_cannot_be_built_ends_with_its_place(shop: Path, epochal: Command) -> None:
+    done = epochal("plan", "config.yaml", "task.type=shop.parts.Stumbling")
+    assert done.code == 1
+    assert "while building task (shop.parts.Stumbling)" in done.err
+    assert "shop/parts.py:" in done.err
+    assert "Traceback" not in done.err

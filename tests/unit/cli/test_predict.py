@@ -1,0 +1,69 @@
+"""Tests of ``epochal predict``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from small_project import Command, run_folders, tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def trained(shop: Path, epochal: Command) -> Path:
+    assert epochal("run", "config.yaml", "--fast").code == 0
+    return run_folders(shop)[0]
+
+
+def lines_of(path: Path) -> list[dict[str, list[float]]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_predictions_lie_in_a_record_of_their_own(
+    trained: Path, shop: Path, epochal: Command
+) -> None:
+    done = epochal("predict", "last")
+    assert done.code == 0, done.err
+    folder = run_folders(shop)[-1]
+    assert folder != trained
+    lines = lines_of(folder / "predictions.jsonl")
+    assert len(lines) == 12  # --fast is in the config of the run: three batches of four
+    assert all(len(line["logits"]) == 3 for line in lines)
+    assert f"wrote    12 predictions to {folder.relative_to(shop)}" in done.out
+
+
+def test_predictions_go_where_they_are_wanted(trained: Path, shop: Path, epochal: Command) -> None:
+    before = tree(shop)
+    words = ("--no-file", "--out", "out.jsonl", "train.limit_batches=null")
+    assert epochal("predict", "last", *words).code == 0
+    assert set(tree(shop)) - set(before) == {"out.jsonl"}
+    assert len(lines_of(shop / "out.jsonl")) == 24
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("--no-file",),
+            "there is no record for predictions\n  say where they go: --out",
+        ),
+        (("--out", "no/such/file.jsonl"), "--out: there is no folder 'no/such'"),
+    ],
+)
+def test_predictions_that_have_no_place_are_refused_before_the_work(
+    trained: Path, epochal: Command, words: tuple[str, ...], message: str
+) -> None:
+    done = epochal("predict", "last", *words)
+    assert done.code == 78
+    assert message in done.err
+    assert done.out == ""
+
+
+def test_failed_prediction_writes_no_file(trained: Path, shop: Path, epochal: Command) -> None:
+    done = epochal("predict", "last", "--out", "out.jsonl", "model.type=shop.parts.Crooked")
+    assert done.code == 1
+    assert not (shop / "out.jsonl").exists()

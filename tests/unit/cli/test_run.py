@@ -1,0 +1,194 @@
+"""Tests of ``epochal run``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from epochal.config import load
+from small_project import Command, run_folders, tree, write
+
+
+def result_of(folder: Path) -> dict[str, object]:
+    values: dict[str, object] = json.loads((folder / "result.json").read_text())
+    return values
+
+
+def config_of(folder: Path) -> dict[str, dict[str, object]]:
+    (path,) = (folder / "config").glob("expanded.*")
+    plain: dict[str, dict[str, object]] = load(path).root.to_plain()
+    return plain
+
+
+def test_run_trains_and_says_where_its_record_is(shop: Path, epochal: Command) -> None:
+    done = epochal("run", "config.yaml")
+    assert done.code == 0, done.err
+    (folder,) = run_folders(shop)
+    assert "finished (max_epochs): 2 epochs, 12 steps" in done.out
+    assert f"record   {folder.relative_to(shop)}" in done.out
+    assert folder.parent.relative_to(shop) == Path("runs/store/shop")
+
+
+def test_output_for_pipes_has_one_line_per_interval(shop: Path, epochal: Command) -> None:
+    out = epochal("run", "config.yaml").out
+    (line,) = [line for line in out.splitlines() if "Epoch [1/2][2/6]" in line]
+    for part in ("lr: 5.0", "eta: ", "time: ", "data_time: ", "loss: ", "acc: "):
+        assert part in line
+    assert "\x1b" not in out
+    assert "val" in out
+
+
+def test_overrides_change_one_run(shop: Path, epochal: Command) -> None:
+    assert epochal("run", "config.yaml", "optim.lr=0.3", "train.for=1ep").code == 0
+    (folder,) = run_folders(shop)
+    assert config_of(folder)["optim"]["lr"] == 0.3
+    assert result_of(folder)["epochs"] == 1
+
+
+def test_options_may_stand_between_words(shop: Path, epochal: Command) -> None:
+    assert epochal("run", "--fast", "config.yaml", "--no-file", "optim.lr=0.3").code == 0
+
+
+def test_variant_is_chosen_by_name(shop: Path, epochal: Command) -> None:
+    assert epochal("run", "config.yaml", "--variant", "long").code == 0
+    (folder,) = run_folders(shop)
+    assert result_of(folder)["epochs"] == 3
+
+
+def test_all_variants_run_in_turn(shop: Path, epochal: Command) -> None:
+    done = epochal("run", "config.yaml", "--variant", "all", "--fast")
+    assert done.code == 0
+    rates = [config_of(folder)["optim"]["lr"] for folder in run_folders(shop)]
+    assert sorted(rates) == [0.05, 0.5]
+    assert "2 runs, 0 failed" in done.out
+
+
+def test_series_goes_on_after_a_failure_and_gives_its_exit_code(
+    shop: Path, epochal: Command
+) -> None:
+    write(shop / "bad.yaml", "$BASE: config.yaml\ntask: {type: shop.parts.FloatLoss}\n")
+    write(shop / "worse.yaml", "$BASE: config.yaml\noptim: {lr: fast}\n")
+    done = epochal("run", "bad.yaml", "worse.yaml", "config.yaml", "--fast")
+    assert done.code == 70
+    assert "3 runs, 2 failed" in done.err
+    assert "finished (max_epochs)" in done.out
+    statuses = [result_of(folder)["status"] for folder in run_folders(shop)]
+    assert sorted(map(str, statuses)) == ["failed", "finished"]
+
+
+def test_name_and_desc_fill_the_readme(shop: Path, epochal: Command) -> None:
+    done = epochal("run", "config.yaml", "--fast", "--name", "My Größe", "--desc", "is it\nwide?")
+    assert done.code == 0, done.err
+    (folder,) = run_folders(shop)
+    readme = (folder / "README.md").read_text(encoding="utf-8")
+    assert readme.startswith("# My Größe\n\nis it\nwide?\n")
+    assert json.loads((folder / "run.json").read_text())["tag"] == "My Größe"
+
+
+def test_epochs_replace_the_length(shop: Path, epochal: Command) -> None:
+    assert epochal("run", "config.yaml", "--epochs", "1").code == 0
+    assert result_of(run_folders(shop)[0])["epochs"] == 1
+
+
+@pytest.mark.parametrize("epochs", ["0", "-1", "x"])
+def test_impossible_number_of_epochs_is_refused(shop: Path, epochal: Command, epochs: str) -> None:
+    done = epochal("run", "config.yaml", "--epochs", epochs)
+    assert done.code in (2, 78)
+    assert "epoch" in done.err or "train.for" in done.err
+    assert run_folders(shop) == []
+
+
+def test_fast_takes_three_batches_of_everything(shop: Path, epochal: Command) -> None:
+    write(
+        shop / "shop" / "count.py",
+        """
+        import collections, json
+        import epochal as ep
+        class Count(ep.Hook):
+            def setup(self, run):
+                self.seen = collections.Counter()
+            def batch_end(self, run, split, index, batch, out):
+                self.seen[split] += 1
+            def run_end(self, run):
+                (run.dir / "media" / "seen.json").write_text(json.dumps(self.seen))
+        """,
+    )
+    assert epochal("run", "config.yaml", "--fast", "hooks=[{type: shop.count.Count}]").code == 0
+    (folder,) = run_folders(shop)
+    assert json.loads((folder / "media" / "seen.json").read_text()) == {"train": 3, "val": 3}
+
+
+def test_no_file_writes_nothing_at_all(shop: Path, epochal: Command) -> None:
+    before = tree(shop)
+    done = epochal("run", "config.yaml", "--no-file")
+    assert done.code == 0
+    assert tree(shop) == before
+    assert "  record " not in done.out
+
+
+def test_no_file_writes_nothing_when_a_run_fails_either(shop: Path, epochal: Command) -> None:
+    before = tree(shop)
+    done = epochal("run", "config.yaml", "--no-file", "task.type=shop.parts.FloatLoss")
+    assert done.code == 70
+    assert tree(shop) == before
+    assert "epochal show" not in done.err
+
+
+@pytest.mark.parametrize("words", [("--device", "cpu"), ("--gpus", "0")])
+def test_cpu_can_be_chosen(shop: Path, epochal: Command, words: tuple[str, str]) -> None:
+    assert epochal("run", "config.yaml", "--fast", *words).code == 0
+    (folder,) = run_folders(shop)
+    assert json.loads((folder / "run.json").read_text())["device"]["device"] == "cpu"
+
+
+def test_more_accelerators_than_one_are_a_clear_error(shop: Path, epochal: Command) -> None:
+    done = epochal("run", "config.yaml", "--gpus", "2")
+    assert done.code == 78
+    assert "--gpus: one run trains on one device for now, got 2" in done.err
+    assert run_folders(shop) == []
+
+
+def test_exact_log_dir_is_the_folder_of_the_run(shop: Path, epochal: Command) -> None:
+    changes = (
+        "record.log_dir=mine",
+        "record.exact=true",
+        "record.log_file=story.txt",
+        "record.subdirs=[plots, dumps/deep]",
+    )
+    assert epochal("run", "config.yaml", "--fast", *changes).code == 0
+    for name in ("result.json", "logs/story.txt", "plots", "dumps/deep"):
+        assert (shop / "mine" / name).exists(), name
+    again = epochal("run", "config.yaml", "--fast", *changes)
+    assert again.code == 74
+    assert "mine" in again.err
+
+
+def test_log_dir_is_where_runs_are_collected(shop: Path, epochal: Command) -> None:
+    assert epochal("run", "config.yaml", "--fast", "record.log_dir=kept").code == 0
+    (status,) = (shop / "kept" / "store" / "shop").glob("*/status.json")
+    assert status.is_file()
+
+
+def test_code_may_lie_elsewhere(
+    shop: Path, epochal: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    write(Path("far.yaml"), f"$BASE: {shop / 'config.yaml'}\n")
+    assert epochal("run", "far.yaml", "--fast", "--user-dir", shop).code == 0
+    assert run_folders(tmp_path / "elsewhere")
+
+
+def test_python_config_runs_when_it_is_allowed(shop: Path, epochal: Command) -> None:
+    write(shop / "conf.py", "config = {'$BASE': 'config.yaml', 'tag': 'py'}\n")
+    assert epochal("run", "conf.py", "--fast").code == 78
+    assert epochal("run", "conf.py", "--fast", "--allow-python").code == 0
+    assert len(run_folders(shop)) == 1
+
+
+def test_words_without_a_file_are_refused(shop: Path, epochal: Command) -> None:
+    done = epochal("run", "optim.lr=1")
+    assert done.code == 78
+    assert "name a file first" in done.err

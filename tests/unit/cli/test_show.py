@@ -1,0 +1,138 @@
+"""Tests of ``epochal show``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.config import load
+from small_project import Command, run_folders, tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def trained(shop: Path, epochal: Command) -> Path:
+    words = ("model.dropout=0.2", "--variant", "long", "--desc", "to see")
+    assert epochal("run", "config.yaml", *words).code == 0
+    return run_folders(shop)[0]
+
+
+def test_overview_shows_status_device_and_metrics(trained: Path, epochal: Command) -> None:
+    done = epochal("show", "last")
+    assert done.code == 0
+    for text in (
+        f"shop  ({trained.name})",
+        "  to see",
+        "  runner   train",
+        "  status   finished, max_epochs, epoch 3, step 18",
+        "  device   cpu",
+        "  val/acc",
+        "--explain KEY",
+    ):
+        assert text in done.out
+
+
+def test_failure_is_shown_with_its_message_and_full_traceback(shop: Path, epochal: Command) -> None:
+    epochal("run", "config.yaml", "task.type=shop.parts.Stumbling")
+    out = epochal("show", "last").out
+    assert "  status   failed, exception" in out
+    assert "  error    KeyError: 'the shelf is empty'" in out
+    log = epochal("show", "last", "--log").out
+    assert "Traceback (most recent call last)" in log
+    assert 'raise KeyError("the shelf is empty")' in log
+
+
+@pytest.mark.parametrize(
+    ("key", "lines"),
+    [
+        ("model.dropout", ["model.dropout = 0.2", "set by command line: model.dropout=0.2"]),
+        ("optim.lr", ["optim.lr = 0.05", "set in config.yaml:6:7", "over 0.1 from base.yaml:1:24"]),
+        ("optim.momentum", ["optim.momentum = 0.9", "set in base.yaml:1:39 (base)"]),
+        ("train.for", ['train.for = "3ep"', "(variant)", 'over "2ep" from config.yaml:7:14']),
+        ("task.batch_size", ["task.batch_size = 4", "default of shop.parts.Points"]),
+        ("log.level", ['log.level = "info"', "default of section 'log'"]),
+        ("model", ["model.type", "model.dropout = 0.2"]),
+    ],
+)
+def test_values_are_explained(trained: Path, epochal: Command, key: str, lines: list[str]) -> None:
+    done = epochal("show", "last", "--explain", key)
+    assert done.code == 0
+    for line in lines:
+        assert line in done.out
+
+
+def test_explanation_as_json_has_the_same_origins(trained: Path, epochal: Command) -> None:
+    origins = json.loads(epochal("show", "last", "--explain", "optim.lr", "--json").out)
+    assert [origin["value"] for origin in origins["optim.lr"]] == [0.05, 0.1]
+    section = json.loads(epochal("show", "last", "--explain", "optim", "--json").out)
+    assert {"optim.lr", "optim.type", "optim.momentum"} <= section.keys()
+
+
+def test_unknown_key_suggests_the_closest_one(trained: Path, epochal: Command) -> None:
+    done = epochal("show", "last", "--explain", "optim.lrr")
+    assert done.code == 74
+    assert "did you mean 'optim.lr'?" in done.err
+
+
+def test_config_can_be_printed_and_loaded(trained: Path, shop: Path, epochal: Command) -> None:
+    text = epochal("show", "last", "--config").out
+    (shop / "again.yaml").write_text(text)
+    assert load(shop / "again.yaml").root.to_plain()["model"]["dropout"] == 0.2
+
+
+def test_json_holds_everything(trained: Path, epochal: Command) -> None:
+    shown = json.loads(epochal("show", trained, "--json").out)
+    assert shown["status"]["status"] == "finished"
+    assert shown["run"]["desc"] == "to see"
+    assert shown["config"]["train"]["for"] == "3ep"
+    assert "val/acc" in shown["metrics"]
+    assert shown["damage"] == []
+
+
+def test_metric_that_was_never_a_number_is_still_shown(shop: Path, epochal: Command) -> None:
+    epochal("run", "config.yaml", "task.type=shop.parts.NanLoss")
+    (line,) = [line for line in epochal("show", "last").out.splitlines() if "  train/loss " in line]
+    assert line.split()[1:4] == ["nan", "nan", "nan"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "status.json",
+        "result.json",
+        "run.json",
+        "metrics.bin",
+        "series.jsonl",
+        "events.jsonl",
+        "config/provenance.json",
+        "config/expanded.yaml",
+        "README.md",
+        "logs/run.log",
+    ],
+)
+def test_damaged_records_are_shown_as_far_as_possible(
+    trained: Path, epochal: Command, name: str
+) -> None:
+    path = trained / name
+    odd = b'{"status": 3, "device": 4, "metrics": 3, "seconds": "x", "message": 3, "step": "a"}'
+    for content in (b"", b"[1]", b"\xff\xfe{\x00", odd, path.read_bytes()[:-7]):
+        path.write_bytes(content)
+        assert epochal("show", trained).code == 0
+        json.loads(epochal("show", trained, "--json").out)
+        assert epochal("show", trained, "--config").code == 0
+        assert epochal("show", trained, "--log").code == 0
+        assert epochal("show", trained, "--explain", "optim.lr").code in (0, 74)
+    path.unlink()
+    assert epochal("show", trained).code == 0
+    assert epochal("show", trained, "--log").code == 0
+
+
+def test_showing_changes_nothing(trained: Path, shop: Path, epochal: Command) -> None:
+    before = tree(shop)
+    for words in ((), ("--json",), ("--log",), ("--config",), ("--explain", "optim")):
+        epochal("show", "last", *words)
+    assert tree(shop) == before
