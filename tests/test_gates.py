@@ -1,0 +1,115 @@
+"""What the gates and the guide promise to contributors, and to readers of the template."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from epochal.engine.task import OPTIONAL_METHODS, REQUIRED_METHODS
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "epochal"
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "template" not in path.parts)
+TEMPLATE = PACKAGE / "cli" / "template"
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+ONLY_CALLER = "engine/batch.py"
+CALLED_BY_OTHERS_TOO = {"to", "state_dict", "load_state_dict", "postprocess"}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def python(*words: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words], input=text, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def test_lower_layers_never_import_higher_ones() -> None:
+    done = python(
+        "-c", "from importlinter.cli import lint_imports; raise SystemExit(lint_imports())"
+    )
+    assert done.returncode == 0, done.stdout
+    assert "Layers point downwards KEPT" in done.stdout
+
+
+def test_every_layer_of_the_drawing_is_enforced() -> None:
+    (layers,) = [one for one in SETTINGS["importlinter"]["contracts"] if one["type"] == "layers"]
+    named = {name.strip(" ()") for row in layers["layers"] for name in row.split("|")}
+    folders = {path.stem for path in PACKAGE.iterdir() if path.is_dir() or path.suffix == ".py"}
+    assert folders - {"__init__", "__main__", "__pycache__", "py"} <= named
+    assert layers["exhaustive"]
+
+
+def test_gates_run_before_the_tests_and_in_continuous_integration() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    gates = makefile.partition("\ncheck:")[2].partition("\n\n")[0]
+    for tool in ("ruff format --check", "ruff check", "mypy", "lint-imports", "typos", "deptry"):
+        assert tool in gates
+    assert "\ntest: check" in makefile
+    assert "make test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert SETTINGS["mypy"]["strict"] is True
+
+
+@pytest.mark.parametrize(
+    ("code", "rule"),
+    [
+        ("class A:\n    names = []\n", "RUF012"),  # such a list must be marked as a ClassVar
+        ("def double(x):\n    return x\n", "ANN001"),
+        ("def double(x: int) -> int:\n    return x\n", "D103"),
+        ("import os.path\n\nhere = os.path.join('a', 'b')\n", "PTH118"),
+        ("from . import errors\n", "TID252"),
+    ],
+)
+def test_linter_notices_what_the_house_rules_forbid(code: str, rule: str) -> None:
+    words = [
+        "-m",
+        "ruff",
+        "check",
+        "--output-format",
+        "json",
+        "--stdin-filename",
+        "src/epochal/x.py",
+    ]
+    found = json.loads(python(*words, "-", text=f'"""A module."""\n\n{code}').stdout)
+    assert rule in {one["code"] for one in found}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_loggers_bear_the_name_of_their_module(path: Path) -> None:
+    module = "epochal." + name_of(path).removesuffix(".py").replace("/", ".")
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and "getLogger" in ast.unparse(node.value):
+            (name,) = node.value.args  # type: ignore[attr-defined]  # the call just found
+            package = isinstance(name, ast.Constant) and module.startswith(f"{name.value}.")
+            assert package or ast.unparse(name) == "__name__"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_task_methods_are_called_in_one_place_only(path: Path) -> None:
+    if name_of(path) == ONLY_CALLER:
+        return
+    methods = {*REQUIRED_METHODS, *OPTIONAL_METHODS} - CALLED_BY_OTHERS_TOO
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            assert node.func.attr not in methods, ast.unparse(node)
+
+
+def test_guide_says_when_to_use_typing() -> None:
+    guide = (ROOT / "AGENTS.md").read_text(encoding="utf-8")
+    answer = guide.partition("\n## When to use typing?\n")[2].partition("\n## ")[0]
+    assert "mypy strict" in answer
+    assert "shapes" in answer
+
+
+@pytest.mark.parametrize("name", ["model.py.tmpl", "task.py.tmpl"])
+def test_template_comments_on_shapes(name: str) -> None:
+    text = (TEMPLATE / "{{package}}" / name).read_text(encoding="utf-8")
+    assert any("# (" in line or "(B" in line for line in text.splitlines())
