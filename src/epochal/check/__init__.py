@@ -2,10 +2,11 @@
 
 from epochal.check.convert import convert
 from epochal.check.literals import MISSING, Opaque
+from epochal.check.parameters import Parameter, Signature
 from epochal.check.report import Default, Report
 from epochal.check.schema import json_schema
 from epochal.check.sections import SECTIONS, Section, own_signature
-from epochal.check.signature import Parameter, Signature, read_signature
+from epochal.check.signature import read_signature
 from epochal.check.spec import Spec, arguments, read_spec
 from epochal.check.template import template
 from epochal.check.whole import check, registry_for

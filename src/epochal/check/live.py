@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from epochal.check.docs import arguments_of, summary_of
 from epochal.check.literals import MISSING, to_plain
-from epochal.check.signature import Parameter, Signature
+from epochal.check.parameters import Parameter, Signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable

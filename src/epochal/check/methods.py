@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from epochal.check.classes import binds, class_definitions
 from epochal.check.sections import read_table
-from epochal.check.signature import class_definitions, method_of
 from epochal.errors import Problem
 from epochal.registry.nearest import nearest
 
@@ -58,20 +58,9 @@ def find_method(definition: Definition, name: str, library: Library) -> bool | N
     """Whether a class has a method; nothing when its bases cannot all be read."""
     chain, complete = class_definitions(definition, library)
     for item in chain:
-        if isinstance(item.node, ast.ClassDef) and _binds(item.node, name):
+        if isinstance(item.node, ast.ClassDef) and binds(item.node, name):
             return True
     return False if complete else None
-
-
-def _binds(node: ast.ClassDef, name: str) -> bool:
-    if method_of(node, name) is not None:
-        return True
-    return any(
-        isinstance(target, ast.Name) and target.id == name
-        for statement in node.body
-        if isinstance(statement, ast.Assign)
-        for target in statement.targets
-    )
 
 
 def _called_on_self(node: ast.AST) -> Iterator[str]:

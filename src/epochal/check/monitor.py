@@ -6,8 +6,8 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from epochal.check.classes import class_definitions, method_of
 from epochal.check.methods import find_method
-from epochal.check.signature import class_definitions, method_of
 from epochal.registry.nearest import nearest
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from epochal.check.literals import Opaque, Plain
+from epochal.check.parameters import Parameter, Signature
 from epochal.check.sections import SECTIONS, Section, own_signature, split_names
-from epochal.check.signature import Parameter, Signature, read_signature
+from epochal.check.signature import read_signature
 from epochal.check.types import Type, parse_type
 from epochal.errors import ConfigError
 from epochal.registry.names import Registry

@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from epochal.check.literals import MISSING, Absent, Plain, read_literal
-from epochal.check.signature import Parameter, Signature, definition_signature
+from epochal.check.parameters import Parameter, Signature
+from epochal.check.signature import definition_signature
 from epochal.registry.source import Variable
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from epochal.check.parameters import Parameter, Signature
 from epochal.check.sections import own_signature, split_names
-from epochal.check.signature import Parameter, Signature
 from epochal.check.types import is_spec
 from epochal.check.walk import listing, with_entries
 from epochal.config.node import Node

@@ -7,8 +7,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from epochal.check.convert import convert
+from epochal.check.parameters import Signature
 from epochal.check.sections import SECTIONS, own_signature
-from epochal.check.signature import Signature, read_signature
+from epochal.check.signature import read_signature
 from epochal.errors import ConfigError, Problem
 from epochal.registry.table import ANY_KIND, Factory
 

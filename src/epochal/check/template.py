@@ -15,7 +15,7 @@ from epochal.registry.table import KINDS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from epochal.check.signature import Parameter, Signature
+    from epochal.check.parameters import Parameter, Signature
     from epochal.registry.names import Registry
 
 _WIDTH = 96

@@ -7,8 +7,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from epochal.check.literals import Opaque
+from epochal.check.parameters import Parameter, Signature
 from epochal.check.report import Default
-from epochal.check.signature import Parameter, Signature, read_signature
+from epochal.check.signature import read_signature
 from epochal.check.types import (
     describe,
     hint_for,

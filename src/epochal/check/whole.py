@@ -6,13 +6,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from epochal.check.classes import class_definitions
 from epochal.check.literals import MISSING
 from epochal.check.methods import find_method, misspelt_methods
 from epochal.check.monitor import check_monitor
 from epochal.check.report import Default, Mistakes, Report, in_order
 from epochal.check.sections import SECTIONS, Section
 from epochal.check.shapes import expand_section
-from epochal.check.signature import class_definitions
 from epochal.check.splits import check_splits
 from epochal.check.walk import Walk
 from epochal.config.node import Node, from_plain

@@ -24,6 +24,7 @@ class Library:
     _modules: dict[str, Module | None] = field(default_factory=dict)
     _located: dict[str, tuple[Path, bool] | None] = field(default_factory=dict)
     _folders: dict[str, tuple[Path, ...]] = field(default_factory=dict)
+    _entries: dict[Path, frozenset[str]] = field(default_factory=dict)
     _skim: Skim = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,13 +57,13 @@ class Library:
             names |= {path.name for path in folder.iterdir() if (path / "__init__.py").is_file()}
         return names
 
-    def public_names(self, module: Module) -> set[str]:
-        """The classes, functions and imported names that a module offers, for suggestions."""
-        names = {
-            name for name, binding in module.bindings.items() if not isinstance(binding, Variable)
-        }
-        offered = (self._skim.offered_names(star) for star in module.stars)
-        return {name for name in names.union(*offered) if not name.startswith("_")}
+    def public_names(self, module: Module) -> dict[str, str]:
+        """The names that a module seems to offer, each with the module that binds it."""
+        names = {name: source for star in module.stars for name, source in self._skim.offered(star)}
+        for name, binding in module.bindings.items():
+            if not name.startswith("_") and not isinstance(binding, Variable):
+                names[name] = module.name
+        return names
 
     def may_hide(self, module: Module, name: str) -> bool:
         """Whether ``name`` may exist in a module although its text does not show it."""
@@ -139,12 +140,20 @@ class Library:
             self._located[dotted] = self._locate(dotted)
         return self._located[dotted]
 
+    def _in_folder(self, folder: Path, name: str) -> tuple[Path, bool] | None:
+        if folder not in self._entries:  # one list instead of a question for every module
+            self._entries[folder] = frozenset(entry.name for entry in folder.iterdir())
+        entries = self._entries[folder]
+        if name in entries:
+            return _first_file([(folder, name)])
+        return (folder / f"{name}.py", False) if f"{name}.py" in entries else None
+
     def _locate(self, dotted: str) -> tuple[Path, bool] | None:
         top, _, rest = dotted.partition(".")
         if rest:
             parent, _, last = dotted.rpartition(".")
             folders = self.find_folders(parent)
-            return _first_file([(folder, last) for folder in folders])
+            return next(filter(None, (self._in_folder(folder, last) for folder in folders)), None)
         own = _first_file([(path, top) for path in self._top_dirs(top)])
         return own or _installed_file(top)
 

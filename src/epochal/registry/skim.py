@@ -50,17 +50,15 @@ class Skim:
         wanted = DEFINES if defined else BINDS
         return any(self._binding(module, name) >= wanted for module in self._reachable(dotted))
 
-    def offered_names(self, dotted: str) -> set[str]:
-        """The public names that a module and its star imports seem to define."""
-        found = set[str]()
+    def offered(self, dotted: str) -> Iterator[tuple[str, str]]:
+        """The public names that a module and its star imports seem to define, and where."""
         for module in self._reachable(dotted):
             text = self._read(module)
             names = _DEFINED.findall(text)
             listed = _LISTED.search(text) if b"\n__all__" in text else None
             if listed is not None:  # decorators may lengthen the list, as of registered models
                 names = _QUOTED.findall(listed[1]) + _DECORATED.findall(text)
-            found.update(name.decode() for name in names)
-        return found
+            yield from ((name.decode(), module) for name in names)
 
     def is_blind(self, dotted: str) -> bool:
         """Whether a star import below here leads to a module without source."""
@@ -89,7 +87,8 @@ class Skim:
             self._stars[dotted] = ()
             return b""
         file, is_package = located
-        text = b"\n" + file.read_bytes()
+        with io.FileIO(str(file)) as stream:
+            text = b"\n" + stream.readall()
         if dotted not in self._stars:
             package = dotted if is_package else dotted.rpartition(".")[0]
             self._stars[dotted] = tuple(star_imports(text, package))

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from epochal.registry.library import Library, is_reserved
 from epochal.registry.nearest import nearest, nearest_few
 from epochal.registry.project import FIXED_ROOTS, Project
 from epochal.registry.source import Definition, Import, Module, Variable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 # Of our own package only what is made to be named; the rest could read files or start runs.
 _OWN_MODULES = (
@@ -179,19 +183,19 @@ def _explain(
     if is_listed(dotted, project) and library.may_hide(module, name):
         return Target(module_name, name)
     known = library.public_names(module)
-    close = _nearest_definition(name, known, module, library)
+    close = _nearest_definition(name, known, library)
     hint = f"did you mean '{module_name}.{close}'?" if close else _listing(module_name, known)
     raise Refused(f"{module_name!r} has no class or function {name!r}", hint)
 
 
-def _nearest_definition(name: str, known: set[str], module: Module, library: Library) -> str:
+def _nearest_definition(name: str, known: Mapping[str, str], library: Library) -> str:
     """The nearest name that really leads to a class or function, or nothing."""
     for close in nearest_few(name, known, _TRIES):
-        if isinstance(library.resolve(module, close), Definition):
+        if library.find_definition(f"{known[close]}.{close}") is not None:
             return close
     return ""
 
 
-def _listing(module_name: str, known: set[str]) -> str:
+def _listing(module_name: str, known: Iterable[str]) -> str:
     shown = ", ".join(sorted(known)[:8])
     return f"{module_name} has: {shown}" if shown else ""

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import importlib
 import inspect
 from typing import TYPE_CHECKING
 
 import pytest
 
 from epochal.check import MISSING, Opaque, Signature, read_signature
-from epochal.check.signature import class_definitions
+from epochal.check.classes import class_definitions
 from epochal.registry import Factory, Project, Registry
 
 if TYPE_CHECKING:
@@ -136,41 +137,63 @@ def test_aliases_of_the_module_are_written_out(signature_of) -> None:
     assert many.annotation == "dict[str, list[Literal['min', 'max']]]"
 
 
-@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD", "RMSprop", "Adagrad", "LBFGS", "Muon"])
-def test_torch_optimizers_read_as_python_itself_reads_them(tmp_path: Path, name: str) -> None:
-    import torch
+def public_classes(module: str) -> list[str]:
+    found = vars(importlib.import_module(module))
+    return [
+        f"{module}.{name}"
+        for name, value in sorted(found.items())
+        if isinstance(value, type) and value.__module__.startswith(module) and name[0] != "_"
+    ]
 
+
+TORCH = [
+    *public_classes("torch.optim"),
+    *public_classes("torch.optim.lr_scheduler"),
+    *(f"torch.nn.{name}" for name in ("Linear", "Conv2d", "TransformerEncoderLayer", "GELU")),
+    *(f"torch.nn.{name}" for name in ("BatchNorm1d", "CrossEntropyLoss", "MultiheadAttention")),
+    *(f"torch.utils.data.{name}" for name in ("DataLoader", "Subset", "TensorDataset")),
+]
+
+
+@pytest.mark.parametrize("dotted", TORCH)
+def test_torch_reads_as_python_itself_reads_it(tmp_path: Path, dotted: str) -> None:
     registry = Registry(Project(tmp_path))
-    found = read_signature(registry.find("optimizer", name), registry.library)
-    real = inspect.signature(getattr(torch.optim, name)).parameters
-    assert names(found) == [key for key in real if key != "params"]
+    found = read_signature(registry.find("component", dotted), registry.library)
+    module, _, name = dotted.rpartition(".")
+    real = inspect.signature(getattr(importlib.import_module(module), name)).parameters
+    named = {
+        key: item
+        for key, item in real.items()
+        if item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
+    }
+    assert found.open == any(item.kind is item.VAR_KEYWORD for item in real.values())
+    assert {item.argument: item.is_required for item in found.parameters} == {
+        key: item.default is item.empty for key, item in named.items()
+    }
     for item in found.parameters:
         if not isinstance(item.default, Opaque | type(MISSING)):
-            default = real[item.argument].default
+            default = named[item.argument].default
             assert item.default == (list(default) if isinstance(default, tuple) else default)
 
 
-@pytest.mark.parametrize("name", ["StepLR", "OneCycleLR", "CosineAnnealingLR", "ReduceLROnPlateau"])
-def test_torch_schedulers_read_as_python_itself_reads_them(tmp_path: Path, name: str) -> None:
-    import torch
-
+@pytest.mark.parametrize(
+    ("kind", "name", "supplied"),
+    [("optimizer", "AdamW", "params"), ("schedule", "StepLR", "optimizer")],
+)
+def test_what_the_builder_supplies_is_no_key(
+    tmp_path: Path, kind: str, name: str, supplied: str
+) -> None:
     registry = Registry(Project(tmp_path))
-    found = read_signature(registry.find("schedule", name), registry.library)
-    real = inspect.signature(getattr(torch.optim.lr_scheduler, name)).parameters
-    assert names(found) == [key for key in real if key != "optimizer"]
+    found = read_signature(registry.find(kind, name), registry.library)
+    assert found.get(supplied) is None
+    assert found.parameters
 
 
-@pytest.mark.parametrize("name", ["Linear", "Conv2d", "LSTM", "TransformerEncoderLayer", "GELU"])
-def test_torch_modules_read_as_python_itself_reads_them(tmp_path: Path, name: str) -> None:
-    import torch
-
+def test_arguments_that_a_recurrent_layer_passes_on_are_those_of_its_base(tmp_path: Path) -> None:
     registry = Registry(Project(tmp_path))
-    found = read_signature(registry.find("model", f"torch.nn.{name}"), registry.library)
-    real = inspect.signature(getattr(torch.nn, name)).parameters.values()
-    wanted = [
-        item.name for item in real if item.kind not in (item.VAR_KEYWORD, item.VAR_POSITIONAL)
-    ]
-    assert names(found)[: len(wanted)] == wanted
+    found = read_signature(registry.find("model", "torch.nn.LSTM"), registry.library)
+    assert {"input_size", "hidden_size", "proj_size"} <= set(names(found))
+    assert "mode" not in names(found)
 
 
 def test_a_factory_without_source_has_an_unknown_signature() -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from epochal.check.parameters import Parameter, Signature
 from epochal.check.report import Mistakes
-from epochal.check.signature import Parameter, Signature
 from epochal.check.walk import Walk, listing
 from epochal.config import from_plain
 from epochal.errors import Place

@@ -108,7 +108,7 @@ def test_public_names_include_what_stars_bring(write_files: Write) -> None:
     library = Library([write_files(files)])
     module = library.find_module("a")
     assert module is not None
-    assert library.public_names(module) == {"A", "f"}
+    assert library.public_names(module) == {"A": "a", "f": "b"}
     assert library.submodules("epochal") >= {"errors", "config", "registry"}
 
 
