@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import epochal
 from epochal.engine.task import OPTIONAL_METHODS, REQUIRED_METHODS
 
 ROOT = Path(__file__).parents[1]
@@ -113,3 +114,13 @@ def test_guide_says_when_to_use_typing() -> None:
 def test_template_comments_on_shapes(name: str) -> None:
     text = (TEMPLATE / "{{package}}" / name).read_text(encoding="utf-8")
     assert any("# (" in line or "(B" in line for line in text.splitlines())
+
+
+def test_task_of_models_with_a_loss_has_a_second_name() -> None:
+    assert epochal.TaskFlow is epochal.ModuleTask
+
+
+def test_readme_can_be_read_in_one_go() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 150
+    assert {"    make demo ", "    make test "} <= {line[:14] for line in lines}

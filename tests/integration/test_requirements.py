@@ -6,7 +6,8 @@ import json
 import pickle
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,10 +20,7 @@ from epochal.engine.monitor import Monitor
 from epochal.errors import TaskError
 from epochal.hooks.early_stopping import EarlyStopping
 from epochal.testing import TinyModel, TinyTask, carry_out, short_options, tiny_run
-from small_project import write
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from small_project import Command, write
 
 
 class Look(ep.Hook):
@@ -352,3 +350,29 @@ def test_gradients_of_all_parts_come_from_one_float() -> None:
     both, result = trained(Two())
     assert torch.equal(plain, both)
     assert "train/size" in result.metrics
+
+
+def test_period_of_a_hook_can_be_written_in_the_config(shop: Path) -> None:
+    write(
+        shop / "shop" / "counting.py",
+        """
+        import epochal as ep
+
+        class Counting(ep.Hook):
+            def step_end(self, run: ep.Run) -> None:
+                run.log({f"heard/{run.step}": 1})
+        """,
+    )
+    hooks = "hooks=[{type: shop.counting.Counting, every: 5st}]"
+    result = ep.run("config.yaml", overrides=[hooks], no_file=True, device="cpu")
+    assert result.ok, result.message
+    assert {name for name in result.metrics if name.startswith("heard/")} == {"heard/5", "heard/10"}
+
+
+def test_check_prints_every_kind_of_mistake(epochal: Command) -> None:
+    file = Path(__file__).parents[1] / "data" / "mistakes" / "mistakes.yaml"
+    done = epochal("check", file)
+    assert done.code == 78
+    assert done.err.count("\n  set in ") == 11
+    assert done.err.rstrip().endswith(": 11 mistakes")
+    assert "Traceback" not in done.err
