@@ -58,6 +58,8 @@ _HOMES = {
     "run": "epochal.experiment.series",
 }
 
+_SYNONYMS = {"TaskFlow": "ModuleTask"}
+
 __all__ = [
     "Args",
     "ConfigError",
@@ -87,7 +89,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'epochal' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    value = getattr(import_module(_HOMES[name]), _SYNONYMS.get(name, name))
     globals()[name] = value
     return value
 

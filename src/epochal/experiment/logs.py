@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from typing_extensions import override
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 _FILE_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _TERMINAL_FORMAT = "%(asctime)s %(message)s"
@@ -31,6 +32,15 @@ class TerminalHandler(logging.StreamHandler[TextIO]):
         if not getattr(record, FILE_ONLY, False):
             self.stream = sys.stdout
             super().emit(record)
+
+    @override
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Go on without a terminal that has gone, such as a pipe whose reader left."""
+        if isinstance(sys.exc_info()[1], BrokenPipeError):
+            with suppress(OSError), Path(os.devnull).open("wb") as nowhere:
+                os.dup2(nowhere.fileno(), self.stream.fileno())
+        else:
+            super().handleError(record)
 
 
 @contextmanager

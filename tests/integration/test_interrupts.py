@@ -1,0 +1,162 @@
+"""Ctrl-C in a process of its own: the run ends, and its record says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from small_project import run_folders, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SLOW = '''
+"""Tasks that never come to an end."""
+
+from shop.parts import Points
+
+
+class Endless(Points):
+    """Is stuck in the first step."""
+
+    def batch_loss(self, out, batch):
+        print("stuck in a step", flush=True)
+        while True:
+            pass
+
+
+class Unbuilt(Points):
+    def __init__(self):
+        print("stuck in a constructor", flush=True)
+        while True:
+            pass
+'''
+
+
+class Process:
+    """``epochal`` with words, whose output can be waited for."""
+
+    def __init__(self, *words: str) -> None:
+        environment = os.environ | {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+        self.child = subprocess.Popen(
+            [sys.executable, "-m", "epochal", *words, "--device", "cpu"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+
+    def wait_for(self, text: str) -> None:
+        assert self.child.stdout is not None
+        for line in self.child.stdout:
+            if text in line:
+                return
+        raise AssertionError(f"{text!r} never came: {self.end()}")
+
+    def interrupt(self) -> None:
+        self.child.send_signal(signal.SIGINT)
+
+    def end(self) -> tuple[int, str]:
+        _, errors = self.child.communicate(timeout=30)
+        return self.child.returncode, errors
+
+
+Start = Callable[..., Process]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts processes that a failing test does not leave behind."""
+    started: list[Process] = []
+
+    def begin(*words: str) -> Process:
+        started.append(Process(*words))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.child.kill()
+        process.child.communicate()
+
+
+def status_of(shop: Path) -> dict[str, object]:
+    (folder,) = run_folders(shop)
+    status: dict[str, object] = json.loads((folder / "status.json").read_text())
+    return status
+
+
+def test_ctrl_c_ends_a_run_after_its_step_and_keeps_the_weights(shop: Path, start: Start) -> None:
+    process = start("run", "config.yaml", "train.for=1000000ep")
+    process.wait_for(" 2/1000000]")
+    process.interrupt()
+    code, errors = process.end()
+    assert code == 130
+    assert "run interrupted" in errors
+    assert "stopped by Ctrl-C after" in errors
+    assert "Traceback" not in errors
+    status = status_of(shop)
+    assert (status["status"], status["reason"]) == ("interrupted", "user_interrupt")
+    assert int(str(status["step"])) >= 6
+    assert status["ended"]
+    assert list(shop.rglob("final.safetensors"))
+
+
+def test_second_ctrl_c_ends_a_run_at_once(shop: Path, start: Start) -> None:
+    write(shop / "shop" / "slow.py", SLOW)
+    process = start("run", "config.yaml", "task.type=shop.slow.Endless")
+    process.wait_for("stuck in a step")
+    process.interrupt()
+    process.wait_for("Ctrl-C again stops at once")
+    process.interrupt()
+    code, errors = process.end()
+    assert code == 130
+    assert "Traceback" not in errors
+    assert status_of(shop)["status"] == "interrupted"
+
+
+@pytest.mark.parametrize("words", [[], ["--no-file"]])
+def test_ctrl_c_while_parts_are_built_is_recorded_too(
+    shop: Path, start: Start, words: list[str]
+) -> None:
+    write(shop / "shop" / "slow.py", SLOW)
+    process = start("run", "config.yaml", "task.type=shop.slow.Unbuilt", *words)
+    process.wait_for("stuck in a constructor")
+    process.interrupt()
+    code, errors = process.end()
+    assert code == 130
+    assert "Traceback" not in errors
+    if words:
+        assert run_folders(shop) == []
+    else:
+        assert status_of(shop)["status"] == "interrupted"
+
+
+def test_killed_run_is_shown_as_lost(shop: Path, start: Start) -> None:
+    process = start("run", "config.yaml", "train.for=1000000ep")
+    process.wait_for(" 2/1000000]")
+    process.child.kill()
+    process.end()
+    assert status_of(shop)["status"] == "running"
+    shown = subprocess.run(
+        [sys.executable, "-m", "epochal", "runs", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(shown.stdout)[0]["status"] == "lost"
+
+
+def test_run_goes_on_when_the_reader_of_its_output_leaves(shop: Path) -> None:
+    command = f"{sys.executable} -m epochal run config.yaml --device cpu | head -n 1"
+    done = subprocess.run(
+        ["bash", "-c", f"{command}; exit ${{PIPESTATUS[0]}}"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert status_of(shop)["status"] == "finished"
