@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from typing_extensions import Unpack
 
-from epochal.config import variant_names
+from epochal.config import load
 from epochal.engine.execute import result_of_error
 from epochal.errors import CheckpointError, EpochalError
 from epochal.experiment.experiment import Experiment
@@ -141,4 +141,8 @@ def _run_one(source: Source, overrides: Sequence[str], choices: Choices) -> RunR
 def _variants(source: Source, choices: Choices) -> Sequence[str | None]:
     if choices.get("variant") != "all":
         return [choices.get("variant")]
-    return variant_names(source) or [None]
+    try:
+        found = load(source, allow_python=choices.get("allow_python", False)).variants
+    except EpochalError:  # the run itself will say so, and the others go on
+        return [None]
+    return [*found] or [None]

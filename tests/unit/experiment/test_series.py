@@ -173,3 +173,18 @@ def test_moved_away_project_is_found_through_the_record(
     monkeypatch.chdir(tmp_path)
     assert run_again(str(shop / trained), "test", RUNS, no_file=True).ok
     assert len(run_folders(shop)) == 1
+
+
+def test_all_variants_of_a_missing_file_do_not_stop_the_others(shop: Path) -> None:
+    results = ep.run(["missing.yaml", "config.yaml"], variant="all", no_file=True, fast=True)
+    assert [result.exit_code for result in results] == [66, 0, 0]
+
+
+def test_all_variants_of_a_python_config_run(shop: Path) -> None:
+    write(
+        shop / "conf.py",
+        "config = {'$BASE': 'config.yaml', 'variants': {'one': {'seed': 1}}}\n",
+    )
+    choices = {"no_file": True, "fast": True, "allow_python": True}
+    results = ep.run("conf.py", variant="all", **choices)  # type: ignore[call-overload]
+    assert sorted(result.config["seed"] for result in results) == [0, 0, 1]
