@@ -1,0 +1,31 @@
+"""The first example of the README prints what the README shows."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+CODE = README.split("```python\n", 1)[1].split("```", 1)[0]
+SHOWN = re.findall(r"^    \d\d:\d\d:\d\d (.*)$", README, re.MULTILINE)
+
+
+def settle(line: str) -> str:
+    """A line without what differs from run to run: durations and the folder."""
+    line = re.sub(r"\([\d.]+ m?s\)|(eta|time|data_time): \S+", "", line)
+    return re.sub(r"folder: .*", "folder:", line)
+
+
+def test_the_first_example_prints_what_the_readme_shows(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CODE], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    printed = {settle(line.partition(" ")[2]) for line in done.stdout.splitlines()}
+    assert len(SHOWN) >= 8
+    assert not [line for line in SHOWN if settle(line) not in printed]
+
+
+def test_the_first_example_has_about_twenty_lines() -> None:
+    assert len(CODE.splitlines()) <= 21
