@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing_extensions import override
 from epochal.check import SECTIONS
 from epochal.config import load
 from epochal.errors import ConfigError, EpochalError, Problem, suggest
-from epochal.experiment.choices import Choices, to_overrides
+from epochal.experiment.choices import Choices, to_override, to_overrides
 
 Extend = Callable[[argparse.ArgumentParser], argparse.ArgumentParser | None]
 Value = Any  # values of a config have no narrower type
@@ -104,7 +103,7 @@ def _parse(argv: list[str], extend: Extend | None) -> Args:
     parsed, rest = parser.parse_known_args(argv, marked)
     typed = {dest: getattr(parsed, dest) for dest in own}
     values = {dest: value for dest, value in typed.items() if value is not _UNTYPED}
-    overrides = _dotted(rest) + [f"{_key(dest)}={json.dumps(v)}" for dest, v in values.items()]
+    overrides = _dotted(rest) + [to_override(_key(dest), v) for dest, v in values.items()]
     choices = choices_of(parsed)
     config = load(
         parsed.config,
@@ -118,6 +117,9 @@ def _parse(argv: list[str], extend: Extend | None) -> Args:
     for dest, default in own.items():
         if config.root.find(_key(dest)) is None and default is not argparse.SUPPRESS:
             setattr(args, dest, default)
+    for dest, value in values.items():
+        if _key(dest) != dest:  # of the type that the parser gave it
+            setattr(args, dest, value)
     args._origin = Origin(parsed.config, tuple(overrides), choices, parsed.test)
     return args
 

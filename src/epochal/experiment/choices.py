@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, TypedDict
 
+from epochal import durable
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -74,7 +74,12 @@ def to_overrides(choices: Choices, typed: Sequence[str]) -> list[str]:
     typed_keys = {override.partition("=")[0].strip() for override in typed}
     _refuse_doubles(choices, wanted, typed_keys)
     kept = {key: value for key, value in wanted.items() if key not in typed_keys}
-    return [f"{key}={json.dumps(value)}" for key, value in kept.items()] + list(typed)
+    return [to_override(key, value) for key, value in kept.items()] + list(typed)
+
+
+def to_override(key: str, value: object) -> str:
+    """A change to a config as it would be typed."""
+    return f"{key}={durable.encode_json(value).decode()}"
 
 
 def _refuse_doubles(choices: Choices, wanted: Mapping[str, object], typed: set[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from epochal.engine import Hook, Run
 from epochal.engine.every import Every
 from epochal.errors import ConfigError, Problem, suggest
 from epochal.experiment.arguments import Args, Value, origin_of
-from epochal.experiment.choices import Choices, to_overrides
+from epochal.experiment.choices import Choices, to_override, to_overrides
 
 OBJECT_SECTIONS = ("task", "model", "data", "optim", "schedule", "metrics", "hooks", "runner")
 
@@ -87,7 +86,7 @@ def read_sections(
     if source is None:
         source = values
     else:
-        typed += [f"{key}={json.dumps(value)}" for key, value in _flatten(values)]
+        typed += [to_override(key, value) for key, value in _flatten(values)]
     config = _load(source, typed, choices)
     return Loaded(source, tuple(typed), choices, given, config, is_test)
 

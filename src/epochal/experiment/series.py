@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, overload
 
 from typing_extensions import Unpack
@@ -10,6 +9,7 @@ from typing_extensions import Unpack
 from epochal.config import load
 from epochal.engine.execute import result_of_error
 from epochal.errors import CheckpointError, EpochalError
+from epochal.experiment.choices import to_override
 from epochal.experiment.experiment import Experiment
 from epochal.hooks.final_weights import FILE_NAME
 from epochal.records import RunRecord, find_runs, read_run
@@ -106,7 +106,7 @@ def run_again(
         choices["user_dir"] = record.run.get("project_dir")
     changes = _changes(record, runner) | {"init_from": str(weights)}
     typed = {one.partition("=")[0].strip() for one in overrides}
-    kept = [f"{key}={json.dumps(value)}" for key, value in changes.items() if key not in typed]
+    kept = [to_override(key, value) for key, value in changes.items() if key not in typed]
     return _run_one(expanded, [*kept, *overrides], choices)
 
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 import epochal as ep
 from epochal.experiment.arguments import choices_of, origin_of, to_args
 from small_project import write
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def add_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -146,3 +143,13 @@ def test_config_is_required(shop: Path, capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit, match="2"):
         ep.parse_args([])
     assert "--config" in capsys.readouterr().err
+
+
+def test_options_of_the_script_keep_the_type_that_the_parser_gives(shop: Path) -> None:
+    def extend(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--where", type=Path, default=Path("here"))
+
+    assert parse(extend=extend).where == Path("here")
+    args = parse("--where", "there", extend=extend)
+    assert args.where == Path("there")
+    assert args.extra.where == "there"

@@ -89,7 +89,7 @@ def test_arguments_that_only_the_run_knows_are_not_observed(shop: Path) -> None:
     builder = make_builder(shop)
     node = from_plain({"type": "SGD", "lr": 0.5}, place=Place("test"))
     parameters = [nn.Parameter(torch.zeros(1))]
-    optimizer = builder.build(builder.read(node, "optim", "optim"), parameters)
+    optimizer = builder.build(builder.read(node, "optim", "optim"), params=parameters)
     assert optimizer.param_groups[0]["params"] == parameters
     arguments = builder.observed["optim"]["arguments"]  # type: ignore[index]
     assert arguments["lr"] == 0.5

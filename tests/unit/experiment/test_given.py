@@ -106,3 +106,8 @@ def test_middleware_calls_its_function_at_set_up() -> None:
     seen: list[object] = []
     Middleware(seen.append).setup("the run")  # type: ignore[arg-type]
     assert seen == ["the run"]
+
+
+def test_numbers_that_json_lacks_stay_numbers(shop: Path) -> None:
+    extra = {"top": float("inf"), "bottom": [float("-inf")]}
+    assert read("config.yaml", extra=extra).config.root.to_plain()["extra"] == extra
