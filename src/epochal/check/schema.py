@@ -242,7 +242,8 @@ def _property(item: Parameter, owner: str) -> Schema:
 def type_schema(wanted: Type) -> Schema:
     """The schema of a written type; empty when anything goes."""
     if wanted.name in _SCALARS:
-        return _SCALARS[wanted.name]
+        bounds: Schema = {bound.keyword: bound.limit for bound in wanted.bounds}
+        return _SCALARS[wanted.name] | bounds
     if wanted.name == "choice":
         return {"enum": list(wanted.choices)}
     if wanted.name == "union":

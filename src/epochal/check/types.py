@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from epochal.config.bounds import broken_bound, explain, read_bound
 from epochal.config.duration import parse_duration
 from epochal.registry.nearest import nearest
 
 if TYPE_CHECKING:
+    from epochal.config.bounds import Bound
     from epochal.config.node import Node, Scalar
 
 _LISTS = ("list", "List", "Sequence", "MutableSequence", "Iterable", "Collection")
@@ -55,6 +57,8 @@ class Type:
 
     args: tuple[Type, ...] = ()
     choices: tuple[Scalar, ...] = ()
+    bounds: tuple[Bound, ...] = ()
+    """What numbers of this type must keep."""
 
 
 ANY = Type("any")
@@ -68,13 +72,20 @@ def problem_with(node: Node, annotation: str) -> str | None:
     for part in wanted.args if wanted.name == "union" else (wanted,):
         if part.name in ("duration", "every") and isinstance(node.value, str):
             return str(_duration_error(node.value))
+    broken = _broken_bound(node, wanted)
+    if broken is not None:
+        return explain(node.value, broken)[0]
     return f"expected {describe(wanted)}, got {_shown(node)}"
 
 
 def hint_for(node: Node, annotation: str) -> str:
     """What could be typed instead of a value that does not fit; often nothing."""
-    parts = _flat(parse_type(annotation))
+    wanted = parse_type(annotation)
+    parts = _flat(wanted)
     value = node.value
+    broken = _broken_bound(node, wanted)
+    if broken is not None:
+        return explain(value, broken)[1]
     choices = [str(choice) for part in parts for choice in part.choices]
     if choices and isinstance(value, str):
         close = nearest(value, choices)
@@ -127,7 +138,7 @@ def describe(wanted: Type) -> str:
     """The type in words."""
     if wanted.name == "union":
         known = [part for part in wanted.args if part != ANY]
-        return " or ".join(dict.fromkeys(describe(part) for part in known))
+        return " or ".join(dict.fromkeys(describe(part) for part in known)) or "a value"
     if wanted.name == "choice":
         return " or ".join(repr(choice) for choice in wanted.choices)
     if wanted.name == "tuple":
@@ -135,7 +146,9 @@ def describe(wanted: Type) -> str:
     if wanted.name in ("list", "set"):
         inner = wanted.args[0] if wanted.args else ANY
         return "a list" if inner == ANY else f"a list (each {describe(inner)})"
-    return _WORDS.get(wanted.name, "a value")
+    bounds = ", ".join(f"{bound.words} {bound.limit}" for bound in wanted.bounds)
+    words = _WORDS.get(wanted.name, "a value")
+    return f"{words} ({bounds})" if bounds else words
 
 
 def _parse(expression: ast.expr) -> Type:
@@ -163,7 +176,8 @@ def _parse_subscript(name: str, inner: ast.expr) -> Type:
     if name == "Literal":
         return Type("choice", (), tuple(ast.literal_eval(part) for part in parts))
     if name in ("Annotated", "Final", "InitVar", "Required", "NotRequired"):
-        return _parse(parts[0])
+        bounds = tuple(bound for bound in map(read_bound, parts[1:]) if bound is not None)
+        return _bounded(_parse(parts[0]), bounds)
     if name == "Optional":
         return _union(_parse(parts[0]), Type("none"))
     if name == "Union":
@@ -171,6 +185,21 @@ def _parse_subscript(name: str, inner: ast.expr) -> Type:
     return (
         Type("callable") if name in ("Callable", "type", "Type") else _parse_collection(name, parts)
     )
+
+
+def _bounded(wanted: Type, bounds: tuple[Bound, ...]) -> Type:
+    if wanted.name == "union":
+        return _union(*(_bounded(part, bounds) for part in wanted.args))
+    is_number = wanted.name in ("int", "float")
+    return replace(wanted, bounds=wanted.bounds + bounds) if is_number else wanted
+
+
+def _broken_bound(node: Node, wanted: Type) -> Bound | None:
+    """The bound that alone keeps a number from fitting."""
+    for part in _flat(wanted):
+        if part.bounds and fits(node, replace(part, bounds=())):
+            return broken_bound(node.value, part.bounds)
+    return None
 
 
 def _parse_collection(name: str, parts: list[ast.expr]) -> Type:
@@ -213,7 +242,7 @@ def fits(node: Node, wanted: Type) -> bool:
         return any(type(c) is type(node.value) and c == node.value for c in wanted.choices)
     if wanted.name in ("list", "set", "tuple", "tuples", "dict"):
         return _fits_collection(node, wanted)
-    return _fits_scalar(node.value, wanted.name)
+    return _fits_scalar(node.value, wanted.name) and not broken_bound(node.value, wanted.bounds)
 
 
 def _fits_collection(node: Node, wanted: Type) -> bool:

@@ -135,8 +135,9 @@ class Walk:
                     have.add(item.name)
                     what = f"missing; {signature.owner} requires it"
                     kind = describe(parse_type(item.annotation))
+                    example = "..." if kind == "a value" else f"<{kind}>"
                     self.mistakes.report(
-                        here, what, _best_place(node), f"add {item.name}: <{kind}>"
+                        here, what, _best_place(node), f"add {item.name}: {example}"
                     )
 
     def _fill(

@@ -1,5 +1,6 @@
 """Text to one frozen tree whose every value knows its file, line and column."""
 
+from epochal.config.bounds import Above, AtLeast, AtMost, Below
 from epochal.config.duration import Duration, parse_duration
 from epochal.config.load import Config, load, variant_names
 from epochal.config.node import Node, from_plain
@@ -7,6 +8,10 @@ from epochal.config.source import Source
 from epochal.config.write import dump
 
 __all__ = [
+    "Above",
+    "AtLeast",
+    "AtMost",
+    "Below",
     "Config",
     "Duration",
     "Node",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
+from epochal.config.bounds import Above, AtLeast, guard
 from epochal.config.duration import Duration, parse_duration
 from epochal.engine.every import Every
 from epochal.engine.splits import split_name
@@ -35,10 +37,10 @@ class TrainOptions:
     eval_loss: bool = False
     """Compute the loss in evaluation too, under the same random numbers each time."""
 
-    sanity_batches: int = 2
+    sanity_batches: Annotated[int, AtLeast(0)] = 2
     """Validation batches to try before the first step, to fail early; 0 is none."""
 
-    limit_batches: int | None = None
+    limit_batches: Annotated[int, AtLeast(1)] | None = None
     """Read at most this many batches of every loader."""
 
     def __post_init__(self) -> None:
@@ -57,9 +59,7 @@ class TrainOptions:
             if split not in ("val", "test"):
                 key = f"train.eval_every.{split}"
                 _refuse(key, f"{split!r} is not evaluated", "write val or test")
-        _at_least("train.sanity_batches", self.sanity_batches, 0)
-        if self.limit_batches is not None:
-            _at_least("train.limit_batches", self.limit_batches, 1)
+        guard(self, "train")
 
     @property
     def eval_periods(self) -> dict[str, Every]:
@@ -76,28 +76,25 @@ class EngineOptions:
     deterministic: bool = False
     """Use only kernels that give the same bits each time; an operation without one fails."""
 
-    num_threads: int | None = None
+    num_threads: Annotated[int, AtLeast(1)] | None = None
     """CPU threads of one operation; by default torch's own choice."""
 
     def __post_init__(self) -> None:
-        if self.num_threads is not None:
-            _at_least("engine.num_threads", self.num_threads, 1)
+        guard(self, "engine")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimOptions:
     """How gradients become an update: extra keys of the section ``optim``."""
 
-    accumulate: int = 1
+    accumulate: Annotated[int, AtLeast(1)] = 1
     """Batches whose gradients are added up, weighted by their counts, for one step."""
 
-    clip: float | None = None
-    """Largest norm of the gradient of all parameters together."""
+    clip: Annotated[float, Above(0)] | None = None
+    """Largest norm of the gradient of all parameters together; null does not clip."""
 
     def __post_init__(self) -> None:
-        _at_least("optim.accumulate", self.accumulate, 1)
-        if self.clip is not None and not self.clip > 0:
-            _refuse("optim.clip", f"must be above 0, got {self.clip!r}", "leave it out to not clip")
+        guard(self, "optim")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +116,8 @@ class LogOptions:
     memory: bool = True
     """Show the most device memory used so far."""
 
-    level: str = "info"
-    """Least severe message of the log: debug, info, warning or error."""
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe message of the log."""
 
     def __post_init__(self) -> None:
         _set(self, "console_every", _every("log.console_every", self.console_every))
@@ -166,11 +163,6 @@ def _every(key: str, value: object) -> Every:
         return Every.parse(value)
     except (TypeError, ValueError) as error:
         raise ConfigError(Problem(key, str(error))) from error
-
-
-def _at_least(key: str, value: int, least: int) -> None:
-    if value < least:
-        _refuse(key, f"must be at least {least}, got {value!r}", f"write {key}={least} or more")
 
 
 def _refuse(key: str, what: str, hint: str) -> None:

@@ -10,6 +10,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from epochal.check import json_schema
+from epochal.check.schema import type_schema
+from epochal.check.types import parse_type
 from epochal.errors import UnknownComponentError
 from epochal.registry import Project, Registry
 
@@ -130,3 +132,24 @@ def test_one_component_or_section_has_a_schema_of_its_own() -> None:
     assert list(validator.iter_errors({"for": "10"})) != []
     with pytest.raises(UnknownComponentError, match="did you mean 'EarlyStopping'"):
         json_schema(None, "EarlyStoping")
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"train": {"sanity_batches": -1}},
+        {"engine": {"num_threads": 0}},
+        {"log": {"level": "loud"}},
+        {"optim": {"type": "AdamW", "clip": 0}},
+        {"data": {"train": {"type": "a.D", "batch_size": 0}}},
+    ],
+)
+def test_bounds_are_part_of_the_schema(validator, section) -> None:
+    assert list(validator.iter_errors(section))
+
+
+def test_bounds_become_words_of_the_schema() -> None:
+    wanted = parse_type("Annotated[int, AtLeast(1), Below(9)] | None")
+    assert type_schema(wanted) == {
+        "anyOf": [{"type": "integer", "minimum": 1, "exclusiveMaximum": 9}, {"type": "null"}]
+    }

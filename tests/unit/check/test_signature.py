@@ -124,19 +124,6 @@ def test_dataclasses_are_read_field_by_field(signature_of) -> None:
     assert found.get("nothing") is None
 
 
-def test_aliases_of_the_module_are_written_out(signature_of) -> None:
-    text = """
-        from typing import Literal
-        Mode = Literal["min", "max"]
-        Modes = list[Mode]
-        def make(mode: Mode | None = None, modes: "Modes" = (), many: dict[str, Modes] = {}): ...
-    """
-    mode, modes, many = signature_of(text, "make").parameters
-    assert mode.annotation == "Literal['min', 'max'] | None"
-    assert modes.annotation == "'Modes'"
-    assert many.annotation == "dict[str, list[Literal['min', 'max']]]"
-
-
 def public_classes(module: str) -> list[str]:
     found = vars(importlib.import_module(module))
     return [

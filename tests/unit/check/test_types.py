@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from epochal.check.types import describe, hint_for, is_callable_path, parse_type, problem_with
@@ -130,3 +132,29 @@ def test_a_text_names_a_callable_only_where_no_text_is_wanted() -> None:
     assert not is_callable_path(node, "str | Callable")
     assert not is_callable_path(node, "str")
     assert not is_callable_path(from_plain(None), "Callable | None")
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation", "wrong"),
+    [
+        (0, "Annotated[int, AtLeast(1)]", "must be at least 1, got 0"),
+        (0, "Annotated[int, AtLeast(1)] | None", "must be at least 1, got 0"),
+        (0, "Annotated[int | None, AtLeast(1)]", "must be at least 1, got 0"),
+        (0.0, "typing.Annotated[float, Above(limit=0)]", "must be above 0, got 0.0"),
+        (2, "Annotated[float, AtLeast(0), AtMost(1)]", "must be at most 1, got 2"),
+        ("x", "Annotated[int, AtLeast(1)]", "expected a whole number (at least 1), got 'x'"),
+        (0.5, "Annotated[int, AtLeast(1)]", "expected a whole number (at least 1), got 0.5"),
+        ([0], "list[Annotated[int, AtLeast(1)]]", "expected a list (each a whole number (at l"),
+        (None, "Annotated[int, AtLeast(1)] | None", None),
+        (1, "Annotated[int, AtLeast(1), 'a note']", None),
+        (0, "Annotated[int, AtLeast(1)] | str | float", None),
+        (0, "Annotated[Unknown, AtLeast(1)]", None),
+    ],
+)
+def test_bounds_are_part_of_a_type(value: Any, annotation: str, wrong: str | None) -> None:
+    found = problem_with(from_plain(value), annotation)
+    assert found is None if wrong is None else found is not None and found.startswith(wrong)
+
+
+def test_nothing_known_of_a_type_is_called_a_value() -> None:
+    assert describe(parse_type("")) == describe(parse_type("Foo | Bar")) == "a value"

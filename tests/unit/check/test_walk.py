@@ -5,6 +5,7 @@ from epochal.check.report import Mistakes
 from epochal.check.walk import Walk, listing
 from epochal.config import from_plain
 from epochal.errors import Place
+from epochal.registry import Project, Registry
 
 
 def problems_of(walk: Walk) -> list[tuple[str, str, str]]:
@@ -39,6 +40,13 @@ def test_a_missing_argument_says_what_to_add(walk: Walk) -> None:
     assert problems_of(walk) == [
         ("model.classes", "missing; user.model.Mlp requires it", "add classes: <a whole number>")
     ]
+
+
+def test_a_missing_argument_without_a_known_type_is_left_to_the_user(write_files) -> None:
+    folder = write_files({"m.py": "class A:\n    def __init__(self, block, norm: Foo | Bar): ..."})
+    walk = Walk(Registry(Project(folder)), Mistakes())
+    walk.spec("model", from_plain({"type": "m.A"}), "model")
+    assert [hint for _, _, hint in problems_of(walk)] == ["add block: ...", "add norm: ..."]
 
 
 def test_nothing_is_missed_that_a_broken_file_may_hold(walk: Walk) -> None:

@@ -255,3 +255,61 @@ def test_hostile_targets_are_refused_under_every_key_and_depth(
     ):
         (problem,) = check_dict(**sections).problems
         assert target in problem.what
+
+
+DATA = {"train": {"type": "torch.utils.data.TensorDataset"}}
+
+
+@pytest.mark.parametrize(
+    ("sections", "key", "what"),
+    [
+        ({"optim": {"type": "SGD", "accumulate": 0}}, "optim.accumulate", "at least 1, got 0"),
+        ({"optim": {"type": "SGD", "clip": 0}}, "optim.clip", "above 0, got 0"),
+        ({"optim": {"type": "SGD", "clip": -1.5}}, "optim.clip", "above 0, got -1.5"),
+        ({"train": {"sanity_batches": -1}}, "train.sanity_batches", "at least 0, got -1"),
+        ({"train": {"limit_batches": 0}}, "train.limit_batches", "at least 1, got 0"),
+        ({"engine": {"num_threads": 0}}, "engine.num_threads", "at least 1, got 0"),
+        (
+            {"data": {"train": DATA["train"] | {"batch_size": 0}}},
+            "data.train.batch_size",
+            "at least 1, got 0",
+        ),
+        (
+            {"data": {"train": DATA["train"] | {"workers": -1}}},
+            "data.train.workers",
+            "at least 0, got -1",
+        ),
+    ],
+)
+def test_numbers_out_of_bounds_are_found(check_dict, sections, key: str, what: str) -> None:
+    (problem,) = check_dict(**sections).problems
+    assert problem.key == key
+    assert problem.what == f"must be {what}"
+    assert problem.hint.startswith("write a number that is")
+
+
+@pytest.mark.parametrize("text", ["0ep", "-1ep", "0.5st", "0h"])
+def test_durations_that_are_none_are_found(check_dict, text: str) -> None:
+    (problem,) = check_dict(train={"for": text}).problems
+    assert problem.key == "train.for"
+
+
+def test_a_wrong_level_of_the_log_is_found(check_dict) -> None:
+    (problem,) = check_dict(log={"level": "warn"}).problems
+    assert (problem.key, problem.hint) == ("log.level", "did you mean 'warning'?")
+
+
+def test_users_may_bound_their_own_arguments(check_dict, write_files) -> None:
+    model = """
+        from typing import Annotated
+        from epochal.config import AtLeast, Below
+        Rate = Annotated[float, AtLeast(0), Below(1)]
+        class Mlp:
+            def __init__(self, width: Annotated[int, AtLeast(1)], drop: Rate | None = None): ...
+    """
+    write_files({"user/model.py": model})
+    spec = {"type": "user.model.Mlp", "width": 0, "drop": 1.0}
+    first, second = check_dict(model=spec).problems
+    assert first.what == "must be at least 1, got 0 (argument 'width' of user.model.Mlp)"
+    assert second.what.startswith("must be below 1, got 1.0")
+    assert check_dict(model=spec | {"width": 1, "drop": None}).ok

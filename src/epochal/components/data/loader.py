@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from epochal.config.bounds import AtLeast, guard
 from epochal.errors import ConfigError, DataError, Problem
 
 if TYPE_CHECKING:
@@ -21,13 +22,13 @@ logger = logging.getLogger(__name__)
 class LoaderOptions:
     """How the samples of one split become batches."""
 
-    batch_size: int = 32
+    batch_size: Annotated[int, AtLeast(1)] = 32
     """Samples per batch; the last one may hold fewer."""
 
     shuffle: bool | None = None
     """Another order in every epoch, given by seed and epoch; null: only for train."""
 
-    workers: int = 0
+    workers: Annotated[int, AtLeast(0)] = 0
     """Processes that read samples ahead; 0 reads them in the training process."""
 
     drop_last: bool = False
@@ -59,7 +60,7 @@ def build_loader(
     key = f"data.{split}"
     if isinstance(dataset, DataLoader):
         return _ready_loader(dataset, options, key)
-    _check_numbers(options, key)
+    guard(options, key)
     source = _as_dataset(dataset, key)
     shuffle = split == "train" if options.shuffle is None else options.shuffle
     if _is_iterable(source):
@@ -94,16 +95,6 @@ def _ready_loader(loader: DataLoader[Any], options: LoaderOptions, key: str) -> 
             )
         )
     return loader
-
-
-def _check_numbers(options: LoaderOptions, key: str) -> None:
-    if options.batch_size < 1:
-        what = f"must be at least 1, got {options.batch_size!r}"
-        raise ConfigError(Problem(f"{key}.batch_size", what, hint="try `batch_size: 32`"))
-    if options.workers < 0:
-        what = f"must be at least 0, got {options.workers!r}"
-        hint = "`workers: 0` reads in the training process"
-        raise ConfigError(Problem(f"{key}.workers", what, hint=hint))
 
 
 def _as_dataset(dataset: object, key: str) -> Dataset[Any]:

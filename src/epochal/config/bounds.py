@@ -1,0 +1,126 @@
+"""Bounds of numbers as part of their types: ``width: Annotated[int, AtLeast(1)]``.
+
+``epochal check`` reads them as text, for components of users too; ``guard`` holds Python
+callers of our own options to them.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar
+
+from epochal.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """The number is the limit or larger."""
+
+    limit: float
+    words: ClassVar[str] = "at least"
+    keyword: ClassVar[str] = "minimum"
+
+    def admits(self, value: float) -> bool:
+        """Whether a number keeps the bound."""
+        return value >= self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """The number is larger than the limit."""
+
+    limit: float
+    words: ClassVar[str] = "above"
+    keyword: ClassVar[str] = "exclusiveMinimum"
+
+    def admits(self, value: float) -> bool:
+        """Whether a number keeps the bound."""
+        return value > self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    """The number is the limit or smaller."""
+
+    limit: float
+    words: ClassVar[str] = "at most"
+    keyword: ClassVar[str] = "maximum"
+
+    def admits(self, value: float) -> bool:
+        """Whether a number keeps the bound."""
+        return value <= self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """The number is smaller than the limit."""
+
+    limit: float
+    words: ClassVar[str] = "below"
+    keyword: ClassVar[str] = "exclusiveMaximum"
+
+    def admits(self, value: float) -> bool:
+        """Whether a number keeps the bound."""
+        return value < self.limit
+
+
+Bound = AtLeast | Above | AtMost | Below
+_BOUNDS: dict[str, type[Bound]] = {kind.__name__: kind for kind in (AtLeast, Above, AtMost, Below)}
+
+
+def broken_bound(value: object, bounds: tuple[Bound, ...]) -> Bound | None:
+    """The first bound that a number breaks; anything but a number breaks none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return next((bound for bound in bounds if not bound.admits(value)), None)
+
+
+def explain(value: object, bound: Bound) -> tuple[str, str]:
+    """What is wrong with a number that breaks a bound, and what to write instead."""
+    told = f"{bound.words} {bound.limit}"
+    return f"must be {told}, got {value!r}", f"write a number that is {told}"
+
+
+def read_bound(expression: ast.expr) -> Bound | None:
+    """The bound that an expression such as ``AtLeast(1)`` writes, if it does."""
+    if not isinstance(expression, ast.Call):
+        return None
+    function = expression.func
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    values = [*expression.args, *(word.value for word in expression.keywords)]
+    if name not in _BOUNDS or len(values) != 1:
+        return None
+    try:
+        limit = ast.literal_eval(values[0])
+    except ValueError:
+        return None
+    return _BOUNDS[name](limit) if isinstance(limit, int | float) else None
+
+
+def guard(options: DataclassInstance, key: str) -> None:
+    """Hold a dataclass to the bounds of its fields, whose types must be there as text.
+
+    Raises:
+        ConfigError: A field, shown as ``key.field``, breaks its bound.
+    """
+    for item in fields(options):
+        value = getattr(options, item.name)
+        bound = broken_bound(value, _written_bounds(str(item.type)))
+        if bound is not None:
+            what, hint = explain(value, bound)
+            raise ConfigError(Problem(f"{key}.{item.name}", what, hint=hint))
+
+
+@lru_cache(maxsize=256)
+def _written_bounds(annotation: str) -> tuple[Bound, ...]:
+    found = (
+        read_bound(node)
+        for node in ast.walk(ast.parse(annotation, mode="eval"))
+        if isinstance(node, ast.Call)
+    )
+    return tuple(bound for bound in found if bound is not None)
