@@ -7,11 +7,11 @@ import io
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, NoReturn, Protocol, cast
 
 from typing_extensions import override
 
-from epochal.errors import EpochalError, RecordError
+from epochal.errors import EpochalError, RecordError, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,11 +79,20 @@ def _forgive_narrow_terminals() -> None:
 def _parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
     """Parse; words may also follow options, which argparse alone does not take from a verb."""
     args, rest = parser.parse_known_args(words)
-    if rest and (any(word.startswith("-") for word in rest) or not hasattr(args, "words")):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    strange = [word for word in rest if word.startswith("-") or not hasattr(args, "words")]
+    if strange:
+        _refuse(parser, args.verb, strange[0])
     if rest:
         args.words = [*args.words, *rest]
     return args
+
+
+def _refuse(parser: argparse.ArgumentParser, verb: str | None, word: str) -> NoReturn:
+    verbs = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    chosen: argparse.ArgumentParser = verbs.choices.get(verb or "", parser)
+    options = [name for action in chosen._actions for name in action.option_strings]
+    hint = suggest(word.partition("=")[0], options) if word.startswith("-") else ""
+    chosen.error(f"{word!r} is not something it takes" + f"; {hint}" * bool(hint))
 
 
 def build_parser(verb: str | None) -> argparse.ArgumentParser:
@@ -96,7 +105,8 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     for name, text in VERBS.items():
-        one = verbs.add_parser(name, help=text, description=text.capitalize() + ".")
+        about = text.capitalize() + "."
+        one = verbs.add_parser(name, help=text, description=about, allow_abbrev=False)
         if name == verb:
             _load(name).add_arguments(one)
     return parser

@@ -131,3 +131,8 @@ def test_values_are_recorded_as_plain_data() -> None:
         "d": "3ep",
         "t": "<torch.nn.modules.activation.ReLU>",
     }
+
+
+def test_arguments_that_do_not_fit_are_a_mistake_of_the_config(shop: Path) -> None:
+    with pytest.raises(ConfigError, match=r"torch\.nn\.modules\.linear\.Linear cannot take this"):
+        ep.build({"type": "torch.nn.Linear", "in_features": 3})

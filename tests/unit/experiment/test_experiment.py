@@ -107,8 +107,9 @@ def test_missing_prepare_method_says_what_to_write() -> None:
     result = make(Half).fit()
     assert result.exit_code == 78
     assert "model: missing" in result.message
-    with pytest.raises(NotImplementedError, match="prepare_model"):
-        ep.Experiment.prepare_model(ep.Args())
+    for name in ("prepare_task", "prepare_model"):
+        with pytest.raises(NotImplementedError, match=name):
+            getattr(ep.Experiment, name)(ep.Args())
 
 
 def test_epochs_of_fit_win_over_the_config() -> None:
@@ -351,3 +352,15 @@ def test_record_says_which_parts_came_as_objects(shop: Path) -> None:
     assert result.ok, result.traceback
     (folder,) = run_folders(shop)
     assert (folder / "checkpoints" / "final.safetensors").is_file()
+
+
+def test_own_training_without_an_optimizer_says_what_to_add() -> None:
+    from epochal.engine import Train
+
+    class Mine(Train):
+        pass
+
+    choices = {"no_file": True, "device": "cpu"}
+    result = ep.Experiment(choices=choices, log=QUIET, runner=Mine(), **parts()).run()  # type: ignore[arg-type]
+    assert result.exit_code == 78
+    assert "optim" in result.message
