@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING
 from epochal.check.classes import binds, class_definitions
 from epochal.check.sections import read_table
 from epochal.errors import Problem
-from epochal.registry.nearest import nearest
+from epochal.registry.nearest import misspelling_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from epochal.registry.library import Library
-    from epochal.registry.source import Definition
+    from epochal.registry.source import Definition, Module
 
 _REQUIRED = "epochal.engine.task:REQUIRED_METHODS"
 _OPTIONAL = "epochal.engine.task:OPTIONAL_METHODS"
 _EVENTS = "epochal.engine.hook:EVENTS"
 _ALIASES = "epochal.engine.hook:ALIASES"
-_CUTOFF = 0.85
 
 
 def known_methods(kind: str, library: Library) -> set[str]:
@@ -32,19 +31,19 @@ def known_methods(kind: str, library: Library) -> set[str]:
 def misspelt_methods(
     path: str, kind: str, definition: Definition, library: Library
 ) -> Iterator[Problem]:
-    """A problem for each public method whose name is close to a known one, but not it."""
+    """A problem for each public method whose name misspells a known one."""
     known = known_methods(kind, library)
     chain, _ = class_definitions(definition, library)
     own = [item for item in chain if item.module.name.split(".")[0] not in ("epochal", "torch")]
-    used = {name for item in own for name in _called_on_self(item.node)}
+    used = {name for item in own for name in _attributes(item.module)}
     for item in own:
         for statement in item.node.body:
             if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             name = statement.name
             if name.startswith("_") or name in known or name in used or statement.decorator_list:
-                continue  # what the class calls itself is its own business
-            close = nearest(name, known, cutoff=_CUTOFF)
+                continue  # what its module uses somewhere is the user's own business
+            close = misspelling_of(name, known)
             if close is not None:
                 yield Problem(
                     path,
@@ -63,7 +62,7 @@ def find_method(definition: Definition, name: str, library: Library) -> bool | N
     return False if complete else None
 
 
-def _called_on_self(node: ast.AST) -> Iterator[str]:
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Attribute) and getattr(inner.value, "id", "") == "self":
-            yield inner.attr
+def _attributes(module: Module) -> Iterator[str]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Attribute):
+            yield node.attr

@@ -31,6 +31,10 @@ def class_of(write_files):
         ("on_better_modle", "on_better_model"),
         ("epoch_ends", "epoch_end"),
         ("onBatchEnds", "onBatchEnd"),
+        ("epoch_metrics", "epoch_metric"),
+        ("on_epoch_ends", "on_epoch_end"),
+        ("before_epochs", "before_epoch"),
+        ("on_val_start", "on_eval_start"),
     ],
 )
 def test_a_misspelt_task_method_is_shown_in_its_file(class_of, written: str, meant: str) -> None:
@@ -57,6 +61,28 @@ def test_a_misspelt_task_method_is_shown_in_its_file(class_of, written: str, mea
 )
 def test_known_own_and_private_methods_are_left_alone(class_of, body: str) -> None:
     text = f"import epochal as ep\nclass T(ep.Task):\n    {body}\n"
+    assert list(misspelt_methods("task", "task", *class_of(text, "T"))) == []
+
+
+ORDINARY = (
+    "batch_size batch_loss_fn batch_losses batch_stats forward load to_device metrics setup_data "
+    "test_step train_step train evaluate errors step_size epoch_loss save_state_dict"
+)
+
+
+@pytest.mark.parametrize("name", ORDINARY.split())
+def test_ordinary_methods_of_users_are_left_alone(class_of, name: str) -> None:
+    text = f"import epochal as ep\nclass T(ep.Task):\n    def {name}(self): ...\n"
+    assert list(misspelt_methods("task", "task", *class_of(text, "T"))) == []
+
+
+def test_a_method_that_the_module_calls_is_the_users_own(class_of) -> None:
+    text = """
+        import epochal as ep
+        class T(ep.Task):
+            def batch_metrics(self): ...
+        def report(task): return task.batch_metrics()
+    """
     assert list(misspelt_methods("task", "task", *class_of(text, "T"))) == []
 
 

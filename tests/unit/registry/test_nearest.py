@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from epochal.registry.nearest import nearest, nearest_few
+from epochal.registry.nearest import misspelling_of, nearest, nearest_few
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,31 @@ def test_a_higher_cutoff_refuses_what_is_only_similar() -> None:
 
 def test_several_names_come_with_the_closest_first() -> None:
     assert nearest_few("adamw", ["SGD", "Adam", "NAdam", "AdamW"], 2) == ("AdamW", "Adam")
+
+
+KNOWN = ("batch_metric", "epoch_end", "onBatchEnd", "setup", "to", "postprocess", "eval_end")
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("batch_metrics", "batch_metric"),
+        ("bacth_metirc", "batch_metric"),
+        ("batchMetric", "batch_metric"),
+        ("epoch_ned", "epoch_end"),
+        ("on_batch_end", "onBatchEnd"),
+        ("setpu", "setup"),
+        ("set_up", "setup"),
+        ("val_end", "eval_end"),
+        ("post_process", "postprocess"),
+        ("batch_metric_fn", None),
+        ("batch_metal", None),
+        ("epoch_and", None),
+        ("setups", None),
+        ("tot", None),
+        ("do", None),
+        ("", None),
+    ],
+)
+def test_a_misspelling_has_the_same_words_with_a_slip(written: str, meant: str | None) -> None:
+    assert misspelling_of(written, KNOWN) == meant
