@@ -22,7 +22,7 @@ from epochal.registry.nearest import nearest
 from epochal.registry.project import find_project
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from epochal.config import Config
     from epochal.registry.source import Definition
@@ -40,8 +40,22 @@ def registry_for(config: Config, *, user_dir: Path | None = None) -> Registry:
     start = config.path.absolute().parent if config.path is not None else Path.cwd()
     listed = config.root.mapping.get("imports")
     imports = [node.value for node in listed.elements] if listed is not None else []
-    project = find_project(start, user_dir=user_dir)
-    return Registry(project, [name for name in imports if isinstance(name, str)])
+    names = [name for name in imports if isinstance(name, str)]
+    tops = {name.partition(".")[0] for name in (*names, *_dotted_types(config.root))}
+    project = find_project(start, user_dir=user_dir, modules=tops)
+    return Registry(project, names)
+
+
+def _dotted_types(root: Node) -> Iterator[str]:
+    """The dotted paths that specs name, and those that stand for a whole section."""
+    bare = [root.mapping[name] for name in SECTIONS if SECTIONS[name].kind and name in root.mapping]
+    waiting = [root]
+    for node in waiting:
+        waiting.extend((*node.elements, *node.mapping.values()))
+        bare.extend(child for key, child in node.mapping.items() if key == "type")
+    for node in bare:
+        if isinstance(node.value, str) and "." in node.value:
+            yield node.value
 
 
 def check(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochal.errors import ConfigError, Place, Problem, suggest
 from epochal.registry.library import is_reserved
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Collection
 
 FIXED_ROOTS = ("torch.nn", "torch.optim", "torch.utils.data", "epochal")
 _KEYS = ("name", "roots")
@@ -63,10 +64,14 @@ def registering_modules(project: Project) -> tuple[str, ...]:
     return tuple(found)
 
 
-def find_project(start: Path, *, user_dir: Path | None = None) -> Project:
-    """The project of a config or folder: the nearest project file above, or that folder.
+def find_project(
+    start: Path, *, user_dir: Path | None = None, modules: Collection[str] = ()
+) -> Project:
+    """The project of a config or folder: the nearest project file above, or a folder.
 
     A project file is ``epochal.toml``, or ``pyproject.toml`` with a ``[tool.epochal]`` table.
+    Without one, it is the nearest folder from the config's own up to the current one that holds
+    any of ``modules``, the top-level names which the config uses; else the config's own.
     ``user_dir`` replaces the folder in which the user's modules are looked for.
     """
     start = (user_dir or start).absolute()
@@ -76,7 +81,18 @@ def find_project(start: Path, *, user_dir: Path | None = None) -> Project:
         if file is not None:
             home = folder if user_dir is not None else candidate
             return Project(home, table.get("roots", ()), table.get("name") or candidate.name)
+    if user_dir is None:
+        folder = _nearest_owner(folder, modules) or folder
     return Project(folder, (), folder.name)
+
+
+def _nearest_owner(folder: Path, modules: Collection[str]) -> Path | None:
+    current = Path.cwd()
+    above = [parent for parent in folder.parents if parent.is_relative_to(current)]
+    for candidate in (folder, *above):
+        if any(Project(candidate).owns(top) for top in modules):
+            return candidate
+    return None
 
 
 def _is_module(folder: Path, top: str) -> bool:

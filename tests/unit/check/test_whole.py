@@ -313,3 +313,28 @@ def test_users_may_bound_their_own_arguments(check_dict, write_files) -> None:
     assert first.what == "must be at least 1, got 0 (argument 'width' of user.model.Mlp)"
     assert second.what.startswith("must be below 1, got 1.0")
     assert check_dict(model=spec | {"width": 1, "drop": None}).ok
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "task: user.task.Shapes",
+        "hooks: [{type: user.hook.Hook}]",
+        "imports: [user.names]",
+        "model: {type: torch.nn.Sequential, inner: {deep: [{type: user.a.B}]}}",
+    ],
+)
+def test_modules_beside_the_current_folder_are_found(
+    write_files, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    folder = write_files({"user/names.py": "", "configs/x.yaml": text})
+    monkeypatch.chdir(folder)
+    assert registry_for(load(folder / "configs/x.yaml")).project.dir == folder
+
+
+def test_a_config_that_names_no_module_belongs_to_its_own_folder(
+    write_files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_files({"user.py": "", "configs/x.yaml": "tag: user.x\nextra: {x: user.y}"})
+    monkeypatch.chdir(folder)
+    assert registry_for(load("configs/x.yaml")).project.dir == folder / "configs"

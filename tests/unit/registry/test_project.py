@@ -49,6 +49,57 @@ def test_user_dir_replaces_the_folder_but_keeps_the_settings(write_files: Write)
     assert (found.dir, found.name) == (folder / "code", "n")
 
 
+LAYERS = {
+    "models.py": "",
+    "work/tasks.py": "",
+    "work/src/inner.py": "",
+    "work/configs/near.py": "",
+    "work/configs/deep/a.yaml": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("modules", "expected"),
+    [
+        (["near"], "work/configs"),
+        (["tasks"], "work"),
+        (["inner"], "work"),
+        (["near", "tasks"], "work/configs"),
+        (["torch", "tasks"], "work"),
+        (["models"], "work/configs/deep"),  # above the current folder
+        (["nowhere"], "work/configs/deep"),
+        ([], "work/configs/deep"),
+    ],
+)
+def test_without_a_project_file_the_nearest_folder_that_holds_a_module_is_taken(
+    write_files: Write, monkeypatch: pytest.MonkeyPatch, modules: list[str], expected: str
+) -> None:
+    folder = write_files(LAYERS)
+    monkeypatch.chdir(folder / "work")
+    found = find_project(folder / "work/configs/deep/a.yaml", modules=modules)
+    assert found.dir == folder / expected
+    assert found.name == Path(expected).name
+
+
+def test_a_config_elsewhere_finds_modules_beside_it_only(
+    write_files: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_files(LAYERS | {"other/b.yaml": ""})
+    monkeypatch.chdir(folder / "work")
+    assert find_project(folder / "other", modules=["tasks", "models"]).dir == folder / "other"
+
+
+def test_a_project_file_or_a_user_dir_ends_the_search(
+    write_files: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_files(LAYERS)
+    monkeypatch.chdir(folder)
+    chosen = find_project(folder / "work/configs", user_dir=folder / "work", modules=["models"])
+    assert chosen.dir == folder / "work"
+    write_files({"work/epochal.toml": ""})
+    assert find_project(folder / "work/configs", modules=["models"]).dir == folder / "work"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
