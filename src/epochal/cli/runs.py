@@ -12,7 +12,7 @@ from epochal.records import RunSummary, find_runs
 if TYPE_CHECKING:
     import argparse
 
-_HEADER = ("run", "project", "tag", "status", "steps", "time", "best", "result")
+_HEADER = ("run", "project", "tag", "runner", "status", "steps", "time", "best", "result")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +52,7 @@ def _row(summary: RunSummary) -> tuple[str, ...]:
         summary.id,
         summary.project,
         summary.tag,
+        summary.runner,
         summary.status,
         str(summary.step),
         "" if seconds is None else format_seconds(seconds),
@@ -87,7 +88,18 @@ def _seconds(summary: RunSummary) -> float | None:
 
 
 def _to_json(summary: RunSummary) -> dict[str, object]:
-    names = ("id", "project", "tag", "status", "reason", "step", "epoch", "started", "ended")
+    names = (
+        "id",
+        "project",
+        "tag",
+        "runner",
+        "status",
+        "reason",
+        "step",
+        "epoch",
+        "started",
+        "ended",
+    )
     return {
         "path": str(summary.path),
         **{name: getattr(summary, name) for name in names},

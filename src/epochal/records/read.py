@@ -52,6 +52,9 @@ class RunSummary:
     damage: tuple[str, ...]
     """One line for each file that is missing or cannot be read."""
 
+    runner: str = ""
+    """What was done, such as ``train`` or ``test``; empty when unknown."""
+
 
 class Point(NamedTuple):
     """One value of a metric."""
@@ -244,6 +247,7 @@ def _summarise(path: Path) -> _Parts:
         ended=_text(status.get("ended")),
         result=result,
         damage=tuple(damage),
+        runner=_text(run.get("runner")),
     )
     return summary, run, status, result
 
