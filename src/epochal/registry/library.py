@@ -25,6 +25,7 @@ class Library:
     _located: dict[str, tuple[Path, bool] | None] = field(default_factory=dict)
     _folders: dict[str, tuple[Path, ...]] = field(default_factory=dict)
     _entries: dict[Path, frozenset[str]] = field(default_factory=dict)
+    _spelled: dict[tuple[str, str], bool] = field(default_factory=dict)
     _skim: Skim = field(init=False)
 
     def __post_init__(self) -> None:
@@ -69,11 +70,17 @@ class Library:
         """Whether ``name`` may exist in a module although its text does not show it."""
         if any(self._skim.is_blind(star) for star in module.stars):
             return True
-        if not module.is_dynamic:
-            return False
         # What code makes up while it runs, it usually still spells out somewhere.
-        folders = self.find_folders(module.name.split(".")[0])
-        return not folders or any(mentions(folder, name) for folder in folders)
+        return module.is_dynamic and self.is_spelled(module, name)
+
+    def is_spelled(self, module: Module, name: str) -> bool:
+        """Whether any text of the package that a module belongs to holds ``name``."""
+        top = module.name.partition(".")[0]
+        if (top, name) not in self._spelled:
+            folders = self.find_folders(top)
+            found = not folders or any(mentions(folder, name) for folder in folders)
+            self._spelled[top, name] = found
+        return self._spelled[top, name]
 
     def resolve(self, module: Module, name: str) -> Definition | Variable | Import | None:
         """What ``name`` is in ``module``, following imports as far as text allows.

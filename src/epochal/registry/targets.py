@@ -60,7 +60,10 @@ def find_target(dotted: str, project: Project, library: Library) -> Target:
     if module.error is not None:
         line = module.error.lineno or 0
         raise Refused(f"{module.file.name}:{line} cannot be parsed: {module.error.msg}")
-    found = library.resolve(module, name)
+    # Of a library that hides its names, one look at all of its text is faster than any trail.
+    is_lazy = is_listed(dotted, project) and module.is_dynamic and name not in module.bindings
+    is_absent = is_lazy and not library.is_spelled(module, name)
+    found = None if is_absent else library.resolve(module, name)
     if isinstance(found, Definition):
         return _admit(dotted, found, project)
     return _explain(dotted, found, module, project, library)
