@@ -7,13 +7,14 @@ from epochal.check.report import Default, Report
 from epochal.check.schema import json_schema
 from epochal.check.sections import SECTIONS, Section, own_signature
 from epochal.check.signature import read_signature
-from epochal.check.spec import Spec, arguments, read_spec
+from epochal.check.spec import Arguments, Spec, arguments, read_spec
 from epochal.check.template import template
 from epochal.check.whole import check, registry_for
 
 __all__ = [
     "MISSING",
     "SECTIONS",
+    "Arguments",
     "Default",
     "Opaque",
     "Parameter",

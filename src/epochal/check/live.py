@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from epochal.check.docs import arguments_of, summary_of
 from epochal.check.literals import MISSING, to_plain
-from epochal.check.parameters import Parameter, Signature
+from epochal.check.parameters import Parameter, Signature, key_of, list_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,21 +24,20 @@ def live_signature(component: Callable[..., Any], *, owner: str) -> Signature:
     parameters = tuple(
         _parameter(item, docs.get(item.name, ""))
         for item in found.parameters.values()
-        if item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
+        if item.kind is not item.VAR_KEYWORD
     )
     is_open = any(item.kind is item.VAR_KEYWORD for item in found.parameters.values())
     return Signature(owner, parameters, open=is_open, summary=summary_of(doc))
 
 
 def _parameter(item: inspect.Parameter, doc: str) -> Parameter:
-    return Parameter(
-        item.name[:-1] if item.name.endswith("_") else item.name,
-        _annotation(item.annotation),
-        MISSING if item.default is item.empty else to_plain(item.default),
-        doc,
-        "positional" if item.kind is item.POSITIONAL_ONLY else "keyword",
-        item.name,
-    )
+    key, annotation = key_of(item.name), _annotation(item.annotation)
+    if item.kind is item.VAR_POSITIONAL:
+        return Parameter(key, list_of(annotation), [], doc, "variadic", item.name)
+    default = MISSING if item.default is item.empty else to_plain(item.default)
+    kind = "named" if item.kind is item.KEYWORD_ONLY else "keyword"
+    kind = "positional" if item.kind is item.POSITIONAL_ONLY else kind
+    return Parameter(key, annotation, default, doc, kind, item.name)
 
 
 def _annotation(annotation: object) -> str:

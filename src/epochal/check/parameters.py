@@ -32,7 +32,8 @@ class Parameter:
 
     doc: str = ""
     kind: str = "keyword"
-    """``keyword``, or ``positional`` when it cannot be given by name."""
+    """``keyword``; ``positional`` or ``named`` when it can only be given that way; or
+    ``variadic``: a list that is handed over one by one, as ``*layers`` takes them."""
 
     argument: str = ""
     """The name that the factory is called with."""
@@ -63,6 +64,20 @@ class Signature:
     def get(self, name: str) -> Parameter | None:
         """The parameter with this config key, if there is one."""
         return next((item for item in self.parameters if item.name == name), None)
+
+    @property
+    def variadic(self) -> Parameter | None:
+        """The parameter that takes any number of values by position, if there is one."""
+        return next((item for item in self.parameters if item.kind == "variadic"), None)
+
+    def before_variadic(self) -> tuple[Parameter, ...]:
+        """The parameters whose values come first when the variadic one is given any."""
+        return tuple(item for item in self.parameters if item.kind in ("positional", "keyword"))
+
+
+def list_of(annotation: str) -> str:
+    """The type of the list that a variadic parameter stands for in a config."""
+    return f"list[{annotation}]" if annotation else "list"
 
 
 def key_of(argument: str) -> str:

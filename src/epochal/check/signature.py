@@ -17,7 +17,14 @@ from epochal.check.decorators import is_plainly_decorated
 from epochal.check.docs import arguments_of, doc_of, summary_of
 from epochal.check.fields import fields_signature
 from epochal.check.literals import MISSING, Opaque, read_literal
-from epochal.check.parameters import Parameter, Signature, annotation_of, documented, key_of
+from epochal.check.parameters import (
+    Parameter,
+    Signature,
+    annotation_of,
+    documented,
+    key_of,
+    list_of,
+)
 from epochal.registry.library import Library
 
 if TYPE_CHECKING:
@@ -134,7 +141,22 @@ def _of_constructor(
     taken |= {key_of(str(word.arg)) for word in forwarded.keywords if word.arg}
     rest = tuple(item for item in inherited.parameters if item.name not in taken)
     is_open = inherited.open or not is_plainly_decorated(definition, function, library)
-    return replace(own, parameters=own.parameters + rest, open=is_open, known=inherited.known)
+    parameters = _joined(own.parameters, rest, forwarded, function)
+    return replace(own, parameters=parameters, open=is_open, known=inherited.known)
+
+
+def _joined(
+    own: tuple[Parameter, ...],
+    rest: tuple[Parameter, ...],
+    forwarded: ast.Call,
+    function: FunctionNode,
+) -> tuple[Parameter, ...]:
+    """A constructor's parameters and those it passes on; by position only what ``*args`` does."""
+    name = function.args.vararg.arg if function.args.vararg is not None else ""
+    starred = [item.value for item in forwarded.args if isinstance(item, ast.Starred)]
+    if name and any(getattr(value, "id", "") == name for value in starred):
+        return tuple(item for item in own if item.kind != "variadic") + rest
+    return own + tuple(replace(item, kind="named") for item in rest if item.kind != "variadic")
 
 
 def _forwarding_call(function: FunctionNode) -> ast.Call | None:
@@ -173,8 +195,10 @@ def _of_function(
         for index, (arg, default) in enumerate(zip(positional, defaults, strict=True))
     ]
     found = found[1:] if bound else found
+    if arguments.vararg is not None:
+        found.append(_variadic(arguments.vararg, module))
     found += [
-        _parameter(arg, default, module)
+        replace(_parameter(arg, default, module), kind="named")
         for arg, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     ]
     if is_plainly_decorated(definition, function, library):
@@ -188,6 +212,11 @@ def _not_binding(item: Parameter) -> Parameter:
     if not isinstance(default, Opaque):
         default = Opaque("..." if default is MISSING else repr(default))
     return replace(item, default=default)
+
+
+def _variadic(arg: ast.arg, module: Module) -> Parameter:
+    annotation = list_of(annotation_of(arg.annotation, module))
+    return Parameter(key_of(arg.arg), annotation, [], kind="variadic", argument=arg.arg)
 
 
 def _parameter(

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from epochal.check.convert import convert
+from epochal.check.literals import Opaque, Plain
 from epochal.check.parameters import Signature
 from epochal.check.sections import SECTIONS, own_signature
 from epochal.check.signature import read_signature
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from epochal.check.convert import Build, Maker
-    from epochal.check.literals import Plain
     from epochal.config.node import Node
     from epochal.registry import Registry
 
@@ -72,6 +72,16 @@ def read_spec(node: Node, registry: Registry, *, section: str = "", path: str = 
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What a factory is called with: ``factory(*positional, **keyword)``."""
+
+    positional: tuple[Plain, ...]
+    """Empty unless something can only be given by position."""
+
+    keyword: dict[str, Plain]
+
+
 def arguments(
     values: Mapping[str, Node],
     signature: Signature,
@@ -79,11 +89,14 @@ def arguments(
     makers: Mapping[str, Maker] | None = None,
     build: Build | None = None,
     path: str = "",
-) -> dict[str, Plain]:
-    """Keyword arguments of a factory: each value as the type that its parameter names.
+) -> Arguments:
+    """Arguments of a factory: each value as the type that its parameter names.
 
     ``for`` becomes ``for_`` where the parameter is called so. ``build(node, path)`` makes the
     object of a nested spec; without it such specs stay nodes.
+
+    Raises:
+        ConfigError: A value that must come before others by position is not known.
     """
     made = {}
     for key, node in values.items():
@@ -92,4 +105,22 @@ def arguments(
         name = parameter.argument if parameter is not None else key
         here = f"{path}.{key}" if path else key
         made[name] = convert(node, annotation, makers=makers, build=build, path=here)
-    return made
+    return _by_position(made, signature, path)
+
+
+def _by_position(made: dict[str, Plain], signature: Signature, path: str) -> Arguments:
+    variadic = signature.variadic
+    several = made.pop(variadic.argument, ()) if variadic is not None else ()
+    if not isinstance(several, list | tuple):  # a spec in place of the list
+        several = (several,)
+    placed = [item for item in signature.before_variadic() if several or item.kind == "positional"]
+    while placed and not several and placed[-1].argument not in made:
+        placed.pop()
+    positional = []
+    for item in placed:
+        if item.argument not in made and (item.is_required or isinstance(item.default, Opaque)):
+            what = f"missing; {signature.owner} takes it by position, before what else is given"
+            raise ConfigError(Problem(f"{path}.{item.name}", what, hint=f"add {item.name}: ..."))
+        default = convert(item.default, item.annotation) if item.argument not in made else None
+        positional.append(made.pop(item.argument, default))
+    return Arguments((*positional, *several), made)

@@ -112,6 +112,7 @@ class Walk:
                 excused.add(self._unknown(here, key, child, signatures))
         self._missing(path, node, signatures, entries.keys() | excused)
         self._fill(path, entries, signatures, origin)
+        self._check_positions(path, entries, signatures[-1])
         return with_entries(node, entries)
 
     def _unknown(self, path: str, key: str, child: Node, signatures: tuple[Signature, ...]) -> str:
@@ -151,6 +152,7 @@ class Walk:
             for item in signature.parameters:
                 if (
                     item.is_required
+                    or item.kind == "variadic"
                     or item.name in entries
                     or f"{path}.{item.name}" in self.mistakes.reported
                 ):
@@ -158,6 +160,18 @@ class Walk:
                 self.defaults.append(Default(f"{path}.{item.name}", item.default, signature.owner))
                 if not isinstance(item.default, Opaque):
                     entries[item.name] = from_plain(item.default, place=origin, layer="default")
+
+    def _check_positions(self, path: str, entries: dict[str, Node], signature: Signature) -> None:
+        """What stands before ``*layers`` must be known to hand over any layers."""
+        variadic = signature.variadic
+        given = entries.get(variadic.name) if variadic is not None else None
+        if variadic is None or given is None or not given.elements:
+            return
+        for item in signature.before_variadic():
+            if item.name not in entries and not item.is_required:
+                what = f"missing; it comes before *{variadic.argument} of {signature.owner}"
+                here = f"{path}.{item.name}"
+                self.mistakes.report(here, what, given.key_place, f"add {item.name}: ...")
 
     def value(self, path: str, node: Node, parameter: Parameter, owner: str) -> Node:
         """One value against its parameter, expanded."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +48,15 @@ class Builder:
             return self.build(nested, **(supplied if is_alike else {}))
 
         factory = self.registry.load(spec.factory)
-        values = arguments(
+        made = arguments(
             spec.arguments, spec.signature, makers=self._makers, build=build_nested, path=spec.path
         )
-        self._observe(spec, factory, supplied, values)
+        first, named = made.positional, supplied | made.keyword
+        if first:  # what the run supplies comes before all that a config can say
+            first, named = (*supplied.values(), *first), made.keyword
+        self._observe(spec, factory, supplied, first, named)
         try:
-            return factory(**supplied, **values)
+            return factory(*first, **named)
         except EpochalError:
             raise
         except Exception as error:
@@ -68,12 +71,12 @@ class Builder:
             makers=self._makers,
             build=lambda node, path: self.build(self.read(node, "", path)),
             path=spec.path,
-        )
+        ).keyword
 
     def read_options(self, section: str, node: Node) -> dict[str, Any]:
         """The values of a section that holds options only, by argument name."""
         signature = own_signature(SECTIONS[section], self.registry.library)
-        return arguments(node.mapping, signature, makers=self._makers, path=section)
+        return arguments(node.mapping, signature, makers=self._makers, path=section).keyword
 
     def _load_named(self, name: object) -> object:
         """The function or class itself, for parameters that want one and not what it makes."""
@@ -84,11 +87,12 @@ class Builder:
         spec: Spec,
         factory: Callable[..., Any],
         supplied: Mapping[str, object],
-        values: Mapping[str, object],
+        first: Sequence[object],
+        named: Mapping[str, object],
     ) -> None:
-        received = dict(values)
+        received = {name: value for name, value in named.items() if name not in supplied}
         try:
-            bound = inspect.signature(factory).bind(**supplied, **values)
+            bound = inspect.signature(factory).bind(*first, **named)
         except ValueError:  # a factory written in C shows no signature
             pass
         except TypeError as error:

@@ -41,3 +41,13 @@ def test_what_supplies_itself_is_left_out_for_optimizers() -> None:
 
 def test_a_callable_without_a_signature_is_unknown() -> None:
     assert not live_signature(iter, owner="iter").known
+
+
+def test_every_kind_of_parameter_is_told_apart() -> None:
+    def factory(a, /, b, *layers: int, c=1, **rest): ...
+
+    signature = live_signature(factory, owner="f")
+    kinds = [(item.name, item.kind) for item in signature.parameters]
+    assert kinds == [("a", "positional"), ("b", "keyword"), ("layers", "variadic"), ("c", "named")]
+    assert signature.variadic is not None
+    assert (signature.variadic.annotation, signature.open) == ("list[int]", True)

@@ -53,7 +53,7 @@ def test_a_function_is_a_factory_too(signature_of) -> None:
     )
     assert [(item.name, item.kind) for item in found.parameters] == [
         ("size", "positional"),
-        ("deep", "keyword"),
+        ("deep", "named"),
     ]
     assert found.open
     assert found.summary == "Makes."
@@ -148,17 +148,14 @@ def test_torch_reads_as_python_itself_reads_it(tmp_path: Path, dotted: str) -> N
     found = read_signature(registry.find("component", dotted), registry.library)
     module, _, name = dotted.rpartition(".")
     real = inspect.signature(getattr(importlib.import_module(module), name)).parameters
-    named = {
-        key: item
-        for key, item in real.items()
-        if item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
-    }
+    named = {key: item for key, item in real.items() if item.kind is not item.VAR_KEYWORD}
     assert found.open == any(item.kind is item.VAR_KEYWORD for item in real.values())
     assert {item.argument: item.is_required for item in found.parameters} == {
-        key: item.default is item.empty for key, item in named.items()
+        key: item.default is item.empty and item.kind is not item.VAR_POSITIONAL
+        for key, item in named.items()
     }
     for item in found.parameters:
-        if not isinstance(item.default, Opaque | type(MISSING)):
+        if not isinstance(item.default, Opaque | type(MISSING)) and item.kind != "variadic":
             default = named[item.argument].default
             assert item.default == (list(default) if isinstance(default, tuple) else default)
 
@@ -198,3 +195,49 @@ def test_the_classes_of_a_chain_come_in_order_and_say_if_any_is_missing(write_fi
     chain, complete = class_definitions(broken, registry.library)
     assert ([item.node.name for item in chain], complete) == (["B", "A"], False)
     assert class_definitions(whole, registry.library)[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "variadic"),
+    [
+        (
+            "class C:\n    def __init__(self, a, *parts_: int, b=1): ...",
+            ["a", "parts", "b"],
+            "parts_",
+        ),
+        # passed on by position and by name: the base's own
+        (
+            "class B:\n    def __init__(self, x, *rest): ...\n"
+            "class C(B):\n"
+            "    def __init__(self, a, *args, k=1, **kw): super().__init__(*args, **kw)",
+            ["a", "k", "x", "rest"],
+            "rest",
+        ),
+        # passed on by name only: what the base takes by position cannot be reached
+        (
+            "class B:\n    def __init__(self, x, *rest): ...\n"
+            "class C(B):\n    def __init__(self, a, **kw): super().__init__(**kw)",
+            ["a", "x"],
+            None,
+        ),
+        (
+            "class B:\n    def __init__(self, x): ...\n"
+            "class C(B):\n    def __init__(self, *own, **kw): super().__init__(**kw)",
+            ["own", "x"],
+            "own",
+        ),
+    ],
+)
+def test_values_by_position_have_the_name_that_the_signature_gives_them(
+    signature_of, text: str, names: list[str], variadic: str | None
+) -> None:
+    signature = signature_of(text, "C")
+    assert [item.name for item in signature.parameters] == names
+    found = signature.variadic
+    assert (found and found.argument) == variadic
+
+
+def test_values_by_position_are_a_list_of_what_is_annotated(signature_of) -> None:
+    signature = signature_of("def f(*sizes: int): ...", "f")
+    assert (signature.variadic.annotation, signature.variadic.default) == ("list[int]", [])
+    assert not signature.variadic.is_required

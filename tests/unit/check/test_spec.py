@@ -42,22 +42,22 @@ def test_arguments_are_converted_and_nested_specs_built(user_registry) -> None:
         return f"{inner.path}: {inner.factory.qualname}"
 
     made = arguments(spec.arguments, spec.signature, build=build, path=spec.path)
-    assert made == {"classes": 3, "act": "model.act: ReLU"}
-    kept = arguments(spec.arguments, spec.signature)
+    assert (made.positional, made.keyword) == ((), {"classes": 3, "act": "model.act: ReLU"})
+    kept = arguments(spec.arguments, spec.signature).keyword
     assert isinstance(kept["act"], Node)
 
 
 def test_arguments_get_the_name_that_the_factory_uses(signature_of) -> None:
     signature = signature_of("def f(for_: float, **rest): ...", "f")
     values = from_plain({"for": 1, "other": [1]}).mapping
-    assert arguments(values, signature) == {"for_": 1.0, "other": [1]}
+    assert arguments(values, signature).keyword == {"for_": 1.0, "other": [1]}
 
 
 def test_lists_become_the_tuples_that_an_optimizer_wants(user_registry) -> None:
     spec = read_spec(
         from_plain({"type": "AdamW", "betas": [0, 0.9]}), user_registry, section="optim"
     )
-    assert arguments(spec.arguments, spec.signature) == {"betas": (0.0, 0.9)}
+    assert arguments(spec.arguments, spec.signature).keyword == {"betas": (0.0, 0.9)}
 
 
 def test_a_bare_name_is_a_spec(user_registry) -> None:
@@ -70,3 +70,37 @@ def test_what_is_no_spec_is_refused(user_registry) -> None:
     node = from_plain({"type": "EarlyStoping"})
     with pytest.raises(UnknownComponentError, match=r"hooks\.0\.type: unknown hook 'EarlyStoping'"):
         read_spec(node, user_registry, section="hooks", path="hooks.0")
+
+
+@pytest.mark.parametrize(
+    ("signature", "values", "positional", "keyword"),
+    [
+        ("*layers", {"layers": [1, 2]}, (1, 2), {}),
+        ("*layers", {"layers": []}, (), {}),
+        ("*layers", {}, (), {}),
+        ("*sizes: float", {"sizes": [1]}, (1.0,), {}),
+        ("a, b=5, *layers", {"a": 1, "layers": [2]}, (1, 5, 2), {}),
+        ("a, b=5, *layers", {"a": 1}, (), {"a": 1}),
+        (
+            "a, *layers, c=1, **rest",
+            {"a": 1, "layers": [2], "c": 3, "d": 4},
+            (1, 2),
+            {"c": 3, "d": 4},
+        ),
+        ("a, b=2, /, c=3", {"a": 1}, (1,), {}),
+        ("a, b=2, /, c=3", {"a": 1, "c": 4}, (1,), {"c": 4}),
+        ("a=1, b=2, /", {"b": 3}, (1, 3), {}),
+    ],
+)
+def test_what_cannot_be_given_by_name_is_given_by_position(
+    signature_of, signature: str, values: dict, positional: tuple, keyword: dict
+) -> None:
+    made = arguments(from_plain(values).mapping, signature_of(f"def f({signature}): ...", "f"))
+    assert (made.positional, made.keyword) == (positional, keyword)
+
+
+def test_a_gap_before_values_by_position_is_refused(signature_of) -> None:
+    signature = signature_of("def f(a, b=make(), *layers): ...", "f")
+    values = from_plain({"a": 1, "layers": [2]}).mapping
+    with pytest.raises(ConfigError, match=r"model\.b: missing; m\.f takes it by position"):
+        arguments(values, signature, path="model")

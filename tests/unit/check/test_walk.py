@@ -110,3 +110,20 @@ def test_messages_point_at_the_key_or_the_value(walk: Walk) -> None:
 def test_listings_are_short() -> None:
     assert listing([]) == "it takes none"
     assert listing("abcdefghijklmnop").endswith("l, ...")
+
+
+def test_what_comes_before_values_by_position_must_be_known(write_files) -> None:
+    folder = write_files({"m.py": "class A:\n    def __init__(self, act=make(), *parts): ..."})
+    walk = Walk(Registry(Project(folder)), Mistakes())
+    walk.spec("model", from_plain({"type": "m.A", "parts": [1]}), "model")
+    walk.spec("model", from_plain({"type": "m.A", "parts": []}), "model")
+    walk.spec("model", from_plain({"type": "m.A"}), "model")
+    assert problems_of(walk) == [
+        ("model.act", "missing; it comes before *parts of m.A", "add act: ...")
+    ]
+
+
+def test_values_by_position_are_not_listed_as_defaults(walk: Walk) -> None:
+    found = walk.spec("model", from_plain({"type": "torch.nn.Sequential"}), "model")
+    assert found.to_plain() == {"type": "torch.nn.Sequential"}
+    assert walk.defaults == []
