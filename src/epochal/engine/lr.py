@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, final
 
 from torch import Tensor
 from typing_extensions import override
@@ -13,21 +15,44 @@ from epochal.errors import ConfigError, Problem
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
+    from epochal.engine.monitor import Monitor
 
-class FixedRate:
-    """Rates stay what the optimizer was built with; the interface of those that change."""
 
+class Rate(ABC):
+    """What moves the learning rate on, at the moments at which it may move."""
+
+    @abstractmethod
     def after_step(self, step: int) -> None:
         """Called after each update; ``step`` counts it."""
 
+    @abstractmethod
     def after_epoch(self) -> None:
         """Called after each complete epoch."""
 
+    @abstractmethod
     def after_eval(self, value: float | None) -> None:
         """Called after each evaluation of ``val``, with the monitored value if there is one."""
 
 
-class FactorRate(FixedRate):
+@final
+class FixedRate(Rate):
+    """Rates stay what the optimizer was built with."""
+
+    @override
+    def after_step(self, step: int) -> None:
+        pass
+
+    @override
+    def after_epoch(self) -> None:
+        pass
+
+    @override
+    def after_eval(self, value: float | None) -> None:
+        pass
+
+
+@final
+class FactorRate(Rate):
     """The base rate of every group, times the factor of a schedule."""
 
     def __init__(
@@ -47,8 +72,17 @@ class FactorRate(FixedRate):
         for group in self._groups:
             _set_rate(group, group["initial_lr"] * factor)
 
+    @override
+    def after_epoch(self) -> None:
+        pass
 
-class TorchRate(FixedRate):
+    @override
+    def after_eval(self, value: float | None) -> None:
+        pass
+
+
+@final
+class TorchRate(Rate):
     """What one of torch's schedulers says, asked once per unit."""
 
     def __init__(self, schedule: TorchSchedule) -> None:
@@ -56,27 +90,46 @@ class TorchRate(FixedRate):
 
     @override
     def after_step(self, step: int) -> None:
-        if self._schedule.unit == "step":
-            self._schedule.scheduler.step()
+        self._advance("step")
 
     @override
     def after_epoch(self) -> None:
-        if self._schedule.unit == "epoch":
-            self._schedule.scheduler.step()
+        self._advance("epoch")
 
     @override
     def after_eval(self, value: float | None) -> None:
-        if self._schedule.unit != "eval":
-            return
-        if not self._schedule.needs_value:
+        self._advance("eval")
+
+    def _advance(self, unit: str) -> None:
+        if self._schedule.unit == unit:
             self._schedule.scheduler.step()
-        elif value is None:
+
+
+@final
+class PlateauRate(Rate):
+    """What ``ReduceLROnPlateau`` says of the monitored value, by the direction of the monitor."""
+
+    def __init__(self, schedule: TorchSchedule, monitor: Monitor | None) -> None:
+        if monitor is None:
             what = "ReduceLROnPlateau needs a monitored metric"
-            raise ConfigError(
-                Problem("schedule", what, hint="write for example monitor: -val/loss")
-            )
-        else:
-            self._schedule.scheduler.step(value)  # type: ignore[arg-type]  # torch: it is a metric
+            hint = "write for example monitor: -val/loss"
+            raise ConfigError(Problem("schedule", what, hint=hint))
+        # torch's types know nothing of the attributes of this one scheduler.
+        self._scheduler: Any = schedule.scheduler
+        _turn(self._scheduler, monitor)
+
+    @override
+    def after_step(self, step: int) -> None:
+        pass
+
+    @override
+    def after_epoch(self) -> None:
+        pass
+
+    @override
+    def after_eval(self, value: float | None) -> None:
+        if value is not None:  # the metric of a whole epoch comes later than an early evaluation
+            self._scheduler.step(value)
 
 
 def build_rate(
@@ -85,12 +138,19 @@ def build_rate(
     *,
     step: int,
     total_steps: int | None,
-) -> FixedRate:
-    """The owner of the rate for a schedule, positioned after ``step`` updates."""
+    monitor: Monitor | None = None,
+) -> Rate:
+    """The owner of the rate for a schedule, positioned after ``step`` updates.
+
+    Raises:
+        ConfigError: The schedule goes by a monitored value, and there is none, or it was told
+            that larger is better while the monitor says that smaller is.
+    """
     if schedule is None:
         return FixedRate()
     if isinstance(schedule, TorchSchedule):
-        return TorchRate(schedule)
+        needs_value = schedule.needs_value
+        return PlateauRate(schedule, monitor) if needs_value else TorchRate(schedule)
     return FactorRate(schedule, optimizer, step=step, total_steps=total_steps)
 
 
@@ -110,3 +170,19 @@ def _set_rate(group: dict[str, object], rate: float) -> None:
         current.fill_(rate)
     else:
         group["lr"] = rate
+
+
+def _turn(scheduler: Any, monitor: Monitor) -> None:  # see PlateauRate
+    """Have a scheduler look for what the monitor calls better.
+
+    Its ``mode`` is ``min`` unless somebody chose, so only ``max`` can contradict a monitor.
+    Negated values would not do: its threshold is a share of the best value.
+    """
+    if scheduler.mode == monitor.mode:
+        return
+    if scheduler.mode == "max":
+        what = f"mode 'max' contradicts monitor {str(monitor)!r}, for which smaller is better"
+        hint = "remove schedule.mode: it follows the monitor"
+        raise ConfigError(Problem("schedule.mode", what, hint=hint))
+    scheduler.mode = monitor.mode
+    scheduler.mode_worse = scheduler.best = -math.inf

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 from torch.optim import lr_scheduler
 
 from engine.parts import Sums, adder, fit, make_run
-from epochal.engine import Schedule, TorchSchedule
+from epochal.engine import Monitor, Schedule, TorchSchedule
 from epochal.engine.lr import FactorRate, FixedRate, build_rate, read_rates
 from epochal.errors import ConfigError
 
@@ -93,28 +95,60 @@ def test_torch_schedulers_advance_once_per_evaluation_when_told() -> None:
     assert used == [1.0, 1.0, 1.0, 0.5]
 
 
-def test_a_plateau_goes_by_the_monitored_value() -> None:
-    from epochal.engine import Monitor
-
+def rates_by_plateau(monitor: str, values: list[float], **options: Any) -> dict[str, float]:
+    """The rates after evaluations that came to these values."""
     optimizer = sgd()
-    plateau = lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0, mode="max")
+    plateau = lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0, **options)
     parts = {
         "optimizer": optimizer,
         "schedule": TorchSchedule(plateau),
-        "monitor": Monitor.parse("-val/one"),
+        "monitor": Monitor.parse(monitor),
     }
-    task = Sums(8)
-    task.batch_metric = lambda out, batch: {"one": (1.0, 1)}
-    run = make_run(task, optimizer.model, parts=parts, for_="4ep")
-    fit(run)
-    assert read_rates(optimizer) == {"lr": 0.125}
+    task, left = Sums(8), iter(values)
+    task.epoch_metric = lambda split: {"x": next(left)}
+    fit(make_run(task, optimizer.model, parts=parts, for_=f"{len(values)}ep", sanity_batches=0))
+    return read_rates(optimizer)
 
 
-def test_a_plateau_without_a_monitor_is_refused() -> None:
+@pytest.mark.parametrize("threshold_mode", ["rel", "abs"])
+def test_a_plateau_leaves_the_rate_while_the_monitored_value_gets_better(
+    threshold_mode: str,
+) -> None:
+    rising = [0.1, 0.2, 0.4, 0.8]
+    mode = {"threshold_mode": threshold_mode}
+    assert rates_by_plateau("+val/x", rising, **mode) == {"lr": 1.0}
+    assert rates_by_plateau("-val/x", rising[::-1], **mode) == {"lr": 1.0}
+
+
+@pytest.mark.parametrize("monitor", ["+val/x", "-val/x"])
+def test_a_plateau_lowers_the_rate_when_the_monitored_value_stays(monitor: str) -> None:
+    assert rates_by_plateau(monitor, [1.0] * 4) == {"lr": 0.125}
+
+
+def test_a_plateau_that_was_told_the_way_of_the_monitor_is_as_it_was() -> None:
+    assert rates_by_plateau("+val/x", [1.0, 2.0, 1.5], mode="max") == {"lr": 0.5}
+
+
+def test_a_plateau_that_contradicts_the_monitor_is_refused() -> None:
+    what = r"schedule.mode: mode 'max' contradicts monitor '-val/x'"
+    with pytest.raises(ConfigError, match=what):
+        rates_by_plateau("-val/x", [1.0], mode="max")
+
+
+def test_a_plateau_without_a_monitor_is_refused_before_the_first_step() -> None:
     optimizer = sgd()
     schedule = TorchSchedule(lr_scheduler.ReduceLROnPlateau(optimizer))
     with pytest.raises(ConfigError, match=r"schedule: ReduceLROnPlateau needs a monitored metric"):
-        rates_of(schedule, optimizer)
+        build_rate(schedule, optimizer, step=0, total_steps=None)
+
+
+def test_a_plateau_waits_for_the_first_value() -> None:
+    optimizer = sgd()
+    schedule = TorchSchedule(lr_scheduler.ReduceLROnPlateau(optimizer, patience=0))
+    monitor = Monitor.parse("-train/loss")
+    rate = build_rate(schedule, optimizer, step=0, total_steps=None, monitor=monitor)
+    rate.after_eval(None)
+    assert read_rates(optimizer) == {"lr": 1.0}
 
 
 def test_without_a_schedule_the_rate_stays() -> None:
