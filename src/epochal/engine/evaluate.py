@@ -13,7 +13,9 @@ from epochal.engine.feed import fixed_order, iter_batches, named_loaders, requir
 from epochal.engine.meters import Meter
 from epochal.engine.move import Change
 from epochal.engine.outcome import Outcome
+from epochal.engine.parameters import has_open_sizes
 from epochal.engine.seeding import derive, seeded
+from epochal.engine.splits import SPLITS
 from epochal.errors import TaskError, suggest
 
 if TYPE_CHECKING:
@@ -68,6 +70,17 @@ def check_sanity(run: Run) -> None:
             )
             raise
         _require_monitored(run, "val", metrics)
+
+
+def settle_sizes(run: Run) -> None:
+    """Bring a batch through a model of lazy modules, so that all its sizes are known."""
+    found = (named_loaders(run.task, split) for split in SPLITS)
+    loader = next((loader for loaders in found for loader in loaders.values()), None)
+    if loader is None or not has_open_sizes(run.model):
+        return
+    with aside(run, run.split), fixed_order(loader, run.seed), _no_training(run):
+        for batch in iter_batches(loader, "the first loader", 1):
+            run.calls.forward(batch)
 
 
 def predict(run: Run) -> object:

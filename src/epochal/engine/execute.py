@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from epochal.durable import WriteError
+from epochal.engine.evaluate import settle_sizes
 from epochal.engine.result import RunResult
 from epochal.engine.run import making_current
 from epochal.engine.seeding import derive, machine, seeded
@@ -93,6 +95,7 @@ def _work(run: Run, runner: Runner) -> object:
     run.calls.move_task()
     run.fire("assembled")
     run.bind()
+    settle_sizes(run)
     runner.prepare(run)
     run.has_started = True
     run.fire("run_start")
@@ -162,7 +165,7 @@ def _exit_code(status: str, error: BaseException | None) -> int:
         return error.exit_code
     if _is_out_of_memory(error):
         return 71
-    return 74 if isinstance(error, OSError) else 1
+    return 74 if isinstance(error, WriteError) else 1
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -13,6 +13,8 @@ from epochal.engine.feed import named_loaders, require_loaders
 from epochal.engine.limits import add_ends, find_limits
 from epochal.engine.loop import train
 from epochal.engine.splits import split_name
+from epochal.engine.update import Updater
+from epochal.errors import TaskError
 
 if TYPE_CHECKING:
     from epochal.engine.feed import Microbatches
@@ -25,6 +27,9 @@ class Runner(ABC):
 
     Steps are looked up once, before the run starts.
     """
+
+    needs_optimizer: bool = False
+    """Whether the run must have an optimizer; a ``Train`` that brings its own ones says False."""
 
     @abstractmethod
     def run(self, run: Run) -> object:
@@ -59,9 +64,15 @@ class Runner(ABC):
 class Train(Runner):
     """Trains, and evaluates as often as the config says."""
 
+    needs_optimizer: bool = True
+
     @override
     def prepare(self, run: Run) -> None:
         super().prepare(run)
+        if run.optimizer is None and (self.needs_optimizer or _takes_usual_steps(self, run)):
+            raise TaskError(
+                "optim: training needs an optimizer\n  write for example optim: {type: AdamW}"
+            )
         options = run.options.train
         run.limits = find_limits(run.feed, options.for_, options.max_time)
         run.updater.bind(run)
@@ -110,6 +121,12 @@ class Predict(Runner):
     @override
     def run(self, run: Run) -> object:
         return predict(run)
+
+
+def _takes_usual_steps(runner: Runner, run: Run) -> bool:
+    """Whether nobody replaced the step that uses the run's one optimizer."""
+    is_usual = type(run.updater).update is Updater.update
+    return is_usual and type(runner).train_step is Runner.train_step
 
 
 def _evaluate_due(split: str, run: Run) -> None:

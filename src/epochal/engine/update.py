@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_, get_total_norm
 from typing_extensions import override
 
-from epochal.engine.lr import FixedRate, build_rate
-from epochal.errors import TaskError
+from epochal.engine.lr import FixedRate, Rate, build_rate
+from epochal.engine.parameters import require_parameters
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -31,24 +31,30 @@ class Updater:
 
     optimizer: Optimizer
     parameters: list[nn.Parameter]
-    rate = FixedRate()
+    rate: Rate = FixedRate()
+    grad_norm: Tensor | None = None
+    """Norm of the last gradient before clipping, if anybody asked for it."""
 
     def bind(self, run: Run) -> None:
-        """Take what is needed from the run; called before its first step."""
+        """Take what is needed from the run; called before its first step.
+
+        A run without an optimizer leaves nothing to take: its runner has own ones.
+        """
+        self._clip = run.options.optim.clip
+        self._is_norm_logged = run.options.log.grad_norm
         if run.optimizer is None:
-            raise TaskError(
-                "optim: training needs an optimizer\n  write for example optim: {type: AdamW}"
-            )
+            return
+        require_parameters(run.optimizer, run.model)
         self.optimizer = run.optimizer
         groups = run.optimizer.param_groups
         self.parameters = [parameter for group in groups for parameter in group["params"]]
         self.rate = build_rate(
-            run.schedule, run.optimizer, step=run.step, total_steps=run.limits.steps
+            run.schedule,
+            run.optimizer,
+            step=run.step,
+            total_steps=run.limits.steps,
+            monitor=run.monitor,
         )
-        self._clip = run.options.optim.clip
-        self._is_norm_logged = run.options.log.grad_norm
-        self.grad_norm: Tensor | None = None
-        """Norm of the last gradient before clipping, if anybody asked for it."""
 
     def update(self, run: Run, microbatches: Microbatches) -> None:
         """Take one step: every microbatch through the task and back, then the update."""

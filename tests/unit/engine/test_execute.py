@@ -8,12 +8,14 @@ import random
 import signal
 import threading
 import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from engine.parts import Diary, Sums, adder, fit, make_run
+from epochal.durable import WriteError
 from epochal.engine import Hook, Run, RunResult, TorchSchedule, Train
 from epochal.engine.execute import describe, execute, result_of_error
 from epochal.errors import ConfigError, DataError, Problem, TaskError
@@ -88,7 +90,8 @@ def test_errors_are_raised_by_choice_after_everything_was_closed() -> None:
         (TaskError("x"), "exception", 70),
         (DataError("x"), "exception", 65),
         (ConfigError(Problem("a", "b")), "config", 78),
-        (OSError("disk"), "exception", 74),
+        (FileNotFoundError("my.csv"), "exception", 1),
+        (WriteError(Path("a"), OSError(28, "full")), "exception", 74),
         (MemoryError(), "oom", 71),
         (torch.OutOfMemoryError("full"), "oom", 71),
         (RuntimeError("mine"), "exception", 1),

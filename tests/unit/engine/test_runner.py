@@ -11,7 +11,7 @@ import torch
 from engine.parts import Diary, Sums, adder, make_run, weights
 from epochal.engine import Predict, Run, Runner, Test, Train
 from epochal.engine.execute import execute
-from epochal.errors import ConfigError, DataError
+from epochal.errors import ConfigError, DataError, TaskError
 
 
 def run_with(runner: Runner, run: Run) -> Any:
@@ -128,3 +128,38 @@ def test_training_without_a_training_loader_is_refused_before_the_first_event_of
     with pytest.raises(DataError, match="train_loader: the task has none"):
         run_with(Train(), make_run(task, hooks=(diary,)))
     assert diary.entries == []
+
+
+class Alone(Train):
+    """Has an optimizer of its own."""
+
+    needs_optimizer = False
+
+    def train_step(self, run: Run, microbatches: tuple[Any, ...]) -> None:
+        optimizer = torch.optim.SGD(run.model.parameters(), lr=0.1)
+        for batch in microbatches:
+            outcome = run.train_batch(batch)
+            optimizer.zero_grad()
+            outcome.loss.backward()
+            optimizer.step()
+            run.finish_batch(outcome)
+
+
+def test_only_training_needs_an_optimizer() -> None:
+    assert [kind.needs_optimizer for kind in (Train, Test, Predict)] == [True, False, False]
+
+
+def test_a_training_with_own_optimizers_needs_none_of_the_run() -> None:
+    model, usual = adder(), adder()
+    run = make_run(Sums(), model, parts={"optimizer": None}, for_="2ep", log={"grad_norm": True})
+    assert run_with(Alone(), run).steps == 10
+    run_with(Train(), make_run(Sums(), usual, for_="2ep"))
+    assert torch.equal(weights(model), weights(usual))
+
+
+def test_a_training_that_takes_the_usual_steps_needs_an_optimizer_whatever_it_says() -> None:
+    class Wrong(Train):
+        needs_optimizer = False
+
+    with pytest.raises(TaskError, match="optim: training needs an optimizer"):
+        run_with(Wrong(), make_run(parts={"optimizer": None}))
