@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 from torch import Tensor
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 from typing_extensions import override
 
 from epochal.engine.schedule import Schedule, TorchSchedule
@@ -114,8 +115,8 @@ class PlateauRate(Rate):
             what = "ReduceLROnPlateau needs a monitored metric"
             hint = "write for example monitor: -val/loss"
             raise ConfigError(Problem("schedule", what, hint=hint))
-        # torch's types know nothing of the attributes of this one scheduler.
-        self._scheduler: Any = schedule.scheduler
+        assert isinstance(schedule.scheduler, ReduceLROnPlateau)
+        self._scheduler = schedule.scheduler
         _turn(self._scheduler, monitor)
 
     @override
@@ -172,7 +173,7 @@ def _set_rate(group: dict[str, object], rate: float) -> None:
         group["lr"] = rate
 
 
-def _turn(scheduler: Any, monitor: Monitor) -> None:  # see PlateauRate
+def _turn(scheduler: ReduceLROnPlateau, monitor: Monitor) -> None:
     """Have a scheduler look for what the monitor calls better.
 
     Its ``mode`` is ``min`` unless somebody chose, so only ``max`` can contradict a monitor.
@@ -184,5 +185,5 @@ def _turn(scheduler: Any, monitor: Monitor) -> None:  # see PlateauRate
         what = f"mode 'max' contradicts monitor {str(monitor)!r}, for which smaller is better"
         hint = "remove schedule.mode: it follows the monitor"
         raise ConfigError(Problem("schedule.mode", what, hint=hint))
-    scheduler.mode = monitor.mode
+    scheduler.mode = "max"
     scheduler.mode_worse = scheduler.best = -math.inf

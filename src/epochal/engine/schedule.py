@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
 from epochal.errors import ConfigError, Problem, suggest
 
 if TYPE_CHECKING:
@@ -44,5 +46,5 @@ class TorchSchedule:
             hint = suggest(unit, UNITS)
             raise ConfigError(Problem("schedule.unit", f"unknown unit {unit!r}", hint=hint))
         self.scheduler = scheduler
-        self.needs_value = type(scheduler).__name__ == "ReduceLROnPlateau"
+        self.needs_value = isinstance(scheduler, ReduceLROnPlateau)
         self.unit = "eval" if self.needs_value else unit
