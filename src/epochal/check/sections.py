@@ -100,6 +100,7 @@ _ALL = (
         options="epochal.engine.options:OptimOptions",
     ),
     Section("schedule", "spec", "How the learning rate moves.", kind="schedule", keys=(_UNIT,)),
+    Section("updater", "spec", "What one step does; left out, the usual.", kind="updater"),
     Section("metrics", "specs", "Numbers computed in evaluation.", kind="metric", keys=_METRIC),
     Section(
         "monitor",

@@ -18,6 +18,7 @@ from epochal.engine import (
     Setting,
     Test,
     Train,
+    Updater,
 )
 from epochal.engine.execute import execute, result_of_error
 from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
@@ -115,6 +116,7 @@ def assemble(experiment: Experiment, assembly: Assembly, record: Record) -> tupl
         model=model,
         optimizer=optimizer,
         schedule=schedule,
+        updater=_build_updater(assembly) if optimizer is not None else None,
         metrics=step("metrics", experiment.build_metrics),
         hooks=[*_own_hooks(assembly, options.log, hooks), *hooks],
         monitor=_build_monitor(assembly),
@@ -174,6 +176,12 @@ def _build_runner(assembly: Assembly) -> Runner:
     assert spec is not None  # the check fills it in
     built: Runner = assembly.builder.build(spec)
     return built
+
+
+def _build_updater(assembly: Assembly) -> Updater | None:
+    given: Updater | None = assembly.given.parts.get("updater")
+    spec = assembly.spec("updater")
+    return given if given is not None or spec is None else assembly.builder.build(spec)
 
 
 def _is_training(assembly: Assembly, runner: Runner) -> bool:

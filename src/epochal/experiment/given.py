@@ -17,7 +17,17 @@ from epochal.errors import ConfigError, Problem, suggest
 from epochal.experiment.arguments import Args, Value, origin_of
 from epochal.experiment.choices import Choices, to_override, to_overrides
 
-OBJECT_SECTIONS = ("task", "model", "data", "optim", "schedule", "metrics", "hooks", "runner")
+OBJECT_SECTIONS = (
+    "task",
+    "model",
+    "data",
+    "optim",
+    "schedule",
+    "updater",
+    "metrics",
+    "hooks",
+    "runner",
+)
 
 
 @dataclass(frozen=True)
@@ -25,7 +35,7 @@ class Given:
     """Parts that came as objects."""
 
     parts: Mapping[str, Any] = field(default_factory=dict)
-    """By section: task, model, data, optim, schedule, runner."""
+    """By section: task, model, data, optim, schedule, updater, runner."""
 
     hooks: tuple[Any, ...] = ()
     metrics: tuple[Any, ...] = ()

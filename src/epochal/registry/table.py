@@ -14,7 +14,17 @@ if TYPE_CHECKING:
 
 ComponentT = TypeVar("ComponentT", bound=Callable[..., Any])
 
-KINDS = ("task", "model", "data", "metric", "optimizer", "schedule", "hook", "runner")
+KINDS = (
+    "task",
+    "model",
+    "data",
+    "metric",
+    "optimizer",
+    "schedule",
+    "updater",
+    "hook",
+    "runner",
+)
 ANY_KIND = "component"
 """The kind of a spec inside another one, whose owner alone knows what it wants."""
 

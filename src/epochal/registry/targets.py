@@ -20,6 +20,7 @@ _OWN_MODULES = (
     "epochal.hooks",
     "epochal.engine.task",
     "epochal.engine.runner",
+    "epochal.engine.update",
 )
 
 # Values of variables that may be a class or function after all; loading makes sure.
