@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
-import re
 from dataclasses import dataclass
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from epochal.engine.binding import bind
 from epochal.engine.every import Every
 from epochal.engine.hook import ALIASES, EVENTS, TASK_PRIORITY, USER_PRIORITY, Hook
 from epochal.engine.splits import split_name
-from epochal.engine.task import OPTIONAL_METHODS, REQUIRED_METHODS, Task
+from epochal.engine.task import OPTIONAL_METHODS, REQUIRED_METHODS
+from epochal.engine.uses import names_used
 from epochal.errors import TaskError, suggest
+from epochal.registry.nearest import misspelling_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-_EVENT_LIKE = re.compile(r"on[A-Z]|(on|before|after)_[a-z]")
-_HOOK_METHODS = ("state_dict", "load_state_dict")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +44,10 @@ def hook_listeners(hook: object) -> list[Listener]:
     """The listeners of a hook: its overridden methods, by name or alias.
 
     Raises:
-        TaskError: A method looks like an event but is none, wants an argument that its event
-            does not have, or ``every`` would have no effect.
+        TaskError: A method is misspelt, wants an argument that its event does not have, or
+            ``every`` would have no effect.
     """
-    _refuse_misspelt(hook, Hook, (*EVENTS, *ALIASES), _HOOK_METHODS)
+    _refuse_misspelt(hook, (*EVENTS, *ALIASES))
     priority = getattr(hook, "priority", USER_PRIORITY)
     every = _period(getattr(hook, "every", None), type(hook).__name__)
     found = list(_listeners(hook, priority, every, _splits(getattr(hook, "on", None))))
@@ -64,8 +62,7 @@ def task_listeners(task: object) -> list[Listener]:
     Raises:
         TaskError: A method is misspelt, or wants an argument that its event does not have.
     """
-    known = (*REQUIRED_METHODS, *OPTIONAL_METHODS)
-    _refuse_misspelt(task, Task, (*EVENTS, *ALIASES), known)
+    _refuse_misspelt(task, (*REQUIRED_METHODS, *OPTIONAL_METHODS, *EVENTS, *ALIASES))
     return list(_listeners(task, TASK_PRIORITY, None, None))
 
 
@@ -130,22 +127,25 @@ def _splits(on: object) -> tuple[str, ...] | None:
     return tuple(split_name(str(name)) for name in names)
 
 
-def _refuse_misspelt(
-    owner: object, interface: type, events: tuple[str, ...], others: tuple[str, ...]
-) -> None:
-    known = {*events, *others, *dir(interface)}
-    for name in dir(type(owner)):
-        if name.startswith("_") or name in known or not callable(getattr(type(owner), name)):
-            continue
-        close = difflib.get_close_matches(name, [*events, *others], n=1, cutoff=0.85)
-        if not close and not _EVENT_LIKE.match(name):
-            continue
-        hint = f"did you mean {close[0]!r}?" if close else f"events: {', '.join(EVENTS)}"
-        raise TaskError(
-            f"{type(owner).__name__}.{name}: nothing calls a method of this name\n"
-            f"  {hint}\n"
-            f"  a method of your own may be named _{name}"
-        )
+def _refuse_misspelt(owner: object, known: tuple[str, ...]) -> None:
+    """Refuse what the check of a config refuses too, for those who came without one."""
+    own = [kind for kind in type(owner).__mro__ if not _is_library(kind)]
+    for kind in own:
+        for name, method in vars(kind).items():
+            is_plain = isinstance(method, FunctionType) and not hasattr(method, "__wrapped__")
+            if name.startswith("_") or name in known or not is_plain:
+                continue
+            close = misspelling_of(name, known)
+            if close is not None and name not in names_used(*own):
+                raise TaskError(
+                    f"{type(owner).__name__}.{name}: nothing calls a method of this name\n"
+                    f"  did you mean {close!r}?\n"
+                    f"  a method of your own may be named _{name}"
+                )
+
+
+def _is_library(kind: type) -> bool:
+    return kind.__module__.split(".")[0] in ("epochal", "torch", "builtins", "abc")
 
 
 def _refuse_useless(listeners: list[Listener], every: Every, owner: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 from epochal.engine import Every, Hook, Task
 from epochal.engine.listen import function_listener, hook_listeners, task_listeners
 from epochal.errors import ConfigError, TaskError
+from epochal.testing import TinyTask
 
 
 def test_only_overridden_methods_listen() -> None:
@@ -97,11 +98,31 @@ def test_a_misspelt_event_is_refused_with_a_suggestion() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["on_coffee_break", "onCoffee", "before_lunch", "after_lunch"])
-def test_a_name_that_looks_like_an_event_but_is_none_is_refused(name: str) -> None:
-    wrong = type("Wrong", (Hook,), {name: lambda self: None})
-    with pytest.raises(TaskError, match=rf"Wrong.{name}: nothing calls .*\n  events: setup"):
-        hook_listeners(wrong())
+@pytest.mark.parametrize("name", ["on_coffee_break", "before_lunch", "batch_loss_fn", "steps"])
+def test_names_that_are_merely_similar_are_nobodys_mistake(name: str) -> None:
+    kind = type("Own", (Hook,), {name: lambda self: None})
+    assert hook_listeners(kind()) == []
+
+
+def test_a_method_that_the_class_itself_calls_is_its_own_business() -> None:
+    class Own(Task):
+        def batch_metric(self, out: Any, batch: Any) -> Any:
+            return self.batch_metrik(out)
+
+        def batch_metrik(self, out: Any) -> Any: ...
+
+    assert task_listeners(Own()) == []
+
+
+def test_decorated_methods_and_those_of_libraries_are_left_alone() -> None:
+    class Own(TinyTask):
+        @staticmethod
+        def batch_metricz() -> None: ...
+
+        @property
+        def batch_losss(self) -> None: ...
+
+    assert task_listeners(Own()) == []
 
 
 def test_other_methods_of_a_hook_are_its_own_business() -> None:
