@@ -10,7 +10,7 @@ import torch
 
 from epochal.engine.binding import bind, parameter_names
 from epochal.engine.move import keep, mover
-from epochal.engine.outcome import Outcome, check_losses, check_metrics
+from epochal.engine.outcome import Outcome, check_losses, check_metrics, check_number
 from epochal.errors import TaskError
 
 if TYPE_CHECKING:
@@ -59,7 +59,16 @@ class TaskCalls:
     def forward(self, batch: Batch) -> Outcome:
         """Bring a batch to the device and through the model."""
         batch = self._pre(self._move(batch))
-        return Outcome(batch, self._post(self._forward(self._model, batch), batch))
+        if batch is None:
+            self._fail("pre_batch_forward", "returned None", "return the batch")
+        out = self._forward(self._model, batch)
+        if out is None:
+            hint = 'return what the model made of the batch, such as {"logits": ...}'
+            self._fail("batch_forward", "returned None", hint)
+        out = self._post(out, batch)
+        if out is None:
+            self._fail("post_batch_forward", "returned None", "return the output")
+        return Outcome(batch, out)
 
     def add_metrics(self, outcome: Outcome) -> None:
         """Compute the task's metrics of a batch."""
@@ -106,9 +115,11 @@ class TaskCalls:
             values = self._epoch_metric(self._run, split)
             if not isinstance(values, Mapping):
                 self._fail("epoch_metric", f"returned {values!r}", "return {'name': value}")
-            result |= {name: float(value) for name, value in values.items()}
+            fail = partial(self._fail, "epoch_metric")
+            result |= {name: check_number(name, value, fail) for name, value in values.items()}
         if self._error is not None:
-            result["err"] = float(self._error(result))
+            fail = partial(self._fail, "post_metric_to_err")
+            result["err"] = check_number("err", self._error(result), fail)
         return result
 
     def postprocess(self, outcome: Outcome) -> Output:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
 
 import torch
 
@@ -12,7 +13,7 @@ from epochal.engine.events import Events
 from epochal.engine.feed import fixed_order, iter_batches, named_loaders, require_loaders
 from epochal.engine.meters import Meter
 from epochal.engine.move import Change
-from epochal.engine.outcome import Outcome
+from epochal.engine.outcome import Outcome, check_number
 from epochal.engine.parameters import has_open_sizes
 from epochal.engine.seeding import derive, seeded
 from epochal.engine.splits import SPLITS
@@ -136,11 +137,18 @@ def compute_metrics(metrics: Mapping[str, Metric]) -> dict[str, float]:
     values: dict[str, float] = {}
     for name, metric in metrics.items():
         value = metric.compute()
-        if isinstance(value, dict):
-            values |= {f"{name}/{key}": float(part) for key, part in value.items()}
-        else:
-            values[name] = float(value)
+        parts = (
+            {f"{name}/{key}": part for key, part in value.items()}
+            if isinstance(value, dict)
+            else {name: value}
+        )
+        fail = partial(_fail_metric, metric)
+        values |= {full: check_number(full, part, fail) for full, part in parts.items()}
     return values
+
+
+def _fail_metric(metric: Metric, what: str, hint: str) -> NoReturn:
+    raise TaskError(f"metrics: {type(metric).__name__}.compute: {what}\n  {hint}")
 
 
 def _own_metrics(run: Run, split: str) -> dict[str, Metric]:

@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.data import DataLoader
 
 from epochal.engine.move import batch_size
 from epochal.engine.seeding import derive
@@ -105,11 +106,18 @@ class Feed:
 
 
 def named_loaders(task: object, split: str) -> dict[str, Loader]:
-    """The loaders of a split by name; a single one has the empty name."""
+    """The loaders of a split by name; a single one has the empty name.
+
+    Raises:
+        DataError: One of them cannot be a loader.
+    """
     loader: Any = getattr(task, f"{split}_loader", None)  # a loader or several of them
     if loader is None:
         return {}
-    return dict(loader) if isinstance(loader, Mapping) else {"": loader}
+    loaders = dict(loader) if isinstance(loader, Mapping) else {"": loader}
+    for name, one in loaders.items():
+        _require_iterable(one, f"{split}_loader[{name!r}]" if name else f"{split}_loader")
+    return loaders
 
 
 def require_loaders(task: object, split: str) -> dict[str, Loader]:
@@ -129,6 +137,19 @@ def require_loaders(task: object, split: str) -> dict[str, Loader]:
     return loaders
 
 
+def _require_iterable(loader: object, label: str) -> None:
+    if hasattr(loader, "__iter__") and not isinstance(loader, str | bytes | type):
+        return
+    kind = type(loader).__name__
+    if hasattr(loader, "__getitem__") and not isinstance(loader, str | bytes | type):
+        what = f"{kind} is a dataset, which gives samples, not batches"
+    else:
+        what = f"{loader!r} gives no batches"
+    raise DataError(
+        f"{label}: {what}\n  wrap the dataset: torch.utils.data.DataLoader(dataset, batch_size=32)"
+    )
+
+
 def iter_batches(loader: Loader, label: str, limit: int | None) -> Iterator[Batch]:
     """The batches of a loader.
 
@@ -141,8 +162,8 @@ def iter_batches(loader: Loader, label: str, limit: int | None) -> Iterator[Batc
         for batch in islice(loader, limit):
             is_empty = False
             yield batch
-    except RuntimeError as error:
-        if not _DEAD_WORKER.search(str(error)):
+    except (RuntimeError, ConnectionError, EOFError) as error:
+        if not _is_death(error, loader):
             raise
         raise DataError(
             f"{label}: a worker process of the loader died\n"
@@ -150,6 +171,16 @@ def iter_batches(loader: Loader, label: str, limit: int | None) -> Iterator[Batc
         ) from error
     if is_empty:
         raise DataError(f"{label}: gave no batch\n  {_why_empty(loader)}")
+
+
+def _is_death(error: Exception, loader: Loader) -> bool:
+    """Whether an error of a loader says that one of its processes is gone."""
+    if isinstance(error, RuntimeError):
+        return bool(_DEAD_WORKER.search(str(error)))
+    # A batch was on its way: then the line to the process breaks. What a dataset raises in a
+    # process comes with its own traceback.
+    is_own = "in DataLoader worker process" in str(error)
+    return isinstance(loader, DataLoader) and loader.num_workers > 0 and not is_own
 
 
 def count_batches(loader: Loader, limit: int | None) -> int | None:

@@ -70,6 +70,14 @@ def check_metrics(values: object, fail: Fail) -> dict[str, Weighted]:
     return {name: _pair(name, entry, fail) for name, entry in values.items()}
 
 
+def check_number(name: str, value: object, fail: Fail) -> float:
+    """One value of a whole pass as a float."""
+    try:
+        return float(value)  # type: ignore[arg-type]  # tensors and arrays of one number too
+    except (TypeError, ValueError, RuntimeError):
+        fail(f"{name!r} is {value!r}, not a number", "return a number or a tensor of one number")
+
+
 def _loss_pair(name: str, entry: object, batch: Batch, fail: Fail) -> Weighted:
     if not isinstance(entry, tuple | list):
         size = batch_size(batch)

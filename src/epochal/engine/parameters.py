@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 from epochal.errors import TaskError
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
     from torch.optim import Optimizer
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ def count_parameters(model: nn.Module) -> Count:
     sizes = [
         (parameter.numel(), parameter.requires_grad)
         for parameter in model.parameters()
-        if not is_lazy(parameter)
+        if not _is_open(parameter)
     ]
     return Count(
         total=sum(size for size, _ in sizes),
@@ -44,7 +44,7 @@ def count_parameters(model: nn.Module) -> Count:
 
 def has_open_sizes(model: nn.Module) -> bool:
     """Whether some sizes of the model are set by the first batch."""
-    return any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers()))
+    return any(_is_open(tensor) for tensor in (*model.parameters(), *model.buffers()))
 
 
 def require_parameters(optimizer: Optimizer, model: nn.Module) -> None:
@@ -72,3 +72,7 @@ def require_parameters(optimizer: Optimizer, model: nn.Module) -> None:
             len(trained),
             missed[0],
         )
+
+
+def _is_open(tensor: Tensor) -> bool:
+    return is_lazy(tensor)

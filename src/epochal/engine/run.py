@@ -175,6 +175,7 @@ class Run:
     def __init__(
         self, parts: Parts, options: Options | None = None, setting: Setting | None = None
     ) -> None:
+        _require_objects(parts)
         self.options = options or Options()
         setting = setting or Setting()
         self.config = setting.config
@@ -312,3 +313,13 @@ class Run:
         self.store.clear()
         for name in _PARTS:
             self.__dict__.pop(name, None)
+
+
+def _require_objects(parts: Parts) -> None:
+    for name in ("task", "model"):
+        part = getattr(parts, name)
+        if isinstance(part, type):
+            raise TaskError(
+                f"{name}: is the class {part.__name__}, not an object\n"
+                f"  make one: {name}={part.__name__}(...)"
+            )

@@ -210,3 +210,22 @@ def test_evaluation_needs_no_loss_method() -> None:
 
     result = execute(make_run(Measured(), parts={"optimizer": None}), Test())
     assert result.metrics == {"test/one": 1.0}
+
+
+@pytest.mark.parametrize("method", ["pre_batch_forward", "batch_forward", "post_batch_forward"])
+def test_a_forgotten_return_is_named(method: str) -> None:
+    wrong = type("Forgetful", (Sums,), {method: lambda *_: None})
+    with pytest.raises(TaskError, match=rf"Forgetful.{method}: returned None\n.*\n  return "):
+        fit(make_run(wrong(), for_="1ep"))
+
+
+@pytest.mark.parametrize("value", [None, "high", torch.ones(2)])
+def test_metrics_of_a_whole_pass_must_be_numbers(value: object) -> None:
+    task = Sums()
+    task.epoch_metric = lambda run: {"auc": value}
+    with pytest.raises(TaskError, match=r"Sums.epoch_metric: 'auc' is .*, not a number"):
+        execute(make_run(task), Test(), raise_errors=True)
+    task = Sums()
+    task.post_metric_to_err = lambda result: value
+    with pytest.raises(TaskError, match=r"Sums.post_metric_to_err: 'err' is .*, not a number"):
+        execute(make_run(task), Test(), raise_errors=True)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from engine.parts import Diary, Points, Sums, adder, fit, make_run, numbers, weights
-from epochal.engine import Hook, Monitor, Predict, Run, Task, Test
+from epochal.engine import Hook, Metric, Monitor, Predict, Run, Task, Test
 from epochal.engine.evaluate import check_sanity, evaluate, predict
 from epochal.engine.execute import execute
 from epochal.errors import DataError, TaskError
@@ -315,3 +315,18 @@ def test_a_first_interrupt_ends_an_evaluation_after_its_batch() -> None:
     result = execute(run, Test(split="val"))
     assert (result.status, result.exit_code) == ("interrupted", 130)
     assert diary.entries == ["batch_end val 0"]
+
+
+@pytest.mark.parametrize("value", [None, "high", {"a": None}, torch.ones(2)])
+def test_a_metric_that_computes_no_number_is_named(value: Any) -> None:
+    class Odd(Metric):
+        def reset(self) -> None: ...
+
+        def update(self, out: Any, batch: Any) -> None: ...
+
+        def compute(self) -> Any:
+            return value
+
+    what = r"metrics: Odd.compute: 'strange(/a)?' is .*, not a number\n  return a number"
+    with pytest.raises(TaskError, match=what):
+        execute(make_run(parts={"metrics": {"strange": Odd()}}), Test(), raise_errors=True)

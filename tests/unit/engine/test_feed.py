@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 import torch
@@ -221,6 +222,59 @@ def test_a_killed_worker_is_an_error_of_the_data() -> None:
 def test_an_error_of_the_dataset_itself_passes(workers: int) -> None:
     with pytest.raises(RuntimeError, match="a fault of the dataset"):
         list(iter_batches(DataLoader(Faulty(), num_workers=workers), "train_loader", None))
+
+
+class Broken(DataLoader[Tensor]):
+    """Its line to a worker breaks, as when one dies while a batch is on its way."""
+
+    def __init__(self, error: Exception, *, workers: int) -> None:
+        super().__init__(Killed(), num_workers=workers)
+        self._error = error
+
+    def __iter__(self) -> Any:
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError(104, "reset by peer"), EOFError()])
+def test_a_worker_that_dies_while_a_batch_is_on_its_way_is_an_error_of_the_data(
+    error: Exception,
+) -> None:
+    with pytest.raises(DataError, match="a worker process of the loader died"):
+        list(iter_batches(Broken(error, workers=1), "train_loader", None))
+    with pytest.raises(type(error)):  # nothing that a worker had to do with
+        list(iter_batches(Broken(error, workers=0), "train_loader", None))
+
+
+class Short(Killed):
+    def __getitem__(self, index: int) -> Tensor:
+        raise EOFError("a file of the dataset is cut off")
+
+
+def test_a_broken_line_that_the_dataset_itself_reports_passes() -> None:
+    with pytest.raises(EOFError, match="a file of the dataset is cut off"):
+        list(iter_batches(DataLoader(Short(), num_workers=1), "train_loader", None))
+
+
+@pytest.mark.parametrize(
+    ("loader", "what"),
+    [
+        (5, "train_loader: 5 gives no batches"),
+        ("data.csv", "train_loader: 'data.csv' gives no batches"),
+        (Killed(), "train_loader: Killed is a dataset, which gives samples, not batches"),
+    ],
+)
+def test_what_cannot_be_a_loader_is_refused(loader: object, what: str) -> None:
+    hint = r"\n  wrap the dataset: torch.utils.data.DataLoader\(dataset, batch_size=32\)"
+    with pytest.raises(DataError, match=re.escape(what) + hint):
+        list(feed(loader).epoch(0))
+
+
+def test_one_of_several_loaders_that_cannot_be_one_is_named() -> None:
+    class Wrong:
+        val_loader: ClassVar = {"clean": [1], "noisy": 7}
+
+    with pytest.raises(DataError, match=r"val_loader\['noisy'\]: 7 gives no batches"):
+        named_loaders(Wrong(), "val")
 
 
 def test_lengths_are_counted_where_they_are_known() -> None:

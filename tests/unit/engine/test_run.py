@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from engine.parts import Diary, Points, Sums, fit, make_run
-from epochal.engine import Run, current_run
+from epochal.engine import Parts, Run, current_run
 from epochal.errors import ConfigError, TaskError
 
 
@@ -166,3 +166,10 @@ def test_a_released_run_keeps_plain_facts_only() -> None:
     run.release()
     assert run.step == 3
     assert not hasattr(run, "model")
+
+
+def test_classes_in_the_place_of_objects_are_refused() -> None:
+    with pytest.raises(TaskError, match=r"task: is the class Sums, .*\n  make one: task=Sums\("):
+        make_run(Sums)
+    with pytest.raises(TaskError, match=r"model: is the class Linear, not an object"):
+        Run(Parts(task=Sums(), model=nn.Linear))
