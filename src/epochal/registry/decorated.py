@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from epochal.errors import Problem
 from epochal.registry.source import DefinitionNode, Import, Module, full_name
 from epochal.registry.table import KINDS, Factory, Registered, conflict
-from epochal.registry.targets import is_allowed_module
+from epochal.registry.targets import Refused, hiding, is_allowed_module, outside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,12 +29,9 @@ class Decorated:
         self._seen = set[str]()
         for index, name in enumerate(imports):
             key = f"imports.{index}"
-            if not is_allowed_module(name, project) or name.split(".")[0] == "torch":
-                top = name.split(".")[0]
-                hint = f'list it in pyproject.toml: [tool.epochal] roots = ["{top}"]'
-                self.problems.append(
-                    Problem(key, f"{name!r} is outside the project's roots", hint=hint)
-                )
+            refused = _refusal(name, project, library)
+            if refused is not None:
+                self.problems.append(Problem(key, refused.why, hint=refused.hint))
             elif library.find_module(name) is None and not library.find_folders(name):
                 self.problems.append(Problem(key, f"there is no module {name!r}"))
             else:
@@ -60,6 +57,17 @@ class Decorated:
             self.problems.append(problem)
         else:
             table[entry.factory.name] = entry
+
+
+def _refusal(name: str, project: Project, library: Library) -> Refused | None:
+    """Why a module may not be imported because a config says so."""
+    top = name.split(".")[0]
+    if is_allowed_module(name, project) and top != "torch":
+        return None
+    what = f"{name!r} is outside the project's roots"
+    if top == "torch":
+        return hiding(top, project, library) or Refused(what, "list modules of your own")
+    return hiding(top, project, library) or outside(top, what)
 
 
 def _imported(module: Module) -> Iterator[str]:

@@ -165,9 +165,14 @@ class Library:
         return own or _installed_file(top)
 
 
+def is_standard(top: str) -> bool:
+    """Whether a top-level name means a module of Python's standard library."""
+    return top in sys.stdlib_module_names
+
+
 def is_reserved(top: str) -> bool:
     """Whether a top-level name always means the installed module, never one of the user's."""
-    return top in ("torch", "epochal") or top in sys.stdlib_module_names
+    return top in ("torch", "epochal") or is_standard(top)
 
 
 def _first_file(candidates: Sequence[tuple[Path, str]]) -> tuple[Path, bool] | None:

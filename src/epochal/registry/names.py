@@ -7,7 +7,7 @@ import importlib
 import sys
 from functools import cached_property
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from epochal.errors import ConfigError, Place, Problem, UnknownComponentError
@@ -20,7 +20,6 @@ from epochal.registry.targets import Refused, Target, find_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from importlib.metadata import EntryPoints
 
     from epochal.registry.project import Project
 
@@ -64,7 +63,7 @@ class Registry:
             if factory is not None:
                 return factory
         for one in kinds:
-            factory = self._find_entry_point(one, name)
+            factory = self._find_entry_point(one, name, place, key)
             if factory is not None:
                 return factory
         known = [short for one in kinds for short in self.names(one)]
@@ -76,7 +75,8 @@ class Registry:
         """The short names of a kind; those of entry points only on demand, as it takes time."""
         found = {*BUILTINS.get(kind, ()), *REGISTERED[kind], *self._decorated.tables[kind]}
         if entry_points:
-            found |= {entry.name for entry in _entry_points(kind)}
+            claims = _claims(kind)
+            found |= {name for name, targets in claims.items() if len(targets) == 1}
         return tuple(sorted(found | set(self._torch_names(kind))))
 
     def load(self, factory: Factory) -> Callable[..., Any]:
@@ -88,7 +88,7 @@ class Registry:
         if factory.object is not None:
             return factory.object
         self._load_imports()
-        module = importlib.import_module(factory.module)
+        module = _import(factory)
         loaded_from = getattr(module, "__file__", None)
         if factory.file is not None and loaded_from is not None:
             _check_same_file(factory, Path(loaded_from))
@@ -158,19 +158,33 @@ class Registry:
             what = f"cannot use {kind} {name!r}: {refused.why}"
             raise UnknownComponentError(Problem(key or kind, what, place, refused.hint)) from None
 
-    def _find_entry_point(self, kind: str, name: str) -> Factory | None:
-        for entry in (entry for entry in _entry_points(kind) if entry.name == name):
-            module, _, qualname = entry.value.partition(":")
-            qualname = qualname or name
-            definition = self.library.find_definition(f"{module}.{qualname}")
-            return _factory(kind, name, Target(module, qualname, definition))
-        return None
+    def _find_entry_point(
+        self, kind: str, name: str, place: Place | None, key: str
+    ) -> Factory | None:
+        targets = _claims(kind).get(name, [])
+        if not targets:
+            return None
+        if len(targets) > 1:
+            shown = " and ".join(repr(target.replace(":", ".")) for target in targets)
+            what = f"installed packages give the name {name!r} to {shown}"
+            hint = "uninstall one, or list a package under roots and write its dotted path"
+            raise UnknownComponentError(Problem(key or kind, what, place, hint))
+        module, _, qualname = targets[0].partition(":")
+        definition = self.library.find_definition(f"{module}.{qualname}")
+        return _factory(kind, name, Target(module, qualname, definition))
 
 
-def _entry_points(kind: str) -> EntryPoints:
+def _claims(kind: str) -> dict[str, list[str]]:
+    """What the installed packages offer, by name; every target once."""
     from importlib.metadata import entry_points
 
-    return entry_points(group=f"epochal.{kind}")
+    found: dict[str, list[str]] = {}
+    for entry in entry_points(group=f"epochal.{kind}"):
+        target = entry.value if ":" in entry.value else f"{entry.value}:{entry.name}"
+        targets = found.setdefault(entry.name, [])
+        if target not in targets:
+            targets.append(target)
+    return found
 
 
 def _factory(kind: str, name: str, target: Target) -> Factory:
@@ -179,6 +193,22 @@ def _factory(kind: str, name: str, target: Target) -> Factory:
         return Factory(kind, name, target.module, target.name)
     module = found.module
     return Factory(kind, name, module.name, found.node.name, module.file, found.node.lineno)
+
+
+def _import(factory: Factory) -> ModuleType:
+    try:
+        return importlib.import_module(factory.module)
+    except ModuleNotFoundError as error:
+        top = factory.module.partition(".")[0]
+        loaded = getattr(sys.modules.get(top), "__path__", None)
+        if factory.file is None or error.name is None or loaded is None:
+            raise
+        is_hidden = not any(factory.file.is_relative_to(folder) for folder in loaded)
+        if not is_hidden or not factory.module.startswith(error.name):
+            raise
+        what = f"the installed package {top!r} hides the one of {shown_path(factory.file)}"
+        hint = f"give {top!r} of your project another name"
+        raise ConfigError(Problem(factory.name, what, hint=hint)) from error
 
 
 def _known_names(kind: str, known: Iterable[str]) -> str:

@@ -38,7 +38,11 @@ class Project:
 
     def owns(self, top: str) -> bool:
         """Whether a top-level module name is the project's own code."""
-        return not is_reserved(top) and any(_is_module(folder, top) for folder in self.code_dirs)
+        return not is_reserved(top) and self.holds(top)
+
+    def holds(self, top: str) -> bool:
+        """Whether its folders have a module of this name, which another one may hide."""
+        return any(_is_module(folder, top) for folder in self.code_dirs)
 
     def own_modules(self) -> tuple[str, ...]:
         """The names of the project's own top-level packages and modules."""
@@ -89,9 +93,10 @@ def find_project(
 def _nearest_owner(folder: Path, modules: Collection[str]) -> Path | None:
     current = Path.cwd()
     above = [parent for parent in folder.parents if parent.is_relative_to(current)]
-    for candidate in (folder, *above):
-        if any(Project(candidate).owns(top) for top in modules):
-            return candidate
+    for is_owner in (Project.owns, Project.holds):  # what is hidden is looked for to say so
+        for candidate in (folder, *above):
+            if any(is_owner(Project(candidate), top) for top in modules):
+                return candidate
     return None
 
 

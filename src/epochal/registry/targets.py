@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from epochal.registry.library import Library, is_reserved
+from epochal.registry.library import Library, is_reserved, is_standard
 from epochal.registry.nearest import nearest, nearest_few
 from epochal.registry.project import FIXED_ROOTS, Project
 from epochal.registry.source import Definition, Import, Module, Variable
@@ -53,6 +53,16 @@ def find_target(dotted: str, project: Project, library: Library) -> Target:
         Refused: It is malformed, outside the project's roots, or no class or function.
     """
     parts = _split(dotted)
+    try:
+        return _find_target(dotted, parts, project, library)
+    except Refused:
+        hidden = hiding(parts[0], project, library)
+        if hidden is None:
+            raise
+    raise hidden
+
+
+def _find_target(dotted: str, parts: list[str], project: Project, library: Library) -> Target:
     _check_root(dotted, parts, project, library)
     module_name, _, name = dotted.rpartition(".")
     module = library.find_module(module_name)
@@ -95,9 +105,33 @@ def is_listed(dotted: str, project: Project) -> bool:
 def is_allowed_module(dotted: str, project: Project) -> bool:
     """Whether a module lies under the roots whose code this project's configs may use."""
     top = dotted.split(".")[0]
+    if is_standard(top):
+        return False
     if is_listed(dotted, project) or project.owns(top):
         return True
     return any(_is_below(dotted, root) for root in FIXED_ROOTS)
+
+
+def hiding(top: str, project: Project, library: Library) -> Refused | None:
+    """Why a module of the project cannot be reached, if another one has its name."""
+    if not project.holds(top):
+        return None
+    found = library.find_module(top)
+    folders = library.find_folders(top) if found is None else (found.file.parent,)
+    if any(folder in (own, own / top) for folder in folders for own in project.code_dirs):
+        return None
+    other = "Python's own module" if is_standard(top) else "the installed package"
+    return Refused(
+        f"{other} {top!r} hides the one in {project.dir}", f"give {top!r} there another name"
+    )
+
+
+def outside(top: str, why: str) -> Refused:
+    """The refusal of a module that is outside the project's roots, with what to do about it."""
+    if is_standard(top):
+        hint = "write a function or class of your own that uses it"
+        return Refused("code of the standard library cannot be named in a config", hint)
+    return Refused(why, f'list it in pyproject.toml: [tool.epochal] roots = ["{top}"]')
 
 
 def _check_root(dotted: str, parts: list[str], project: Project, library: Library) -> None:
@@ -107,7 +141,8 @@ def _check_root(dotted: str, parts: list[str], project: Project, library: Librar
     if top == "torch":
         shown = ", ".join(root for root in FIXED_ROOTS if root != "epochal")
         raise Refused("of torch only the classes under its component packages can be named", shown)
-    close = nearest(top, (*project.own_modules(), *project.roots, "torch", "epochal"), cutoff=0.7)
+    roots = (root for root in project.roots if not is_standard(root.split(".")[0]))
+    close = nearest(top, (*project.own_modules(), *roots, "torch", "epochal"), cutoff=0.7)
     if close is not None:
         raise Refused(
             f"there is no module {top!r}", f"did you mean {'.'.join([close, *parts[1:]])!r}?"
@@ -117,10 +152,7 @@ def _check_root(dotted: str, parts: list[str], project: Project, library: Librar
         hint = "--user-dir names the folder of your code"
         hint = f"it has: {own}; {hint}" if own else hint
         raise Refused(f"there is no module {top!r} in {project.dir}", hint)
-    raise Refused(
-        f"root {top!r} is not one of the project's roots",
-        f'list it in pyproject.toml: [tool.epochal] roots = ["{top}"]',
-    )
+    raise outside(top, f"root {top!r} is not one of the project's roots")
 
 
 def _admit(dotted: str, found: Definition, project: Project) -> Target:
@@ -129,9 +161,8 @@ def _admit(dotted: str, found: Definition, project: Project) -> Target:
     if is_listed(home, project):
         return target
     if not is_allowed_module(home, project):
-        raise Refused(
-            f"it comes from {home!r}, which is outside the project's roots",
-            f'list it in pyproject.toml: [tool.epochal] roots = ["{home.split(".")[0]}"]',
+        raise outside(
+            home.split(".")[0], f"it comes from {home!r}, which is outside the project's roots"
         )
     top = home.split(".")[0]
     if top == "torch" and not isinstance(found.node, ast.ClassDef):

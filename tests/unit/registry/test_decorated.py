@@ -77,7 +77,8 @@ def test_a_built_in_name_cannot_be_claimed_silently(write_project) -> None:
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("os", "'os' is outside the project's roots"),
+        ("os", "code of the standard library cannot be named in a config"),
+        ("numpy", "'numpy' is outside the project's roots"),
         ("torch.nn", "'torch.nn' is outside the project's roots"),
         ("p.nothing", "there is no module 'p.nothing'"),
     ],
@@ -86,3 +87,10 @@ def test_imports_outside_the_roots_or_missing_are_problems(write_project, name, 
     registry: Registry = write_project({"p/__init__.py": ""}, imports=(name,))
     (problem,) = registry.problems
     assert (problem.key, problem.what) == ("imports.0", what)
+
+
+def test_imports_are_never_told_to_list_what_cannot_be_listed(write_project) -> None:
+    registry: Registry = write_project({"calendar.py": ""}, imports=("os", "torch.nn", "calendar"))
+    assert len(registry.problems) == 3
+    assert not any("roots =" in problem.hint for problem in registry.problems)
+    assert "Python's own module 'calendar' hides" in registry.problems[2].what

@@ -166,6 +166,51 @@ def test_entry_points_are_the_last_resort(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["plugin.nets.Resnet 1", "Resnet short"], done.stderr
 
 
+def test_an_entry_point_that_two_packages_claim_names_both(tmp_path: Path) -> None:
+    for package in ("one", "two"):
+        folder = tmp_path / f"{package}-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        (folder / "entry_points.txt").write_text(
+            f"[epochal.model]\nnet = {package}.nets:Net\nsame = shared.nets:Net\n"
+        )
+    script = (
+        "from pathlib import Path; from epochal.registry import Registry, Project\n"
+        "registry = Registry(Project(Path('/nowhere')))\n"
+        "print(registry.find('model', 'same').dotted, registry.names('model', entry_points=True))\n"
+        "registry.find('model', 'net', key='model.type')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.append({str(tmp_path)!r})\n{script}"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.splitlines() == ["shared.nets.Net ('same',)"], done.stderr
+    assert "model.type: installed packages give the name 'net' to" in done.stderr
+    assert "'one.nets.Net'" in done.stderr
+    assert "'two.nets.Net'" in done.stderr
+
+
+def test_a_package_that_a_loaded_one_hides_is_to_be_renamed(
+    write_project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    assert "numpy" in sys.modules or __import__("numpy")
+    registry = write_project({"numpy/__init__.py": "", "numpy/nets.py": "class Net: pass"})
+    with pytest.raises(ConfigError, match=r"the installed package 'numpy' hides the one of .*nets"):
+        registry.load(registry.find("model", "numpy.nets.Net"))
+
+
+def test_a_module_that_user_code_misses_is_the_users_own_error(
+    write_project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    files = {"missing_one/__init__.py": "", "missing_one/nets.py": "import nowhere\nclass Net: ..."}
+    registry = write_project(files)
+    with pytest.raises(ModuleNotFoundError, match="nowhere"):
+        registry.load(registry.find("model", "missing_one.nets.Net"))
+
+
 def test_what_text_could_not_show_must_be_code_of_its_own_package(
     write_project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,7 +233,7 @@ def test_what_text_could_not_show_must_be_code_of_its_own_package(
 
 def test_nothing_is_loaded_while_the_imports_are_wrong(write_project) -> None:
     registry = write_project({"some_module.py": "class A: pass"}, imports=("os",))
-    with pytest.raises(ConfigError, match="'os' is outside the project's roots"):
+    with pytest.raises(ConfigError, match="code of the standard library"):
         registry.load(registry.find("model", "some_module.A"))
     assert "some_module" not in sys.modules
 

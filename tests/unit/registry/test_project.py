@@ -137,3 +137,13 @@ def test_modules_that_register_are_listed_by_their_dotted_names(write_files: Wri
     files = {"a.py": text, "b.py": "", "p/__init__.py": text, "p/q/r.py": text, "src/s/t.py": text}
     found = registering_modules(Project(write_files(files)))
     assert set(found) == {"a", "p", "p.q.r", "s.t"}
+
+
+def test_a_module_that_is_hidden_is_looked_for_after_all_others(
+    write_files: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_files({"calendar/model.py": "", "inner/own.py": "", "inner/configs/a.yaml": ""})
+    monkeypatch.chdir(folder)
+    start = folder / "inner/configs"
+    assert find_project(start, modules=["calendar"]).dir == folder
+    assert find_project(start, modules=["calendar", "own"]).dir == folder / "inner"

@@ -224,3 +224,41 @@ def test_a_variable_of_a_listed_root_may_be_a_class_and_a_constant_may_not(write
         assert registry.find("model", f"lib.{name}").file is None
     with pytest.raises(UnknownComponentError, match="it is a variable"):
         registry.find("model", "lib.TABLE")
+
+
+@pytest.mark.parametrize(
+    ("file", "target", "what"),
+    [
+        ("calendar/model.py", "calendar.model.Mlp", "Python's own module 'calendar' hides"),
+        ("wave.py", "wave.Mlp", "Python's own module 'wave' hides"),
+        ("time/__init__.py", "time.Mlp", "Python's own module 'time' hides"),
+        ("torch/model.py", "torch.model.Mlp", "the installed package 'torch' hides"),
+        ("torch/nn.py", "torch.nn.Mlp", "the installed package 'torch' hides"),
+        ("rich/model.py", "rich.model.Mlp", "the installed package 'rich' hides"),
+        ("src/wave/model.py", "wave.model.Mlp", "Python's own module 'wave' hides"),
+    ],
+)
+def test_a_package_that_another_one_hides_is_to_be_renamed(
+    write_project, file: str, target: str, what: str
+) -> None:
+    registry = write_project({file: "class Mlp: pass"})
+    with pytest.raises(UnknownComponentError, match=what) as caught:
+        registry.find("model", target)
+    (problem,) = caught.value.problems
+    assert problem.hint == f"give {target.split('.')[0]!r} there another name"
+
+
+def test_what_hides_nothing_is_found_as_ever(write_project) -> None:
+    registry = write_project({"torch/nn.py": "", "rich/__init__.py": "class Mlp: pass"})
+    assert registry.find("model", "torch.nn.Linear").qualname == "Linear"
+    assert registry.find("model", "rich.Mlp").qualname == "Mlp"
+
+
+@pytest.mark.parametrize("roots", [(), ("os", "collections")])
+@pytest.mark.parametrize("target", ["os.system", "collections.Counter", "user.Counter"])
+def test_the_standard_library_is_never_offered_as_a_root(write_project, target, roots) -> None:
+    files = {"user.py": "from collections import Counter"}
+    registry = write_project(files, roots=roots)
+    with pytest.raises(UnknownComponentError, match="of the standard library cannot be") as caught:
+        registry.find("model", target)
+    assert "roots" not in str(caught.value)
