@@ -99,14 +99,14 @@ def _is_below(dotted: str, root: str) -> bool:
 
 def is_listed(dotted: str, project: Project) -> bool:
     """Whether the project file names the package that ``dotted`` belongs to."""
+    if is_standard(dotted.split(".")[0]):
+        return False  # the standard library can do anything, and is nobody's component
     return any(_is_below(dotted, root) for root in project.roots)
 
 
 def is_allowed_module(dotted: str, project: Project) -> bool:
     """Whether a module lies under the roots whose code this project's configs may use."""
     top = dotted.split(".")[0]
-    if is_standard(top):
-        return False
     if is_listed(dotted, project) or project.owns(top):
         return True
     return any(_is_below(dotted, root) for root in FIXED_ROOTS)
