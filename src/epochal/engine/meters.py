@@ -21,13 +21,14 @@ epoch are recorded by the engine as ``train/epoch/<name>`` and handed to ``epoch
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     Number = float | int | Tensor
 
@@ -67,11 +68,20 @@ class Window:
 class Meter:
     """Sums of values times counts: float64 numbers on the CPU, tensors on a device.
 
+    On the CPU a tensor is read at once: that takes less time than any operation on it.
+
     Args:
         device: Where values come from.
+        notice: Told the name and the mean of what was read and is not finite.
     """
 
-    def __init__(self, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        device: torch.device | str = "cpu",
+        *,
+        notice: Callable[[str, float], object] | None = None,
+    ) -> None:
+        self._notice = notice
         self._device = torch.device(device)
         self._on_cpu = self._device.type == "cpu"
         self._dtype = _sum_dtype(self._device)
@@ -121,6 +131,8 @@ class Meter:
         for name, total, count in zip(names, totals, totals[len(names) :], strict=False):
             for window in self._windows:
                 window.take(name, total, count)
+            if self._notice is not None and count > 0 and not math.isfinite(total):
+                self._notice(name, total / count)
 
 
 def _read_packed(values: Iterable[Number]) -> list[float]:

@@ -14,6 +14,7 @@ from epochal.engine.batch import TaskCalls
 from epochal.engine.clock import Clock
 from epochal.engine.events import Events
 from epochal.engine.feed import Feed, named_loaders
+from epochal.engine.finite import LossWatch
 from epochal.engine.hook import ALIASES, EVENTS, USER_PRIORITY
 from epochal.engine.limits import Limits
 from epochal.engine.lr import read_rates
@@ -211,7 +212,7 @@ class Run:
 
         self.store = Store()
         self.clock = Clock()
-        self.meter = Meter(self.device)
+        self.meter = Meter(self.device, notice=LossWatch(self))
         self.events = Events(parts.hooks, task=parts.task)
         self.plan = Plan(self.events)
         self.feed = Feed(

@@ -55,6 +55,18 @@ def test_a_value_that_is_not_finite_spoils_only_its_window() -> None:
     assert math.isnan(whole.read()["loss"])
 
 
+def test_what_is_not_finite_is_noticed_when_it_is_read() -> None:
+    noticed: list[tuple[str, float]] = []
+    meter = Meter(notice=lambda name, mean: noticed.append((name, mean)))
+    window = meter.window()
+    meter.add({"loss": (math.inf, 2), "acc": (0.5, 1)})
+    assert noticed == []
+    window.read()
+    meter.add({"loss": (1.0, 1)})
+    window.read()
+    assert noticed == [("loss", math.inf)]
+
+
 @pytest.mark.parametrize("count", [0, -1, torch.tensor(0)])
 def test_entries_without_items_are_ignored(count: float) -> None:
     meter = Meter()

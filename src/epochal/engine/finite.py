@@ -1,0 +1,37 @@
+"""Says once when a training loss stops being a number."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    from epochal.engine.run import Run
+
+logger = logging.getLogger(__name__)
+
+
+@final
+class LossWatch:
+    """Hears of means that are not finite, when somebody reads them anyway.
+
+    Args:
+        run: The run whose position the warning names.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._has_warned = False
+
+    def __call__(self, name: str, mean: float) -> None:
+        """Warn of the first loss among such means."""
+        if self._has_warned or "loss" not in name:
+            return
+        self._has_warned = True
+        logger.warning(
+            "train/%s is %s since about step %d: the run goes on, but hardly learns any more; "
+            "try a smaller optim.lr, or optim.clip=1.0",
+            name,
+            mean,
+            self._run.step,
+        )
