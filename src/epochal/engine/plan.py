@@ -56,11 +56,18 @@ class Plan:
         self._own_dues: list[Due] = []
         self._dues: list[Due] = []
         self._is_woken = False
+        self._rings_at = math.inf
 
     def add_period(self, name: str, every: Every, call: Callable[[Run], object]) -> None:
         """Add something the engine does every so often, after the hooks of that step."""
         if not every.is_never:
             self._own_dues.append(Due(name, EVAL_PRIORITY, every, call))
+
+    def add_once(
+        self, name: str, at: Every, call: Callable[[Run], object], *, priority: int
+    ) -> None:
+        """Add something that happens once, when that position is reached."""
+        self._own_dues.append(Due(name, priority, at, call, is_once=True))
 
     def add_end(self, name: str, at: Every, call: Callable[[Run], object]) -> None:
         """Add something the engine does once, as the very last thing at that position."""
@@ -94,6 +101,7 @@ class Plan:
     def close(self) -> None:
         """Stop the clock and forget what was due."""
         self._alarm.cancel()
+        self._rings_at = math.inf
         self._own_dues.clear()
         self._dues.clear()
 
@@ -130,13 +138,26 @@ class Plan:
 
     def _look_ahead(self, run: Run) -> None:
         soonest = min((due.earliest_step(run) for due in self._dues), default=math.inf)
-        times = [due.at for due in self._dues if due.every.unit == "s" and due.at < math.inf]
-        if times:
-            self._alarm.set(min(times) - run.clock.seconds, self.wake)
+        soonest_time = min(
+            (due.at for due in self._dues if due.every.unit == "s"), default=math.inf
+        )
+        if soonest_time != self._rings_at:
+            self._set_alarm(run, soonest_time)
         self.next_due = sys.maxsize if soonest == math.inf else math.ceil(soonest)
         # A thread or a signal may have woken the plan while the line above was overtaking it.
         if self._is_woken:
             self.next_due = 0
+
+    def _set_alarm(self, run: Run, at: float) -> None:
+        """Set the alarm, which costs a thread, so only when the time is another one."""
+        self._rings_at = at
+        self._alarm.cancel()
+        if at < math.inf:
+            self._alarm.set(at - run.clock.seconds, self._ring)
+
+    def _ring(self) -> None:
+        self._rings_at = math.inf  # should it have rung too early, it is set again
+        self.wake()
 
 
 def _teller(listener: Listener) -> Callable[[Run], None]:

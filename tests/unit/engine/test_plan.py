@@ -10,7 +10,6 @@ import pytest
 from engine.parts import Hands, make_run
 from epochal.engine import Every, Hook
 from epochal.engine.clock import Clock
-from epochal.engine.due import Alarm
 from epochal.engine.events import Events
 from epochal.engine.plan import Plan, PlanRow
 
@@ -20,15 +19,17 @@ if TYPE_CHECKING:
     from epochal.engine.run import Run
 
 
-class SilentAlarm(Alarm):
-    """Remembers what was asked for; tests wake the plan by hand."""
+class SilentAlarm:
+    """Remembers what was asked for; tests ring by hand."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.asked: list[float] = []
 
     def set(self, seconds: float, function: Callable[[], None]) -> None:
         self.asked.append(seconds)
+        self.ring = function
+
+    def cancel(self) -> None: ...
 
 
 class Noting(Hook):
@@ -162,6 +163,34 @@ def test_time_wakes_the_plan_and_is_looked_at_then(run: Run) -> None:
     take_steps(run, plan, 3)
     assert hook.steps == [4]
     assert alarm.asked == [10, 8]
+
+
+def test_the_alarm_is_set_once_for_each_time(run: Run) -> None:
+    alarm = SilentAlarm()
+    plan = Plan(Events([Noting(), Noting("10s")]), alarm=alarm)
+    plan.start(run)
+    assert take_steps(run, plan, 5) == 5
+    assert alarm.asked == [10]
+
+
+def test_an_alarm_that_rings_too_early_is_set_again(run: Run) -> None:
+    hook, alarm = Noting("10s"), SilentAlarm()
+    plan = Plan(Events([hook]), alarm=alarm)
+    plan.start(run)
+    run.clock.now.seconds = 9.5
+    alarm.ring()
+    assert take_steps(run, plan, 2) == 1
+    assert (hook.steps, alarm.asked) == ([], [10, 0.5])
+
+
+def test_a_thing_that_happens_once_does_so_at_its_step(run: Run) -> None:
+    seen: list[int] = []
+    plan = Plan(Events())
+    plan.add_once("look", Every(2, "st"), lambda run: seen.append(run.step), priority=100)
+    plan.start(run)
+    assert take_steps(run, plan, 5) == 1
+    assert seen == [2]
+    assert plan.describe() == [PlanRow("step_end", 100, "look", "once at 2st")]
 
 
 def test_periods_in_epochs_come_between_epochs(run: Run) -> None:
