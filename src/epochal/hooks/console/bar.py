@@ -12,7 +12,7 @@ from epochal.hooks.console.figures import show_number, show_rate, show_seconds, 
 from epochal.hooks.console.lines import show_count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console, ConsoleOptions, RenderResult
 
@@ -107,7 +107,7 @@ class SummaryLine:
         if self._best:
             star = "*" if options.ascii_only else "\N{BLACK STAR}"
             cells.append(Text(f"{star} best", "bold yellow"))
-        yield Text(INDENT).join(cells)
+        yield from _flow(cells, options.max_width)
 
 
 def _cell(name: str, number: str) -> Text:
@@ -132,6 +132,18 @@ def _row(head: Text, position: Position, cells: Sequence[Text], width: int) -> T
         table.add_column(no_wrap=True, width=column_width)
     table.add_row(head, bar, Text(" ") + Text(INDENT).join(cells))
     return table
+
+
+def _flow(cells: Sequence[Text], width: int) -> Iterator[Text]:
+    """All cells, in as many lines as they need; no cell is broken that fits into a line."""
+    line = cells[0]
+    for cell in cells[1:]:
+        if line.cell_len + len(INDENT) + cell.cell_len <= width:
+            line = Text.assemble(line, INDENT, cell)
+        else:
+            yield line
+            line = Text.assemble(INDENT, cell)
+    yield line
 
 
 def _fit(cells: Sequence[Text], options: ConsoleOptions) -> Text:

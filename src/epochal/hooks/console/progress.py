@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.console import Console as Screen
@@ -76,6 +77,9 @@ class Console(Hook):
         is_drawable = self.screen.is_terminal and not self.screen.is_dumb_terminal
         if self._has_bar and is_drawable and not (self.every and self.every.is_never):
             self._display = Display(self.screen, run, self._track)
+            # The first numbers come at once, and stay in the window of the first interval.
+            first = Every(run.step + 1, "st")
+            run.plan.add_once("Console.first", first, self._show_first, priority=self.priority)
 
     @override
     def epoch_start(self, run: Run, split: str) -> None:
@@ -127,13 +131,18 @@ class Console(Hook):
         if self._takeover is not None:
             self._takeover.end()
 
+    def _show_first(self, run: Run) -> None:
+        if self._display is not None and not self._display.reading.values:
+            values = _losses_first(self._window.peek())
+            self._display.reading = Reading(values=values, lr=_first_rate(run))
+
     def _read(self, run: Run, speed: Speed) -> Reading:
         values = _losses_first(self._window.read())
         grad_norm = values.pop("grad_norm", None)
         memory = peak_memory_bytes(run.device)
         return Reading(
             values=values,
-            lr=next(iter(run.learning_rates.values()), None),
+            lr=_first_rate(run),
             step_seconds=speed.step_seconds,
             data_seconds=speed.data_seconds if self._shows["data_time"] else None,
             memory_mib=memory // 2**20 if memory and self._shows["memory"] else None,
@@ -149,6 +158,8 @@ class Console(Hook):
         )
         if not self._shows["grad_norm"]:
             values.pop("grad_norm", None)
+        if split == "train" and self._display is not None:
+            self._display.reading = replace(self._display.reading, values=values)
         position = self._track.position()
         columns = self._columns.setdefault(split, Columns())
         picture = SummaryLine(position, split, columns.numbers(values), seconds=seconds, best=best)
@@ -159,6 +170,10 @@ class Console(Hook):
         if self._display is not None:
             self._display.stop()
             self._display = None
+
+
+def _first_rate(run: Run) -> float | None:
+    return next(iter(run.learning_rates.values()), None)
 
 
 def _losses_first(values: dict[str, float]) -> dict[str, float]:

@@ -50,6 +50,12 @@ def test_narrow_terminal_puts_the_numbers_on_a_second_line() -> None:
     assert second.rstrip() == "  loss 0.3412  acc 0.9012  lr 1.0e-03"
 
 
+def test_the_loss_is_visible_on_a_terminal_of_60_columns() -> None:
+    first, second = render(epoch_line(MANY), 60)
+    assert "50/225" in first
+    assert second.startswith("  loss 0.3400  ")
+
+
 def test_numbers_beyond_the_second_line_are_hinted_at() -> None:
     _, second = render(epoch_line(MANY), 80)
     assert second.rstrip().endswith("top5 0.9900  …")
@@ -118,6 +124,18 @@ def test_summary_carries_a_star_only_when_best() -> None:
     assert best == "Epoch  3/10  val    acc 0.9000  1.23 s  ★ best"
     (other,) = render(SummaryLine(POSITION, "val", numbers, seconds=1.23, best=False), 80)
     assert "best" not in other
+
+
+def test_a_long_summary_breaks_between_numbers() -> None:
+    values = {f"loss_{name}": 0.25 for name in "abcdef"}
+    summary = SummaryLine(POSITION, "train", Columns().numbers(values), seconds=1.23, best=True)
+    for width in range(24, 120):
+        lines = render(summary, width)
+        assert all(len(line) <= width for line in lines)
+        assert "".join(lines).count("0.2500") == len(values)
+        assert all(f"loss_{name} 0.2500" in "\n".join(lines) for name in "abcdef")
+        assert any("1.23 s" in line for line in lines)
+    assert [line[:2] for line in render(summary, 60)] == ["Ep", "  ", "  "]
 
 
 def test_terminal_that_knows_only_ascii_gets_ascii() -> None:

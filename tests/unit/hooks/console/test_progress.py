@@ -121,6 +121,54 @@ def test_a_terminal_shows_the_bar_and_keeps_the_summaries() -> None:
     assert kept == [("1/2", "train"), ("1/2", "val"), ("2/2", "train"), ("2/2", "val")]
 
 
+class Snapshots(Hook):
+    """Keeps the numbers that the bar shows after each step."""
+
+    priority = 900
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.shown: list[tuple[dict[str, float], float | None]] = []
+
+    def step_end(self, run: Run) -> None:
+        display = self.console._display
+        assert display is not None
+        self.shown.append((dict(display.reading.values), display.reading.lr))
+
+
+def test_the_bar_shows_its_first_numbers_after_the_first_step() -> None:
+    console = Console(every="5st")
+    snapshots = Snapshots(console)
+    text = show(console, snapshots, terminal=True, for_="1ep", eval_every=0)
+    first, *others = snapshots.shown
+    assert set(first[0]) == {"loss", "acc"}
+    assert first[1] == 0.1
+    assert others[:3] == [first] * 3
+    assert others[3] != first
+    assert "[5/6]" not in text
+
+
+def test_the_first_numbers_stay_in_the_mean_of_their_interval(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def line(*, terminal: bool) -> str:
+        caplog.clear()
+        show(Console(every="5st"), terminal=terminal, for_="1ep")
+        (found,) = [message for message in caplog.messages if "[5/6]" in message]
+        return found[found.index("loss") :]
+
+    assert line(terminal=True) == line(terminal=False)
+
+
+def test_the_bar_of_short_epochs_shows_their_means() -> None:
+    console = Console(every="100st")
+    snapshots = Snapshots(console)
+    show(console, snapshots, terminal=True, for_="2ep", eval_every=0)
+    shown = [values["loss"] for values, _ in snapshots.shown]
+    assert len(set(shown[:6])) == len(set(shown[6:])) == 1
+    assert shown[0] != shown[6]
+
+
 def test_a_terminal_without_bar_gets_lines(capsys: pytest.CaptureFixture[str]) -> None:
     text = show(Console(every="3st", bar=False), terminal=True)
     assert "Epoch [1/2][3/6]" in text
@@ -225,8 +273,8 @@ def test_nothing_is_read_from_the_meter_between_two_due_steps() -> None:
         show(Console(every=every), counter, terminal=True, for_="1ep", eval_every=0)
         return counter.folds
 
-    # One for each of two windows and one for the means of the epoch.
-    assert folds("6st") == folds("1st") - 5
+    # Of the steps 2 to 5 there is no reading: the first numbers come after step 1.
+    assert folds("6st") == folds("1st") - 4
 
 
 def test_a_rate_that_is_a_tensor_is_shown_too() -> None:
