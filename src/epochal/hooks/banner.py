@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence, Sized
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,7 +15,8 @@ from typing_extensions import override
 from epochal.config import Node
 from epochal.engine.feed import count_batches, named_loaders
 from epochal.engine.hook import LOG_PRIORITY, Hook
-from epochal.engine.splits import SPLITS
+from epochal.engine.parameters import count_parameters
+from epochal.engine.splits import SPLITS, split_name
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -31,6 +33,8 @@ _EMPTY: tuple[object, ...] = (None, "", [], {})
 
 class Banner(Hook):
     """Shows tag, purpose, folder, machine, model, data and config when a run starts.
+
+    Of a run that only tests or predicts it shows the weights in place of the config.
 
     Args:
         machine: What is known about the device, such as its ``name`` and ``driver``.
@@ -59,30 +63,54 @@ class Banner(Hook):
     def run_start(self, run: Run) -> None:
         title = run.tag or "untitled run"
         purpose = str(run.config.get("desc") or "")
-        facts = self._facts(run)
-        config = compact(run.config if self._config is None else self._config)
+        splits = evaluated_splits(run)
+        facts = self._facts(run, splits)
+        shown = run.config if self._config is None else self._config
+        config = [] if splits else compact(shown)
         picture: Group | None = draw(title, purpose, facts, config)
         # On a terminal the first record shows the whole picture, and the others nothing.
         for line in plain_lines(title, purpose, facts, config):
             logger.info(line, extra={"screen": picture})
             picture = None
 
-    def _facts(self, run: Run) -> dict[str, str]:
+    def _facts(self, run: Run, splits: tuple[str, ...]) -> dict[str, str]:
         facts = {
             "folder": "" if run.dir is None else str(run.dir),
+            **(describe_weights(run.config.get("init_from")) if splits else {}),
             "device": describe_device(run.device, self._machine),
             "torch": torch.__version__,
             "model": describe_model(run.model),
-            "data": describe_data(run),
-            "defaults": self._describe_defaults(),
+            "data": describe_data(run, splits or SPLITS),
+            "defaults": "" if splits else self._describe_defaults(),
         }
         return {name: fact for name, fact in facts.items() if fact}
 
     def _describe_defaults(self) -> str:
         if not self._num_defaults:
             return ""
-        count = f"{self._num_defaults} values filled in"
-        return f"{count}; `epochal plan {self._source}` lists them" if self._source else count
+        count = f"{_count(self._num_defaults, 'value')} filled in"
+        listed = "it" if self._num_defaults == 1 else "them"
+        return f"{count}; `epochal plan {self._source}` lists {listed}" if self._source else count
+
+
+def evaluated_splits(run: Run) -> tuple[str, ...]:
+    """What a run that only tests or predicts goes through; nothing for all others."""
+    runner = run.config.get("runner")
+    options = runner if isinstance(runner, Mapping) else {"type": runner}
+    if options.get("type") == "test":
+        return (split_name(str(options.get("split", "test"))),)
+    if options.get("type") == "predict":
+        return ("predict",) if named_loaders(run.task, "predict") else ("test",)
+    return ()
+
+
+def describe_weights(file: object) -> dict[str, str]:
+    """The run whose weights are used, as far as the place of the file tells, and the file."""
+    if not file:
+        return {"weights": "as the model was built"}
+    path = Path(str(file))
+    run = {"of run": str(path.parent.parent)} if path.parent.name == "checkpoints" else {}
+    return {**run, "weights": str(file)}
 
 
 def describe_device(device: torch.device, machine: Mapping[str, object]) -> str:
@@ -100,29 +128,34 @@ def describe_device(device: torch.device, machine: Mapping[str, object]) -> str:
 
 def describe_model(model: torch.nn.Module) -> str:
     """Its class and the number of its parameters; tied ones count once."""
-    parameters = list(model.parameters())
-    total = sum(parameter.numel() for parameter in parameters)
-    trained = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
-    text = f"{type(model).__name__}, {total:,} parameters"
-    return text if trained == total else f"{text}, {trained:,} of them trained"
+    count = count_parameters(model)
+    text = f"{type(model).__name__}, {_count(count.total, 'parameter')}"
+    if count.trained != count.total:
+        text += f", {count.trained:,} of them trained"
+    return text if count.is_complete else f"{text}; some sizes are set by the first batch"
 
 
-def describe_data(run: Run) -> str:
+def describe_data(run: Run, splits: Sequence[str] = SPLITS) -> str:
     """Samples and batches of every loader, as far as they are known."""
     sizes = []
-    for split in SPLITS:
+    for split in splits:
         for name, loader in named_loaders(run.task, split).items():
             label = f"{split}/{name}" if name else split
             dataset = getattr(loader, "dataset", None)
             samples = len(dataset) if isinstance(dataset, Sized) else None
             batches = count_batches(loader, None)
             known = [
-                f"{count:,} {unit}"
-                for count, unit in ((samples, "samples"), (batches, "batches"))
+                _count(count, unit)
+                for count, unit in ((samples, "sample"), (batches, "batch"))
                 if count is not None
             ]
             sizes.append(f"{label} {' in '.join(known) or 'of unknown size'}")
     return "; ".join(sizes)
+
+
+def _count(count: int, unit: str) -> str:
+    ending = "" if count == 1 else "es" if unit.endswith("ch") else "s"
+    return f"{count:,} {unit}{ending}"
 
 
 def compact(config: Node | Mapping[str, object]) -> list[str]:

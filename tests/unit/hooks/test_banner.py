@@ -23,6 +23,7 @@ from epochal.hooks.banner import (
     describe_device,
     describe_model,
     draw,
+    evaluated_splits,
 )
 from epochal.testing import TinyModel, TinyTask, carry_out, short_options, tiny_run
 
@@ -137,6 +138,55 @@ def test_loaders_that_do_not_know_their_size_are_named() -> None:
     assert describe_data(tiny_run(task=task)) == (
         "train of unknown size; val/a 24 samples in 6 batches; val/b 2 batches"
     )
+
+
+def test_one_of_a_kind_is_no_plural(caplog: pytest.LogCaptureFixture) -> None:
+    task = TinyTask(num_samples=1)
+    task.val_loader = task.test_loader = task.predict_loader = None  # type: ignore[assignment]
+    assert describe_data(tiny_run(task=task)) == "train 1 sample in 1 batch"
+    assert describe_model(torch.nn.Linear(1, 1, bias=False)) == "Linear, 1 parameter"
+    lines = [r.getMessage() for r in announce(Banner(num_defaults=1, source="a.yaml"), caplog)]
+    assert "defaults: 1 value filled in; `epochal plan a.yaml` lists it" in lines
+
+
+def test_of_a_lazy_model_the_known_sizes_are_counted() -> None:
+    model = torch.nn.Sequential(torch.nn.LazyLinear(4), torch.nn.Linear(4, 1))
+    assert (
+        describe_model(model) == "Sequential, 5 parameters; some sizes are set by the first batch"
+    )
+
+
+@pytest.mark.parametrize(
+    ("runner", "weights", "expected"),
+    [
+        (
+            {"type": "test", "split": "val"},
+            "runs/a/x/checkpoints/final.safetensors",
+            [
+                f"of run: {Path('runs/a/x')}",
+                "weights: runs/a/x/checkpoints/final.safetensors",
+                "data: val 24 samples in 6 batches",
+            ],
+        ),
+        ("predict", None, ["weights: as the model was built", "data: predict 24 samples in 6 bat"]),
+    ],
+)
+def test_a_test_shows_what_is_tested_and_no_config(
+    runner: object, weights: str | None, expected: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    config = CONFIG | {"runner": runner, "init_from": weights}
+    banner = Banner(num_defaults=12, source="tiny.yaml")
+    lines = [record.getMessage() for record in announce(banner, caplog, tag="tiny", config=config)]
+    assert all(any(line.startswith(start) for line in lines) for start in expected)
+    assert not any(line.startswith(("config", "defaults", " ")) for line in lines)
+    assert "device: cpu" in lines
+
+
+def test_a_prediction_without_data_of_its_own_uses_that_of_the_test() -> None:
+    task = TinyTask()
+    task.predict_loader = None  # type: ignore[assignment]
+    run = tiny_run(task=task, setting=Setting(config={"runner": {"type": "predict"}}))
+    assert evaluated_splits(run) == ("test",)
 
 
 def test_values_of_a_config_are_written_as_in_yaml() -> None:
