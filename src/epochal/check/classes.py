@@ -28,12 +28,16 @@ def lookup_order(definition: Definition, library: Library) -> tuple[Definition |
 
 def class_definitions(definition: Definition, library: Library) -> tuple[list[Definition], bool]:
     """A class and its bases in look-up order, and whether they show all of its methods."""
-    order = lookup_order(definition, library)
-    chain = [item for item in order if item is not None]
-    complete = len(chain) == len(order) and all(
-        is_plainly_decorated(item, item.node, library) and not _is_open(item) for item in chain
-    )
-    return chain, complete
+    key = ("class", definition.dotted)
+    if key not in library.kept:
+        order = lookup_order(definition, library)
+        chain = [item for item in order if item is not None]
+        complete = len(chain) == len(order) and all(
+            is_plainly_decorated(item, item.node, library) and not _is_open(item) for item in chain
+        )
+        library.kept[key] = chain, complete
+    found: tuple[list[Definition], bool] = library.kept[key]
+    return found
 
 
 def has_plain_construction(order: Sequence[Definition | None]) -> bool:

@@ -11,7 +11,7 @@ from epochal.errors import Problem
 from epochal.registry.nearest import misspelling_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from epochal.registry.library import Library
     from epochal.registry.source import Definition, Module
@@ -30,8 +30,16 @@ def known_methods(kind: str, library: Library) -> set[str]:
 
 def misspelt_methods(
     path: str, kind: str, definition: Definition, library: Library
-) -> Iterator[Problem]:
+) -> Iterable[Problem]:
     """A problem for each public method whose name misspells a known one."""
+    key = ("methods", path, kind, definition.dotted)
+    if key not in library.kept:
+        library.kept[key] = tuple(_misspelt(path, kind, definition, library))
+    found: tuple[Problem, ...] = library.kept[key]
+    return found
+
+
+def _misspelt(path: str, kind: str, definition: Definition, library: Library) -> Iterator[Problem]:
     known = known_methods(kind, library)
     chain, _ = class_definitions(definition, library)
     own = [item for item in chain if item.module.name.split(".")[0] not in ("epochal", "torch")]

@@ -98,6 +98,14 @@ def _section_names(root: Node) -> set[str] | None:
 
 def _returned(task: Definition, method: str, library: Library) -> set[str] | None:
     """The keys of the mappings that a method returns; nothing when they cannot be told."""
+    key = ("returned", task.dotted, method)
+    if key not in library.kept:
+        library.kept[key] = _read_returned(task, method, library)
+    found: set[str] | None = library.kept[key]
+    return found
+
+
+def _read_returned(task: Definition, method: str, library: Library) -> set[str] | None:
     chain, complete = class_definitions(task, library)
     for item in chain:
         function = method_of(item.node, method) if isinstance(item.node, ast.ClassDef) else None

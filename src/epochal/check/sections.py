@@ -163,6 +163,12 @@ def own_signature(section: Section, library: Library) -> Signature:
 
 def read_table(where: str, library: Library) -> Plain:
     """A literal table of another layer, read as text; empty when it is not there."""
+    if ("table", where) not in library.kept:
+        library.kept["table", where] = _read_table(where, library)
+    return library.kept["table", where]
+
+
+def _read_table(where: str, library: Library) -> Plain:
     module_name, _, name = where.partition(":")
     module = library.find_module(module_name)
     binding = module.bindings.get(name) if module is not None else None

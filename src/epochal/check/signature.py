@@ -56,6 +56,14 @@ def read_signature(factory: Factory, library: Library | None = None) -> Signatur
 
 def definition_signature(definition: Definition, library: Library) -> Signature:
     """The signature of a class or function statement."""
+    key = ("signature", definition.dotted)
+    if key not in library.kept:
+        library.kept[key] = _read_definition(definition, library)
+    found: Signature = library.kept[key]
+    return found
+
+
+def _read_definition(definition: Definition, library: Library) -> Signature:
     node = definition.node
     doc = doc_of(definition.module, node)
     if isinstance(node, ast.ClassDef):

@@ -35,14 +35,21 @@ _RUNNERS = {
 }
 
 
-def registry_for(config: Config, *, user_dir: Path | None = None) -> Registry:
-    """The registry of the project that a config's file lies in, with its ``imports``."""
+def registry_for(
+    config: Config, *, user_dir: Path | None = None, like: Registry | None = None
+) -> Registry:
+    """The registry of the project that a config's file lies in, with its ``imports``.
+
+    ``like``, that of a similar config, is returned if it is the same: it has read much already.
+    """
     start = config.path.absolute().parent if config.path is not None else Path.cwd()
     listed = config.root.mapping.get("imports")
     imports = [node.value for node in listed.elements] if listed is not None else []
     names = [name for name in imports if isinstance(name, str)]
     tops = {name.partition(".")[0] for name in (*names, *_dotted_types(config.root))}
     project = find_project(start, user_dir=user_dir, modules=tops)
+    if like is not None and (like.project, like.imports) == (project, tuple(names)):
+        return like
     return Registry(project, names)
 
 

@@ -2,7 +2,7 @@
 
 from epochal.config.bounds import Above, AtLeast, AtMost, Below
 from epochal.config.duration import Duration, parse_duration
-from epochal.config.load import Config, load, variant_names
+from epochal.config.load import Config, load, load_variants, variant_names
 from epochal.config.node import Node, from_plain
 from epochal.config.source import Source
 from epochal.config.write import dump
@@ -19,6 +19,7 @@ __all__ = [
     "dump",
     "from_plain",
     "load",
+    "load_variants",
     "parse_duration",
     "variant_names",
 ]

@@ -33,6 +33,10 @@ class Findings:
         self._of_files.add(problem)
         self.broken.add("")
 
+    def copy(self) -> Findings:
+        """The same findings, for more to be added without changing these."""
+        return Findings([*self.problems], {*self.broken}, {*self._of_files})
+
     def is_unknown(self, path: str) -> bool:
         """Whether something that could not be read may have set the value at ``path``."""
         parts = path.split(".")

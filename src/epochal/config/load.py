@@ -17,7 +17,7 @@ from epochal.config.source import SUFFIXES, Source, read_source
 from epochal.config.variant import apply_variant, split_variants
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from epochal.config.node import Node
     from epochal.errors import Problem
@@ -78,30 +78,20 @@ def load(
         MissingFileError: The file does not exist.
         ConfigError: The file cannot be read at all: binary, empty, too big or too deep.
     """
-    findings = Findings()
-    inheritance = Inheritance(allow_python=allow_python)
-    node, main = _read(source, findings, allow_python)
-    root = inheritance.compose(node, main.path if main else None, findings)
-    root, variants = split_variants(root, findings)
-    if variant is not None:
-        root = apply_variant(root, variants, variant, findings)
-    root = _within_limits(apply_overrides(root, overrides, findings), findings)
-    sweep = root.mapping.get(SWEEP)
-    rest = {key: child for key, child in root.mapping.items() if key != SWEEP}
-    root = interpolate(replace(root, value=MappingProxyType(rest)), findings)
-    kind = SUFFIXES[main.path.suffix.lower()] if main else "yaml"
-    return Config(
-        root=root,
-        sources=((main, *inheritance.sources) if main else tuple(inheritance.sources)),
-        format="yaml" if kind == "py" else kind,
-        path=main.path if main else None,
-        variant=variant,
-        overrides=tuple(overrides),
-        problems=tuple(dict.fromkeys(findings.problems)),
-        broken=frozenset(findings.broken),
-        variants=variants,
-        sweep=sweep,
-    )
+    return _finish(_compose(source, allow_python), variant, overrides)
+
+
+def load_variants(
+    source: object, *, overrides: Sequence[str] = (), allow_python: bool = False
+) -> Iterator[Config]:
+    """The config without a variant, then with each of its variants; files are read once.
+
+    Takes what ``load`` takes, and raises what it raises.
+    """
+    composed = _compose(source, allow_python)
+    yield _finish(composed, None, overrides)
+    for variant in composed.variants:
+        yield _finish(composed, variant, overrides)
 
 
 def variant_names(source: object) -> list[str]:
@@ -110,6 +100,50 @@ def variant_names(source: object) -> list[str]:
     Takes what ``load`` takes, and raises what it raises.
     """
     return list(load(source).variants)
+
+
+@dataclass(frozen=True, slots=True)
+class _Composed:
+    """What all variants of a config have in common: its files, read and merged."""
+
+    root: Node
+    variants: Mapping[str, Node]
+    main: Source | None
+    sources: tuple[Source, ...]
+    findings: Findings
+
+
+def _compose(source: object, allow_python: bool) -> _Composed:
+    findings = Findings()
+    inheritance = Inheritance(allow_python=allow_python)
+    node, main = _read(source, findings, allow_python)
+    root = inheritance.compose(node, main.path if main else None, findings)
+    root, variants = split_variants(root, findings)
+    sources = (main, *inheritance.sources) if main else tuple(inheritance.sources)
+    return _Composed(root, variants, main, sources, findings)
+
+
+def _finish(composed: _Composed, variant: str | None, overrides: Sequence[str]) -> Config:
+    findings, root, main = composed.findings.copy(), composed.root, composed.main
+    if variant is not None:
+        root = apply_variant(root, composed.variants, variant, findings)
+    root = _within_limits(apply_overrides(root, overrides, findings), findings)
+    sweep = root.mapping.get(SWEEP)
+    rest = {key: child for key, child in root.mapping.items() if key != SWEEP}
+    root = interpolate(replace(root, value=MappingProxyType(rest)), findings)
+    kind = SUFFIXES[main.path.suffix.lower()] if main else "yaml"
+    return Config(
+        root=root,
+        sources=composed.sources,
+        format="yaml" if kind == "py" else kind,
+        path=main.path if main else None,
+        variant=variant,
+        overrides=tuple(overrides),
+        problems=tuple(dict.fromkeys(findings.problems)),
+        broken=frozenset(findings.broken),
+        variants=composed.variants,
+        sweep=sweep,
+    )
 
 
 def _within_limits(root: Node, findings: Findings) -> Node:

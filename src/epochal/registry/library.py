@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from epochal.registry.skim import Skim, mentions
 from epochal.registry.source import Definition, Import, Module, Variable, read_module
@@ -20,6 +20,9 @@ class Library:
 
     dirs: Sequence[Path] = ()
     """Looked through before the installed packages."""
+
+    kept: dict[tuple[str, ...], Any] = field(default_factory=dict)
+    """What readers of its modules have worked out, so that they do so only once."""
 
     _modules: dict[str, Module | None] = field(default_factory=dict)
     _located: dict[str, tuple[Path, bool] | None] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from epochal.check import Opaque, check, registry_for
-from epochal.config import dump, load
+from epochal.config import dump, load, load_variants
 
 ROOT = Path(__file__).parents[3]
 MISTAKES = ROOT / "tests" / "data" / "mistakes" / "mistakes.yaml"
@@ -338,3 +338,34 @@ def test_a_config_that_names_no_module_belongs_to_its_own_folder(
     folder = write_files({"user.py": "", "configs/x.yaml": "tag: user.x\nextra: {x: user.y}"})
     monkeypatch.chdir(folder)
     assert registry_for(load("configs/x.yaml")).project.dir == folder / "configs"
+
+
+def test_a_registry_that_fits_is_used_again(write_files, tmp_path: Path) -> None:
+    write_files({"parts.py": "", "a.yaml": "seed: 1\nvariants: {b: {imports: [parts]}}\n"})
+    file = tmp_path / "a.yaml"
+    first = registry_for(load(file))
+    assert registry_for(load(file, overrides=["seed=2"]), like=first) is first
+    assert registry_for(load(file, variant="b"), like=first) is not first
+    assert registry_for(load(file), like=first, user_dir=tmp_path.parent) is not first
+
+
+def test_all_variants_together_find_what_each_finds_alone(
+    user_registry, write_files, tmp_path: Path
+) -> None:
+    text = """
+        task: {type: user.task.Shapes}
+        model: {type: user.model.Mlp, classes: 3}
+        optim: {type: SGD}
+        variants:
+          a: {model.widht: 3}
+          b: {task.type: user.task.Other, optim: {type: AdamW, momentum: 1}}
+          c: {monitor: +val/accu}
+    """
+    write_files({"a.yaml": text})
+    registry = None
+    for config in load_variants(tmp_path / "a.yaml"):
+        registry = registry_for(config, like=registry)
+        assert registry.project.dir == user_registry.project.dir
+        alone = load(tmp_path / "a.yaml", variant=config.variant)
+        assert check(config, registry).problems == check(alone).problems
+        assert bool(check(config, registry).problems) == (config.variant is not None)

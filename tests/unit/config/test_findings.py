@@ -45,3 +45,14 @@ def test_a_value_is_unknown_below_everything_that_is_broken() -> None:
     assert not findings.is_unknown("optimizer")
     findings.broken.add("")
     assert findings.is_unknown("anything")
+
+
+def test_a_copy_grows_on_its_own() -> None:
+    first = Findings()
+    first.report_file("a.yaml", "is torn")
+    second = first.copy()
+    second.report("b", "is wrong")
+    assert [problem.key for problem in first.problems] == ["a.yaml"]
+    third = Findings()
+    third.include(second, "model")
+    assert [problem.key for problem in third.problems] == ["a.yaml", "model.b"]

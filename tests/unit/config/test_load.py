@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from epochal.config import load, variant_names
+from epochal.config import load, load_variants, variant_names
 from epochal.errors import ConfigError, MissingFileError
 
 Write = Callable[..., Path]
@@ -201,3 +201,30 @@ def test_no_text_is_answered_with_another_exception(write: Write, suffix: str, t
     for problem in config.problems:
         assert str(problem)
         assert "\n" not in problem.what
+
+
+def test_all_variants_are_made_of_one_reading(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    text = (
+        "from pathlib import Path\n"
+        "with Path(__file__).with_name('count').open('a') as f: f.write('x')\n"
+        "config = {'a': 1, 'variants': {'two': {'a': 2}, 'three': {'a': '${b}'}}, 'b': 3}"
+    )
+    file.write_text(text)
+    configs = list(load_variants(file, overrides=["c=4"], allow_python=True))
+    assert [(one.variant, one.root.to_plain()) for one in configs] == [
+        (None, {"a": 1, "b": 3, "c": 4}),
+        ("two", {"a": 2, "b": 3, "c": 4}),
+        ("three", {"a": 3, "b": 3, "c": 4}),
+    ]
+    assert (tmp_path / "count").read_text() == "x"
+    for one in configs[1:]:
+        assert load(file, variant=one.variant, overrides=["c=4"], allow_python=True) == one
+
+
+def test_a_mistake_of_one_variant_is_none_of_the_next(tmp_path: Path) -> None:
+    source = {"a": 1, "variants": {"bad": {"a.b": 2}, "good": {"a": 3}}}
+    found = {
+        one.variant: [problem.key for problem in one.problems] for one in load_variants(source)
+    }
+    assert found == {None: [], "bad": ["variants.bad.a.b"], "good": []}
