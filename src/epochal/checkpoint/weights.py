@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from epochal import durable
 from epochal.errors import CheckpointError
@@ -54,7 +55,8 @@ class Mismatch:
 def save_weights(path: Path, model: nn.Module, *, metadata: Mapping[str, str] | None = None) -> str:
     """Write every parameter and persistent buffer to ``path``; returns the file's SHA-256.
 
-    A tensor that the model uses under several names is stored once. Names are those of the
+    A tensor that the model uses under several names is stored once; one that has no size yet is
+    left out. Names are those of the
     bare model, also when it is wrapped for compilation or for several devices.
     """
     tensors = _named_tensors(path, model)
@@ -135,8 +137,14 @@ def _named_tensors(path: Path, model: nn.Module) -> dict[str, Tensor]:
                 f"{path}: {name!r} is a {type(value).__name__}, and weights are tensors only\n"
                 "  let get_extra_state return a tensor, or keep the value out of the state dict"
             )
-        tensors[_bare(name)] = value
+        if not _is_open(value):
+            tensors[_bare(name)] = value
     return tensors
+
+
+def _is_open(tensor: Tensor) -> bool:
+    """Whether it has no size yet, because no batch went through a lazy module so far."""
+    return is_lazy(tensor)
 
 
 def _is_tensor(value: object) -> bool:
@@ -154,7 +162,7 @@ def _find_aliases(tensors: Mapping[str, Tensor]) -> dict[str, str]:
 
 
 def _memory(tensor: Tensor) -> object:
-    if not tensor.numel() or tensor.is_meta or tensor.layout != torch.strided:
+    if _is_open(tensor) or not tensor.numel() or tensor.is_meta or tensor.layout != torch.strided:
         return object()  # equal to nothing else: there is no memory to share
     layout = (tensor.shape, tensor.stride(), tensor.dtype, tensor.is_conj(), tensor.is_neg())
     return (tensor.device, tensor.data_ptr(), *layout)
@@ -220,13 +228,15 @@ def _missing(wanted: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> list
     return [
         name
         for name, tensor in wanted.items()
-        if name not in shared and _memory(tensor) not in filled
+        if name not in shared and _memory(tensor) not in filled and not _is_open(tensor)
     ]
 
 
 def _conflicts(wanted: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> list[str]:
     names = []
     for name, tensor in shared.items():
+        if _is_open(wanted[name]):  # it takes the size of what is loaded
+            continue
         here, there = _describe(wanted[name]), _describe(tensor)
         if here != there:
             names.append(f"{name} ({there} in the file, {here} in the model)")

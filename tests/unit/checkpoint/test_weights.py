@@ -440,3 +440,22 @@ def test_changing_loaded_tensors_leaves_the_file_alone(path: Path) -> None:
     digest = save_weights(path, nn.Linear(2, 2))
     load_weights(path)["weight"].zero_()
     assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
+
+
+def lazy() -> nn.Module:
+    return nn.Sequential(nn.LazyLinear(2), nn.LazyBatchNorm1d(), nn.Linear(2, 1))
+
+
+def test_weights_go_into_a_model_whose_sizes_no_batch_has_set(tmp_path: Path) -> None:
+    used, fresh = lazy(), lazy()
+    used(torch.ones(4, 3))
+    save_weights(tmp_path / "a.safetensors", used)
+    assert apply_weights(fresh, tmp_path / "a.safetensors") == Mismatch()
+    assert torch.equal(fresh[0].weight, used[0].weight)
+
+
+def test_tensors_without_a_size_are_left_out_and_not_missed(tmp_path: Path) -> None:
+    save_weights(tmp_path / "a.safetensors", lazy())
+    assert set(load_weights(tmp_path / "a.safetensors")) >= {"2.weight", "2.bias"}
+    assert "0.weight" not in load_weights(tmp_path / "a.safetensors")
+    assert apply_weights(lazy(), tmp_path / "a.safetensors") == Mismatch()
