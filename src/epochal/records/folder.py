@@ -6,16 +6,22 @@ import errno
 import os
 import re
 import unicodedata
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING
 
 from epochal import durable
 from epochal.errors import RecordError
 from epochal.records.failure import recording
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _MAX_NAME_BYTES = 80
 _PARTS = ("config", "logs", "media", "checkpoints")
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,16 +94,32 @@ def create_run_folder(
     inner = [_inside(name, "record.subdirs") for name in options.subdirs]
     log_file = _inside(options.log_file, "record.log_file")
     root = base / options.log_dir
-    if options.exact:
-        _claim(root)
-        folder = RunFolder(root, log_file)
-    else:
-        parent = root / slug(project, default="default") / slug(tag, default="untagged")
-        folder = RunFolder(_make_unique(parent), log_file)
-    for name in dict.fromkeys((*_PARTS, *inner, str(PurePosixPath("logs", log_file).parent))):
-        if not (folder.path / name).is_dir():
-            durable.make_dir(folder.path / name)
+    with _making(root):
+        if options.exact:
+            _claim(root)
+            folder = RunFolder(root, log_file)
+        else:
+            parent = root / slug(project, default="default") / slug(tag, default="untagged")
+            folder = RunFolder(_make_unique(parent), log_file)
+        for name in dict.fromkeys((*_PARTS, *inner, str(PurePosixPath("logs", log_file).parent))):
+            if not (folder.path / name).is_dir():
+                durable.make_dir(folder.path / name)
     return folder
+
+
+@contextmanager
+def _making(root: Path) -> Iterator[None]:
+    """Say of a place where nothing can be made that it is the wrong place."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _OF_THE_DISK:
+            raise
+        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        raise RecordError(
+            f"{root}: records of runs cannot be written there: {reason}\n"
+            "  choose another folder: record.log_dir=PATH"
+        ) from error
 
 
 def slug(text: str, *, default: str) -> str:

@@ -87,10 +87,21 @@ def explain(record: Record, key: str) -> str:
     if key in provenance:
         return "\n".join(_explain_one(key, provenance[key]))
     inside = [known for known in provenance if known.startswith(f"{key}.")] if key else []
+    if not provenance:
+        raise _lost(record, key)
     if not inside:
         hint = suggest(key, provenance) or f"this run has {len(provenance)} values"
         raise RecordError(f"{key}: not in the config of {record.path}\n  {hint}")
     return "\n".join(line for known in inside for line in _explain_one(known, provenance[known]))
+
+
+def _lost(record: Record, key: str) -> RecordError:
+    path = record.path / "config" / "provenance.json"
+    what = "is damaged or empty" if path.exists() else "is missing"
+    return RecordError(
+        f"{path}: {what}, so nobody knows who set {key!r}\n"
+        f"  the values themselves are in {record.path / 'config'}"
+    )
 
 
 def _explain_one(key: str, origins: object) -> list[str]:

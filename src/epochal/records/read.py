@@ -228,6 +228,10 @@ def _summarise(path: Path) -> _Parts:
     state = _text(status.get("status")) or "damaged"
     has_ended = state not in ("starting", "running", "damaged")
     result = _read_mapping(path / "result.json", damage if has_ended else [])
+    if has_ended and result.get("metrics"):
+        # Whatever a result names was recorded first.
+        files = (path / "metrics.bin", path / "series.jsonl")
+        damage += [f"{file.name}: missing" for file in files if not file.exists()]
     if not has_ended and is_gone(
         _number(status.get("pid")),
         host=_text(status.get("host")),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from dataclasses import FrozenInstanceError
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from epochal import durable
 from epochal.errors import RecordError
 from epochal.records.folder import RecordOptions, RunFolder, create_run_folder, slug
 
@@ -152,8 +155,36 @@ def test_any_tag_makes_a_folder_two_levels_down(tmp_path: Path) -> None:
 
 def test_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file")
-    with pytest.raises(RecordError, match="cannot be made: not a directory"):
+    with pytest.raises(RecordError, match=r"runs: records .*: not a directory\n  choose"):
         create(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(errno.EROFS, "read-only file system"), (errno.ENOENT, "no such file")]
+)
+def test_a_place_where_nothing_can_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, reason: str
+) -> None:
+    def refuse(path: Path) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(durable, "operations", durable.Operations(mkdir=refuse))
+    with pytest.raises(RecordError) as caught:
+        create_run_folder(RecordOptions(log_dir=tmp_path / "x"), project="p", tag="t")
+    what, hint = str(caught.value).splitlines()
+    assert what.startswith(f"{tmp_path / 'x'}: records of runs cannot be written there: {reason}")
+    assert hint == "  choose another folder: record.log_dir=PATH"
+
+
+def test_a_full_disk_is_not_the_fault_of_the_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(durable, "operations", durable.Operations(mkdir=refuse))
+    with pytest.raises(RecordError, match="free some space there"):
+        create_run_folder(RecordOptions(log_dir=tmp_path), project="p", tag="t")
 
 
 def test_options_are_frozen() -> None:

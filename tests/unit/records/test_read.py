@@ -284,6 +284,21 @@ def test_metric_whose_points_are_damaged_is_reported(tmp_path: Path) -> None:
         record.last("loss")
 
 
+@pytest.mark.parametrize("name", ["metrics.bin", "series.jsonl"])
+def test_a_finished_run_without_its_points_is_damaged(tmp_path: Path, name: str) -> None:
+    path = make_run(tmp_path)
+    (path / name).unlink()
+    assert summary_of(tmp_path).damage == (f"{name}: missing",)
+    assert f"{name}: missing" in read_run("last", tmp_path).damage
+
+
+def test_a_run_that_measured_nothing_needs_no_points(tmp_path: Path) -> None:
+    path = make_run(tmp_path)
+    (path / "result.json").write_text('{"status": "finished", "metrics": {}}')
+    (path / "metrics.bin").unlink()
+    assert summary_of(tmp_path).damage == ()
+
+
 def test_damaged_events_are_counted(tmp_path: Path) -> None:
     path = make_run(tmp_path)
     with (path / "events.jsonl").open("ab") as file:
