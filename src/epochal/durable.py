@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, final
 
 from typing_extensions import override
 
@@ -50,6 +50,7 @@ class WriteError(OSError):
         return str(self.strerror)
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Operations:
     """What this module asks of the operating system; replace ``operations`` to interfere."""
@@ -96,6 +97,7 @@ def make_dir(path: Path) -> None:
         _sync_dir(path.parent)
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Blob:
     """The bytes of one tensor, in row-major order."""
@@ -153,6 +155,7 @@ def _safetensors_header(
     return len(text).to_bytes(8, "little") + text
 
 
+@final
 class Appender:
     """Adds records to the end of one file; nobody else may write to it meanwhile.
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, final
 
 from typing_extensions import override
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a value was written: a spot in a file, or a word such as ``command line``."""
@@ -48,6 +49,7 @@ class Place:
         return f"{self.name}:{self.line}:{self.column}" if self.line else self.name
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that is wrong: where, what, and what to do now."""

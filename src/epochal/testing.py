@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor, nn
@@ -88,6 +88,7 @@ def _loader(samples: list[Batch], batch_size: int, *, shuffle: bool = False) -> 
     return DataLoader(samples, batch_size=batch_size, shuffle=shuffle)  # type: ignore[arg-type]  # see above
 
 
+@final
 class Diary(Hook):
     """Writes down every event as ``name`` or ``name split``, in ``entries``.
 
@@ -109,6 +110,7 @@ class Diary(Hook):
         return write
 
 
+@final
 class Ledger:
     """A writer that keeps a run's points, events and states in lists."""
 
@@ -287,12 +289,14 @@ class SabotageError(Exception):
     """Raised on purpose, to see what becomes of a run that fails."""
 
 
+@final
 class _Saboteur(Hook):
     @override
     def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
         raise SabotageError("on purpose")
 
 
+@final
 class _EvaluateTwice(Hook):
     @override
     def run_start(self, run: Run) -> None:

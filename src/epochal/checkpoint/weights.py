@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,7 @@ _DTYPES = {
 }
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Mismatch:
     """Names that a model and a file do not share."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import torch
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _EXTRA = ("out", "batch", "losses", "model", "run")
 
 
+@final
 class TaskCalls:
     """The methods of a run's task, found once and bound to what they ask for.
 

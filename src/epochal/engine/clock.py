@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import torch
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from epochal.engine.run import Run
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Speed:
     """How fast steps went; all zero if there were none."""
@@ -29,6 +30,7 @@ class Speed:
     samples_per_second: float
 
 
+@final
 class Clock:
     """The time since the run started, and how much of it was training.
 
@@ -72,6 +74,7 @@ class Clock:
             self._paused_seconds += self.now() - begun
 
 
+@final
 class Lap:
     """Speeds between one read and the next; each reader makes its own.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from epochal.engine.run import Run
 
 
+@final
 @dataclass(slots=True)
 class Due:
     """Something that is to happen each time a position of the run is passed."""
@@ -67,6 +68,7 @@ def position(run: Run, unit: str) -> float:
     return run.samples if unit == "sa" else run.clock.seconds
 
 
+@final
 class Alarm:
     """Calls a function once after some seconds, from a thread that never keeps Python alive."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from epochal.engine.hook import EVENTS
 from epochal.engine.listen import Listener, function_listener, hook_listeners, task_listeners
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 SPLIT_EVENTS = frozenset(event for event, names in EVENTS.items() if "split" in names)
 
 
+@final
 class Events:
     """The listeners of a run, called in order of priority, low first.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, final
 
 from typing_extensions import override
 
 from epochal.config.duration import Duration, parse_duration
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Every:
     """A period; ``Every.parse("50st")`` is every fiftieth optimizer step."""

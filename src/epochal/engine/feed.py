@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sized
 from contextlib import contextmanager
 from itertools import islice
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch.utils.data import DataLoader
@@ -25,6 +25,7 @@ Microbatches = tuple["Batch", ...]
 _DEAD_WORKER = re.compile(r"DataLoader worker \(pid")
 
 
+@final
 class Feed:
     """The training loader as steps; its order is a function of the seed and the epoch.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sized
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from epochal.engine.every import Every
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 REASONS = {"ep": "max_epochs", "st": "max_steps", "sa": "max_samples", "s": "max_time"}
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Totals of a run; None is unknown."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from epochal.engine.binding import bind
 from epochal.engine.every import Every
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Listener:
     """One function that hears one event."""

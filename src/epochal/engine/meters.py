@@ -22,7 +22,7 @@ epoch are recorded by the engine as ``train/epoch/<name>`` and handed to ``epoch
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 Weighted = tuple["Number", "Number"]  # value and count
 
 
+@final
 class Window:
     """Means since this reader's last read; made by ``Meter.window``."""
 
@@ -65,6 +66,7 @@ class Window:
         self._counts[name] = self._counts.get(name, 0.0) + count
 
 
+@final
 class Meter:
     """Sums of values times counts: float64 numbers on the CPU, tensors on a device.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, final
 
 from typing_extensions import override
 
@@ -12,6 +12,7 @@ from epochal.errors import ConfigError, Problem, suggest
 MODES = ("min", "max")
 
 
+@final
 class Monitor:
     """Knows the best value so far; the first value always wins, one that is NaN never does.
 

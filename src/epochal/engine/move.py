@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +48,7 @@ def keep(batch: Batch) -> Batch:
     return batch
 
 
+@final
 @dataclasses.dataclass(frozen=True, slots=True)
 class Change:
     """Moves every tensor in a nest of containers, and casts those that hold floats."""

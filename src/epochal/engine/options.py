@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, final
 
 from epochal.config.bounds import Above, AtLeast, guard
 from epochal.config.duration import Duration, parse_duration
@@ -15,6 +15,7 @@ from epochal.errors import ConfigError, Problem
 # being imported; `__post_init__` turns text into values, so that code never meets text.
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
     """How long to train and when to evaluate: the section ``train``."""
@@ -69,6 +70,7 @@ class TrainOptions:
         return {"val": self.eval_every}
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
     """How the machine is used: the section ``engine``."""
@@ -83,6 +85,7 @@ class EngineOptions:
         guard(self, "engine")
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
 class OptimOptions:
     """How gradients become an update: extra keys of the section ``optim``."""
@@ -97,6 +100,7 @@ class OptimOptions:
         guard(self, "optim")
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
 class LogOptions:
     """What is shown and recorded while training, and how often: the section ``log``."""
@@ -124,6 +128,7 @@ class LogOptions:
         _set(self, "record_every", _every("log.record_every", self.record_every))
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
 class HookOptions:
     """When a hook acts: extra keys of every entry of ``hooks``."""

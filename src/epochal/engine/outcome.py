@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, final
 
 from torch import Tensor
 
@@ -22,6 +22,7 @@ _NUMBERS = (int, float, numbers.Real)
 Fail = Callable[[str, str], NoReturn]  # what is wrong, and what to do
 
 
+@final
 @dataclass(slots=True)
 class Outcome:
     """What became of one batch."""

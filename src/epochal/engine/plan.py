@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from epochal.engine.due import Alarm, Due
 from epochal.engine.events import SPLIT_EVENTS, Events, tell
@@ -27,6 +27,7 @@ _WITHIN_EPOCHS = frozenset({"st", "sa", "s"})
 _BETWEEN_EPOCHS = frozenset({"ep"})
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class PlanRow:
     """One line of the printed plan."""
@@ -38,6 +39,7 @@ class PlanRow:
     """``each``, a period such as ``50st``, or ``once at 500st``; with splits where limited."""
 
 
+@final
 class Plan:
     """Knows the next step at which anything is due, so that other steps need not ask.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
     """The outcome of one run; holds no model, no tensor of it and no exception object."""

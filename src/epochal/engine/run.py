@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
@@ -87,6 +87,7 @@ def making_current(run: Run) -> Iterator[None]:
         _current.reset(token)
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
 class Parts:
     """The objects a run is made of."""
@@ -107,6 +108,7 @@ class Parts:
     updater: Updater | None = None
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """The options of all sections that the engine reads."""
@@ -117,6 +119,7 @@ class Options:
     log: LogOptions = field(default_factory=LogOptions)
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """Where and as what a run takes place."""
@@ -135,6 +138,7 @@ class Setting:
     checkpoint_dir: Path | None = None
 
 
+@final
 class Run:
     """What every hook receives: the parts of a run, its position and its services.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
@@ -32,6 +32,7 @@ class Schedule(ABC):
         """
 
 
+@final
 class TorchSchedule:
     """A scheduler of ``torch.optim.lr_scheduler``, advanced once per unit by the engine alone.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from typing_extensions import override
 
@@ -23,6 +23,7 @@ class MissingKeyError(KeyError):
         return str(self.args[0])
 
 
+@final
 class Store:
     """A table of names; inside ``scope()`` new names live in a frame that ends with it.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor, nn
@@ -111,6 +111,7 @@ class Updater:
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
 
 
+@final
 class ClosureUpdater(Updater):
     """Takes steps of optimizers that evaluate the loss several times per step, such as LBFGS.
 

@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence, Sized
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import torch
 from typing_extensions import override
@@ -31,6 +31,7 @@ _IN_TITLE = ("tag", "desc")
 _EMPTY: tuple[object, ...] = (None, "", [], {})
 
 
+@final
 class Banner(Hook):
     """Shows tag, purpose, folder, machine, model, data and config when a run starts.
 

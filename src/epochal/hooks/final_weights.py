@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
 
@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 FILE_NAME = "final.safetensors"
 
 
+@final
 class FinalWeights(Hook):
     """Writes ``checkpoints/final.safetensors`` when a training has come to its end.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, final, runtime_checkable
 
 from typing_extensions import override
 
@@ -26,6 +26,7 @@ class StatusWriter(Protocol):
         """Where the run stands now."""
 
 
+@final
 class Recording(Hook):
     """Writes what happens into the run's record.
 

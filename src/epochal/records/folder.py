@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from epochal import durable
 from epochal.errors import RecordError
@@ -24,6 +24,7 @@ _PARTS = ("config", "logs", "media", "checkpoints")
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
+@final
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordOptions:
     """Where the record of a run is written."""
@@ -41,6 +42,7 @@ class RecordOptions:
     """More folders to make inside the folder of the run."""
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class RunFolder:
     """The folder of one run."""

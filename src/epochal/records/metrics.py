@@ -15,7 +15,7 @@ import struct
 import time
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
 from epochal.errors import RecordError, suggest
@@ -49,6 +49,7 @@ _pack_crc = struct.Struct("<I").pack
 _HEAD_BYTES = 32
 
 
+@final
 class MetricWriter:
     """Appends points to the two metric files of one folder; continues what is there.
 
@@ -131,6 +132,7 @@ class MetricWriter:
         return lines
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Points:
     """All points of a run that can be trusted, and what had to be left out."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
 
 from epochal import durable
 from epochal.errors import ConfigError, RecordError, suggest
@@ -28,6 +28,7 @@ _MAX_CANDIDATES = 8
 _CONFIG_SUFFIXES = {".yaml", ".toml", ".json"}
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class RunSummary:
     """One run as a list of runs shows it."""
@@ -63,6 +64,7 @@ class Point(NamedTuple):
     value: float
 
 
+@final
 @dataclass(frozen=True)
 class RunRecord:
     """Everything a run left; large parts are read when they are asked for."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, final
 
 from typing_extensions import override
 
@@ -86,6 +86,7 @@ class Writer(Protocol):
         """Sync and let go of all files; a second call does nothing."""
 
 
+@final
 class RunWriter(Writer):
     """Writes into the folder of one run; one thread of one process may use it."""
 
@@ -178,6 +179,7 @@ class RunWriter(Writer):
             self._events = None
 
 
+@final
 class NullWriter(Writer):
     """Takes everything and writes nothing at all."""
 

@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from epochal.engine import Hook, Options, Parts, Run, RunResult, Setting, Task, Train
 from epochal.engine.execute import execute
 from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
-from epochal.records.writer import NullWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,8 +49,8 @@ def adder(*, dropout: float = 0.0) -> nn.Module:
     return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, 1))
 
 
-class Points(NullWriter):
-    """Keeps what is logged."""
+class Points:
+    """A writer that keeps what is logged."""
 
     def __init__(self) -> None:
         self.points: list[tuple[int, dict[str, float]]] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
 class LoaderOptions:
     """How the samples of one split become batches."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 SOURCES = {"out": "the output", "batch": "the batch"}
 
 
+@final
 class Mean(Metric):
     """The average of one tensor over every element of every batch.
 

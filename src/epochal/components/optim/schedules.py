@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+@final
 class Constant(Schedule):
     """The learning rate as given, after an optional warm-up.
 
@@ -31,6 +32,7 @@ class Constant(Schedule):
         return self._warmup.factor(step)
 
 
+@final
 class Linear(Schedule):
     """A straight line down to ``min_factor`` of the learning rate at the end of the run.
 
@@ -57,6 +59,7 @@ class Linear(Schedule):
         return self._descent.factor(step, total_steps, lambda progress: 1 - progress)
 
 
+@final
 class Cosine(Schedule):
     """Half a cosine wave down to ``min_factor`` of the learning rate at the end of the run.
 
@@ -83,6 +86,7 @@ class Cosine(Schedule):
         return self._descent.factor(step, total_steps, _half_wave)
 
 
+@final
 class Noam(Schedule):
     """Growth over the warm-up, then one over the square root of the step.
 
@@ -109,6 +113,7 @@ class Noam(Schedule):
         return self._height / max(math.sqrt(number), warmup * math.sqrt(warmup) / number)
 
 
+@final
 class _Length:
     """A part of the run in steps; epochs are counted by the run that is under way."""
 
@@ -128,6 +133,7 @@ class _Length:
         return math.ceil(self._length.amount * per_epoch)
 
 
+@final
 class _Warmup:
     """A straight line from ``start`` at step 0 up to 1 at the end, and 1 from there on."""
 
@@ -140,6 +146,7 @@ class _Warmup:
         return 1.0 if step >= steps else self._start + (1 - self._start) * step / steps
 
 
+@final
 class _Descent:
     """A warm-up, then a shape that falls from 1 to ``floor``."""
 

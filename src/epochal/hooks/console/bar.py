@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -23,6 +23,7 @@ MAX_BAR = 40
 INDENT = "  "
 
 
+@final
 class Columns:
     """Remembers how wide each number has been, so that lines do not jump."""
 
@@ -39,6 +40,7 @@ class Columns:
         return [_cell(name, self.pad(name, show_number(value))) for name, value in values.items()]
 
 
+@final
 class EpochLine:
     """The line of the current epoch; a second one takes the numbers that do not fit."""
 
@@ -70,6 +72,7 @@ class EpochLine:
             yield _fit(self._numbers, options)
 
 
+@final
 class EvaluationLine:
     """The line of an evaluation under way."""
 
@@ -83,6 +86,7 @@ class EvaluationLine:
         yield _row(head, self._position, [count], options.max_width)
 
 
+@final
 class SummaryLine:
     """The lasting line about one epoch or evaluation; the best so far carries a star."""
 

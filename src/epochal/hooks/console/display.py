@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from rich.console import Console as Screen
 from rich.console import Group, RenderableType
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 DRAWS_PER_SECOND = 5
 
 
+@final
 class Display:
     """A line for the epoch and, below it, one for an evaluation.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from rich.text import Text
 from typing_extensions import override
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 STYLES = {logging.WARNING: "yellow", logging.ERROR: "bold red", logging.CRITICAL: "bold red"}
 
 
+@final
 class ScreenHandler(logging.Handler):
     """Shows log records on ``screen``.
 
@@ -52,6 +53,7 @@ class ScreenHandler(logging.Handler):
         file.flush()
 
 
+@final
 class Takeover:
     """Has ``screen`` show the log from construction until ``end``.
 

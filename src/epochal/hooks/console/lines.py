@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from epochal.hooks.console.figures import show_number, show_seconds, show_time
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 GAP = "  "
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
 class Position:
     """How far a run, or one evaluation, has come."""
@@ -30,6 +31,7 @@ class Position:
     """How many there will be; None when the data does not say."""
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
 class Pace:
     """How fast it goes; every time in seconds."""
@@ -45,6 +47,7 @@ class Pace:
     """``sa`` or ``st``: what ``rate`` counts."""
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
 class Reading:
     """The numbers of one interval, read from the device once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from rich.console import Console as Screen
 from typing_extensions import override
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("epochal.hooks.console")
 
 
+@final
 class Console(Hook):
     """Shows progress: a bar on a terminal, a line per interval in files and pipes.
 

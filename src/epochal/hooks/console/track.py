@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from epochal.engine.clock import seconds_left
 from epochal.engine.feed import count_batches, named_loaders
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from epochal.engine.run import Run
 
 
+@final
 class Track:
     """Follows one run; may be asked from another thread.
 
