@@ -146,6 +146,7 @@ def test_empty_key_is_unknown_too() -> None:
         explain(record, "")
 
 
+@pytest.mark.parametrize("origins", [[], None, 3, [None], ["x"], [{}]])
 def test_damaged_provenance_is_explained_without_a_crash(origins: Any) -> None:
     assert explain(FakeRecord({"a": origins}), "a").startswith("a")
 
