@@ -43,7 +43,7 @@ def _misspelt(path: str, kind: str, definition: Definition, library: Library) ->
     known = known_methods(kind, library)
     chain, _ = class_definitions(definition, library)
     own = [item for item in chain if item.module.name.split(".")[0] not in ("epochal", "torch")]
-    used = {name for item in own for name in _attributes(item.module)}
+    used = {name for item in own for name in attributes_of(item.module, library)}
     for item in own:
         for statement in item.node.body:
             if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -62,15 +62,30 @@ def _misspelt(path: str, kind: str, definition: Definition, library: Library) ->
 
 
 def find_method(definition: Definition, name: str, library: Library) -> bool | None:
-    """Whether a class has a method; nothing when its bases cannot all be read."""
+    """Whether a class has a method; nothing when the text does not show it."""
     chain, complete = class_definitions(definition, library)
     for item in chain:
         if isinstance(item.node, ast.ClassDef) and binds(item.node, name):
             return True
-    return False if complete else None
+    return False if complete and not is_assigned(chain, name) else None
 
 
-def _attributes(module: Module) -> Iterator[str]:
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.Attribute):
-            yield node.attr
+def is_assigned(chain: list[Definition], name: str) -> bool:
+    """Whether some method sets ``name`` as an attribute, so that the class does not show it."""
+    return any(
+        isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Store)
+        for item in chain
+        for node in ast.walk(item.node)
+    )
+
+
+def attributes_of(module: Module, library: Library) -> frozenset[str]:
+    """The names of all attributes that the text of a module speaks of."""
+    key = ("attributes", module.name)
+    if key not in library.kept:
+        nodes = ast.walk(module.tree)
+        library.kept[key] = frozenset(
+            node.attr for node in nodes if isinstance(node, ast.Attribute)
+        )
+    found: frozenset[str] = library.kept[key]
+    return found

@@ -6,8 +6,8 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from epochal.check.classes import class_definitions, method_of
-from epochal.check.methods import find_method
+from epochal.check.classes import binds, class_definitions, method_of
+from epochal.check.methods import find_method, is_assigned
 from epochal.registry.nearest import nearest
 
 if TYPE_CHECKING:
@@ -79,7 +79,10 @@ def _check_metric(
     if is_train or (split in ("val", "test") and name in names.evaluation):
         return
     close = nearest(metric, known) or nearest(f"val/{metric}", known)
-    hint = f"did you mean '{sign}{close}'?" if close else "can be: " + ", ".join(sorted(known)[:12])
+    hint = f"return {name!r} from batch_metric of the task, or add it under metrics"
+    if close or known:
+        shown = ", ".join(sorted(known)[:12])
+        hint = f"did you mean '{sign}{close}'?" if close else f"can be: {shown}"
     if split == "val" and name in names.train:
         hint = "set train.eval_loss=true to compute losses in evaluation"
     walk.mistakes.report(key, f"nothing produces the metric {metric!r}", place, hint)
@@ -110,17 +113,10 @@ def _read_returned(task: Definition, method: str, library: Library) -> set[str] 
     for item in chain:
         function = method_of(item.node, method) if isinstance(item.node, ast.ClassDef) else None
         if function is not None:
-            return None if _is_replaced(chain, method) else _literal_keys(function)
-    return set() if complete and not _is_replaced(chain, method) else None
-
-
-def _is_replaced(chain: list[Definition], method: str) -> bool:
-    """Whether some class sets the method as an attribute, so that its text says nothing."""
-    return any(
-        isinstance(node, ast.Attribute) and node.attr == method and isinstance(node.ctx, ast.Store)
-        for item in chain
-        for node in ast.walk(item.node)
-    )
+            return None if is_assigned(chain, method) else _literal_keys(function)
+        if isinstance(item.node, ast.ClassDef) and binds(item.node, method):
+            return None  # assigned in the class body: whatever it returns
+    return set() if complete and not is_assigned(chain, method) else None
 
 
 def _literal_keys(function: FunctionNode) -> set[str] | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from epochal.config.node import NOWHERE
 from epochal.errors import Problem
 
@@ -47,6 +49,13 @@ class Report:
         """Whether there is nothing to mend."""
         return not self.problems
 
+    @override
+    def __str__(self) -> str:
+        if self.problems:
+            return "\n\n".join(str(problem) for problem in self.problems)
+        count = len(self.defaults)
+        return f"no mistakes, {count} default{'' if count == 1 else 's'}"
+
 
 @dataclass(slots=True)
 class Mistakes:
@@ -67,6 +76,11 @@ class Mistakes:
     def is_known_bad(self, path: str) -> bool:
         """Whether the very value at ``path`` has been reported already."""
         return path in self.reported or path in self.broken
+
+    def has_any(self, path: str) -> bool:
+        """Whether anything at or below ``path`` has been reported."""
+        keys = (*self.reported, *(problem.key for problem in self.problems))
+        return any(key == path or key.startswith(f"{path}.") for key in keys)
 
     def report(self, key: str, what: str, place: Place | None, hint: str = "") -> None:
         """Note one mistake."""

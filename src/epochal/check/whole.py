@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from epochal.check.classes import class_definitions
+from epochal.check.classes import binds, class_definitions
 from epochal.check.literals import MISSING
 from epochal.check.methods import find_method, misspelt_methods
 from epochal.check.monitor import check_monitor
 from epochal.check.report import Default, Mistakes, Report, in_order
+from epochal.check.rules import check_rules
 from epochal.check.sections import SECTIONS, Section
 from epochal.check.shapes import expand_section
 from epochal.check.splits import check_splits
 from epochal.check.walk import Walk
+from epochal.check.watched import check_watched
 from epochal.config.node import Node, from_plain
 from epochal.errors import Place
 from epochal.registry.names import Registry
@@ -93,7 +96,8 @@ def check(
     _check_required(walk, entries, meant.union(given), config)
     root = Node(MappingProxyType(_ordered(entries)), config.root.place)
     check_splits(walk, root)
-    _check_code(walk, root)
+    check_rules(walk, root)
+    _check_code(walk, root, given)
     _check_imports(walk, written)
     problems = in_order((*config.problems, *walk.mistakes.problems))
     return Report(problems, root, tuple(walk.defaults), registry.project)
@@ -150,7 +154,7 @@ def _check_required(
         "task": "add task: {type: package.module.Class}, or data: for a model with its own loss",
     }
     kind = _runner_kind(walk)
-    if kind == "train":
+    if kind == "train" and not _brings_own_optimizers(walk):
         needs["optim"] = "add optim: {type: AdamW, lr: 1e-3}"
     place = Place(str(config.sources[0].path)) if config.sources else None
     for name, hint in needs.items() if kind else ():
@@ -169,6 +173,17 @@ def _runner_kind(walk: Walk) -> str:
     return next((_RUNNERS[item.dotted] for item in chain if item.dotted in _RUNNERS), "")
 
 
+def _brings_own_optimizers(walk: Walk) -> bool:
+    """Whether a runner of the user's own says something about what it needs."""
+    runner = _definition(walk, "runner")
+    chain = class_definitions(runner, walk.registry.library)[0] if runner is not None else []
+    return any(
+        isinstance(item.node, ast.ClassDef) and binds(item.node, "needs_optimizer")
+        for item in chain
+        if not item.dotted.startswith("epochal.engine.runner.")
+    )
+
+
 def _definition(walk: Walk, path: str) -> Definition | None:
     factory = walk.factories.get(path)
     if factory is None or factory.file is None:
@@ -176,7 +191,7 @@ def _definition(walk: Walk, path: str) -> Definition | None:
     return walk.registry.library.find_definition(factory.dotted)
 
 
-def _check_code(walk: Walk, root: Node) -> None:
+def _check_code(walk: Walk, root: Node, given: Collection[str]) -> None:
     library = walk.registry.library
     for path, factory in walk.factories.items():
         if factory.kind in ("task", "hook"):
@@ -186,15 +201,26 @@ def _check_code(walk: Walk, root: Node) -> None:
                     misspelt_methods(path, factory.kind, definition, library)
                 )
     task = _definition(walk, "task")
-    if task is None:
-        check_monitor(walk, root, None)
-        return
-    if _runner_kind(walk) == "train" and find_method(task, "batch_loss", library) is False:
-        node = root.find("task.type")
-        hint = f"write def batch_loss(self, out, batch) in class {task.node.name}"
-        what = f"{task.dotted} has no 'batch_loss', which training needs"
-        walk.mistakes.report("task.type", what, node.place if node is not None else None, hint)
-    check_monitor(walk, root, None if walk.mistakes.is_broken("task") else task)
+    if task is not None:
+        _check_task(walk, root, task)
+    task = None if walk.mistakes.is_broken("task") else task
+    check_monitor(walk, root, task)
+    check_watched(walk, root, task, given)
+
+
+def _check_task(walk: Walk, root: Node, task: Definition) -> None:
+    """Report what a task lacks for the runner at hand."""
+    kind = _runner_kind(walk)
+    needs = {"batch_forward": "(self, model, batch)", "batch_loss": "(self, out, batch)"}
+    wanted = {"train": ["batch_forward", "batch_loss"], "": []}.get(kind, ["batch_forward"])
+    verb = {"train": "training", "test": "testing", "predict": "predicting"}.get(kind, kind)
+    node = root.find("task.type")
+    place = node.place if node is not None else None
+    for name in wanted:
+        if find_method(task, name, walk.registry.library) is False:
+            hint = f"write def {name}{needs[name]} in class {task.node.name}"
+            what = f"{task.dotted} has no {name!r}, which {verb} needs"
+            walk.mistakes.report("task.type", what, place, hint)
 
 
 def _check_imports(walk: Walk, written: Mapping[str, Node]) -> None:

@@ -21,7 +21,7 @@ ACC = 'def batch_metric(self, out, batch): return {"acc": (1, 1)}'
         (ACC, {"monitor": "+val/acc"}),
         (ACC, {"monitor": {"metric": "val/acc", "mode": "max"}}),
         (ACC, {"monitor": "+val/clean/acc"}),
-        (ACC, {"monitor": "+test/acc"}),
+        (ACC, {"monitor": "+test/acc", "train": {"eval_every": {"test": "1ep"}}}),
         ("", {"monitor": "-train/loss"}),
         ("", {"monitor": "-train/aux"}),
         ("", {"monitor": "-val/loss", "train": {"eval_loss": True}}),
@@ -69,6 +69,8 @@ def test_a_metric_in_a_mapping_is_checked_too(check_task) -> None:
         "def __init__(self): self.batch_metric = len",
         "def batch_metric(self, out, batch): yield 1",
         "def epoch_metric(self, run): return dict(run.latest)",
+        "batch_metric = Other.batch_metric",
+        "if True:\n    batch_metric = Other.batch_metric",
     ],
 )
 def test_names_that_only_running_could_tell_are_not_doubted(check_task, methods: str) -> None:
@@ -103,3 +105,13 @@ def test_a_wrong_mode_is_one_of_two(check_task) -> None:
 def test_a_monitor_of_another_type_is_refused(check_task) -> None:
     (problem,) = check_task(ACC, monitor=3).problems
     assert problem.what == "expected text or a mapping or null, got 3"
+
+
+def test_the_hint_is_never_an_empty_list(check_dict, write_files) -> None:
+    text = (
+        "import epochal as ep\nclass Bare(ep.Task):\n  def batch_forward(self, model, batch): ..."
+    )
+    write_files({"user/bare.py": text})
+    report = check_dict(task={"type": "user.bare.Bare"}, monitor="+val/acc")
+    (problem,) = [problem for problem in report.problems if problem.key == "monitor"]
+    assert problem.hint == "return 'acc' from batch_metric of the task, or add it under metrics"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from epochal.check.report import Mistakes, Report, in_order
@@ -45,3 +46,24 @@ def test_values_from_python_have_no_place() -> None:
 def test_a_report_without_problems_is_ok() -> None:
     assert Report((), from_plain({}), (), Project(Path())).ok
     assert not Report((Problem("a", "b"),), from_plain({}), (), Project(Path())).ok
+
+
+def test_a_report_reads_as_its_problems_or_as_none(check_dict) -> None:
+    good = check_dict()
+    assert str(good) == f"no mistakes, {len(good.defaults)} defaults"
+    bad = check_dict(seed="x", modle={})
+    assert str(bad) == "\n\n".join(str(problem) for problem in bad.problems)
+    assert "unknown section 'modle'" in str(bad)
+    assert str(replace(good, defaults=good.defaults[:1])) == "no mistakes, 1 default"
+
+
+def test_mistakes_know_whether_anything_below_a_key_is_wrong() -> None:
+    mistakes = Mistakes(reported=frozenset({"train.for"}))
+    mistakes.report("monitor", "is wrong", None)
+    assert [mistakes.has_any(key) for key in ("train", "train.for", "monitor", "mon", "tr")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]

@@ -156,7 +156,7 @@ def test_a_runner_of_ones_own_extends_ours_or_needs_nothing(check_dict, write_fi
 
 def test_model_and_data_alone_use_the_task_of_models_with_a_loss(check_dict) -> None:
     spec = {"type": "torch.utils.data.Subset", "dataset": 1, "indices": [0]}
-    report = check_dict(task=None, data={"train": spec}, monitor="-val/loss")
+    report = check_dict(task=None, data={"train": spec, "val": spec}, monitor="-val/loss")
     assert report.ok
     assert report.expanded.mapping["task"].to_plain() == {"type": "module"}
 
@@ -167,11 +167,40 @@ def test_training_a_task_without_a_loss_is_reported(check_dict, write_files) -> 
     assert problems_of(report) == [
         (
             "task.type",
+            "user.bare.Bare has no 'batch_forward', which training needs",
+            "write def batch_forward(self, model, batch) in class Bare",
+        ),
+        (
+            "task.type",
             "user.bare.Bare has no 'batch_loss', which training needs",
             "write def batch_loss(self, out, batch) in class Bare",
-        )
+        ),
     ]
-    assert check_dict(task={"type": "user.bare.Bare"}, runner="test").ok
+    testing = check_dict(task={"type": "user.bare.Bare"}, runner="test")
+    assert [what for _, what, _ in problems_of(testing)] == [
+        "user.bare.Bare has no 'batch_forward', which testing needs"
+    ]
+
+
+def test_methods_that_a_task_gets_while_it_is_made_are_not_missed(check_dict, write_files) -> None:
+    text = """
+        import epochal as ep
+        class Made(ep.Task):
+            batch_forward = make_forward()
+            def __init__(self): self.batch_loss = make_loss()
+    """
+    write_files({"user/made.py": text})
+    assert check_dict(task={"type": "user.made.Made"}).ok
+
+
+def test_a_runner_with_optimizers_of_its_own_needs_no_section(check_dict, write_files) -> None:
+    text = """
+        from epochal.engine import Train
+        class Rivals(Train):
+            needs_optimizer = False
+    """
+    write_files({"user/rivals.py": text})
+    assert check_dict(optim=None, runner="user.rivals.Rivals").ok
 
 
 def test_misspelt_methods_of_tasks_and_hooks_are_reported(check_task, write_files) -> None:

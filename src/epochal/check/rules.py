@@ -1,0 +1,58 @@
+"""Rules that a type cannot say: files that must exist, durations that must be times."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from epochal.check.sections import split_names
+from epochal.config.duration import parse_duration
+
+if TYPE_CHECKING:
+    from epochal.check.walk import Walk
+    from epochal.config.node import Node
+
+
+def check_rules(walk: Walk, root: Node) -> None:
+    """Report values that have the right type and cannot be meant all the same."""
+    _check_weights(walk, root)
+    _check_max_time(walk, root)
+    _check_evaluated_splits(walk, root)
+
+
+def _check_weights(walk: Walk, root: Node) -> None:
+    node = root.mapping.get("init_from")
+    if node is None or not isinstance(node.value, str) or walk.mistakes.is_known_bad("init_from"):
+        return
+    path = Path(node.value).expanduser()
+    what, hint = "", ""
+    if path.is_dir():
+        what, hint = "is a folder, not a file with weights", f"write {node.value}/FILE"
+    elif not path.exists():
+        what = "no such file"
+        hint = f"relative paths start from the current folder, {Path.cwd()}"
+    if what:
+        walk.mistakes.report("init_from", f"{what}: {node.value!r}", node.place, hint)
+
+
+def _check_max_time(walk: Walk, root: Node) -> None:
+    node = root.find("train.max_time")
+    if node is None or not isinstance(node.value, str):
+        return
+    try:
+        unit = parse_duration(node.value).unit
+    except ValueError:
+        return  # reported by its type already
+    if unit != "s":
+        what, hint = f"must be a time, got {node.value!r}", "write for example 24h or 90min"
+        walk.mistakes.report("train.max_time", what, node.place, hint)
+
+
+def _check_evaluated_splits(walk: Walk, root: Node) -> None:
+    periods = root.find("train.eval_every")
+    names = split_names(walk.registry.library)
+    for name, child in periods.mapping.items() if periods is not None else ():
+        if names.get(name) in ("train", "predict"):
+            key = f"train.eval_every.{name}"
+            what = f"{name!r} is not evaluated"
+            walk.mistakes.report(key, what, child.key_place, "write val or test")

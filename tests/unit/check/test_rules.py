@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def shown(report) -> list[tuple[str, str, str]]:
+    return [(problem.key, problem.what, problem.hint) for problem in report.problems]
+
+
+def test_weights_that_do_not_exist_are_reported(check_dict, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "a.safetensors").touch()
+    (tmp_path / "b.safetensors").touch()
+    for good in ("~/a.safetensors", "b.safetensors", str(tmp_path / "b.safetensors"), None):
+        assert check_dict(init_from=good).ok
+    assert shown(check_dict(init_from="c.safetensors")) == [
+        (
+            "init_from",
+            "no such file: 'c.safetensors'",
+            f"relative paths start from the current folder, {tmp_path}",
+        )
+    ]
+    assert shown(check_dict(init_from="home"))[0][1:] == (
+        "is a folder, not a file with weights: 'home'",
+        "write home/FILE",
+    )
+
+
+def test_the_place_of_missing_weights_is_shown(write_files, tmp_path: Path) -> None:
+    from epochal.check import check
+    from epochal.config import load
+
+    write_files({"a.yaml": "seed: 1\ninit_from: nowhere.safetensors\n"})
+    report = check(load(tmp_path / "a.yaml"))
+    (problem,) = [problem for problem in report.problems if problem.key == "init_from"]
+    assert problem.place is not None
+    assert (problem.place.line, problem.place.column) == (2, 12)
+
+
+@pytest.mark.parametrize("time", ["3ep", "10st", "1e3sa"])
+def test_the_longest_time_is_a_time(check_dict, time: str) -> None:
+    assert check_dict(train={"max_time": "3h"}).ok
+    assert shown(check_dict(train={"max_time": time})) == [
+        ("train.max_time", f"must be a time, got {time!r}", "write for example 24h or 90min")
+    ]
+    assert len(shown(check_dict(train={"max_time": "soon"}))) == 1
+
+
+@pytest.mark.parametrize("split", ["train", "predict", "infer"])
+def test_only_two_splits_are_evaluated(check_dict, split: str) -> None:
+    assert check_dict(train={"eval_every": {"dev": "1ep", "test": 0}}).ok
+    assert shown(check_dict(train={"eval_every": {split: "1ep"}})) == [
+        (f"train.eval_every.{split}", f"{split!r} is not evaluated", "write val or test")
+    ]

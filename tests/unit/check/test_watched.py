@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+ACC = 'def batch_metric(self, out, batch): return {"acc": (1, 1)}'
+ERR = "def post_metric_to_err(self, result): return 1"
+STOP = {"type": "EarlyStopping", "patience": 3}
+PLATEAU = {"type": "ReduceLROnPlateau"}
+
+
+def shown(report) -> list[tuple[str, str, str]]:
+    return [(problem.key, problem.what, problem.hint) for problem in report.problems]
+
+
+@pytest.mark.parametrize(
+    ("monitor", "train", "hint"),
+    [
+        ("+test/acc", {}, "set train.eval_every: {val: 1ep, test: 1ep}"),
+        (
+            "+test/acc",
+            {"eval_every": {"val": "1ep"}},
+            "set train.eval_every: {val: 1ep, test: 1ep}",
+        ),
+        ("+test/acc", {"eval_at_end": True}, "set train.eval_every: {val: 1ep, test: 1ep}"),
+        ("+val/acc", {"eval_every": 0}, "set train.eval_every: {val: 1ep}"),
+        ("+val/acc", {"eval_every": {"test": "1ep"}}, "set train.eval_every: {val: 1ep}"),
+        ("+val/acc", {"eval_every": {"val": 0, "test": "1ep"}}, "set train.eval_every: {val: 1ep}"),
+    ],
+)
+def test_a_split_that_is_never_evaluated_cannot_be_monitored(
+    check_task, monitor: str, train: dict, hint: str
+) -> None:
+    what = f"nothing evaluates {monitor[1:].split('/')[0]!r} while training"
+    assert shown(check_task(ACC, monitor=monitor, train=train)) == [("monitor", what, hint)]
+    found = shown(check_task(ACC, monitor={"metric": monitor[1:], "mode": "max"}, train=train))
+    assert found == [("monitor.metric", what, hint)]
+
+
+@pytest.mark.parametrize(
+    ("monitor", "train"),
+    [
+        ("+val/acc", {"eval_every": {"dev": "5st"}}),
+        ("+val/acc", {"eval_every": 0, "eval_at_end": True}),
+        ("+val/acc", {"eval_every": {"val": 0}, "eval_at_start": True}),
+        ("-train/loss", {"eval_every": 0}),
+    ],
+)
+def test_a_split_that_is_evaluated_somehow_can_be_monitored(
+    check_task, monitor: str, train: dict
+) -> None:
+    assert shown(check_task(ACC, monitor=monitor, train=train)) == []
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"hooks": [{"type": "user.own.Tester"}]},
+        {"hooks": [{"type": "user.own.Unknown"}]},
+        {"runner": "user.own.Longer"},
+    ],
+)
+def test_code_that_may_evaluate_is_trusted(check_task, write_files, sections: dict) -> None:
+    text = """
+        import epochal as ep
+        from epochal.engine import Train
+        from elsewhere import Thing
+        class Tester(ep.Hook):
+            def epoch_end(self, run, split): run.evaluate("test")
+        class Unknown(Thing): ...
+        class Longer(Train): ...
+    """
+    write_files({"user/own.py": text})
+    assert shown(check_task(ACC, monitor="+test/acc", **sections)) == []
+
+
+def test_a_task_that_evaluates_by_itself_is_trusted(check_task) -> None:
+    methods = f'{ACC}\ndef epoch_end(self, run, split): run.evaluate("test")'
+    assert shown(check_task(methods, monitor="+test/acc")) == []
+
+
+@pytest.mark.parametrize(
+    ("monitor", "hint"),
+    [
+        ("+dev/acc", "write +val/acc"),
+        ("+acc", "write +val/acc"),
+        ("+best/acc", "write +val/best/acc"),
+    ],
+)
+def test_a_monitor_names_a_split_first(check_task, monitor: str, hint: str) -> None:
+    unknown = "def batch_metric(self, out, batch): return self.compute(out)"
+    what = f"{monitor[1:]!r} does not start with a split"
+    assert shown(check_task(unknown, monitor=monitor)) == [("monitor", what, hint)]
+
+
+def test_data_without_val_cannot_be_monitored(check_dict) -> None:
+    spec = {"type": "torch.utils.data.StackDataset"}
+    report = check_dict(task=None, data={"train": spec}, monitor="-val/loss")
+    assert shown(report) == [
+        ("monitor", "there is no data.val to evaluate", "add data.val, or write -train/loss")
+    ]
+    assert check_dict(data={"train": spec}, monitor="+val/acc").ok
+
+
+@pytest.mark.parametrize(
+    ("sections", "key", "name"),
+    [
+        ({"hooks": [STOP]}, "hooks.0", "EarlyStopping"),
+        ({"schedule": PLATEAU}, "schedule", "ReduceLROnPlateau"),
+    ],
+)
+def test_what_watches_the_monitor_needs_one(check_task, sections: Any, key: str, name: str) -> None:
+    assert shown(check_task(ACC, **sections)) == [
+        (
+            key,
+            f"{name} watches the run's monitor, and there is none",
+            "add monitor: -val/loss, or +val/acc if larger is better",
+        )
+    ]
+    assert shown(check_task(ACC, monitor="+val/acc", **sections)) == []
+    assert shown(check_task(ERR, **sections)) == []
+    assert shown(check_task("post_metric_to_err = other", **sections)) == []
+
+
+def test_a_monitor_that_a_broken_file_may_hold_is_not_missed(
+    check_task, tmp_path, write_files
+) -> None:
+    report = check_task(ACC, hooks=[STOP], **{"$BASE": str(tmp_path / "nowhere.yaml")})
+    assert [problem.key for problem in report.problems] == ["$BASE"]
