@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import epochal
-from epochal.cli.main import VERBS, build_parser
+from epochal.cli.parser import VERBS, build_parser
 
 KNOWN = json.loads((Path(__file__).parent / "data" / "public_api.json").read_text())
 

@@ -270,8 +270,8 @@ def test_states_that_do_not_fit_are_never_swallowed_defect_9(shop: Path) -> None
 
 def test_missing_weights_are_an_error_and_not_a_fresh_start_defect_25(shop: Path) -> None:
     result = ep.run("config.yaml", overrides=["init_from=gone.safetensors"], no_file=True)
-    assert (result.status, result.exit_code, result.steps) == ("failed", 74, 0)
-    assert "gone.safetensors: no such file" in result.message
+    assert (result.status, result.exit_code, result.steps) == ("failed", 78, 0)
+    assert "no such file: 'gone.safetensors'" in result.message
 
 
 def test_facts_of_the_task_are_kept_with_the_record_and_the_weights(shop: Path) -> None:

@@ -2,66 +2,47 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import sys
-from importlib import import_module
-from typing import TYPE_CHECKING, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING
 
-from typing_extensions import override
-
-from epochal.errors import EpochalError, RecordError, suggest
+from epochal.experiment.interrupts import catching_interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-VERBS = {
-    "new": "write a small project that runs as it is",
-    "check": "report every mistake of a config, before anything is built",
-    "plan": "show what a config will run, in which order, how often",
-    "run": "train what a config describes, and keep a record",
-    "test": "evaluate the weights of a finished run on its test data",
-    "predict": "write the predictions of a finished run",
-    "runs": "list runs",
-    "show": "show one run: status, configuration, results, where a value came from",
-    "schema": "print the JSON Schema of configs, or the options of one component",
-}
 INTERRUPTED = 130
-
-
-class Verb(Protocol):
-    """What each verb's module offers."""
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the verb's words and options."""
-
-    def execute(self, args: argparse.Namespace) -> int:
-        """Do it; gives the exit code."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; gives its exit code."""
-    _forgive_narrow_terminals()
     words = sys.argv[1:] if argv is None else list(argv)
+    # Ctrl-C may come at any time: nothing of weight is imported outside of this block.
+    try:
+        with catching_interrupts():
+            _forgive_narrow_terminals()
+            return _execute(words)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _execute(words: list[str]) -> int:
+    """Do what was typed; an error that somebody can mend is shown without a traceback."""
+    from epochal.cli.parser import VERBS, build_parser, load_verb, parse_words
+    from epochal.errors import EpochalError, RecordError
+
     parser = build_parser(next((word for word in words if word in VERBS), None))
-    args = _parse(parser, words)
+    args = parse_words(parser, words)
     if args.verb is None:
         parser.print_help()
         return 0
-    return _execute(_load(args.verb), args)
-
-
-def _execute(verb: Verb, args: argparse.Namespace) -> int:
-    """Do what was typed; an error that somebody can mend is shown without a traceback."""
     try:
-        return verb.execute(args)
+        return load_verb(args.verb).execute(args)
     except EpochalError as error:
         sys.stdout.flush()
         print(error, file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except BrokenPipeError:  # the reader of our output, such as `head`, has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -74,61 +55,3 @@ def _forgive_narrow_terminals() -> None:
     """Have characters that the terminal's encoding lacks replaced, instead of ending the verb."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
-
-
-def _parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
-    """Parse; words may also follow options, which argparse alone does not take from a verb."""
-    args, rest = parser.parse_known_args(words)
-    strange = [word for word in rest if word.startswith("-") or not hasattr(args, "words")]
-    if strange:
-        _refuse(parser, args.verb, strange[0])
-    if rest:
-        args.words = [*args.words, *rest]
-    return args
-
-
-def _refuse(parser: argparse.ArgumentParser, verb: str | None, word: str) -> NoReturn:
-    verbs = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
-    chosen: argparse.ArgumentParser = verbs.choices.get(verb or "", parser)
-    options = [name for action in chosen._actions for name in action.option_strings]
-    hint = suggest(word.partition("=")[0], options) if word.startswith("-") else ""
-    chosen.error(f"{word!r} is not something it takes" + f"; {hint}" * bool(hint))
-
-
-def build_parser(verb: str | None) -> argparse.ArgumentParser:
-    """The parser of the whole command, with the options of ``verb`` filled in."""
-    parser = argparse.ArgumentParser(
-        prog="epochal",
-        description="Trains PyTorch models from configuration.",
-        epilog="`epochal VERB --help` explains a verb; `epochal new NAME` is a good start.",
-    )
-    parser.add_argument("--version", action=_Version)
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
-    for name, text in VERBS.items():
-        about = text.capitalize() + "."
-        one = verbs.add_parser(name, help=text, description=about, allow_abbrev=False)
-        if name == verb:
-            _load(name).add_arguments(one)
-    return parser
-
-
-def _load(verb: str) -> Verb:
-    # The verbs are our own modules, listed above: this resolves no name that a user wrote.
-    return cast("Verb", import_module(f"epochal.cli.{verb}"))
-
-
-class _Version(argparse.Action):
-    """``--version``, looked up only when asked for: reading package metadata takes time."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
-        super().__init__(option_strings, dest, nargs=0, help="show the version and exit")
-
-    @override
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            print(f"epochal {version('epochal')}")
-        except PackageNotFoundError:
-            print("epochal, run from a source tree that was not installed")
-        parser.exit()

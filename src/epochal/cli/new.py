@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import keyword
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.errors import ConfigError, Problem
+from epochal.experiment.figures import format_count
+from epochal.experiment.invocation import command
 
 if TYPE_CHECKING:
     import argparse
@@ -28,8 +31,10 @@ def execute(args: argparse.Namespace) -> int:
     written = write_project(args.path)
     for path in written:
         print(f"  {args.path / path}")
-    print(f"\nwrote {len(written)} files; now type\n")
-    print(f"  cd {args.path}\n  epochal check config.yaml\n  epochal run config.yaml")
+    print(f"\nwrote {format_count(len(written), 'file')}; now type\n")
+    typed = command() if Path(command()).name == command() else str(Path(command()).absolute())
+    print(f"  cd {shlex.quote(str(args.path))}")
+    print(f"  {typed} check config.yaml\n  {typed} run config.yaml")
     return 0
 
 

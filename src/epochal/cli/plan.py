@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.cli.outcome import print_outcome
-from epochal.cli.table import format_seconds, format_table
+from epochal.cli.table import format_table
 from epochal.cli.words import add_config_words, add_json_option, print_json, split_words
 from epochal.errors import EpochalError
 from epochal.experiment.arguments import choices_of
+from epochal.experiment.failure import show_failure
+from epochal.experiment.figures import format_count, format_seconds
+from epochal.experiment.interrupts import deferring_interrupts
 
 if TYPE_CHECKING:
     import argparse
@@ -27,8 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Build the parts of every file and print its plan."""
     files, overrides = split_words(args.words)
-    from epochal.engine.execute import result_of_error
-    from epochal.experiment.planning import plan_file
+    with deferring_interrupts():
+        from epochal.engine.execute import result_of_error
+        from epochal.experiment.planning import plan_file
 
     try:
         plans = [
@@ -40,7 +43,7 @@ def execute(args: argparse.Namespace) -> int:
         raise
     except Exception as error:  # of the user's code, while parts are built
         result = result_of_error(error)
-        print_outcome(result)
+        show_failure(result)
         return result.exit_code
     if args.json:
         print_json([planned.to_json() for planned in plans])
@@ -52,8 +55,8 @@ def execute(args: argparse.Namespace) -> int:
 def _describe(planned: Planned) -> Iterator[str]:
     limits = planned.limits
     totals = [
-        f"{limits.epochs} epochs" if limits.epochs is not None else "",
-        f"{limits.steps:,} steps" if limits.steps is not None else "",
+        format_count(limits.epochs, "epoch") if limits.epochs is not None else "",
+        format_count(limits.steps, "step") if limits.steps is not None else "",
         f"at most {format_seconds(limits.seconds)}" if limits.seconds is not None else "",
     ]
     yield planned.title
@@ -66,6 +69,6 @@ def _describe(planned: Planned) -> Iterator[str]:
     rows = [(f"  {row.event}", str(row.priority), row.hook, row.cadence) for row in planned.rows]
     yield format_table(("  event", "priority", "who", "how often"), rows)
     yield ""
-    yield f"{len(planned.defaults)} values that nobody wrote:"
+    yield f"{format_count(len(planned.defaults), 'value')} that nobody wrote:"
     defaults = [(f"  {one.key}", f"{one.value!r}", one.owner) for one in planned.defaults]
     yield format_table(("  key", "value", "default of"), defaults)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from epochal.cli import test
 from epochal.cli.outcome import print_outcome
-from epochal.cli.table import format_count
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.arguments import choices_of
+from epochal.experiment.figures import format_count
+from epochal.experiment.interrupts import deferring_interrupts
 
 if TYPE_CHECKING:
     import argparse
@@ -29,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Predict, and say where the predictions lie."""
     _require_target(args)
-    from epochal.experiment.series import run_again
+    with deferring_interrupts():
+        from epochal.experiment.series import run_again
 
     result = run_again(args.run, "predict", args.runs_dir, overrides=args.words, **choices_of(args))
     print_outcome(result)

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING
 from epochal.cli.outcome import print_outcome
 from epochal.cli.words import split_words
 from epochal.experiment.arguments import add_choices, choices_of
+from epochal.experiment.figures import format_count
+from epochal.experiment.interrupts import deferring_interrupts
+from epochal.experiment.upfront import check_file
 
 if TYPE_CHECKING:
     import argparse
 
     from epochal.engine import RunResult
+    from epochal.experiment.upfront import Checked
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,15 +31,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Run every file; gives the exit code of the first run that failed."""
+    """Check every file, then run them; gives the exit code of the first that failed."""
     files, overrides = split_words(args.words)
-    from epochal.experiment.series import run_series
+    choices = choices_of(args)
+    checked = [check_file(path, overrides, choices) for path in files]
+    wrong = [one for one in checked if one.problems]
+    if wrong:
+        _print_mistakes(wrong, len(files))
+        return wrong[0].exit_code
+    with deferring_interrupts():
+        from epochal.experiment.series import run_series
 
     results: list[RunResult] = []
-    for result in run_series(files, overrides=overrides, **choices_of(args)):
+    for result in run_series(files, overrides=overrides, **choices):
         print_outcome(result)
         results.append(result)
     if len(results) > 1:
         failed = sum(not result.ok for result in results)
         print(f"{len(results)} runs, {failed} failed", file=sys.stderr if failed else sys.stdout)
     return next((result.exit_code for result in results if result.exit_code), 0)
+
+
+def _print_mistakes(wrong: list[Checked], num_files: int) -> None:
+    """Print all mistakes once, also one that several files share, and that nothing was run."""
+    for problem in dict.fromkeys(problem for one in wrong for problem in one.problems):
+        print(f"{problem}\n", file=sys.stderr)
+    for one in wrong:
+        print(f"{one.path}: {format_count(len(one.problems), 'mistake')}", file=sys.stderr)
+    if num_files > 1:
+        print("nothing was started", file=sys.stderr)

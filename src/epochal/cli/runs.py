@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
-from epochal.cli.table import format_seconds, format_table, format_value
+from epochal.cli.table import format_table
 from epochal.cli.words import add_json_option, add_runs_option, print_json
-from epochal.records import RunSummary, find_runs
+from epochal.errors import ConfigError, Problem, suggest
+from epochal.experiment.figures import format_seconds, format_value
+from epochal.experiment.invocation import command, name_run
+from epochal.records import RunSummary, Status, find_runs, read_run
 
 if TYPE_CHECKING:
     import argparse
 
-_HEADER = ("run", "project", "tag", "runner", "status", "steps", "time", "best", "result")
+_HEADER = (
+    "run",
+    "project",
+    "tag",
+    "variant",
+    "runner",
+    "status",
+    "steps",
+    "time",
+    "best",
+    "result",
+)
+_STATUSES = (*get_args(Status), "lost", "damaged")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,16 +41,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Print a line per run."""
+    if args.status not in (None, *_STATUSES):
+        what = f"no run ever has the status {args.status!r}"
+        raise ConfigError(Problem("--status", what, hint=suggest(args.status, _STATUSES)))
     summaries = [summary for summary in find_runs(args.runs_dir) if _is_wanted(summary, args)]
     if args.limit is not None:
         summaries = summaries[-args.limit :] if args.limit > 0 else []
     if args.json:
         print_json([_to_json(summary) for summary in summaries])
     elif summaries:
-        print(format_table(_HEADER, [_row(summary) for summary in summaries]))
-        print(f"\n`epochal show {summaries[-1].id}` shows one of them, `last` is the newest")
+        print(format_table(*_without_empty(_HEADER, [_row(summary) for summary in summaries])))
+        name = name_run(summaries[-1].path)
+        print(f"\n`{command()} show {name}` shows one of them, `last` is the newest")
     else:
-        print(f"no such runs below {args.runs_dir}; `epochal run FILE` makes one")
+        print(f"no such runs below {args.runs_dir}; `{command()} run FILE` makes one")
     return 0
 
 
@@ -46,31 +65,42 @@ def _is_wanted(summary: RunSummary, args: argparse.Namespace) -> bool:
     return all(word in text for word in args.words)
 
 
+def _without_empty(
+    header: tuple[str, ...], rows: list[tuple[str, ...]]
+) -> tuple[list[str], list[list[str]]]:
+    """The table without the column ``variant`` if no run has one."""
+    kept = [i for i, name in enumerate(header) if name != "variant" or any(row[i] for row in rows)]
+    return [header[i] for i in kept], [[row[i] for i in kept] for row in rows]
+
+
 def _row(summary: RunSummary) -> tuple[str, ...]:
-    seconds = _seconds(summary)
+    seconds, facts = _seconds(summary), read_run(summary.path).run
     return (
         summary.id,
         summary.project,
         summary.tag,
+        str(facts.get("variant") or ""),
         summary.runner,
         summary.status,
         str(summary.step),
         "" if seconds is None else format_seconds(seconds),
         format_value(summary.result.get("best")),
-        _outcome(summary),
+        _outcome(summary, facts.get("monitor")),
     )
 
 
-def _outcome(summary: RunSummary) -> str:
-    """What came of a run: its error, its figures, why it stopped, or what is damaged."""
+def _outcome(summary: RunSummary, monitor: object) -> str:
+    """What came of a run: its error, its figures, why it stopped, or what is damaged.
+
+    The metric that decides comes first.
+    """
     if error := summary.result.get("exception_type"):
         message = str(summary.result.get("message") or "")
         return f"{error}: {message}".partition("\n")[0]
-    figures = [
-        f"{name} {format_value(value)}"
-        for name, value in _metrics(summary).items()
-        if not name.startswith("train/")
-    ]
+    metrics = _metrics(summary)
+    names = [name for name in metrics if name == monitor or not name.startswith("train/")]
+    names.sort(key=lambda name: name != monitor)
+    figures = [f"{name} {format_value(metrics[name])}" for name in names]
     return "  ".join(figures) or summary.reason or "; ".join(summary.damage)
 
 
@@ -102,6 +132,7 @@ def _to_json(summary: RunSummary) -> dict[str, object]:
     )
     return {
         "path": str(summary.path),
+        "variant": read_run(summary.path).run.get("variant"),
         **{name: getattr(summary, name) for name in names},
         "best": summary.result.get("best"),
         "metrics": _metrics(summary),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from epochal.cli.table import format_seconds, format_table, format_value
+from epochal.cli.table import format_table
 from epochal.cli.words import add_json_option, add_run_word, print_json
+from epochal.experiment.figures import format_seconds, format_value
 from epochal.records import RunRecord, explain, read_run
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ def _to_json(record: RunRecord) -> dict[str, object]:
 
 def _describe(record: RunRecord) -> Iterator[str]:
     summary, run = record.summary, record.run
-    yield f"{summary.tag}  ({summary.id})"
+    variant = f", variant {run['variant']}" if run.get("variant") else ""
+    yield f"{summary.tag}{variant}  ({summary.id})"
     if run.get("desc"):
         yield f"  {run['desc']}"
     yield f"  folder   {record.path}"
@@ -88,6 +90,8 @@ def _describe(record: RunRecord) -> Iterator[str]:
         yield f"  time     {format_seconds(seconds)}"
     if isinstance(device := run.get("device"), dict):
         yield f"  device   {device.get('device')} {device.get('name') or ''}".rstrip()
+    if isinstance(given := run.get("given"), list) and given:
+        yield f"  given    {', '.join(map(str, given))} (came from Python, not from the config)"
     if run.get("command"):
         yield f"  command  {run['command']}"
     yield from _describe_error(record)
@@ -106,7 +110,8 @@ def _describe_error(record: RunRecord) -> Iterator[str]:
 
 def _describe_metrics(record: RunRecord) -> Iterator[str]:
     rows = []
-    for name in record.metric_names():
+    monitor = record.run.get("monitor")
+    for name in sorted(record.metric_names(), key=lambda name: name != monitor):
         steps, values = record.series(name)
         points = values.tolist()
         numbers = [value for value in points if value == value] or points

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from epochal.cli.outcome import print_outcome
 from epochal.cli.words import add_run_word
 from epochal.experiment.arguments import choices_of
+from epochal.experiment.interrupts import deferring_interrupts
 
 if TYPE_CHECKING:
     import argparse
@@ -25,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Evaluate and print the result."""
-    from epochal.experiment.series import run_again
+    with deferring_interrupts():
+        from epochal.experiment.series import run_again
 
     result = run_again(args.run, "test", args.runs_dir, overrides=args.words, **choices_of(args))
     print_outcome(result)

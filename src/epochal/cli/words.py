@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 from epochal import durable
 from epochal.errors import ConfigError, Problem
+from epochal.experiment.invocation import command
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
+_LIKE_A_FILE = re.compile(r"\.(ya?ml|toml|json|py)$")
 _OVERRIDE = re.compile(r"[A-Za-z_][\w.-]*=")
 
 
@@ -38,19 +41,66 @@ def split_words(words: list[str]) -> tuple[list[Path], list[str]]:
     """The files and the overrides among ``words``.
 
     Raises:
-        ConfigError: There is no file among them.
+        ConfigError: A word is neither, or there is no file among them.
     """
-    overrides = [word for word in words if _OVERRIDE.match(word) and not Path(word).exists()]
-    files = [Path(word) for word in words if word not in overrides]
+    groups = list(_group(words))
+    problems = [problem for group in groups for problem in _problems_with(group)]
+    overrides = [word for word in words if _is_override(word)]
+    files = [Path(word) for word in words if not _is_override(word)]
     if not files:
-        raise ConfigError(
-            Problem(
-                "command line",
-                f"no config file among {' '.join(words)!r}",
-                hint="name a file first: epochal run FILE key=value",
-            )
-        )
+        what = f"no config file among {' '.join(words)!r}"
+        hint = f"name a file first: {command()} run FILE key=value"
+        problems = [Problem("command line", what, hint=hint)]
+    if problems:
+        raise ConfigError(*problems)
     return files, overrides
+
+
+def _is_override(word: str) -> bool:
+    return bool(_OVERRIDE.match(word)) and not Path(word).exists()
+
+
+def _is_file(word: str) -> bool:
+    """Whether a word can only be meant as a file, there or not."""
+    return Path(word).exists() or bool(_LIKE_A_FILE.search(word))
+
+
+def _group(words: list[str]) -> Iterator[list[str]]:
+    """The words, those together that were typed with spaces around an equals sign."""
+    group: list[str] = []
+    for word in words:
+        is_value = group and group[-1].endswith("=") and not _is_file(word)
+        if group and (word.startswith("=") or (is_value and not _is_override(word))):
+            group.append(word)
+            continue
+        if group:
+            yield group
+        group = [word]
+    if group:
+        yield group
+
+
+def _problems_with(group: list[str]) -> Iterator[Problem]:
+    """What is wrong with words that are neither a file nor a change, and what was meant."""
+    typed, word = " ".join(group), group[0]
+    key, equals, value = word.partition("=")
+    if len(group) > 1:
+        yield Problem(typed, "has spaces around '='", hint=f"write {''.join(group)}")
+    elif _is_file(word) or _is_override(word):
+        return
+    elif word.startswith("+"):
+        what = "epochal has no '+': a new key is written like any other"
+        yield Problem(word, what, hint=f"write {word.lstrip('+')}")
+    elif word.startswith("~"):
+        what = "epochal has no '~': a key is removed by giving it the value $delete"
+        yield Problem(word, what, hint=f"write '{key.lstrip('~')}=$delete'")
+    elif equals:
+        meant = f"{re.sub(r'[/:]+', '.', key).strip('.')}={value}"
+        hint = f"write {meant}" if _OVERRIDE.match(meant) else "write key=value"
+        yield Problem(word, f"{key!r} is no key of a config", hint=hint)
+    else:
+        what = "neither a config file that exists nor key=value"
+        yield Problem(word, what, hint=f"write {word}=VALUE to change a value of the config")
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:

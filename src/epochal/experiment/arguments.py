@@ -7,32 +7,40 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, final
 
 from typing_extensions import override
 
-from epochal.check import SECTIONS
 from epochal.config import load
 from epochal.errors import ConfigError, EpochalError, Problem, suggest
-from epochal.experiment.choices import Choices, to_override, to_overrides
+from epochal.experiment.choices import Choices, to_overrides
+from epochal.experiment.own_options import OwnOptions, read_own
 
 Extend = Callable[[argparse.ArgumentParser], argparse.ArgumentParser | None]
 Value = Any  # values of a config have no narrower type
-_UNTYPED = object()
 
 
+@final
 class Args(argparse.Namespace):
     """Config values with attribute access: ``args.optim.lr``; a misspelt name is an error."""
 
     @override
     def __getattr__(self, name: str) -> Value:
-        if not name.startswith("_"):
-            extra = vars(self).get("extra")
-            if isinstance(extra, Args) and name in vars(extra):
-                return vars(extra)[name]
-            hint = suggest(name, [*vars(self), *vars(extra or Args())])
-            raise AttributeError(f"args has no {name!r}; {hint}")
-        raise AttributeError(name)
+        if name.startswith("_"):
+            raise AttributeError(name)
+        own = vars(self).get("extra")
+        extra = vars(own) if isinstance(own, Args) else {}
+        if name in extra:
+            return extra[name]
+        known = [key for key in (*vars(self), *extra) if not key.startswith("_")]
+        hint = suggest(name, known)
+        path = vars(self).get("_path", "args")
+        raise AttributeError(f"{path} has no {name!r}" + (f"; {hint}" if hint else ""))
+
+    @override
+    def __repr__(self) -> str:
+        shown = (f"{key}={value!r}" for key, value in vars(self).items() if key[:1] != "_")
+        return f"Args({', '.join(shown)})"
 
     def to_plain(self) -> dict[str, Value]:
         """The same values as ordinary dicts."""
@@ -43,16 +51,19 @@ class Args(argparse.Namespace):
         }
 
 
-def to_args(values: Mapping[str, Any]) -> Args:
-    """Nested mappings as nested ``Args``."""
-    return Args(
+def to_args(values: Mapping[str, Any], path: str = "args") -> Args:
+    """Nested mappings as nested ``Args``; ``path`` is what messages call them."""
+    args = Args(
         **{
-            str(key): to_args(value) if isinstance(value, Mapping) else value
+            str(key): to_args(value, f"{path}.{key}") if isinstance(value, Mapping) else value
             for key, value in values.items()
         }
     )
+    args._path = path
+    return args
 
 
+@final
 @dataclass(frozen=True)
 class Origin:
     """What ``parse_args`` was told, so that an experiment can load the same config."""
@@ -61,6 +72,7 @@ class Origin:
     overrides: tuple[str, ...]
     choices: Choices
     is_test: bool
+    own: OwnOptions
 
 
 def origin_of(args: Args) -> Origin | None:
@@ -97,30 +109,23 @@ def _parse(argv: list[str], extend: Extend | None) -> Args:
     standard = {action.dest for action in parser._actions}
     if extend is not None:
         parser = extend(parser) or parser
-    own = {action.dest: action.default for action in parser._actions if action.dest not in standard}
-    # argparse leaves an attribute alone that exists already, so what is typed can be told.
-    marked = argparse.Namespace(**dict.fromkeys(own, _UNTYPED))
-    parsed, rest = parser.parse_known_args(argv, marked)
-    typed = {dest: getattr(parsed, dest) for dest in own}
-    values = {dest: value for dest, value in typed.items() if value is not _UNTYPED}
-    overrides = _dotted(rest) + [to_override(_key(dest), v) for dest, v in values.items()]
+    parsed, rest = parser.parse_known_args(argv)
+    own = read_own(parser, argv, [a for a in parser._actions if a.dest not in standard])
+    overrides = _dotted(rest) + own.to_overrides()
     choices = choices_of(parsed)
-    config = load(
-        parsed.config,
-        variant=choices.get("variant"),
-        overrides=to_overrides(choices, overrides),
-        allow_python=choices.get("allow_python", False),
+    config = own.fill(
+        load(
+            parsed.config,
+            variant=choices.get("variant"),
+            overrides=to_overrides(choices, overrides),
+            allow_python=choices.get("allow_python", False),
+        )
     )
     if config.problems:
         raise ConfigError(*config.problems)
-    args = to_args(config.root.to_plain())
-    for dest, default in own.items():
-        if config.root.find(_key(dest)) is None and default is not argparse.SUPPRESS:
-            setattr(args, dest, default)
-    for dest, value in values.items():
-        if _key(dest) != dest:  # of the type that the parser gave it
-            setattr(args, dest, value)
-    args._origin = Origin(parsed.config, tuple(overrides), choices, parsed.test)
+    args = to_args({"extra": {}} | config.root.to_plain())
+    own.attach(args, config.root)
+    args._origin = Origin(parsed.config, tuple(overrides), choices, parsed.test, own)
     return args
 
 
@@ -154,11 +159,6 @@ def choices_of(parsed: argparse.Namespace) -> Choices:
     """The choices among parsed options."""
     names = Choices.__annotations__
     return cast("Choices", {name: value for name, value in vars(parsed).items() if name in names})
-
-
-def _key(dest: str) -> str:
-    """Where an option of the script's own lands in the config: a known key, or ``extra``."""
-    return dest if dest.partition(".")[0] in SECTIONS else f"extra.{dest}"
 
 
 def _dotted(words: list[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
     import torch
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from epochal.experiment.given import Given
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
 class Assembly:
     """The checked config, the builder of components, and the parts that came as objects."""

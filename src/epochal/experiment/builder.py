@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 from epochal.check import SECTIONS, Spec, arguments, own_signature, read_spec
 from epochal.config import Node, from_plain
 from epochal.engine.every import Every
-from epochal.errors import ConfigError, EpochalError, Place, Problem
+from epochal.errors import ConfigError, EpochalError, Place, Problem, suggest
+from epochal.experiment.interrupts import deferring_interrupts
 from epochal.registry import Registry, find_project
 from epochal.registry.table import ANY_KIND
 
@@ -18,6 +19,7 @@ Component = Any  # whatever the user's factory makes
 _MAX_SHOWN = 200
 
 
+@final
 class Builder:
     """Turns specs into objects.
 
@@ -47,7 +49,8 @@ class Builder:
             is_alike = nested.factory.kind == spec.factory.kind
             return self.build(nested, **(supplied if is_alike else {}))
 
-        factory = self.registry.load(spec.factory)
+        with deferring_interrupts():
+            factory = self.registry.load(spec.factory)
         made = arguments(
             spec.arguments, spec.signature, makers=self._makers, build=build_nested, path=spec.path
         )
@@ -117,6 +120,10 @@ def build(
         kind: The config section whose names apply, such as ``optim`` or ``hooks``; any by default.
         project_dir: Where the project's own code lies; the current folder by default.
     """
+    known = [name for name in SECTIONS if SECTIONS[name].kind]
+    if kind and kind not in known:
+        what = f"there is no section {kind!r} with components"
+        raise ConfigError(Problem("kind", what, hint=suggest(kind, known)))
     node = section if isinstance(section, Node) else from_plain(section, place=Place("build"))
     builder = Builder(Registry(find_project(project_dir or Path.cwd())))
     return builder.build(builder.read(node, kind, kind or "component"))

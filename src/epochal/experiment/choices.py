@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict
 
 from epochal import durable
-from epochal.errors import ConfigError, Problem
+from epochal.errors import ConfigError, Problem, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
 FAST_BATCHES = 3
@@ -52,6 +52,28 @@ class Choices(TypedDict, total=False):
 
     raise_errors: bool
     """Raise what ended a run instead of describing it in the result."""
+
+
+def check_choices(choices: Mapping[str, object], *, sections: Iterable[str] = ()) -> None:
+    """Refuse a choice that there is not, such as a misspelt one.
+
+    Raises:
+        ConfigError: With a suggestion for each of them.
+    """
+    known = Choices.__annotations__
+    problems = [
+        Problem(
+            name,
+            "is a section of the config, not a choice for a run",
+            hint=f"write overrides=['{name}...=...'], or ep.Experiment(config, {name}=...)",
+        )
+        if name in sections
+        else Problem(name, f"there is no choice {name!r} for a run", hint=suggest(name, known))
+        for name in choices
+        if name not in known
+    ]
+    if problems:
+        raise ConfigError(*problems)
 
 
 def to_overrides(choices: Choices, typed: Sequence[str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from epochal.check import Report, check, registry_for
@@ -23,14 +24,16 @@ from epochal.engine import (
 from epochal.engine.execute import execute, result_of_error
 from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
 from epochal.engine.seeding import derive, seeded
-from epochal.errors import ConfigError, EpochalError
+from epochal.errors import ConfigError, EpochalError, Problem
 from epochal.experiment.arguments import to_args
 from epochal.experiment.assembly import Assembly
-from epochal.experiment.builder import Builder
+from epochal.experiment.builder import Builder, to_recordable
 from epochal.experiment.device import choose_device, describe_device, prepare_debugging
+from epochal.experiment.failure import show_failure
 from epochal.experiment.logs import FILE_ONLY, logging_to
 from epochal.experiment.record import Record, open_record
-from epochal.experiment.steps import model_dtype
+from epochal.experiment.settle import given_sections, settle, tell_replaced
+from epochal.experiment.steps import OPTIMIZER_HINT, model_dtype
 from epochal.hooks.banner import Banner
 from epochal.hooks.console import Console
 from epochal.hooks.final_weights import FinalWeights
@@ -49,26 +52,61 @@ PartT = TypeVar("PartT")
 
 def check_experiment(experiment: Experiment, loaded: Loaded, runner: str | None) -> Report:
     """Every mistake of the config at once, and the config with all defaults."""
-    from epochal.experiment.experiment import prepared
-
-    given = {*loaded.given.parts}
-    given |= {name for name in ("task", "model") if prepared(experiment, f"prepare_{name}")}
-    registry = registry_for(loaded.config, user_dir=loaded.user_dir)
-    named = runner or ("test" if experiment.is_test else None)
-    return check(loaded.config, registry, runner=named, given=given)
+    return _check(experiment, _settle(experiment, loaded, runner), runner)
 
 
 def run_experiment(experiment: Experiment, loaded: Loaded, runner: str | None) -> RunResult:
-    """Carry out an experiment; the result tells how it ended, whatever happened."""
+    """Carry out an experiment; the result tells how it ended, whatever happened.
+
+    A run that did not end well is described on standard error, too.
+    """
     try:
-        report = check_experiment(experiment, loaded, runner)
+        loaded = _settle(experiment, loaded, runner)
+        report = _check(experiment, loaded, runner)
         if report.problems:
             raise ConfigError(*report.problems)
-        return _run_checked(experiment, loaded, report)
+        result = _run_checked(experiment, loaded, report)
     except EpochalError as error:
         if loaded.choices.get("raise_errors", False):
             raise
-        return result_of_error(error)
+        result = result_of_error(error)
+    show_failure(result)
+    return result
+
+
+def _settle(experiment: Experiment, loaded: Loaded, runner: str | None) -> Loaded:
+    named = runner or ("test" if experiment.is_test else None)
+    return settle(loaded, prepared=_prepared(experiment), runner=named)
+
+
+def _prepared(experiment: Experiment) -> set[str]:
+    from epochal.experiment.experiment import overrides
+
+    return {name for name in ("task", "model") if overrides(experiment, f"prepare_{name}")}
+
+
+def _check(experiment: Experiment, loaded: Loaded, runner: str | None) -> Report:
+    from epochal.experiment.experiment import overrides
+
+    steps = {"task": "build_task", "model": "build_model", "optim": "build_optimizer"}
+    given = {*loaded.given.parts, *_prepared(experiment)}
+    given |= {section for section, step in steps.items() if overrides(experiment, step)}
+    own: Runner | None = loaded.given.parts.get("runner")
+    has_optimizer = "optim" in {*given, *loaded.config.root.mapping}
+    named = runner or ("test" if experiment.is_test else None)
+    if own is not None:  # the check knows runners by their names only
+        named = "train" if isinstance(own, Train) and has_optimizer else "test"
+    registry = registry_for(loaded.config, user_dir=loaded.user_dir)
+    report = check(loaded.config, registry, runner=named, given=given)
+    if own is None:
+        return report
+    entries = {name: node for name, node in report.expanded.mapping.items() if name != "runner"}
+    expanded = replace(report.expanded, value=MappingProxyType(entries))
+    problems = report.problems
+    if own.needs_optimizer and not has_optimizer:
+        what = f"missing; the runner {type(own).__name__!r} needs it"
+        problems = (*problems, Problem("optim", what, hint=OPTIMIZER_HINT))
+    return replace(report, expanded=expanded, problems=problems)
 
 
 def _run_checked(experiment: Experiment, loaded: Loaded, report: Report) -> RunResult:
@@ -76,7 +114,9 @@ def _run_checked(experiment: Experiment, loaded: Loaded, report: Report) -> RunR
     is_kept = not loaded.choices.get("no_file", False)
     with open_record(loaded.config, report, is_kept=is_kept) as record:
         with logging_to(record.log_path, level=assembly.args.log.level):
-            record.write_start(_describe(loaded, report, assembly))
+            given = given_sections(loaded, _prepared(experiment))
+            record.write_start(_describe(loaded, report, assembly) | {"given": given})
+            tell_replaced(loaded)
             raise_errors = loaded.choices.get("raise_errors", False)
             result = _build_and_execute(experiment, assembly, record, raise_errors=raise_errors)
             _log_traceback(result)
@@ -86,7 +126,8 @@ def _run_checked(experiment: Experiment, loaded: Loaded, report: Report) -> RunR
 
 def plan_experiment(experiment: Experiment, loaded: Loaded) -> tuple[Run, Runner, Report]:
     """The run that an experiment would be, built but not started, without a record."""
-    report = check_experiment(experiment, loaded, None)
+    loaded = _settle(experiment, loaded, None)
+    report = _check(experiment, loaded, None)
     if report.problems:
         raise ConfigError(*report.problems)
     run, runner = assemble(experiment, _prepare(loaded, report), Record(NullWriter()))
@@ -121,17 +162,40 @@ def assemble(experiment: Experiment, assembly: Assembly, record: Record) -> tupl
         hooks=[*_own_hooks(assembly, options.log, hooks), *hooks],
         monitor=_build_monitor(assembly),
     )
+    record.add_given(_note_given(assembly, parts))
     record.writer.write_observed(assembly.builder.observed)
     return Run(parts, options, _build_setting(assembly, record)), runner
+
+
+def _note_given(assembly: Assembly, parts: Parts) -> list[str]:
+    """Note the parts that no section of the config made; gives their names."""
+    made = {
+        "task": parts.task,
+        "model": parts.model,
+        "optim": parts.optimizer,
+        "schedule": parts.schedule,
+        "updater": parts.updater,
+    }
+    made |= assembly.given.parts
+    observed = assembly.builder.observed
+    own = {name: part for name, part in made.items() if part is not None and name not in observed}
+    own.pop("data", None)  # some of its splits may come from the config
+    observed.update({name: to_recordable(part) for name, part in own.items()})
+    lists = {"hooks": assembly.given.hooks, "metrics": assembly.given.metrics}
+    for name, entries in lists.items():
+        observed.update({f"{name}.given.{i}": to_recordable(e) for i, e in enumerate(entries)})
+    return list(own)
 
 
 def _prepare(loaded: Loaded, report: Report) -> Assembly:
     is_debug = loaded.choices.get("debug", False)
     if is_debug:
         prepare_debugging()
+    args = to_args({**loaded.replaced, **report.expanded.to_plain()})
+    loaded.own.attach(args, report.expanded)
     return Assembly(
         config=report.expanded,
-        args=to_args(report.expanded.to_plain()),
+        args=args,
         builder=Builder(registry_for(loaded.config, user_dir=loaded.user_dir)),
         device=choose_device(loaded.choices),
         given=loaded.given,
@@ -185,9 +249,10 @@ def _build_updater(assembly: Assembly) -> Updater | None:
 
 
 def _is_training(assembly: Assembly, runner: Runner) -> bool:
-    """Whether an optimizer is built: always to train, never to evaluate, else if configured."""
+    """Whether an optimizer is built: if the runner needs one, or if somebody gave one."""
     has_optimizer = "optim" in {*assembly.config.mapping, *assembly.given.parts}
-    return isinstance(runner, Train) or (has_optimizer and not isinstance(runner, Test | Predict))
+    is_evaluation = isinstance(runner, Test | Predict)
+    return runner.needs_optimizer or (has_optimizer and not is_evaluation)
 
 
 def _build_monitor(assembly: Assembly) -> Monitor | None:
@@ -243,14 +308,14 @@ def _own_hooks(assembly: Assembly, log: LogOptions, others: list[object]) -> lis
 def _describe(loaded: Loaded, report: Report, assembly: Assembly) -> dict[str, Any]:
     import torch
 
-    args, config = assembly.args, loaded.config
+    args, config, monitor = assembly.args, loaded.config, _build_monitor(assembly)
     return {
         "project": args.project,
         "project_dir": str(report.project.dir),
         "tag": args.tag,
         "desc": args.desc,
         "seed": assembly.seed,
-        "runner": args.runner.type,
+        "runner": _name_runner(loaded, report),
         "config_path": None if config.path is None else str(config.path),
         "variant": config.variant,
         "overrides": list(config.overrides),
@@ -258,4 +323,11 @@ def _describe(loaded: Loaded, report: Report, assembly: Assembly) -> dict[str, A
         "device": describe_device(assembly.device),
         "defaults": len(report.defaults),
         "init_from": args.init_from,
+        "monitor": None if monitor is None else monitor.metric,
     }
+
+
+def _name_runner(loaded: Loaded, report: Report) -> str:
+    own = loaded.given.parts.get("runner")
+    node = report.expanded.find("runner.type")
+    return type(own).__name__ if own is not None or node is None else str(node.value)

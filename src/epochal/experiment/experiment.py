@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from epochal.errors import ConfigError, Problem
 from epochal.experiment import conduct, steps
 from epochal.experiment.given import read_sections
+from epochal.registry.nearest import misspelling_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from epochal.experiment.arguments import Args
     from epochal.experiment.assembly import Assembly
     from epochal.experiment.choices import Choices
+    from epochal.experiment.given import Loaded
 
 Section = Any  # a value of a config, or an object that is a part
 
@@ -47,6 +50,7 @@ class Experiment:
         choices: Choices | None = None,
         **sections: Section,
     ) -> None:
+        _check_methods(type(self))
         self.loaded = read_sections(config, overrides, choices or {}, sections)
         self.is_test = test or self.loaded.is_test
 
@@ -103,9 +107,12 @@ class Experiment:
         return conduct.run_experiment(self, self.loaded, runner)
 
     def fit(self, *, epochs: int | None = None) -> RunResult:
-        """Train, for ``epochs`` if given and for ``train.for`` otherwise."""
+        """Train, for ``epochs`` if given and for ``train.for`` otherwise.
+
+        A runner of one's own does it, if there is one.
+        """
         loaded = self.loaded if epochs is None else self.loaded.with_choices({"epochs": epochs})
-        return conduct.run_experiment(self, loaded, "train")
+        return conduct.run_experiment(self, loaded, None if _has_own_runner(loaded) else "train")
 
     def test(self) -> RunResult:
         """Evaluate the test data."""
@@ -119,4 +126,27 @@ class Experiment:
 def prepared(experiment: Experiment, name: str) -> Callable[[Args], Any] | None:
     """The subclass's own ``prepare_task`` or ``prepare_model``, if it has one."""
     own: Callable[[Args], Any] = getattr(type(experiment), name)
-    return None if own is getattr(Experiment, name) else own
+    return own if overrides(experiment, name) else None
+
+
+def overrides(experiment: Experiment, name: str) -> bool:
+    """Whether the experiment's class has a method ``name`` of its own."""
+    return getattr(type(experiment), name) is not getattr(Experiment, name)
+
+
+def _check_methods(kind: type[Experiment]) -> None:
+    """Refuse methods that nothing would call, because their names are misspelt."""
+    known = [name for name in vars(Experiment) if not name.startswith("_")]
+    own = {name for base in kind.__mro__[:-1] for name in vars(base)} - {*vars(Experiment)}
+    for name in sorted(name for name in own if not name.startswith("_")):
+        close = misspelling_of(name, known) if callable(getattr(kind, name)) else None
+        if close is not None:
+            what = f"{kind.__name__} has a method {name!r}, which nothing calls"
+            hint = f"did you mean {close!r}? a leading underscore says that it is your own"
+            raise ConfigError(Problem(name, what, hint=hint))
+
+
+def _has_own_runner(loaded: Loaded) -> bool:
+    node = loaded.config.root.find("runner")
+    named = None if node is None else node.mapping.get("type", node).value
+    return named not in (None, "train", "test", "predict")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 from typing_extensions import override
 
@@ -15,7 +15,9 @@ from epochal.engine import Hook, Run
 from epochal.engine.every import Every
 from epochal.errors import ConfigError, Problem, suggest
 from epochal.experiment.arguments import Args, Value, origin_of
-from epochal.experiment.choices import Choices, to_override, to_overrides
+from epochal.experiment.choices import Choices, check_choices, to_override, to_overrides
+from epochal.experiment.own_options import OwnOptions
+from epochal.experiment.ready import check_ready
 
 OBJECT_SECTIONS = (
     "task",
@@ -30,6 +32,7 @@ OBJECT_SECTIONS = (
 )
 
 
+@final
 @dataclass(frozen=True)
 class Given:
     """Parts that came as objects."""
@@ -41,6 +44,7 @@ class Given:
     metrics: tuple[Any, ...] = ()
 
 
+@final
 class Middleware(Hook):
     """A function as a hook: it receives the run at set-up and may change the task or parts."""
 
@@ -52,6 +56,7 @@ class Middleware(Hook):
         self.function(run)
 
 
+@final
 @dataclass(frozen=True)
 class Loaded:
     """What an experiment was given, and the config that was made of it."""
@@ -64,6 +69,11 @@ class Loaded:
     given: Given
     config: Config
     is_test: bool = False
+    own: OwnOptions = field(default_factory=OwnOptions)
+    """Options of the script's own."""
+
+    replaced: Mapping[str, Any] = field(default_factory=dict)
+    """Values of sections that are left out, because ``prepare_*`` makes their parts."""
 
     @property
     def user_dir(self) -> Path | None:
@@ -74,7 +84,7 @@ class Loaded:
     def with_choices(self, choices: Choices) -> Loaded:
         """The same with other choices for the run."""
         merged = self.choices | choices
-        config = _load(self.source, self.overrides, merged)
+        config = _load(self.source, self.overrides, merged, self.own)
         return replace(self, choices=merged, config=config)
 
 
@@ -86,8 +96,10 @@ def read_sections(
     Raises:
         ConfigError: An object stands where only values may, or the file cannot be read.
     """
-    typed, is_test = list(overrides), False
+    check_choices(choices)
+    typed, is_test, own = list(overrides), False, OwnOptions()
     if isinstance(source, Args) and (origin := origin_of(source)) is not None:
+        own = origin.own
         source, typed = origin.path, [*origin.overrides, *typed]
         choices, is_test = origin.choices | choices, origin.is_test
     elif isinstance(source, Args):
@@ -97,17 +109,18 @@ def read_sections(
         source = values
     else:
         typed += [to_override(key, value) for key, value in _flatten(values)]
-    config = _load(source, typed, choices)
-    return Loaded(source, tuple(typed), choices, given, config, is_test)
+    config = _load(source, typed, choices, own)
+    return Loaded(source, tuple(typed), choices, given, config, is_test, own)
 
 
-def _load(source: object, overrides: Sequence[str], choices: Choices) -> Config:
-    return load(
+def _load(source: object, overrides: Sequence[str], choices: Choices, own: OwnOptions) -> Config:
+    config = load(
         source,
         variant=choices.get("variant"),
         overrides=to_overrides(choices, overrides),
         allow_python=choices.get("allow_python", False),
     )
+    return own.fill(config)
 
 
 def _part(sections: Mapping[str, Any]) -> tuple[dict[str, Any], Given]:
@@ -119,10 +132,13 @@ def _part(sections: Mapping[str, Any]) -> tuple[dict[str, Any], Given]:
             entries = list(section or ())
             values[name] = [_to_plain(entry) for entry in entries if _is_plain(entry)]
             lists[name] = tuple(entry for entry in entries if not _is_plain(entry))
+            for entry in lists[name]:
+                check_ready(name, entry)
         elif _is_plain(section):
             values[name] = _to_plain(section)
         else:
             _require_object_section(name, section)
+            check_ready(name, section)
             parts[name] = section
     return values, Given(parts, lists.get("hooks", ()), lists.get("metrics", ()))
 

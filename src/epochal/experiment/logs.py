@@ -7,7 +7,7 @@ import os
 import sys
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, final
 
 from typing_extensions import override
 
@@ -21,6 +21,7 @@ FILE_ONLY = "is_for_the_file_only"
 """Attribute of log records that a terminal shows in another form, such as tracebacks."""
 
 
+@final
 class TerminalHandler(logging.StreamHandler[TextIO]):
     """Writes to whatever ``sys.stdout`` is now, so that a progress bar can stay below."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import Unpack
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from epochal.experiment.choices import Choices
 
 
+@final
 @dataclass(frozen=True)
 class Planned:
     """A run that was not started."""

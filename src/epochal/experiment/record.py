@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from epochal.config import dump, load
 from epochal.errors import RecordError
@@ -25,7 +25,7 @@ from epochal.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from epochal.check import Report
     from epochal.config import Config
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _UNRECORDED = ("config", "value", "dir")
 
 
+@final
 @dataclass(frozen=True)
 class Record:
     """Where one run leaves its traces; with ``--no-file`` that is nowhere."""
@@ -56,6 +57,14 @@ class Record:
         """Keep what the task knows about its data, such as the names of classes."""
         if self.dir is not None and meta:
             self.facts["meta"] = to_recordable(meta)
+            self.writer.write_run(self.facts)
+
+    def add_given(self, sections: Iterable[str]) -> None:
+        """Keep which parts turned out to come from Python and not from the config."""
+        known = self.facts.get("given", [])
+        found = sorted({*known, *sections})
+        if self.dir is not None and found != known:
+            self.facts["given"] = found
             self.writer.write_run(self.facts)
 
     def write_end(self, result: RunResult) -> None:

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any, overload
 
 from typing_extensions import Unpack
 
+from epochal.check import SECTIONS
 from epochal.config import load
 from epochal.engine.execute import result_of_error
 from epochal.errors import CheckpointError, EpochalError
-from epochal.experiment.choices import to_override
+from epochal.experiment.choices import check_choices, to_override
 from epochal.experiment.experiment import Experiment
+from epochal.experiment.failure import show_failure
 from epochal.hooks.final_weights import FILE_NAME
 from epochal.records import RunRecord, find_runs, read_run
 
@@ -52,6 +54,7 @@ def run(
         overrides: Changes such as ``optim.lr=1e-3``.
         choices: What belongs to this run alone; see ``Choices``.
     """
+    check_choices(choices, sections=SECTIONS)
     sources = source if isinstance(source, list) else [source]
     results = list(run_series(sources, overrides=overrides, **choices))
     is_single = not isinstance(source, list) and choices.get("variant") != "all"
@@ -96,6 +99,7 @@ def run_again(
             f"  weights are written as {weights.name} when a training ends; "
             "`epochal runs` lists other runs"
         )
+    _require_configured(record, runner)
     expanded = next(iter(sorted((record.path / "config").glob("expanded.*"))), None)
     if expanded is None:
         raise CheckpointError(
@@ -119,6 +123,20 @@ def _read_finished(run_name: str, runs_dir: Path) -> RunRecord:
     return read_run(run_name, runs_dir)
 
 
+def _require_configured(record: RunRecord, runner: str) -> None:
+    """Refuse a run whose parts a config cannot bring back."""
+    given = record.run.get("given")
+    known = given if isinstance(given, list) else ()  # the file may be damaged
+    lost = [name for name in ("task", "model", "data") if name in known]
+    if lost:
+        parts = " and ".join(filter(None, [", ".join(lost[:-1]), lost[-1]]))
+        raise CheckpointError(
+            f"{record.path}: its {parts} came from Python, so its config alone cannot {runner} it\n"
+            f"  use experiment.{runner}() in the script that made them, with "
+            f"init_from={str(record.path / WEIGHTS)!r}"
+        )
+
+
 def _changes(record: RunRecord, runner: str) -> dict[str, object]:
     """What must differ from the config of a training."""
     changes: dict[str, object] = {"runner": runner}
@@ -135,7 +153,9 @@ def _run_one(source: Source, overrides: Sequence[str], choices: Choices) -> RunR
     except EpochalError as error:
         if choices.get("raise_errors"):
             raise
-        return result_of_error(error)
+        result = result_of_error(error)
+        show_failure(result)
+        return result
 
 
 def _variants(source: Source, choices: Choices) -> Sequence[str | None]:

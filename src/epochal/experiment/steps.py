@@ -15,6 +15,7 @@ from epochal.engine.options import HookOptions
 from epochal.engine.splits import SPLITS, split_name
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.given import Middleware
+from epochal.experiment.ready import check_ready
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from epochal.experiment.arguments import Args
     from epochal.experiment.assembly import Assembly
 
+OPTIMIZER_HINT = "add optim: {type: AdamW, lr: 1e-3}"
 Part = Any  # whatever the user's factory makes
 Prepare = Callable[["Args"], Part] | None
 
@@ -48,7 +50,9 @@ def _part(assembly: Assembly, section: str, prepare: Prepare) -> Part:
     if given is not None:
         return given
     if prepare is not None:
-        return prepare(assembly.args)
+        part = prepare(assembly.args)
+        check_ready(section, part, source=f"prepare_{section}")
+        return part
     spec = assembly.spec(section)
     if spec is None:
         hint = f"give {section}=..., write the section {section}:, or define prepare_{section}"
@@ -147,8 +151,8 @@ def build_optimizer(
     if optimizer is None:
         spec = assembly.spec("optim")
         if spec is None:
-            hint = "add optim: {type: AdamW, lr: 1e-3}"
-            raise ConfigError(Problem("optim", "training needs an optimizer", hint=hint))
+            what = "training needs an optimizer"
+            raise ConfigError(Problem("optim", what, hint=OPTIMIZER_HINT))
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         optimizer = assembly.builder.build(spec, params=trained)
     return optimizer, _build_schedule(assembly, optimizer)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.cli.main import VERBS, build_parser, main
+from epochal.cli.main import main
+from epochal.cli.parser import VERBS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,11 +30,6 @@ def test_every_verb_explains_itself(epochal: Command, verb: str) -> None:
     done = epochal(verb, "--help")
     assert done.code == 0
     assert VERBS[verb][:20].capitalize() in done.out.replace("\n", " ")
-
-
-def test_options_of_other_verbs_are_not_loaded() -> None:
-    """Help must be instant, so only the verb that was typed is imported."""
-    assert "--defaults" not in build_parser("runs").format_help()
 
 
 def test_version_is_that_of_the_package(epochal: Command) -> None:
@@ -99,28 +95,3 @@ def test_characters_that_the_terminal_lacks_do_not_end_a_verb(
     assert main(["check", "--json", str(path)]) == 78
     terminal.flush()
     assert b"gr??e" in terminal.buffer.getvalue()  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("run", "a.yaml", "--fst"), "'--fst' is not something it takes; did you mean '--fast'?"),
-        (("run", "a.yaml", "--epoch=3"), "did you mean '--epochs'?"),
-        (("run", "a.yaml", "--fas"), "did you mean '--fast'?"),
-        (("show", "one", "two"), "'two' is not something it takes"),
-        (("runs", "--zzz"), "'--zzz' is not something it takes"),
-    ],
-)
-def test_words_that_a_verb_does_not_take_are_refused(
-    epochal: Command, words: tuple[str, ...], message: str
-) -> None:
-    done = epochal(*words)
-    assert done.code == 2
-    assert message in done.err
-    assert f"usage: epochal {words[0]}" in done.err
-
-
-def test_words_may_follow_options(epochal: Command, tmp_path: Path) -> None:
-    done = epochal("check", "one.yaml", "--json", "two.yaml")
-    assert done.code == 66
-    assert '"two.yaml"' in done.out

@@ -67,3 +67,10 @@ def test_folder_that_holds_something_is_left_alone(tmp_path: Path, epochal: Comm
         assert done.code == 78
         assert "exists already" in done.err
     assert tree(tmp_path) == before
+
+
+def test_name_with_a_space_is_quoted(
+    tmp_path: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "  cd 'a b'\n  epochal check config.yaml\n" in epochal("new", "a b").out

@@ -69,13 +69,47 @@ def test_series_goes_on_after_a_failure_and_gives_its_exit_code(
     shop: Path, epochal: Command
 ) -> None:
     write(shop / "bad.yaml", "$BASE: config.yaml\ntask: {type: shop.parts.FloatLoss}\n")
-    write(shop / "worse.yaml", "$BASE: config.yaml\noptim: {lr: fast}\n")
+    write(shop / "worse.yaml", "$BASE: config.yaml\ntask: {type: shop.parts.Stumbling}\n")
     done = epochal("run", "bad.yaml", "worse.yaml", "config.yaml", "--fast")
     assert done.code == 70
     assert "3 runs, 2 failed" in done.err
+    assert done.err.count("run failed") == 2
     assert "finished (max_epochs)" in done.out
     statuses = [result_of(folder)["status"] for folder in run_folders(shop)]
-    assert sorted(map(str, statuses)) == ["failed", "finished"]
+    assert sorted(map(str, statuses)) == ["failed", "failed", "finished"]
+
+
+def test_series_with_mistakes_is_not_started_at_all(shop: Path, epochal: Command) -> None:
+    write(shop / "bad.yaml", "$BASE: config.yaml\noptim: {lr: fast}\n")
+    write(shop / "worse.yaml", "$BASE: config.yaml\ntagg: x\nmodle: y\n")
+    before = tree(shop)
+    done = epochal("run", "config.yaml", "bad.yaml", "gone.yaml", "worse.yaml", "seeed=1")
+    assert done.code == 78
+    for text in ("'fast'", "gone.yaml: no such file", "did you mean 'tag'?", "'modle'"):
+        assert text in done.err
+    assert done.err.count("did you mean 'seed'?") == 1
+    assert "worse.yaml: 3 mistakes\nnothing was started\n" in done.err
+    assert done.out == ""
+    assert tree(shop) == before
+
+
+def test_missing_file_first_gives_its_exit_code(shop: Path, epochal: Command) -> None:
+    assert epochal("run", "gone.yaml", "config.yaml").code == 66
+    assert run_folders(shop) == []
+
+
+def test_all_variants_are_checked_before_the_first_runs(shop: Path, epochal: Command) -> None:
+    write(shop / "odd.yaml", "$BASE: config.yaml\nvariants: {z: {optim.lr: fast}}\n")
+    done = epochal("run", "odd.yaml", "--variant", "all")
+    assert done.code == 78
+    assert "odd.yaml: 1 mistake\n" in done.err
+    assert run_folders(shop) == []
+
+
+def test_failure_is_told_once(shop: Path, epochal: Command) -> None:
+    done = epochal("run", "config.yaml", "task.type=shop.parts.Stumbling")
+    assert done.code == 1
+    assert done.err.count("the shelf is empty") == 2  # the message, and the line of code
 
 
 def test_name_and_desc_fill_the_readme(shop: Path, epochal: Command) -> None:
@@ -192,3 +226,31 @@ def test_words_without_a_file_are_refused(shop: Path, epochal: Command) -> None:
     done = epochal("run", "optim.lr=1")
     assert done.code == 78
     assert "name a file first" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("optim.lr", "=", "3"), "optim.lr = 3: has spaces around '='\n  write optim.lr=3\n"),
+        (("optim.lr=", "3"), "optim.lr= 3: has spaces around '='\n  write optim.lr=3\n"),
+        (("optim.lr", "=3"), "optim.lr =3: has spaces around '='\n  write optim.lr=3\n"),
+        (("optim/lr=3",), "optim/lr=3: 'optim/lr' is no key of a config\n  write optim.lr=3\n"),
+        (("+a.b=1",), "epochal has no '+'"),
+        (("~a.b",), "write 'a.b=$delete'"),
+        (("lr",), "lr: neither a config file that exists nor key=value\n  write lr=VALUE"),
+        (("other.yaml",), "other.yaml: no such file"),
+    ],
+)
+def test_words_that_are_neither_file_nor_change_start_nothing(
+    shop: Path, epochal: Command, words: tuple[str, ...], message: str
+) -> None:
+    done = epochal("run", "config.yaml", *words)
+    assert done.code in (66, 78)
+    assert message in done.err
+    assert run_folders(shop) == []
+
+
+def test_record_outside_of_runs_is_named_so_that_it_is_found(shop: Path, epochal: Command) -> None:
+    done = epochal("run", "config.yaml", "--fast", "record.exact=true", "record.log_dir=mine")
+    assert "  next     epochal show mine\n           epochal test mine\n" in done.out
+    assert epochal("show", "mine").code == 0

@@ -37,6 +37,32 @@ def test_every_run_has_a_line(history: list[Path], epochal: Command) -> None:
     assert "TaskError" in lines[2]
 
 
+def test_variant_is_shown_where_there_is_one(shop: Path, epochal: Command) -> None:
+    epochal("run", "config.yaml", "--fast")
+    assert "variant" not in epochal("runs").out
+    epochal("run", "config.yaml", "--fast", "--variant", "hot")
+    header, _, second = epochal("runs").out.splitlines()[:3]
+    assert header.split()[3:5] == ["variant", "runner"]
+    assert second.split()[3:5] == ["hot", "train"]
+    assert [run["variant"] for run in json.loads(epochal("runs", "--json").out)] == [None, "hot"]
+
+
+def test_metric_that_decides_comes_first(shop: Path, epochal: Command) -> None:
+    metrics = "metrics=[{type: mean, of: out.logits, name: zeal}]"
+    epochal("run", "config.yaml", "--fast", "monitor=+val/zeal", metrics)
+    header, line = epochal("runs").out.splitlines()[:2]
+    assert line[header.index("result") :].startswith("val/zeal ")
+    shown = epochal("show", "last").out
+    assert shown.index("  val/zeal ") < shown.index("  val/acc ")
+
+
+def test_unknown_status_is_refused(shop: Path, epochal: Command) -> None:
+    done = epochal("runs", "--status", "fialed")
+    assert done.code == 78
+    assert "did you mean 'failed'?" in done.err
+    assert epochal("runs", "--status", "lost").code == 0
+
+
 def test_runs_can_be_picked(history: list[Path], epochal: Command) -> None:
     def ids(*words: object) -> list[str]:
         return [run["id"] for run in json.loads(epochal("runs", "--json", *words).out)]

@@ -25,7 +25,7 @@ def test_overview_shows_status_device_and_metrics(trained: Path, epochal: Comman
     done = epochal("show", "last")
     assert done.code == 0
     for text in (
-        f"shop  ({trained.name})",
+        f"shop, variant long  ({trained.name})",
         "  to see",
         "  runner   train",
         "  status   finished, max_epochs, epoch 3, step 18",

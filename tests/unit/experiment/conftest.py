@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +13,6 @@ from small_project import Command, command, forgetting, write_shop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -26,3 +28,9 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def epochal(capsys: pytest.CaptureFixture[str]) -> Command:
     """Types ``epochal`` and words."""
     return command(capsys)
+
+
+@pytest.fixture
+def command_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell that finds ``epochal``, so that messages can name it."""
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)

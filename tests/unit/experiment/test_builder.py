@@ -136,3 +136,8 @@ def test_values_are_recorded_as_plain_data() -> None:
 def test_arguments_that_do_not_fit_are_a_mistake_of_the_config(shop: Path) -> None:
     with pytest.raises(ConfigError, match=r"torch\.nn\.modules\.linear\.Linear cannot take this"):
         ep.build({"type": "torch.nn.Linear", "in_features": 3})
+
+
+def test_unknown_kind_suggests_the_closest_one(shop: Path) -> None:
+    with pytest.raises(ConfigError, match=r"kind: there is no section 'modl'.*\n.*'model'"):
+        ep.build({"type": "torch.nn.ReLU"}, kind="modl")

@@ -364,3 +364,42 @@ def test_own_training_without_an_optimizer_says_what_to_add() -> None:
     result = ep.Experiment(choices=choices, log=QUIET, runner=Mine(), **parts()).run()  # type: ignore[arg-type]
     assert result.exit_code == 78
     assert "optim" in result.message
+
+
+def test_failure_of_an_experiment_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    class Broken(TinyTask):
+        def batch_loss(self, out: Any, batch: Any) -> Any:
+            raise ValueError("no loss today")
+
+    assert make(task=Broken(), model=TinyModel()).fit().status == "failed"
+    told = capsys.readouterr().err
+    assert told.startswith("╭─ run failed: ValueError ─")
+    assert "no loss today" in told
+    assert "test_experiment.py:" in told
+
+
+def test_misspelt_choice_is_refused() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'no_file'"):
+        ep.Experiment(choices={"nofile": True})  # type: ignore[typeddict-unknown-key]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("prepare_modle", "prepare_model"),
+        ("build_modle", "build_model"),
+        ("buildhooks", "build_hooks"),
+    ],
+)
+def test_misspelt_method_of_a_subclass_is_refused(name: str, meant: str) -> None:
+    kind = type("Own", (ep.Experiment,), {name: lambda self: None})
+    inherited = type("Heir", (kind,), {})
+    for one in (kind, inherited):
+        with pytest.raises(ConfigError, match=f"has a method '{name}'") as caught:
+            one()
+        assert f"did you mean '{meant}'?" in str(caught.value)
+
+
+def test_methods_of_the_users_own_are_welcome() -> None:
+    own = {name: lambda self: None for name in ("build_backbone", "_build_modle", "report")}
+    assert type("Own", (ep.Experiment,), own)()

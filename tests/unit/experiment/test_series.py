@@ -129,7 +129,8 @@ def test_folder_of_a_run_names_it_too(trained: Path) -> None:
 
 def test_overrides_of_the_user_win(trained: Path, shop: Path) -> None:
     result = run_again("last", "test", RUNS, overrides=["init_from=other.safetensors"])
-    assert "other.safetensors: no such file" in result.message
+    assert "no such file" in result.message
+    assert "other.safetensors" in result.message
     result = run_again("last", "test", RUNS, overrides=["task.num_samples=8"], no_file=True)
     assert result.config["task"]["num_samples"] == 8
 
@@ -188,3 +189,43 @@ def test_all_variants_of_a_python_config_run(shop: Path) -> None:
     choices = {"no_file": True, "fast": True, "allow_python": True}
     results = ep.run("conf.py", variant="all", **choices)  # type: ignore[call-overload]
     assert sorted(result.config["seed"] for result in results) == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"nofile": True}, "there is no choice 'nofile' for a run\n  did you mean 'no_file'?"),
+        ({"optim": {}}, "optim: is a section of the config, not a choice for a run"),
+        ({"a": 1, "b": 2}, "there is no choice 'b'"),
+    ],
+)
+def test_unknown_choices_are_refused_at_once(
+    shop: Path, choices: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ep.run("config.yaml", **choices)  # type: ignore[call-overload]
+    assert message in str(caught.value)
+    assert not (shop / "runs").exists()
+
+
+def test_failures_are_told_on_standard_error(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ep.run("missing.yaml")
+    assert "missing.yaml: no such file" in capsys.readouterr().err
+    ep.run("config.yaml", overrides=["optim.lrr=1"])
+    assert "did you mean 'lr'?" in capsys.readouterr().err
+    ep.run("config.yaml", overrides=["task.type=shop.parts.Stumbling"], no_file=True)
+    told = capsys.readouterr().err
+    assert told.startswith("╭─ run failed: KeyError ─")
+    assert told.count("╭") == 1
+    assert "shop/parts.py:" in told
+
+
+def test_errors_that_are_raised_are_not_told(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for change in ("optim.lrr=1", "task.type=shop.parts.Stumbling"):
+        with pytest.raises((ConfigError, KeyError)):
+            ep.run("config.yaml", overrides=[change], no_file=True, raise_errors=True)
+    assert capsys.readouterr().err == ""

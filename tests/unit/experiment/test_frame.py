@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from epochal.cli.frame import framed
+from epochal.experiment.frame import framed
 
 
 def test_text_stands_in_a_box_with_a_title() -> None:

@@ -1,0 +1,47 @@
+"""What a person can type next: the command as it is reached here, and a run's name."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+RUNS = Path("runs")
+_NAME = "epochal"
+
+
+def command() -> str:
+    """How ``epochal`` is typed here: by its name if a shell finds it, else as it was typed."""
+    found = shutil.which(_NAME)
+    typed = Path(sys.argv[0]) if sys.argv and sys.argv[0] else Path(_NAME)
+    beside = Path(sys.executable).parent / _NAME
+    if typed.name == _NAME:
+        return _NAME if found and _is_same(Path(found), typed) else _shown(typed)
+    if found and _is_same(Path(found), beside):
+        return _NAME
+    if typed.name != "__main__.py" and beside.is_file():  # a script of the user's own
+        return _shown(beside)
+    return f"{_shown(Path(sys.executable))} -m {_NAME}"
+
+
+def name_run(folder: Path) -> str:
+    """What names a run in a command: its id, or its folder when that is not below ``runs``."""
+    is_found = RUNS.absolute() in folder.absolute().parents
+    return folder.name if is_found else shlex.quote(str(folder))
+
+
+def _shown(path: Path) -> str:
+    try:
+        path = path.absolute().relative_to(Path.cwd())
+    except ValueError:
+        return shlex.quote(str(path))
+    return shlex.quote(str(path) if os.sep in str(path) else f"{os.curdir}{os.sep}{path}")
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:  # one of them is not there
+        return False

@@ -1,0 +1,81 @@
+"""Checks every run of a series before the first one starts; imports nothing that they name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from epochal.check import Default, Report, check, registry_for
+from epochal.config import load, load_variants
+from epochal.errors import ConfigError, Problem
+from epochal.experiment.choices import to_overrides
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from epochal.config import Config
+    from epochal.experiment.choices import Choices
+    from epochal.registry import Registry
+
+ALL = "all"
+
+
+@final
+@dataclass(frozen=True)
+class Checked:
+    """What is wrong with one file, with all variants that were asked for."""
+
+    path: Path
+    problems: tuple[Problem, ...]
+    defaults: tuple[Default, ...] = ()
+    exit_code: int = ConfigError.exit_code
+
+
+def check_file(
+    path: Path, overrides: Sequence[str], choices: Choices, *, is_plain_too: bool = False
+) -> Checked:
+    """Every mistake of a file and of the variants that were chosen.
+
+    Args:
+        path: The config file.
+        overrides: Changes to it, as typed.
+        choices: What else belongs to the run.
+        is_plain_too: Whether the file is also checked without any variant.
+    """
+    try:
+        changes = to_overrides(choices, overrides)
+        reports = list(_reports(path, changes, choices, is_plain_too=is_plain_too))
+    except ConfigError as error:  # a file that cannot be read at all
+        return Checked(path, error.problems, exit_code=error.exit_code)
+    problems = dict.fromkeys(problem for report in reports for problem in report.problems)
+    return Checked(path, tuple(problems), reports[0].defaults)
+
+
+def _reports(
+    path: Path, changes: Sequence[str], choices: Choices, *, is_plain_too: bool
+) -> Iterator[Report]:
+    user_dir = _path(choices.get("user_dir"))
+    registry: Registry | None = None
+    for config in _configs(path, changes, choices, is_plain_too=is_plain_too):
+        registry = registry_for(config, user_dir=user_dir, like=registry)
+        yield check(config, registry)
+
+
+def _configs(
+    path: Path, changes: Sequence[str], choices: Choices, *, is_plain_too: bool
+) -> Iterator[Config]:
+    allow_python = choices.get("allow_python", False)
+    chosen = choices.get("variant")
+    if chosen != ALL:
+        yield load(path, variant=chosen, overrides=changes, allow_python=allow_python)
+        return
+    for config in load_variants(path, overrides=changes, allow_python=allow_python):
+        if is_plain_too or not config.variants or config.variant is not None:
+            yield config
+
+
+def _path(folder: Path | str | None) -> Path | None:
+    from pathlib import Path
+
+    return None if folder is None else Path(folder)

@@ -1,0 +1,46 @@
+"""Tests of the words of the command line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.cli.parser import build_parser
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from small_project import Command
+
+
+def test_options_of_other_verbs_are_not_loaded() -> None:
+    """Help must be instant, so only the verb that was typed is imported."""
+    assert "--defaults" not in build_parser("runs").format_help()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("run", "a.yaml", "--fst"), "'--fst' is not something it takes; did you mean '--fast'?"),
+        (("run", "a.yaml", "--epoch=3"), "did you mean '--epochs'?"),
+        (("run", "a.yaml", "--fas"), "did you mean '--fast'?"),
+        (("show", "one", "two"), "'two' is not something it takes"),
+        (("run", "a.yaml", "--optim.lr=3"), "write optim.lr=3"),
+        (("run", "a.yaml", "--optim.lr", "3"), "write optim.lr=VALUE"),
+        (("runs", "--zzz"), "'--zzz' is not something it takes"),
+    ],
+)
+def test_words_that_a_verb_does_not_take_are_refused(
+    epochal: Command, words: tuple[str, ...], message: str
+) -> None:
+    done = epochal(*words)
+    assert done.code == 2
+    assert message in done.err
+    assert f"usage: epochal {words[0]}" in done.err
+
+
+def test_words_may_follow_options(epochal: Command, tmp_path: Path) -> None:
+    done = epochal("check", "one.yaml", "--json", "two.yaml")
+    assert done.code == 66
+    assert '"two.yaml"' in done.out
