@@ -58,4 +58,4 @@ def _field(statement: ast.AnnAssign, name: str, module: Module, doc: str) -> Par
         default = read_field_default(value, module)
     elif value is not None:
         default = read_literal(value, module)
-    return Parameter(key_of(name), annotation, default, doc, argument=name)
+    return Parameter(key_of(name), annotation, default, doc, argument=name, home=module.name)

@@ -38,6 +38,9 @@ class Parameter:
     argument: str = ""
     """The name that the factory is called with."""
 
+    home: str = field(default="", compare=False, repr=False)
+    """The module in which the type is written; empty when it is not known."""
+
     @property
     def is_required(self) -> bool:
         """Whether a config must set it."""

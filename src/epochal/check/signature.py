@@ -224,7 +224,8 @@ def _not_binding(item: Parameter) -> Parameter:
 
 def _variadic(arg: ast.arg, module: Module) -> Parameter:
     annotation = list_of(annotation_of(arg.annotation, module))
-    return Parameter(key_of(arg.arg), annotation, [], kind="variadic", argument=arg.arg)
+    key = key_of(arg.arg)
+    return Parameter(key, annotation, [], "", "variadic", argument=arg.arg, home=module.name)
 
 
 def _parameter(
@@ -236,4 +237,5 @@ def _parameter(
         MISSING if default is None else read_literal(default, module),
         kind="positional" if positional_only else "keyword",
         argument=arg.arg,
+        home=module.name,
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from epochal.check.instances import misfits, spec_hint
 from epochal.check.literals import Opaque
 from epochal.check.parameters import Parameter, Signature
 from epochal.check.report import Default
@@ -181,6 +182,7 @@ class Walk:
         if wrong is None and is_callable_path(node, parameter.annotation):
             self._find(ANY_KIND, str(node.value), node.place, path)
         if wrong is None:
+            self._check_instances(path, node, parameter, owner)
             return self.nested(path, node)
         what, _, accepted = wrong.partition("; ")
         hint = accepted or hint_for(node, parameter.annotation)
@@ -188,6 +190,15 @@ class Walk:
             what = f"{what} (argument {parameter.name!r} of {owner})"
         self.mistakes.report(path, what, node.place, hint)
         return node
+
+    def _check_instances(self, path: str, node: Node, parameter: Parameter, owner: str) -> None:
+        """Plain values where the signature wants an object."""
+        library = self.registry.library
+        for below, value, wanted in misfits(node, parameter, library):
+            what = f"expected an object of {wanted}, got {value.value!r}"
+            what = f"{what} (argument {parameter.name!r} of {owner})"
+            hint = spec_hint(value.value, wanted, library)
+            self.mistakes.report(f"{path}{below}", what, value.place, hint)
 
     def nested(self, path: str, node: Node) -> Node:
         """A value in which every spec, however deep, is checked and expanded."""
