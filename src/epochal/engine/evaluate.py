@@ -66,7 +66,7 @@ def check_sanity(run: Run) -> None:
             metrics = measure(run, "val", events=_NOBODY, limit=limit)
         except Exception as error:
             error.add_note(
-                f"raised in the sanity evaluation of {limit} batches; "
+                "raised in the sanity evaluation before the first step; "
                 "train.sanity_batches=0 leaves it out"
             )
             raise

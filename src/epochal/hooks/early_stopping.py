@@ -94,7 +94,8 @@ class EarlyStopping(Hook):
         if self._misses < self._patience:
             return ""
         best = "no number" if self._best is None else f"{self._best:.4g}"
-        return f"was not better than {best} in {self._misses} evaluations"
+        times = "evaluation" if self._misses == 1 else "evaluations"
+        return f"was not better than {best} in {self._misses} {times}"
 
     def _is_better(self, monitor: Monitor, value: float) -> bool:
         if math.isnan(value) or self._best is None:

@@ -1,4 +1,4 @@
-"""What to tell people when the disk refuses their record."""
+"""What to tell people when the disk refuses or has damaged their record."""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ _HINTS = {
 def explain_failure(error: OSError) -> str:
     """The words of ``error``, and below them what to do now."""
     return f"{error}\n  {_HINTS.get(error.errno or 0, _ELSEWHERE)}"
+
+
+def count_of(count: int, unit: str) -> str:
+    """``3 rows``, or ``1 row``."""
+    return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
 
 
 @contextmanager

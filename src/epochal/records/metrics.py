@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
 from epochal.errors import RecordError, suggest
-from epochal.records.failure import explain_failure, recording
+from epochal.records.failure import count_of, explain_failure, recording
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -159,12 +159,12 @@ class Points:
 
         unnamed = sum(int(series) not in self.names for series in np.unique(self.rows["series"]))
         found = (
-            (self.bad_rows, "metrics.bin: {} rows with a wrong checksum were left out"),
-            (self.torn_bytes, "metrics.bin: a torn last row of {} bytes was left out"),
-            (self.bad_names, "series.jsonl: {} damaged lines were left out"),
-            (unnamed, "series.jsonl: the names of {} series are lost"),
+            (self.bad_rows, "metrics.bin: {} with a wrong checksum left out", "row"),
+            (self.torn_bytes, "metrics.bin: a torn last row of {} left out", "byte"),
+            (self.bad_names, "series.jsonl: {} left out", "damaged line"),
+            (unnamed, "series.jsonl: the names of {} lost", "metric"),
         )
-        return tuple(text.format(count) for count, text in found if count)
+        return tuple(text.format(count_of(count, unit)) for count, text, unit in found if count)
 
     def series(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Steps and values of one metric, by step, without what a later attempt redid."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
 
 from epochal import durable
 from epochal.errors import ConfigError, RecordError, suggest
+from epochal.records.failure import count_of
 from epochal.records.metrics import load_points, read_lines, read_names
 from epochal.records.process import is_gone
 from epochal.records.provenance import recorded_value
@@ -111,7 +112,7 @@ class RunRecord:
     def damage(self) -> tuple[str, ...]:
         """One line for each thing that is missing or had to be left out."""
         damaged_events = read_lines(self.path / "events.jsonl")[1]
-        events = (f"events.jsonl: {damaged_events} damaged lines were left out",)
+        events = (f"events.jsonl: {count_of(damaged_events, 'damaged line')} left out",)
         return (*self.summary.damage, *self.points.damage, *(events if damaged_events else ()))
 
     def metric_names(self) -> list[str]:

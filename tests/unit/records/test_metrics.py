@@ -152,8 +152,8 @@ def test_number_of_a_damaged_name_is_not_given_again(tmp_path: Path) -> None:
     assert points.names == {0: "a", 2: "c"}
     assert points.series("c")[1].tolist() == [3.0]
     assert points.damage == (
-        "series.jsonl: 1 damaged lines were left out",
-        "series.jsonl: the names of 1 series are lost",
+        "series.jsonl: 1 damaged line left out",
+        "series.jsonl: the names of 1 metric lost",
     )
 
 
@@ -260,7 +260,7 @@ def test_any_changed_byte_costs_its_row_only(tmp_path: Path, writer: MetricWrite
         left = [0, 1, 2]
         left.remove(position // POINT_BYTES)
         assert points.rows["series"].tolist() == left
-        assert points.damage == ("metrics.bin: 1 rows with a wrong checksum were left out",)
+        assert points.damage == ("metrics.bin: 1 row with a wrong checksum left out",)
 
 
 def test_zeroed_page_is_no_data(tmp_path: Path) -> None:

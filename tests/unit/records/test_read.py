@@ -279,7 +279,7 @@ def test_metric_whose_points_are_damaged_is_reported(tmp_path: Path) -> None:
     path = make_run(tmp_path)
     (path / "metrics.bin").write_bytes(bytes(36 * 3))
     record = read_run(path)
-    assert record.damage == ("metrics.bin: 3 rows with a wrong checksum were left out",)
+    assert record.damage == ("metrics.bin: 3 rows with a wrong checksum left out",)
     with pytest.raises(RecordError, match=r"no readable point of 'loss'\n  the rows are damaged"):
         record.last("loss")
 
@@ -305,7 +305,7 @@ def test_damaged_events_are_counted(tmp_path: Path) -> None:
         file.write(b'{"torn')
     record = read_run(path)
     assert len(record.events) == 1
-    assert record.damage == ("events.jsonl: 1 damaged lines were left out",)
+    assert record.damage == ("events.jsonl: 1 damaged line left out",)
 
 
 def rename(path: Path, name: str) -> Path:
