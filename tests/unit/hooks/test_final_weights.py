@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from epochal.engine.run import Run
 
 
-def train(folder: Path | None, *others: Hook, runner: Any = None) -> TinyModel:
-    model = TinyModel()
+def train(
+    folder: Path | None, *others: Hook, runner: Any = None, model: TinyModel | None = None
+) -> TinyModel:
+    model = model or TinyModel()
     setting = Setting(tag="tiny", checkpoint_dir=folder)
     options = short_options(for_="1ep")
     run = tiny_run(FinalWeights(), *others, model=model, setting=setting, options=options)
@@ -67,3 +69,10 @@ def test_an_evaluation_and_a_run_without_record_keep_none(tmp_path: Path) -> Non
     train(tmp_path, runner=Evaluate())
     train(None)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_lazy_part_that_no_batch_reached_is_left_out(tmp_path: Path) -> None:
+    model = TinyModel()
+    model.unused = torch.nn.LazyLinear(2)
+    train(tmp_path, model=model)
+    assert set(load_weights(tmp_path / FILE_NAME)) == {"linear.weight", "linear.bias"}
