@@ -9,6 +9,7 @@ from epochal.check.sections import own_signature, split_names
 from epochal.check.types import is_spec
 from epochal.check.walk import listing, with_entries
 from epochal.config.node import Node
+from epochal.config.scalar import show
 from epochal.errors import Place
 from epochal.registry.nearest import nearest
 from epochal.registry.source import shown_path
@@ -90,7 +91,7 @@ def _splits(walk: Walk, section: Section, node: Node, own: Signature) -> Node:
 
 def _report_shape(walk: Walk, path: str, node: Node, wanted: str, hint: str) -> None:
     if not walk.mistakes.is_known_bad(path):
-        what = f"expected {wanted}, got {node.to_plain()!r}"
+        what = f"expected {wanted}, got {show(node.to_plain())}"
         walk.mistakes.report(path, what, node.place, hint)
 
 

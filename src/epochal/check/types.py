@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from epochal.config.bounds import broken_bound, explain, read_bound
 from epochal.config.duration import parse_duration
+from epochal.config.scalar import show
 from epochal.registry.nearest import nearest
 
 if TYPE_CHECKING:
@@ -89,18 +90,35 @@ def hint_for(node: Node, annotation: str) -> str:
     choices = [str(choice) for part in parts for choice in part.choices]
     if choices and isinstance(value, str):
         close = nearest(value, choices)
-        return f"did you mean {close!r}?" if close else "known: " + ", ".join(choices)
+        is_slip = close is not None and _digits(close) == _digits(value)
+        return f"did you mean {close!r}?" if is_slip else "known: " + ", ".join(choices)
     return _respelled(value, {part.name for part in parts})
+
+
+def _digits(text: str) -> str:
+    """The digits of a name, which are no slip: float16 is not meant to be float64."""
+    return "".join(char for char in text if char.isdigit())
 
 
 def _respelled(value: object, names: set[str]) -> str:
     """The same value as one of the wanted types would be spelled."""
     if isinstance(value, str):
-        number = names & {"int", "float"} and _is_number(value)
-        return f"write {value} without quotes" if number else _in_list(value, names)
-    if not isinstance(value, int | float):
-        return ""
-    if isinstance(value, float) and value.is_integer() and "int" in names:
+        is_number = names & {"int", "float"} and _is_number(value)
+        return _unquoted(value) if is_number else _in_list(value, names)
+    if isinstance(value, bool):
+        return f"quote it: '{show(value)}'" if "str" in names else _in_list(show(value), names)
+    if isinstance(value, int | float):
+        return _respelled_number(value, names)
+    return ""
+
+
+def _unquoted(text: str) -> str:
+    # YAML 1.2 has no underscores in numbers, so one with them is a text without quotes.
+    return f"write {text.replace('_', '')}" if "_" in text else f"write {text} without quotes"
+
+
+def _respelled_number(value: float, names: set[str]) -> str:
+    if "int" in names and float(value).is_integer():
         return f"write {int(value)}"
     if names & {"duration", "every"}:
         return f"write {value}ep for epochs or {value}st for steps"
@@ -140,10 +158,10 @@ def describe(wanted: Type) -> str:
         known = [part for part in wanted.args if part != ANY]
         return " or ".join(dict.fromkeys(describe(part) for part in known)) or "a value"
     if wanted.name == "choice":
-        return " or ".join(repr(choice) for choice in wanted.choices)
+        return " or ".join(show(choice) for choice in wanted.choices)
     if wanted.name == "tuple":
         return f"a list of {len(wanted.args)} values" if wanted.args else "an empty list"
-    if wanted.name in ("list", "set"):
+    if wanted.name in ("list", "set", "tuples"):
         inner = wanted.args[0] if wanted.args else ANY
         return "a list" if inner == ANY else f"a list (each {describe(inner)})"
     bounds = ", ".join(f"{bound.words} {bound.limit}" for bound in wanted.bounds)
@@ -284,5 +302,5 @@ def _is_number(text: str) -> bool:
 
 
 def _shown(node: Node) -> str:
-    text = repr(node.to_plain())
+    text = show(node.to_plain())
     return text if len(text) <= 60 else f"{text[:57]}..."

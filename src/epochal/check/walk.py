@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from epochal.check.elsewhere import length_hint
 from epochal.check.instances import misfits, spec_hint
 from epochal.check.literals import Opaque
 from epochal.check.parameters import Parameter, Signature
@@ -20,6 +21,7 @@ from epochal.check.types import (
     problem_with,
 )
 from epochal.config.node import NOWHERE, Node, from_plain
+from epochal.config.scalar import show
 from epochal.errors import ConfigError, Place
 from epochal.registry.nearest import nearest
 from epochal.registry.source import shown_path
@@ -52,7 +54,7 @@ class Walk:
             entry = Node(node.value, node.place, node.key_place, node.layer)
             node = Node(MappingProxyType({"type": entry}), node.place, node.key_place, node.layer)
         if not node.is_mapping:
-            what = f"expected a mapping with a type, got {node.to_plain()!r}"
+            what = f"expected a mapping with a type, got {show(node.to_plain())}"
             self.mistakes.report(path, what, node.place, "write {type: package.module.Class}")
             return node
         factory = self._factory(path, node, kind)
@@ -82,7 +84,7 @@ class Walk:
         if self.mistakes.is_known_bad(key):
             return None
         if not isinstance(name.value, str):
-            what = f"expected the name of a {kind}, got {name.to_plain()!r}"
+            what = f"expected the name of a {kind}, got {show(name.to_plain())}"
             self.mistakes.report(key, what, name.place)
             return None
         return self._find(kind, name.value, name.place, key)
@@ -123,6 +125,8 @@ class Walk:
         owner = signatures[-1].owner
         word = "argument" if len(signatures) > 1 else "key"
         hint = f"did you mean {close!r}?" if close else listing(known)
+        if path == f"train.{key}":
+            hint = length_hint(key, child) or hint
         self.mistakes.report(path, f"unknown {word} {key!r} of {owner}", child.key_place, hint)
         return close or ""
 
@@ -195,7 +199,7 @@ class Walk:
         """Plain values where the signature wants an object."""
         library = self.registry.library
         for below, value, wanted in misfits(node, parameter, library):
-            what = f"expected an object of {wanted}, got {value.value!r}"
+            what = f"expected an object of {wanted}, got {show(value.value)}"
             what = f"{what} (argument {parameter.name!r} of {owner})"
             hint = spec_hint(value.value, wanted, library)
             self.mistakes.report(f"{path}{below}", what, value.place, hint)

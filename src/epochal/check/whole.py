@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from epochal.check.classes import binds, class_definitions
+from epochal.check.elsewhere import BASE, meant_section, section_hint
 from epochal.check.literals import MISSING
 from epochal.check.methods import find_method, misspelt_methods
 from epochal.check.monitor import check_monitor
@@ -117,10 +118,13 @@ def _report_unknown(walk: Walk, written: Mapping[str, Node]) -> set[str]:
     for name, node in written.items():
         if name in SECTIONS:
             continue
-        close = nearest(name, SECTIONS)
-        hint = f"did you mean {close!r}?" if close else "your own values go under 'extra'"
+        hint = section_hint(name, node)
+        close = None if hint else meant_section(name) or nearest(name, SECTIONS)
+        hint = hint or (f"did you mean {close!r}?" if close else "your own values go under 'extra'")
         walk.mistakes.report(name, f"unknown section {name!r}", node.key_place, hint)
         meant |= {close} if close else set()
+    if BASE in meant:  # anything may stand in the files that it names
+        walk.mistakes.broken |= {""}
     return meant
 
 

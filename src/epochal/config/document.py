@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from epochal.config.alias import rename_aliases
 from epochal.config.limits import refuse
 from epochal.config.node import Node
+from epochal.config.scalar import show
 from epochal.config.source import SUFFIXES, Source, Text, display_name
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _known(place: Place) -> Place | None:
 
 
 def _kind_of(node: Node) -> str:
-    return "a list" if node.is_list else repr(node.value)[:60]
+    return "a list" if node.is_list else show(node.value)[:60]
 
 
 def _reader(kind: str) -> Callable[..., Node | None]:

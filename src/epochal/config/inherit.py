@@ -22,6 +22,7 @@ from epochal.config.limits import (
     refuse_size,
 )
 from epochal.config.merge import merge, merge_all, nest
+from epochal.config.scalar import show
 from epochal.config.source import Source, display_name, read_source
 from epochal.errors import ConfigError
 
@@ -122,7 +123,7 @@ class Inheritance:
                 if trees is not None:
                     yield nest(section.split("."), replace(trees, key_place=child.key_place))
         else:
-            what = f"expected a path, a list or a mapping of sections, got {entry.value!r}"
+            what = f"expected a path, a list or a mapping of sections, got {show(entry.value)}"
             findings.report(join(path, BASE), what, entry.place, "write `$BASE: other.yaml`")
             findings.broken.add(path)
 

@@ -7,13 +7,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from epochal.config.merge import merge, nest
-from epochal.config.scalar import DELETE
+from epochal.config.scalar import DELETE, show
 from epochal.errors import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from epochal.config.node import Node
+
+
+_LISTS = ("hooks", "metrics", "imports", "env")
+"""Keys at the top of a config under which a number can only mean an element."""
 
 
 class PathError(ValueError):
@@ -30,7 +34,11 @@ def assign(root: Node, path: str, node: Node) -> Node:
     Raises:
         PathError: The path runs through a scalar or past the end of a list.
     """
-    return _assign(root, path.split("."), (), node)
+    parts = path.split(".")
+    there = root.mapping.get(parts[0])
+    if parts[0] in _LISTS and parts[1:] and (there is None or there.value is None):
+        raise PathError(f"there are no {parts[0]}", f"add them: {parts[0]}=[...]")
+    return _assign(root, parts, (), node)
 
 
 def _assign(here: Node, parts: Sequence[str], done: tuple[str, ...], node: Node) -> Node:
@@ -40,7 +48,7 @@ def _assign(here: Node, parts: Sequence[str], done: tuple[str, ...], node: Node)
         return _assign_element(here, parts, done, node)
     if not here.is_mapping and here.value is not None:
         where = ".".join(done)
-        raise PathError(f"{where} is {here.value!r} and has no key {parts[0]!r}")
+        raise PathError(f"{where} is {show(here.value)} and has no key {parts[0]!r}")
     key, rest = parts[0], parts[1:]
     entries = dict(here.mapping)
     if key in entries and (rest or node.value != DELETE):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ _WORDS: dict[str, Scalar] = {
 _INT = re.compile(r"[-+]?[0-9]+")
 _RADIX = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_SHOWN = {"None": "null", "True": "true", "False": "false"}
+_PLAIN_KEY = re.compile(r"[A-Za-z_$][\w.$-]*")
 _INF = re.compile(r"([-+]?)\.(?:inf|Inf|INF)")
 _NAN = re.compile(r"\.(?:nan|NaN|NAN)")
 _INT_DIGITS = 400
@@ -75,6 +78,23 @@ def parse_float(text: str) -> float:
     if math.isinf(value):
         raise ValueError("number is too big for a float")
     return value
+
+
+def show(value: object) -> str:
+    """A value as a message shows it: like a config, on one line, with texts in quotes."""
+    if isinstance(value, Mapping):
+        pairs = (f"{_show_key(key)}: {show(child)}" for key, child in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(show, value))}]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{'-' if value < 0 else ''}.{'nan' if math.isnan(value) else 'inf'}"
+    return _SHOWN.get(repr(value), repr(value))
+
+
+def _show_key(key: object) -> str:
+    text = str(key)
+    return text if _PLAIN_KEY.fullmatch(text) else repr(text)
 
 
 def has_surrogates(text: str) -> bool:

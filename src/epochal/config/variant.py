@@ -10,6 +10,7 @@ from epochal.config.alias import rename_path
 from epochal.config.findings import Findings, join
 from epochal.config.merge import relabel
 from epochal.config.path import PathError, assign
+from epochal.config.scalar import show
 from epochal.errors import suggest
 
 if TYPE_CHECKING:
@@ -56,6 +57,6 @@ def apply_variant(root: Node, variants: Mapping[str, Node], name: str, findings:
 
 
 def _report_shape(findings: Findings, path: str, node: Node) -> None:
-    what = f"expected a mapping, got {'a list' if node.is_list else repr(node.value)}"
+    what = f"expected a mapping, got {'a list' if node.is_list else show(node.value)}"
     hint = "write `variants: {wide: {model.width: 1024}}`"
     findings.report(path, what, node.place, hint)

@@ -123,11 +123,39 @@ def _colon(problem: str, line: str, text: Text, place: Place) -> Mistake | None:
     if line[: place.column - 1].count(": "):
         hint = 'put quotes around a text with a colon: `key: "a: b"`'
         return Mistake("a second ': ' in one line", place, hint)
-    before = text.line(place.line - 1)
+    return _misplaced(text, place)
+
+
+def _misplaced(text: Text, place: Place) -> Mistake:
+    bare = _line_without_colon(text, place.line)
+    if bare:
+        written = text.line(bare)
+        start = text.offset(bare, _indent(written) + 1)
+        where = text.place(start, start + len(written.strip()))
+        return Mistake("a key without a colon", where, "write `key: value`")
     hint = "start it in the same column as the key above"
-    if before.strip() and ":" not in before:
-        hint = f"line {place.line - 1} has no colon; write `key: value`"
     return Mistake("a key cannot stand here", place, hint)
+
+
+def _line_without_colon(text: Text, number: int) -> int:
+    """The line before that begins a block without being a key, or 0."""
+    indent = _indent(text.line(number))
+    first = 0
+    for above in range(number - 1, 0, -1):
+        line = text.line(above)
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        if _indent(line) < indent:
+            # The text that its key began in the same line goes on here.
+            return first if line.rstrip().endswith(":") else 0
+        if _indent(line) > indent or ":" in line or line.startswith("%"):
+            return 0
+        first = above
+    return first
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _layout(
@@ -135,6 +163,8 @@ def _layout(
 ) -> Mistake | None:
     if "find expected ':'" in problem and opened is not None:
         return Mistake("a key without a colon", text.place(opened), "write `key: value`")
+    if "<document start>" in problem and _line_without_colon(text, place.line):
+        return _misplaced(text, place)
     if "expected <block end>" in problem and opened is not None:
         return _unexpected(context, text, place, text.place(opened))
     return _bad_value(problem, text, place)

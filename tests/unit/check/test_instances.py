@@ -5,6 +5,7 @@ import pytest
 from epochal.check.report import Mistakes
 from epochal.check.walk import Walk
 from epochal.config import from_plain
+from epochal.config.scalar import show
 from epochal.registry import Project, Registry
 
 MODULE = """
@@ -95,7 +96,7 @@ def test_a_plain_value_cannot_be_an_object(
 ) -> None:
     ((key, what, given),) = problems(write_files, annotation, value)
     assert key == "model.x"
-    assert what == f"expected an object of {wanted}, got {value!r} (argument 'x' of m.A)"
+    assert what == f"expected an object of {wanted}, got {show(value)} (argument 'x' of m.A)"
     assert given.startswith(hint)
 
 

@@ -51,7 +51,7 @@ def test_a_free_section_is_left_as_it_is(walk) -> None:
     ("name", "value", "what"),
     [
         ("train", 3, "expected a mapping, got 3"),
-        ("hooks", {"type": "Console"}, "expected a list, got {'type': 'Console'}"),
+        ("hooks", {"type": "Console"}, "expected a list, got {type: 'Console'}"),
         ("data", ["x"], "expected a mapping of splits, got ['x']"),
         ("model", [1], "expected a mapping with a type, got [1]"),
         ("model", {"width": 3}, "the model has no type"),

@@ -73,7 +73,7 @@ def test_a_file_without_values_is_refused_or_reported(write: Write, text: str) -
             read_document(source, findings, layer="file")
     else:
         read_document(source, findings, layer="file")
-        assert "must be a mapping, got None" in findings.problems[0].what
+        assert "must be a mapping, got null" in findings.problems[0].what
 
 
 def test_a_toml_file_of_comments_is_refused_too(write: Write) -> None:

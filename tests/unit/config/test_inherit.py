@@ -214,8 +214,8 @@ def test_a_syntax_error_in_a_base_breaks_its_section(write: Write) -> None:
     ("base", "message"),
     [
         ("3", "expected a path, a list or a mapping of sections, got 3"),
-        ("null", "got None"),
-        ("[a.yaml, true]", "got True"),
+        ("null", "got null"),
+        ("[a.yaml, true]", "got true"),
         ("{'': a.yaml}", "'' is no path of keys"),
         ("{a..b: a.yaml}", "'a..b' is no path of keys"),
         (".", "is a folder"),

@@ -67,3 +67,16 @@ def test_what_was_replaced_is_remembered() -> None:
     made = assign(root, "model.width", from_plain(2)).find("model")
     assert made
     assert made.replaced is root.find("model")
+
+
+@pytest.mark.parametrize("path", ["hooks.0.patience", "metrics.1", "imports.0"])
+@pytest.mark.parametrize("tree", [{}, {"hooks": None, "metrics": None, "imports": None}])
+def test_an_element_of_a_list_that_is_not_there_is_refused(path: str, tree: dict) -> None:
+    name = path.split(".")[0]
+    with pytest.raises(PathError, match=f"there are no {name}") as caught:
+        assign(from_plain(tree), path, from_plain(3))
+    assert caught.value.hint == f"add them: {name}=[...]"
+
+
+def test_numbers_may_be_keys_of_ones_own() -> None:
+    assert assigned("extra.0.x", 1)["extra"] == {"0": {"x": 1}}

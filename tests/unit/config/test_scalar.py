@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.config.scalar import decode, escape, has_surrogates, resolve
+from epochal.config.scalar import decode, escape, has_surrogates, resolve, show
 
 
 @pytest.mark.parametrize(
@@ -125,3 +125,23 @@ def test_no_escaped_text_is_special(text: str) -> None:
 def test_halves_of_surrogate_pairs_are_found() -> None:
     assert has_surrogates("a\ud800")
     assert not has_surrogates("aä😀")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (False, "false"),
+        ("True", "'True'"),
+        (1, "1"),
+        (1e-3, "0.001"),
+        (math.inf, ".inf"),
+        (-math.inf, "-.inf"),
+        (math.nan, ".nan"),
+        ([1, None, "x"], "[1, null, 'x']"),
+        ({"a": {"b.c": True}, "d e": []}, "{a: {b.c: true}, 'd e': []}"),
+    ],
+)
+def test_values_are_shown_as_a_config_writes_them(value: object, text: str) -> None:
+    assert show(value) == text

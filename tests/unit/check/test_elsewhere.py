@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+
+def shown(report) -> list[tuple[str, str]]:
+    return [(problem.key, problem.hint) for problem in report.problems]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("optimizer", "optim"),
+        ("scheduler", "schedule"),
+        ("lr_scheduler", "schedule"),
+        ("trainer", "train"),
+        ("dataset", "data"),
+        ("datasets", "data"),
+        ("callbacks", "hooks"),
+        ("plugins", "hooks"),
+        ("logger", "log"),
+        ("$base", "$BASE"),
+        ("BASE", "$BASE"),
+        ("_base_", "$BASE"),
+        ("defaults", "$BASE"),
+    ],
+)
+def test_sections_are_known_by_their_names_elsewhere(check_dict, name: str, meant: str) -> None:
+    assert shown(check_dict(**{name: {}})) == [(name, f"did you mean {meant!r}?")]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "hint"),
+    [
+        ("max_epochs", 5, "write train.for: 5ep"),
+        ("max_steps", 500, "write train.for: 500st"),
+        ("work_dir", "out", "write record: {log_dir: out}"),
+        ("log_dir", "out", "write record: {log_dir: out}"),
+        ("lr", 0.1, "write optim: {lr: ...}"),
+    ],
+)
+def test_keys_of_sections_are_sent_there(check_dict, name: str, value: object, hint: str) -> None:
+    assert shown(check_dict(**{name: value})) == [(name, hint)]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "hint"),
+    [
+        ("epochs", 2, "write for: 2ep"),
+        ("max_epochs", 2, "write for: 2ep"),
+        ("num_epochs", 2, "write for: 2ep"),
+        ("steps", 300, "write for: 300st"),
+        ("max_steps", 300, "write for: 300st"),
+        ("epochs", "many", "write for: 10ep"),
+        ("eval_evry", "1ep", "did you mean 'eval_every'?"),
+    ],
+)
+def test_the_length_of_a_training_has_one_name(check_dict, key: str, value, hint: str) -> None:
+    assert shown(check_dict(train={key: value})) == [(f"train.{key}", hint)]
+
+
+def test_names_of_ones_own_components_are_left_alone(check_dict) -> None:
+    model = {"type": "user.model.Mlp", "classes": 1, "epochs": 2}
+    assert shown(check_dict(model=model)) == [("model.epochs", "known: act, classes, dtype, width")]
+
+
+def test_what_a_misspelt_base_may_hold_is_not_missed(check_dict) -> None:
+    report = check_dict(task=None, optim=None, model={"width": 3}, **{"$base": "a.yaml"})
+    assert shown(report) == [("$base", "did you mean '$BASE'?")]
