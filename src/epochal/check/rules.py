@@ -18,6 +18,7 @@ def check_rules(walk: Walk, root: Node) -> None:
     _check_weights(walk, root)
     _check_max_time(walk, root)
     _check_evaluated_splits(walk, root)
+    _check_one_cycle(walk, root)
 
 
 def _check_weights(walk: Walk, root: Node) -> None:
@@ -56,3 +57,18 @@ def _check_evaluated_splits(walk: Walk, root: Node) -> None:
             key = f"train.eval_every.{name}"
             what = f"{name!r} is not evaluated"
             walk.mistakes.report(key, what, child.key_place, "write val or test")
+
+
+def _check_one_cycle(walk: Walk, root: Node) -> None:
+    """The length that torch's one-cycle scheduler asks for, though no argument is required."""
+    factory = walk.factories.get("schedule")
+    if factory is None or factory.dotted != "torch.optim.lr_scheduler.OneCycleLR":
+        return
+    nodes = {key: child.value for key, child in root.mapping["schedule"].mapping.items()}
+    has_both = nodes.get("epochs") is not None and nodes.get("steps_per_epoch") is not None
+    if has_both or nodes.get("total_steps") is not None or walk.mistakes.has_any("schedule"):
+        return
+    what = "missing; OneCycleLR must know the number of steps"
+    hint = "add total_steps: 500, with train: {for: 500st}"
+    place = root.mapping["schedule"].mapping["type"].place
+    walk.mistakes.report("schedule.total_steps", what, place, hint)

@@ -64,9 +64,9 @@ _DTYPE = _key(
 )
 _UNIT = _key(
     "unit",
-    "Literal['step', 'epoch']",
+    "Literal['step', 'epoch', 'eval']",
     "step",
-    "What a scheduler of torch counts; ours always count steps.",
+    "After what a scheduler of torch advances; ours always count steps.",
 )
 _METRIC = (
     _key("name", "str | None", None, "What its values are called; the type's own name if null."),
