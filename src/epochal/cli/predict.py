@@ -33,7 +33,13 @@ def execute(args: argparse.Namespace) -> int:
     with deferring_interrupts():
         from epochal.experiment.series import run_again
 
-    result = run_again(args.run, "predict", args.runs_dir, overrides=args.words, **choices_of(args))
+    result = run_again(
+        args.run,
+        "predict",
+        args.runs_dir,
+        overrides=args.words,
+        **choices_of(args),
+    )
     print_outcome(result)
     if result.ok:
         from epochal.experiment.predictions import write_predictions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,8 +13,8 @@ if TYPE_CHECKING:
 def format_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None = None
 ) -> str:
-    """Aligned lines under a header; the last column is cut where the terminal ends."""
-    limit = width or shutil.get_terminal_size((100, 24)).columns
+    """Aligned lines under a header; on a terminal the last column is cut where that ends."""
+    limit = width or _width()
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
     lines = []
     for row in (header, *rows):
@@ -21,3 +22,8 @@ def format_table(
         line = "  ".join(cells).rstrip()
         lines.append(line if len(line) <= limit else line[: limit - 1] + "…")
     return "\n".join(lines)
+
+
+def _width() -> int:
+    # Files and pipes have no edge: what reads them wants the whole line.
+    return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else sys.maxsize

@@ -29,6 +29,12 @@ def execute(args: argparse.Namespace) -> int:
     with deferring_interrupts():
         from epochal.experiment.series import run_again
 
-    result = run_again(args.run, "test", args.runs_dir, overrides=args.words, **choices_of(args))
+    result = run_again(
+        args.run,
+        "test",
+        args.runs_dir,
+        overrides=args.words,
+        **choices_of(args),
+    )
     print_outcome(result)
     return result.exit_code

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from epochal import durable
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.invocation import command
+from epochal.experiment.text import readable
 
 if TYPE_CHECKING:
     import argparse
@@ -45,7 +46,7 @@ def split_words(words: list[str]) -> tuple[list[Path], list[str]]:
     """
     groups = list(_group(words))
     problems = [problem for group in groups for problem in _problems_with(group)]
-    overrides = [word for word in words if _is_override(word)]
+    overrides = [readable(word) for word in words if _is_override(word)]
     files = [Path(word) for word in words if not _is_override(word)]
     if not files:
         what = f"no config file among {' '.join(words)!r}"

@@ -15,6 +15,7 @@ from epochal.config import load
 from epochal.errors import ConfigError, EpochalError, Problem, suggest
 from epochal.experiment.choices import Choices, to_overrides
 from epochal.experiment.own_options import OwnOptions, read_own
+from epochal.experiment.text import readable
 
 Extend = Callable[[argparse.ArgumentParser], argparse.ArgumentParser | None]
 Value = Any  # values of a config have no narrower type
@@ -158,7 +159,11 @@ def add_choices(parser: argparse.ArgumentParser) -> None:
 def choices_of(parsed: argparse.Namespace) -> Choices:
     """The choices among parsed options."""
     names = Choices.__annotations__
-    return cast("Choices", {name: value for name, value in vars(parsed).items() if name in names})
+    found = {name: value for name, value in vars(parsed).items() if name in names}
+    for name in ("variant", "name", "desc"):
+        if isinstance(found.get(name), str):
+            found[name] = readable(found[name])
+    return cast("Choices", found)
 
 
 def _dotted(words: list[str]) -> list[str]:

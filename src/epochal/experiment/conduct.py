@@ -34,6 +34,7 @@ from epochal.experiment.logs import FILE_ONLY, logging_to
 from epochal.experiment.record import Record, open_record
 from epochal.experiment.settle import given_sections, settle, tell_replaced
 from epochal.experiment.steps import OPTIMIZER_HINT, model_dtype
+from epochal.experiment.text import readable
 from epochal.hooks.banner import Banner
 from epochal.hooks.console import Console
 from epochal.hooks.final_weights import FinalWeights
@@ -91,6 +92,7 @@ def _check(experiment: Experiment, loaded: Loaded, runner: str | None) -> Report
     steps = {"task": "build_task", "model": "build_model", "optim": "build_optimizer"}
     given = {*loaded.given.parts, *_prepared(experiment)}
     given |= {section for section, step in steps.items() if overrides(experiment, step)}
+    given |= {name for name in ("hooks", "metrics") if getattr(loaded.given, name)}
     own: Runner | None = loaded.given.parts.get("runner")
     has_optimizer = "optim" in {*given, *loaded.config.root.mapping}
     named = runner or ("test" if experiment.is_test else None)
@@ -202,7 +204,7 @@ def _prepare(loaded: Loaded, report: Report) -> Assembly:
         is_debug=is_debug,
         written=loaded.config.root,
         num_defaults=len(report.defaults),
-        source="" if loaded.config.path is None else str(loaded.config.path),
+        source="" if loaded.config.path is None else readable(str(loaded.config.path)),
     )
 
 
@@ -311,12 +313,12 @@ def _describe(loaded: Loaded, report: Report, assembly: Assembly) -> dict[str, A
     args, config, monitor = assembly.args, loaded.config, _build_monitor(assembly)
     return {
         "project": args.project,
-        "project_dir": str(report.project.dir),
+        "project_dir": readable(str(report.project.dir)),
         "tag": args.tag,
         "desc": args.desc,
         "seed": assembly.seed,
         "runner": _name_runner(loaded, report),
-        "config_path": None if config.path is None else str(config.path),
+        "config_path": None if config.path is None else readable(str(config.path)),
         "variant": config.variant,
         "overrides": list(config.overrides),
         "torch": torch.__version__,

@@ -32,7 +32,7 @@ def show_failure(result: RunResult) -> None:
     if result.reason == _MISTAKES and result.dir is None:
         text = result.message  # one list of mistakes, as `epochal check` shows it
     else:
-        kind = f": {result.exception_type}" if result.exception_type else ""
+        kind = f": {result.exception_type}" if result.status == "failed" else ""
         lines = "\n".join(describe_failure(result))
         text = framed(f"run {result.status}{kind}", lines, encoding=sys.stderr.encoding)
     print(text, file=sys.stderr)  # noqa: T201 - the one place where a failure is told

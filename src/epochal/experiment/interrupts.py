@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import signal
-import threading
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
+# Imported before everything else: what this imports delays the moment from which we catch.
+
 
 @final
-@dataclass
 class _Wish:
     """Whether somebody wants to stop, and whether now is the time."""
 
-    is_deferred: bool = False
-    is_pending: bool = False
+    is_deferred = False
+    is_pending = False
 
 
 _wish = _Wish()
@@ -31,12 +30,10 @@ def catching_interrupts() -> Iterator[None]:
 
     Where SIGINT is ignored, as in the background of a script, it stays so.
     """
-    is_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT)
-    if not is_main or before is not signal.default_int_handler:
+    if before is not signal.default_int_handler or not _install():
         yield
         return
-    signal.signal(signal.SIGINT, _interrupt)
     try:
         yield
     finally:
@@ -69,3 +66,11 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
         return
     _wish.is_pending = False
     raise KeyboardInterrupt
+
+
+def _install() -> bool:
+    try:
+        signal.signal(signal.SIGINT, _interrupt)
+    except ValueError:  # only the main thread may
+        return False
+    return True

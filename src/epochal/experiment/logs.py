@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, TextIO, final
 
 from typing_extensions import override
 
+from epochal.experiment.text import showable
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -35,6 +37,10 @@ class TerminalHandler(logging.StreamHandler[TextIO]):
             super().emit(record)
 
     @override
+    def format(self, record: logging.LogRecord) -> str:
+        return showable(super().format(record), getattr(self.stream, "encoding", None))
+
+    @override
     def handleError(self, record: logging.LogRecord) -> None:
         """Go on without a terminal that has gone, such as a pipe whose reader left."""
         if isinstance(sys.exc_info()[1], BrokenPipeError):
@@ -55,7 +61,7 @@ def logging_to(path: Path | None, *, level: str) -> Iterator[None]:
     handlers: list[logging.Handler] = [TerminalHandler()]
     handlers[0].setFormatter(logging.Formatter(_TERMINAL_FORMAT, datefmt="%H:%M:%S"))
     if path is not None:
-        handlers.append(logging.FileHandler(path, encoding="utf-8"))
+        handlers.append(logging.FileHandler(path, encoding="utf-8", errors="backslashreplace"))
         handlers[1].setFormatter(logging.Formatter(_FILE_FORMAT))
     before = root.level, ours.level
     for handler in handlers:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 from epochal.config import dump, load
 from epochal.errors import RecordError
 from epochal.experiment.builder import to_recordable
+from epochal.experiment.text import on_disk, readable
 from epochal.records import (
     NullWriter,
     RecordOptions,
@@ -89,7 +90,9 @@ def open_record(config: Config, report: Report, *, is_kept: bool) -> Iterator[Re
         return
     values = report.expanded.to_plain()
     folder = create_run_folder(
-        _record_options(values["record"]), project=values["project"], tag=values["tag"]
+        _record_options(values["record"]),
+        project=on_disk(values["project"]),
+        tag=on_disk(values["tag"]),
     )
     writer = RunWriter(folder)
     try:
@@ -135,9 +138,10 @@ def _read_back(path: Path, values: dict[str, Any]) -> None:
 
 
 def _describe_start() -> dict[str, Any]:
+    words = [Path(sys.argv[0]).name, *sys.argv[1:]] if sys.argv else []
     return {
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]) if sys.argv else "",
-        "cwd": str(Path.cwd()),
+        "command": readable(shlex.join(words)),
+        "cwd": readable(str(Path.cwd())),
         "epochal": _own_version(),
         "machine": describe_machine(),
     }

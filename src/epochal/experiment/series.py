@@ -13,6 +13,7 @@ from epochal.errors import CheckpointError, EpochalError
 from epochal.experiment.choices import check_choices, to_override
 from epochal.experiment.experiment import Experiment
 from epochal.experiment.failure import show_failure
+from epochal.experiment.text import reachable, readable
 from epochal.hooks.final_weights import FILE_NAME
 from epochal.records import RunRecord, find_runs, read_run
 
@@ -92,6 +93,7 @@ def run_again(
         CheckpointError: It left no weights.
     """
     record = _read_finished(run_name, runs_dir)
+    overrides = [readable(one) for one in overrides]
     weights = record.path / WEIGHTS
     if not weights.is_file():
         raise CheckpointError(
@@ -107,7 +109,8 @@ def run_again(
             f"  name the config yourself: epochal run FILE runner={runner} init_from={weights}"
         )
     if choices.get("user_dir") is None:
-        choices["user_dir"] = record.run.get("project_dir")
+        folder = record.run.get("project_dir")
+        choices["user_dir"] = reachable(folder) if isinstance(folder, str) else None
     changes = _changes(record, runner) | {"init_from": str(weights)}
     typed = {one.partition("=")[0].strip() for one in overrides}
     kept = [to_override(key, value) for key, value in changes.items() if key not in typed]

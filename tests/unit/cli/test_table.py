@@ -15,3 +15,7 @@ def test_lines_end_where_the_terminal_ends() -> None:
     text = format_table(("run", "result"), [("a", "long " * 30)], width=20)
     assert [len(line) for line in text.splitlines()] == [11, 20]
     assert text.endswith("…")
+
+
+def test_lines_in_files_and_pipes_are_whole() -> None:
+    assert format_table(("a",), [("x" * 500,)]).endswith("x" * 500)
