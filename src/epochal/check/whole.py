@@ -79,7 +79,8 @@ def check(
     """Every mistake of a config at once, and the config with all defaults filled in.
 
     Nothing that the config names is imported. ``runner`` replaces the one in the config;
-    ``given`` are the sections whose parts exist already as objects.
+    ``given`` are the sections of which parts exist already as objects, also ``hooks`` and
+    ``metrics`` if some do.
     """
     registry = registry if registry is not None else registry_for(config)
     reported = frozenset(problem.key for problem in config.problems)
@@ -204,11 +205,11 @@ def _check_code(walk: Walk, root: Node, given: Collection[str]) -> None:
                 walk.mistakes.problems.extend(
                     misspelt_methods(path, factory.kind, definition, library)
                 )
-    task = _definition(walk, "task")
+    task = _definition(walk, "task") if "task" not in given else None
     if task is not None:
         _check_task(walk, root, task)
     task = None if walk.mistakes.is_broken("task") else task
-    check_monitor(walk, root, task)
+    check_monitor(walk, root, None if "metrics" in given else task)
     check_watched(walk, root, task, given)
 
 

@@ -4,6 +4,9 @@ from typing import Any
 
 import pytest
 
+from epochal.check import check
+from epochal.config import load
+
 ACC = 'def batch_metric(self, out, batch): return {"acc": (1, 1)}'
 ERR = "def post_metric_to_err(self, result): return 1"
 STOP = {"type": "EarlyStopping", "patience": 3}
@@ -128,3 +131,19 @@ def test_a_monitor_that_a_broken_file_may_hold_is_not_missed(
 ) -> None:
     report = check_task(ACC, hooks=[STOP], **{"$BASE": str(tmp_path / "nowhere.yaml")})
     assert [problem.key for problem in report.problems] == ["$BASE"]
+
+
+def test_objects_that_nobody_can_read_are_trusted(user_registry) -> None:
+    def checked(given: str, **sections: Any) -> list[tuple[str, str, str]]:
+        parts = {
+            "task": {"type": "user.task.Shapes"},
+            "model": {"type": "user.model.Mlp", "classes": 3},
+            "optim": "SGD",
+        }
+        return shown(check(load(parts | sections), user_registry, given={given}))
+
+    assert checked("hooks", monitor="+test/acc") == []
+    assert checked("optim", monitor="+test/acc") != []
+    assert checked("metrics", monitor="+val/other") == []
+    assert checked("task", monitor="+val/other") == []
+    assert checked("optim", monitor="+val/other") != []
