@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
+from abc import ABC
+from enum import Enum
 from pathlib import Path
+from types import FunctionType
+from typing import is_typeddict
 
 import pytest
 
@@ -14,6 +19,58 @@ PACKAGE = ROOT / "src" / "epochal"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "template" not in path.parts)
 IMPORT_BY_NAME = {"__init__.py", "engine/__init__.py", "registry/names.py", "cli/parser.py"}
 RUN_CONFIG_CODE = "config/read_python.py"  # a .py config, by explicit choice only
+
+
+EXTENSION_POINTS = {
+    "epochal.engine.hook.Hook",
+    "epochal.engine.metric.Metric",
+    "epochal.engine.runner.Predict",
+    "epochal.engine.runner.Runner",
+    "epochal.engine.runner.Test",
+    "epochal.engine.runner.Train",
+    "epochal.engine.schedule.Schedule",
+    "epochal.engine.task.ModuleTask",
+    "epochal.engine.task.Task",
+    "epochal.engine.update.Updater",
+    "epochal.experiment.experiment.Experiment",
+    "epochal.testing.HookConformance",
+    "epochal.testing.TaskConformance",
+    "epochal.testing.TinyModel",
+    "epochal.testing.TinyTask",
+}
+"""What users subclass; everything else is an interface or final."""
+
+
+def classes() -> list[type]:
+    """Every class of the package."""
+    names = [
+        ".".join(("epochal", *path.relative_to(PACKAGE).with_suffix("").parts)) for path in MODULES
+    ]
+    modules = [
+        importlib.import_module(name.removesuffix(".__init__"))
+        for name in names
+        if not name.endswith("__main__")
+    ]
+    found = {
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__
+    }
+    return sorted(found, key=full_name)
+
+
+def full_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def is_interface(kind: type) -> bool:
+    """Whether nobody can make one, because it only says what others must have."""
+    return getattr(kind, "_is_protocol", False) or ABC in kind.__bases__
+
+
+def is_plain_data(kind: type) -> bool:
+    return issubclass(kind, Enum) or is_typeddict(kind) or hasattr(kind, "_fields")
 
 
 def name_of(path: Path) -> str:
@@ -91,3 +148,36 @@ def test_shapes_stay_within_the_house_limits(path: Path) -> None:
         if isinstance(node, ast.ClassDef) and node.name != "Hook":  # one method per event
             methods = sum(isinstance(item, ast.FunctionDef) for item in node.body)
             assert methods <= 15, f"{node.name} has {methods} methods"
+
+
+def test_every_class_is_an_extension_point_an_interface_or_final() -> None:
+    loose = [
+        full_name(kind)
+        for kind in classes()
+        if full_name(kind) not in EXTENSION_POINTS
+        and not (is_interface(kind) or is_plain_data(kind) or issubclass(kind, BaseException))
+        and "__final__" not in vars(kind)
+    ]
+    assert loose == [], "mark them with typing.final"
+
+
+def test_no_class_overrides_what_another_one_does() -> None:
+    overridden = []
+    for kind in classes():
+        for base in kind.__mro__[1:]:
+            if not base.__module__.startswith("epochal") or full_name(base) in EXTENSION_POINTS:
+                continue
+            if getattr(base, "_is_protocol", False) or issubclass(base, BaseException):
+                continue
+            overridden += [
+                f"{full_name(kind)}.{name}"
+                for name, method in vars(base).items()
+                if name in vars(kind)
+                and isinstance(method, FunctionType)
+                and not getattr(method, "__isabstractmethod__", False)
+            ]
+    assert overridden == []
+
+
+def test_extension_points_exist() -> None:
+    assert {full_name(kind) for kind in classes()} >= EXTENSION_POINTS

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import final
 
 from epochal.check.literals import Plain
 from epochal.check.types import ANY, Type, fits, is_spec, parse_type
@@ -42,6 +43,7 @@ def convert(
     )
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class _Converter:
     makers: Mapping[str, Maker]

@@ -6,7 +6,7 @@ import ast
 import math
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from epochal.registry.source import Variable
 
@@ -30,6 +30,7 @@ MISSING: Final = Absent.MISSING
 """Stands where a parameter has no default."""
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Opaque:
     """A default that only running the program could tell."""

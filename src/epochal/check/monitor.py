@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from epochal.check.classes import binds, class_definitions, method_of
 from epochal.check.methods import find_method, is_assigned
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _PRODUCERS = ("batch_metric", "extra_batch_metrics", "epoch_metric")
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Producible:
     """The names that a task is known to produce, by split."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from epochal.check.literals import MISSING, Absent, Opaque, Plain
 from epochal.registry.source import Variable
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _ALIASED = (ast.Subscript, ast.BinOp, ast.Name, ast.Attribute)
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """One argument of a component."""
@@ -47,6 +48,7 @@ class Parameter:
         return self.default is MISSING
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Signature:
     """What a component can be given."""

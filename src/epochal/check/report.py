@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from epochal.registry import Project
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Default:
     """A value that nobody set."""
@@ -31,6 +32,7 @@ class Default:
     """The component or section whose default it is."""
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Report:
     """The outcome of checking one config."""
@@ -57,6 +59,7 @@ class Report:
         return f"no mistakes, {count} default{'' if count == 1 else 's'}"
 
 
+@final
 @dataclass(slots=True)
 class Mistakes:
     """Collects what is wrong, and knows what was found before."""

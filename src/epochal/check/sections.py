@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from epochal.check.literals import MISSING, Absent, Plain, read_literal
 from epochal.check.parameters import Parameter, Signature
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from epochal.registry.library import Library
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Section:
     """One top-level key of a config."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from epochal.check.convert import convert
 from epochal.check.literals import Opaque, Plain
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from epochal.registry import Registry
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Spec:
     """A component's factory, and its keys parted by owner."""
@@ -72,6 +73,7 @@ def read_spec(node: Node, registry: Registry, *, section: str = "", path: str = 
     )
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Arguments:
     """What a factory is called with: ``factory(*positional, **keyword)``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from epochal.config.bounds import broken_bound, explain, read_bound
 from epochal.config.duration import parse_duration
@@ -49,6 +49,7 @@ _WORDS = {
 }
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Type:
     """A written type, reduced to what a config can express."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from epochal.check.elsewhere import length_hint
 from epochal.check.instances import misfits, spec_hint
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _NO_KEYS = Signature("")
 
 
+@final
 @dataclass(slots=True)
 class Walk:
     """Checks parts of one config and collects what it finds."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, final
 
 from epochal.errors import ConfigError, Problem
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class AtLeast:
     """The number is the limit or larger."""
@@ -30,6 +31,7 @@ class AtLeast:
         return value >= self.limit
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Above:
     """The number is larger than the limit."""
@@ -43,6 +45,7 @@ class Above:
         return value > self.limit
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class AtMost:
     """The number is the limit or smaller."""
@@ -56,6 +59,7 @@ class AtMost:
         return value <= self.limit
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Below:
     """The number is smaller than the limit."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from typing import final
 
 from typing_extensions import override
 
@@ -15,6 +16,7 @@ _MOST = 10**15
 _WRITTEN = re.compile(r"([-+]?)(\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d{1,4})?)\s*([A-Za-z]*)")
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Duration:
     """So many epochs, steps or samples, or so much time.

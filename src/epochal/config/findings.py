@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import final
 
 from epochal.errors import Place, Problem
 
@@ -12,6 +13,7 @@ def join(prefix: str, key: str) -> str:
     return f"{prefix}.{key}" if prefix and key else prefix or key
 
 
+@final
 @dataclass
 class Findings:
     """Problems in the order they were met, and the keys whose values are unknown."""

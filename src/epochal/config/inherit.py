@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from epochal.config.alias import rename_spec
 from epochal.config.document import read_document
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 BASE = "$BASE"
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class _Composed:
     """A base file with its own bases merged in, and what was wrong with it."""
@@ -42,6 +43,7 @@ class _Composed:
     findings: Findings
 
 
+@final
 @dataclass
 class Inheritance:
     """Merges base files into a tree, each file being read once."""

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from epochal.config import scalar
 from epochal.config.limits import MAX_BYTES, MAX_DEPTH, MAX_NODES, measure
@@ -43,6 +43,7 @@ class _Unresolved(Exception):  # noqa: N818  never leaves this module
         self.written = written
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class _Piece:
     """A stretch of a text: itself, or what a reference in it stands for."""
@@ -67,6 +68,7 @@ def interpolate(
     return resolver.resolve(root, ())
 
 
+@final
 class _Resolver:
     def __init__(self, root: Node, findings: Findings, environment: Mapping[str, str]) -> None:
         self._root = root

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from epochal.config.document import EMPTY, as_config, read_document
 from epochal.config.findings import Findings
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SWEEP = "sweep"
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """A config with everything that was asked for applied, and all that is wrong with it."""
@@ -102,6 +103,7 @@ def variant_names(source: object) -> list[str]:
     return list(load(source).variants)
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class _Composed:
     """What all variants of a config have in common: its files, read and merged."""

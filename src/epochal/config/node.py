@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, final
 
 from epochal.errors import Place
 
@@ -14,6 +14,7 @@ Plain = Any  # dicts, lists and scalars, nested: there is no narrower type that 
 NOWHERE = Place("")
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Node:
     """One value of a config, with its origin."""

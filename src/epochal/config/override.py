@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from epochal.config import scalar
 from epochal.config.alias import rename_path, rename_value
@@ -23,6 +23,7 @@ COMMAND_LINE = "command line"
 _STRUCTURED = ("[", "{", '"', "'", "!")
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Override:
     """One change to a config."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from json import JSONDecodeError, JSONDecoder
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from epochal.config import scalar
 from epochal.config.findings import Findings, join
@@ -56,6 +56,7 @@ def read_json(text: Text, findings: Findings, *, layer: str) -> Node | None:
         return None
 
 
+@final
 class _Reader:
     def __init__(self, text: Text, findings: Findings, layer: str) -> None:
         self._text = text

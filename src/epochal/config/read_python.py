@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from epochal.config import scalar
 from epochal.config.duration import Duration
@@ -86,6 +86,7 @@ def _place_of(error: BaseException, text: Text) -> Place:
     return text.place(start, start + len(written.strip()))
 
 
+@final
 class _Reader:
     def __init__(self, place: Place, findings: Findings, layer: str) -> None:
         self._place = place

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from epochal.config import scalar
 from epochal.config.node import Node, Plain
@@ -60,6 +60,7 @@ def read_toml(text: Text, findings: Findings, *, layer: str) -> Node | None:
     return _Builder(text, findings, places, layer).build(plain, ())
 
 
+@final
 class _Builder:
     def __init__(self, text: Text, findings: Findings, places: TomlPlaces, layer: str) -> None:
         self._nowhere = Spot(Place(text.name), Place(text.name))

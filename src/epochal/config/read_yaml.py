@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from epochal.config import scalar
 from epochal.config.findings import Findings, join
@@ -51,6 +51,7 @@ def read_yaml(text: Text, findings: Findings, *, layer: str, start: int = 0) -> 
         return None
 
 
+@final
 class _Reader:
     """Turns parser events into nodes, counting as it goes."""
 

@@ -7,6 +7,7 @@ import os
 from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
+from typing import final
 
 from epochal.config.limits import MAX_BYTES, refuse
 from epochal.errors import MissingFileError, Place, Problem
@@ -16,6 +17,7 @@ _SHOWN = 160
 """Columns of a source line that a message may show; longer lines are cut."""
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Source:
     """A file that a config was made of, as it was written."""
@@ -24,6 +26,7 @@ class Source:
     text: str
 
 
+@final
 class Text:
     """A text that can tell the place of any stretch of itself."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from epochal.config.limits import MAX_DEPTH, MAX_NODES, refuse_depth, refuse_size
 
@@ -35,6 +35,7 @@ class _Lost(Exception):  # noqa: N818  never leaves this module
     """The text is not TOML from here on; the real parser will say why."""
 
 
+@final
 @dataclass
 class Spot:
     """Where one value stands, and the key it stands under."""
@@ -45,6 +46,7 @@ class Spot:
     """The value's own text."""
 
 
+@final
 @dataclass
 class TomlPlaces:
     """What the scan of a TOML text found."""
@@ -70,6 +72,7 @@ def scan_toml(text: Text) -> TomlPlaces:
     return scanner.found
 
 
+@final
 class _Scanner:
     def __init__(self, text: Text) -> None:
         self.found = TomlPlaces()

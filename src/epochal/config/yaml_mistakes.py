@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
     from epochal.config.source import Text
@@ -14,6 +14,7 @@ _NO_SPACE = re.compile(r"(\s*(?:- )?)([\w.$-]+):([^\s:/].*)")
 _OPEN_KINDS = {"flow mapping": "{", "flow sequence": "["}
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Mistake:
     """A syntax error in words."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from epochal.errors import Problem
 from epochal.registry.source import DefinitionNode, Import, Module, full_name
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _REGISTER = ("epochal.register", "epochal.registry.register", "epochal.registry.table.register")
 
 
+@final
 class Decorated:
     """What the modules listed under ``imports:`` register, and what is wrong with them."""
 

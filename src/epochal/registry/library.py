@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from epochal.registry.skim import Skim, mentions
 from epochal.registry.source import Definition, Import, Module, Variable, read_module
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
+@final
 @dataclass(slots=True)
 class Library:
     """Finds modules by walking folders, and definitions by following imports."""

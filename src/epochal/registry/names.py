@@ -8,7 +8,7 @@ import sys
 from functools import cached_property
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from epochal.errors import ConfigError, Place, Problem, UnknownComponentError
 from epochal.registry.decorated import Decorated
@@ -27,6 +27,7 @@ _TORCH_MODULES = {"optimizer": "torch.optim", "schedule": "torch.optim.lr_schedu
 _TORCH_INTERFACES = ("Optimizer", "LRScheduler")
 
 
+@final
 class Registry:
     """Finds the factory behind a name without importing it, and imports it when told to.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from epochal.errors import ConfigError, Place, Problem, suggest
 from epochal.registry.library import is_reserved
@@ -17,6 +17,7 @@ _KEYS = ("name", "roots")
 _MAX_FILES = 500
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Project:
     """Where the user's code lies and which other packages its configs may name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,6 +33,7 @@ def absolute_name(source: str, level: int, package: str) -> str:
     return ".".join([*kept, source] if source else kept)
 
 
+@final
 class Skim:
     """Follows star imports by their text; each file is read once for every name asked for.
 

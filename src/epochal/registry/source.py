@@ -7,7 +7,7 @@ import copy
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from epochal.errors import Place
 from epochal.registry.skim import absolute_name
@@ -21,6 +21,7 @@ _MAX_BYTES = 4_000_000
 _parsed: dict[tuple[str, int, int], tuple[ast.Module, SyntaxError | None]] = {}
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Import:
     """A name bound by an import: a module, or (with ``name``) something inside one."""
@@ -29,6 +30,7 @@ class Import:
     name: str | None = None
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Variable:
     """A name bound by an assignment."""
@@ -39,6 +41,7 @@ class Variable:
 Binding = Import | Variable | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
+@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Module:
     """One module as text: the names that it binds at its top level."""
@@ -87,6 +90,7 @@ class Module:
         return Place(shown_path(self.file), node.lineno, column + 1, text, len(word) or 1)
 
 
+@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Definition:
     """A ``class`` or ``def`` statement and the module that holds it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from epochal.errors import ConfigError, Problem, suggest
 
@@ -54,6 +54,7 @@ BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 )
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Factory:
     """The callable that a name leads to, known without importing it."""
@@ -77,6 +78,7 @@ class Factory:
         return f"{self.module}.{self.qualname}"
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Registered:
     """A factory that claimed a short name with ``register``."""

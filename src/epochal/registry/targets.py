@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from epochal.registry.library import Library, is_reserved, is_standard
 from epochal.registry.nearest import nearest, nearest_few
@@ -28,6 +28,7 @@ _MAY_BE_CODE = (ast.Name, ast.Attribute, ast.Call, ast.IfExp)
 _TRIES = 3
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Target:
     """A dotted path that may be built; without a definition its text could not be read."""
