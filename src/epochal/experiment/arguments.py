@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast, final
 
@@ -13,11 +13,12 @@ from typing_extensions import override
 
 from epochal.config import load
 from epochal.errors import ConfigError, EpochalError, Problem, suggest
-from epochal.experiment.choices import Choices, to_overrides
-from epochal.experiment.own_options import OwnOptions, read_own
+from epochal.experiment.choices import Choices, to_override, to_overrides
+from epochal.experiment.own_options import OwnOptions, config_key, read_own
 from epochal.experiment.text import readable
 
 Extend = Callable[[argparse.ArgumentParser], argparse.ArgumentParser | None]
+_MISSING = object()
 Value = Any  # values of a config have no narrower type
 
 
@@ -74,6 +75,36 @@ class Origin:
     choices: Choices
     is_test: bool
     own: OwnOptions
+    values: Mapping[str, Any]
+    """What ``args`` held then; what the script has changed since is told by the difference."""
+
+    def changed_in(self, args: Args) -> Origin:
+        """The same with the values that were set in ``args`` meanwhile."""
+        changes = {config_key(key): value for key, value in _changes(self.values, args.to_plain())}
+        kept = [one for one in self.overrides if one.partition("=")[0].strip() not in changes]
+        added = [to_override(key, value) for key, value in changes.items()]
+        return replace(
+            self, overrides=(*kept, *added), own=self.own.without(changes), values=args.to_plain()
+        )
+
+
+def _changes(
+    before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, Any]]:
+    """Dotted keys whose values differ, with the new ones."""
+    for key, value in after.items():
+        old = before.get(key, _MISSING)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            yield from _changes(old, value, f"{prefix}{key}.")
+        elif value is not old and (type(value) is not type(old) or value != old):
+            yield f"{prefix}{key}", value
+
+
+def _copy(value: Value) -> Value:
+    """New dicts and lists with the same contents, whatever these are."""
+    if isinstance(value, dict):
+        return {key: _copy(child) for key, child in value.items()}
+    return [_copy(child) for child in value] if isinstance(value, list) else value
 
 
 def origin_of(args: Args) -> Origin | None:
@@ -126,7 +157,8 @@ def _parse(argv: list[str], extend: Extend | None) -> Args:
         raise ConfigError(*config.problems)
     args = to_args({"extra": {}} | config.root.to_plain())
     own.attach(args, config.root)
-    args._origin = Origin(parsed.config, tuple(overrides), choices, parsed.test, own)
+    values = _copy(args.to_plain())
+    args._origin = Origin(parsed.config, tuple(overrides), choices, parsed.test, own, values)
     return args
 
 

@@ -99,6 +99,7 @@ def read_sections(
     check_choices(choices)
     typed, is_test, own = list(overrides), False, OwnOptions()
     if isinstance(source, Args) and (origin := origin_of(source)) is not None:
+        origin = origin.changed_in(source)
         own = origin.own
         source, typed = origin.path, [*origin.overrides, *typed]
         choices, is_test = origin.choices | choices, origin.is_test

@@ -13,7 +13,7 @@ from epochal.errors import Place
 from epochal.experiment.choices import to_override
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 _UNTYPED = object()
 
@@ -32,6 +32,13 @@ class OwnOptions:
     def to_overrides(self) -> list[str]:
         """What was typed, as changes to the config."""
         return [to_override(config_key(name), value) for name, value in self.typed.items()]
+
+    def without(self, keys: Collection[str]) -> OwnOptions:
+        """The same less those that stand at these config keys."""
+        return OwnOptions(
+            {name: value for name, value in self.typed.items() if config_key(name) not in keys},
+            {name: value for name, value in self.defaults.items() if config_key(name) not in keys},
+        )
 
     def fill(self, config: Config) -> Config:
         """The config with the defaults where it says nothing itself."""

@@ -153,3 +153,24 @@ def test_options_of_the_script_keep_the_type_that_the_parser_gives(shop: Path) -
     args = parse("--where", "there", extend=extend)
     assert args.where == Path("there")
     assert args.extra.where == "there"
+
+
+def test_values_that_a_script_sets_reach_the_experiment(shop: Path) -> None:
+    args = parse("--optim.lr", "0.5", "--file", "a", "extra.sizes=[1]", extend=add_options)
+    args.optim.lr = 0.25
+    args.train.seed_of_mine = 1
+    args.file = "b"
+    args.note = "new"
+    args.sizes.append(3)
+    config = ep.Experiment(args).loaded.config
+    plain = config.root.to_plain()
+    assert plain["optim"]["lr"] == 0.25
+    assert plain["train"]["seed_of_mine"] == 1
+    assert plain["extra"]["file"] == "b"
+    assert (plain["extra"]["note"], plain["extra"]["sizes"]) == ("new", [1, 3])
+    assert config.problems == ()
+
+
+def test_printed_args_show_values_only(shop: Path) -> None:
+    assert repr(to_args({"a": {"b": 1}})) == "Args(a=Args(b=1))"
+    assert "_origin" not in repr(parse())
