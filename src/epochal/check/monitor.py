@@ -43,9 +43,15 @@ def check_monitor(walk: Walk, root: Node, task: Definition | None) -> None:
     text = named.value
     sign = text[:1] if text[:1] in ("+", "-") else ""
     metric = text[len(sign) :]
-    if named is node and not sign:
+    mode = node.mapping["mode"].value if "mode" in node.mapping else None
+    if not sign and mode is None:
         hint = f"write '+{text}' if larger is better, '-{text}' if smaller is"
         walk.mistakes.report(key, f"does not say which way is better: {text!r}", named.place, hint)
+    elif sign and mode is not None and (sign == "+") != (mode == "max"):
+        what = f"{mode!r} contradicts the sign of {text!r}"
+        walk.mistakes.report(
+            "monitor.mode", what, node.mapping["mode"].place, "leave out one of them"
+        )
     elif task is not None:
         names = producible(task, root, walk.registry.library)
         if names is not None:

@@ -53,8 +53,8 @@ def _value(name: str, annotation: str, default: Plain | Absent, doc: str) -> Sec
 
 
 _MONITOR = (
-    _key("metric", "str", MISSING, "Full name of the metric, such as val/acc."),
-    _key("mode", "Literal['min', 'max']", "min", "Whether smaller or larger is better."),
+    _key("metric", "str", MISSING, "Full name of the metric, such as val/acc or +val/acc."),
+    _key("mode", "Literal['min', 'max'] | None", None, "Which way is better, if no sign says it."),
     _key("min_delta", "float", 0.0, "By how much a value must be better to count."),
 )
 _DTYPE = _key(

@@ -39,22 +39,19 @@ class Monitor:
         """The monitor that ``+val/acc``, ``-val/loss`` or ``{metric, mode, min_delta}`` means."""
         if isinstance(spec, Monitor):
             return spec
-        if isinstance(spec, dict):
-            plain = dict(spec)
-            metric = str(plain.pop("metric", ""))
-            mode = {"mode": "max", "metric": metric[1:]} if metric[:1] == "+" else {}
-            if metric[:1] == "-":
-                mode = {"mode": "min", "metric": metric[1:]}
-            return cls(**({"metric": metric} | mode | plain))
-        if spec[:1] not in ("+", "-") or not spec[1:]:
-            raise ConfigError(
-                Problem(
-                    "monitor",
-                    f"does not say which way is better: {spec!r}",
-                    hint=f"write '+{spec}' if larger is better, '-{spec}' if smaller is",
-                )
-            )
-        return cls(spec[1:], "max" if spec[0] == "+" else "min")
+        plain = {"metric": spec} if isinstance(spec, str) else dict(spec)
+        text, mode = str(plain.pop("metric", "")), plain.pop("mode", None)
+        signed = {"+": "max", "-": "min"}.get(text[:1])
+        metric = text[1:] if signed else text
+        wanted = signed or mode
+        if not metric or wanted is None:
+            hint = f"write '+{metric}' if larger is better, '-{metric}' if smaller is"
+            what = f"does not say which way is better: {text!r}"
+            raise ConfigError(Problem("monitor", what, hint=hint))
+        if signed and mode and signed != mode:
+            what = f"{mode!r} contradicts the sign of {text!r}"
+            raise ConfigError(Problem("monitor.mode", what, hint="leave out one of them"))
+        return cls(metric, wanted, **plain)
 
     def update(self, value: float) -> bool:
         """Take in a value; True if it is the best so far."""

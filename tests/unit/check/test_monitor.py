@@ -115,3 +115,22 @@ def test_the_hint_is_never_an_empty_list(check_dict, write_files) -> None:
     report = check_dict(task={"type": "user.bare.Bare"}, monitor="+val/acc")
     (problem,) = [problem for problem in report.problems if problem.key == "monitor"]
     assert problem.hint == "return 'acc' from batch_metric of the task, or add it under metrics"
+
+
+def test_the_sign_of_a_mapping_is_kept(check_task) -> None:
+    report = check_task(ACC, monitor={"metric": "+val/acc", "min_delta": 0.1})
+    assert not report.problems
+    assert report.expanded.find("monitor.mode").value is None
+
+
+def test_a_mapping_without_a_direction_is_a_mistake(check_task) -> None:
+    (problem,) = check_task(ACC, monitor={"metric": "val/acc"}).problems
+    assert problem.what == "does not say which way is better: 'val/acc'"
+
+
+def test_a_mode_against_the_sign_is_a_mistake(check_task) -> None:
+    (problem,) = check_task(ACC, monitor={"metric": "+val/acc", "mode": "min"}).problems
+    assert (problem.key, problem.what) == (
+        "monitor.mode",
+        "'min' contradicts the sign of '+val/acc'",
+    )

@@ -24,8 +24,21 @@ def test_a_mapping_says_everything() -> None:
     monitor = Monitor.parse({"metric": "val/acc", "mode": "max", "min_delta": 0.1})
     assert (monitor.metric, monitor.mode, monitor.min_delta) == ("val/acc", "max", 0.1)
     assert Monitor.parse({"metric": "+val/acc"}).mode == "max"
-    assert Monitor.parse({"metric": "-val/acc"}).metric == "val/acc"
     assert Monitor.parse(monitor) is monitor
+    assert Monitor.parse({"metric": "+val/acc", "mode": None, "min_delta": 0.1}).mode == "max"
+
+
+def test_a_mapping_must_say_which_way_is_better_too() -> None:
+    with pytest.raises(ConfigError, match="does not say which way is better: 'val/acc'"):
+        Monitor.parse({"metric": "val/acc"})
+
+
+def test_a_mode_that_contradicts_the_sign_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"monitor.mode: 'min' contradicts the sign of '\+val/acc'"
+    ):
+        Monitor.parse({"metric": "+val/acc", "mode": "min"})
+    assert Monitor.parse({"metric": "-val/acc"}).metric == "val/acc"
 
 
 def test_a_metric_without_a_direction_is_refused() -> None:
