@@ -92,6 +92,16 @@ class Node:
             return [child.to_plain() for child in self.value]
         return self.value
 
+    def to_public(self) -> Plain:
+        """As ``to_plain``, but what came from the environment, maybe a secret, as written."""
+        if self.template is not None and "${env:" in self.template:
+            return self.template
+        if isinstance(self.value, Mapping):
+            return {key: child.to_public() for key, child in self.value.items()}
+        if isinstance(self.value, tuple):
+            return [child.to_public() for child in self.value]
+        return self.value
+
 
 def from_plain(value: Plain, *, place: Place = NOWHERE, layer: str = "file") -> Node:
     """A tree whose every node claims the same place: for values that come from Python."""

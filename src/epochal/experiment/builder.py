@@ -107,7 +107,18 @@ class Builder:
             bound.apply_defaults()
             received = {k: v for k, v in bound.arguments.items() if k not in supplied}
         shown = {name: to_recordable(value) for name, value in received.items()}
+        shown |= _hidden(spec)
         self.observed[spec.path] = {"type": spec.factory.dotted, "arguments": shown}
+
+
+def _hidden(spec: Spec) -> dict[str, object]:
+    """What stands in place of arguments that came from the environment, by argument name."""
+    hidden = {}
+    for key, node in spec.arguments.items():
+        if node.to_public() != node.to_plain():
+            parameter = spec.signature.get(key)
+            hidden[key if parameter is None else parameter.argument] = node.to_public()
+    return hidden
 
 
 def build(

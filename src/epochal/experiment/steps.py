@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from epochal.experiment.assembly import Assembly
 
 OPTIMIZER_HINT = "add optim: {type: AdamW, lr: 1e-3}"
+_PLACED = "_splits_with_loaders_from_the_experiment"
 Part = Any  # whatever the user's factory makes
 Prepare = Callable[["Args"], Part] | None
 
@@ -67,12 +68,14 @@ def build_data(assembly: Assembly, task: Task) -> None:
     section = assembly.config.mapping.get("data")
     for name, node in section.mapping.items() if section is not None else ():
         loaders[split_name(name)] = _build_split(assembly, node, name)
+    placed: set[str] = getattr(task, _PLACED, set())  # by an earlier run with the same task
     for split, loader in loaders.items():
-        if getattr(task, f"{split}_loader", None) is not None:
+        if split not in placed and getattr(task, f"{split}_loader", None) is not None:
             what = f"{type(task).__name__} sets {split}_loader already"
             hint = f"remove data.{split}, or leave the loader to the config"
             raise ConfigError(Problem(f"data.{split}", what, hint=hint))
         setattr(task, f"{split}_loader", loader)
+    setattr(task, _PLACED, placed | loaders.keys())
     if assembly.is_debug:
         _use_no_workers(task)
 

@@ -161,8 +161,7 @@ def _count(count: int, unit: str) -> str:
 
 def compact(config: Node | Mapping[str, object]) -> list[str]:
     """One line for each section of a config, empty ones left out."""
-    entries = config.mapping if isinstance(config, Node) else config
-    shown = {key: _to_plain(value) for key, value in entries.items()}
+    shown = config.to_public() if isinstance(config, Node) else config
     return [
         f"{key}: {_flow(value)}"
         for key, value in shown.items()
@@ -202,18 +201,6 @@ def draw(title: str, purpose: str, facts: Mapping[str, str], config: Sequence[st
     if purpose:
         parts.append(Text(purpose, "italic"))
     return Group(*parts, Padding(table, (0, 0, 1, 0)))
-
-
-def _to_plain(value: object) -> object:
-    if not isinstance(value, Node):
-        return value
-    if value.template is not None and "${env:" in value.template:
-        return value.template
-    if isinstance(value.value, Mapping):
-        return {key: _to_plain(child) for key, child in value.value.items()}
-    if isinstance(value.value, tuple):
-        return [_to_plain(child) for child in value.value]
-    return value.value
 
 
 def _flow(value: object) -> str:

@@ -52,20 +52,9 @@ def _history(node: Node) -> Iterable[Node]:
         current = current.replaced
 
 
-def recorded_value(node: Node) -> object:
-    """The plain value of ``node``, with templates where the environment supplied the value."""
-    if node.template is not None and "${env:" in node.template:
-        return node.template  # what the environment holds may be a secret
-    if node.is_mapping:
-        return {key: recorded_value(child) for key, child in node.mapping.items()}
-    if node.is_list:
-        return [recorded_value(child) for child in node.elements]
-    return node.value
-
-
 def _origin(node: Node, owner: str) -> Origin:
     origin: dict[str, object] = {
-        "value": recorded_value(node),
+        "value": node.to_public(),
         "source": owner if node.layer == "default" and owner else node.place.name,
         "line": node.place.line,
         "column": node.place.column,

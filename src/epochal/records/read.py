@@ -15,7 +15,6 @@ from epochal.errors import ConfigError, RecordError, suggest
 from epochal.records.failure import count_of
 from epochal.records.metrics import load_points, read_lines, read_names
 from epochal.records.process import is_gone
-from epochal.records.provenance import recorded_value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -286,7 +285,7 @@ def _read_expanded(config_dir: Path) -> Mapping[str, Any]:
 
     found = [path for path in config_dir.glob("expanded.*") if path.suffix in _CONFIG_SUFFIXES]
     try:
-        value = recorded_value(load(found[0]).root) if found else {}
+        value = load(found[0]).root.to_public() if found else {}
     except (ConfigError, OSError):
         return {}
     return value if isinstance(value, dict) else {}

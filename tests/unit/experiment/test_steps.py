@@ -197,3 +197,22 @@ def test_schedules_of_ours_and_of_torch_can_be_named(shop: Path, schedule: str) 
 
 def test_no_schedule_is_built_unless_asked_for(shop: Path) -> None:
     assert look(lambda run: run.schedule) is None
+
+
+def test_a_task_object_can_be_used_again_with_the_loaders_of_the_experiment() -> None:
+    class Bare(TinyTask):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kept = self.train_loader
+            self.train_loader = self.val_loader = self.test_loader = None
+
+    task = Bare()
+    experiment = ep.Experiment(
+        task=task,
+        model=TinyModel(),
+        optim={"type": "SGD"},
+        train={"for": "1ep"},
+        data={"train": task.kept, "test": task.kept},
+        choices={"no_file": True, "device": "cpu"},
+    )
+    assert [experiment.fit().status, experiment.test().status] == ["finished", "finished"]
