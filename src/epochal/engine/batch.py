@@ -42,9 +42,11 @@ class TaskCalls:
         self._epoch_metric = self._bind("epoch_metric", ("run", "split"))
         self._error = self._find("post_metric_to_err")
         self._postprocess = self._find("postprocess") or _first
-        self._fail_metric = partial(self._fail, "batch_metric")
-        self._fail_loss = partial(self._fail, "batch_loss")
-        self._fail_extra = partial(self._fail, "extra_batch_metrics")
+        # Not bound to these calls: they would keep themselves, and the model, alive.
+        self._fail = partial(_fail, run)
+        self._fail_metric = partial(_fail, run, "batch_metric")
+        self._fail_loss = partial(_fail, run, "batch_loss")
+        self._fail_extra = partial(_fail, run, "extra_batch_metrics")
 
     @property
     def has_error(self) -> bool:
@@ -146,16 +148,17 @@ class TaskCalls:
         return lambda out, batch: method(out, batch, loss_fn)
 
     def _missing(self, name: str) -> Callable[..., NoReturn]:
-        what, hint = "the task has no such method", f"write def {name}(self, ...) in it"
-        return lambda *_: self._fail(name, what, hint)
-
-    def _fail(self, method: str, what: str, hint: str) -> NoReturn:
         run = self._run
-        raise TaskError(
-            f"{type(run.task).__name__}.{method}: {what}\n"
-            f"  in epoch {max(1, run.epoch_number)}, batch {run.batch_index + 1} of {run.split}\n"
-            f"  {hint}"
-        )
+        what, hint = "the task has no such method", f"write def {name}(self, ...) in it"
+        return lambda *_: _fail(run, name, what, hint)
+
+
+def _fail(run: Run, method: str, what: str, hint: str) -> NoReturn:
+    raise TaskError(
+        f"{type(run.task).__name__}.{method}: {what}\n"
+        f"  in epoch {max(1, run.epoch_number)}, batch {run.batch_index + 1} of {run.split}\n"
+        f"  {hint}"
+    )
 
 
 def _first(out: Output, batch: Batch) -> Output:

@@ -180,6 +180,30 @@ def test_after_a_run_no_part_stays_in_memory_while_its_result_does(fails: bool) 
     assert [part() for part in parts] == [None, None, None]
 
 
+def fail_at_once(run: Run) -> None:
+    raise ValueError(f"at step {run.step}")
+
+
+def used_model_and_task(*, fails: bool) -> list[weakref.ref[Any]]:
+    model, task = adder(), Sums()
+    run = make_run(task, model, for_="1ep")
+    if fails:
+        run.on("step_end", fail_at_once)
+    execute(run, Train())
+    return [weakref.ref(model), weakref.ref(task)]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_parts_are_freed_at_once_without_a_pass_of_the_garbage_collector(fails: bool) -> None:
+    used_model_and_task(fails=fails)  # torch itself keeps a frame of the first optimizer made
+    gc.disable()
+    try:
+        parts = used_model_and_task(fails=fails)
+        assert [part() for part in parts] == [None, None]
+    finally:
+        gc.enable()
+
+
 def test_the_store_is_empty_after_a_run() -> None:
     run = make_run(for_="1st")
     run.on("run_start", lambda run: run.store.set("kept", 1))
