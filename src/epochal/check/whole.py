@@ -162,10 +162,12 @@ def _check_required(
     if kind == "train" and not _brings_own_optimizers(walk):
         needs["optim"] = "add optim: {type: AdamW, lr: 1e-3}"
     place = Place(str(config.sources[0].path)) if config.sources else None
+    factory = walk.factories.get("runner")
+    runner = kind if factory is None else factory.name
     for name, hint in needs.items() if kind else ():
         close = {name, "data"} if name == "task" else {name}
         if name not in entries and not close & meant and not walk.mistakes.is_broken(name):
-            walk.mistakes.report(name, f"missing; the runner {kind!r} needs it", place, hint)
+            walk.mistakes.report(name, f"missing; the runner {runner!r} needs it", place, hint)
 
 
 def _runner_kind(walk: Walk) -> str:

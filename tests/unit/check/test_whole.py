@@ -151,6 +151,7 @@ def test_a_runner_of_ones_own_extends_ours_or_needs_nothing(check_dict, write_fi
     write_files({"user/runners.py": text})
     extended = check_dict(optim=None, runner="user.runners.Longer")
     assert [key for key, _, _ in problems_of(extended)] == ["optim"]
+    assert extended.problems[0].what == "missing; the runner 'user.runners.Longer' needs it"
     assert check_dict(task=None, model=None, optim=None, runner="user.runners.Own").ok
 
 
