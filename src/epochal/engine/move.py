@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
-from epochal.errors import ConfigError, Problem, suggest
+from epochal.errors import ConfigError, Problem, TaskError, suggest
 
 if TYPE_CHECKING:
     from epochal.engine.task import Batch
@@ -32,8 +35,12 @@ def parse_dtype(name: str | torch.dtype | None) -> torch.dtype | None:
 
 
 def place(module: nn.Module, device: torch.device, dtype: torch.dtype | None) -> nn.Module:
-    """The module on the device, its floating-point tensors in the dtype."""
-    return module.to(device) if dtype is None else module.to(device=device, dtype=dtype)
+    """The module on the device, its floating-point tensors in the dtype; complex ones stay."""
+    module = module.to(device)
+    if dtype is None:
+        return module
+    # Not `to`, which would take the imaginary part from complex tensors.
+    return module.double() if dtype == torch.float64 else module.float()
 
 
 def mover(device: torch.device, dtype: torch.dtype | None) -> Mover:
@@ -76,16 +83,53 @@ class Change:
         return tensor.to(self.device, dtype, non_blocking=True)
 
     def _object(self, value: Batch) -> Batch:
+        is_packed = isinstance(value, PackedSequence)
+        if is_packed:
+            return value.to(self.device, self.dtype if value.data.is_floating_point() else None)
         moved = value.to(self.device)
         if self.dtype is not None and hasattr(moved, "to_dtype"):
             return moved.to_dtype(self.dtype)
-        return moved
+        if self.dtype != torch.float64:  # float32 is what batches are made of anyway
+            return moved
+        if _float_dtypes(moved) - {self.dtype} and _takes_dtype(getattr(type(moved), "to", None)):
+            moved = moved.to(self.device, dtype=self.dtype)
+        return _require_dtype(moved, self.dtype)
 
     def _fields(self, value: Batch) -> Batch:
         moved = copy.copy(value)
         for field in dataclasses.fields(value):
             object.__setattr__(moved, field.name, self(getattr(value, field.name)))
         return moved
+
+
+@lru_cache(maxsize=64)
+def _takes_dtype(to: Callable[..., object] | None) -> bool:
+    """Whether the method ``to`` of a class names a ``dtype`` among its parameters."""
+    try:
+        return to is not None and "dtype" in inspect.signature(to).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def _require_dtype(batch: Batch, dtype: torch.dtype) -> Batch:
+    """The batch, unless it visibly holds floats of another dtype.
+
+    Raises:
+        TaskError: It could not be cast.
+    """
+    for other in _float_dtypes(batch) - {dtype}:
+        kind = type(batch).__name__
+        raise TaskError(
+            f"model.dtype: a batch of type {kind} holds {other}, which should be {dtype}\n"
+            f"  write def to_dtype(self, dtype) in {kind}, which returns it with its floats cast"
+        )
+    return batch
+
+
+def _float_dtypes(batch: Batch) -> set[torch.dtype]:
+    """The dtypes of the floating-point tensors that can be seen in an object."""
+    items = _items(batch) or getattr(batch, "__dict__", {}).values()
+    return {item.dtype for item in items if isinstance(item, Tensor) and item.is_floating_point()}
 
 
 def batch_size(batch: Batch) -> int | None:

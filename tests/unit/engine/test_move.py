@@ -10,10 +10,11 @@ from typing import NamedTuple
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_sequence
 
 from engine.parts import Sums, fit, make_run
 from epochal.engine.move import Change, batch_size, keep, mover, parse_dtype, place
-from epochal.errors import ConfigError
+from epochal.errors import ConfigError, TaskError
 
 CPU = torch.device("cpu")
 META = torch.device("meta")
@@ -41,6 +42,26 @@ class Graph:
     def to_dtype(self, dtype: torch.dtype) -> Graph:
         self.calls.append(dtype)
         return self
+
+
+class Pixels:
+    """Can be moved; whether it can be cast is for each test to say."""
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+
+    def to(self, device: torch.device) -> Pixels:
+        return Pixels(self.values.to(device))
+
+
+class CastPixels(Pixels):
+    def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Pixels:
+        return CastPixels(self.values.to(device, dtype))
+
+
+class Words(UserDict[str, Tensor]):
+    def to(self, device: torch.device, **options: object) -> Words:
+        return Words({name: value.to(device) for name, value in self.items()})
 
 
 def test_on_the_cpu_without_a_dtype_the_batch_is_kept_as_it_is() -> None:
@@ -89,6 +110,32 @@ def test_objects_with_to_are_asked_and_with_to_dtype_too() -> None:
     assert mover(META, None)(graph).calls[-1] == META
 
 
+def test_objects_whose_to_takes_a_dtype_are_given_it_for_float64() -> None:
+    assert mover(CPU, torch.float64)(CastPixels(torch.zeros(2))).values.dtype == torch.float64
+    assert mover(META, None)(CastPixels(torch.zeros(2))).values.device == META
+
+
+def test_packed_sequences_are_cast_as_tensors_are() -> None:
+    ints = pack_sequence([torch.zeros(2, dtype=torch.int64)])
+    floats = pack_sequence([torch.zeros(2), torch.zeros(1)])
+    assert mover(CPU, torch.float64)(ints).data.dtype == torch.int64
+    assert mover(CPU, torch.float64)(floats).data.dtype == torch.float64
+
+
+def test_objects_that_cannot_be_cast_to_float64_are_refused_by_name() -> None:
+    what = r"a batch of type Pixels holds torch.float32, .*\n  .*def to_dtype\(self, dtype\)"
+    with pytest.raises(TaskError, match=what):
+        mover(CPU, torch.float64)(Pixels(torch.zeros(2)))
+    with pytest.raises(TaskError, match=r"a batch of type Words holds torch.float32"):
+        mover(CPU, torch.float64)(Words(x=torch.zeros(2)))
+
+
+def test_objects_without_a_float_need_no_cast() -> None:
+    ints = torch.zeros(2, dtype=torch.int64)
+    assert mover(CPU, torch.float64)(Words(ids=ints))["ids"].dtype == torch.int64
+    assert mover(CPU, torch.float32)(Pixels(torch.zeros(2))).values.dtype == torch.float32
+
+
 def test_predictions_can_leave_their_graph_behind() -> None:
     parameter = nn.Parameter(torch.zeros(1))
     kept = Change(CPU, None, is_detached=True)({"out": parameter * 2})
@@ -132,6 +179,18 @@ def test_a_module_is_placed_with_its_floats_in_the_dtype() -> None:
     assert placed.weight.dtype == torch.float64
     assert placed.num_batches_tracked.dtype == torch.int64
     assert place(nn.Linear(1, 1), META, None).weight.device == META
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_complex_tensors_of_a_module_stay_complex(dtype: torch.dtype) -> None:
+    module = nn.Linear(1, 1)
+    values = torch.tensor([1 + 2j])
+    module.phase = nn.Parameter(values.clone())
+    module.register_buffer("spectrum", values.clone())
+    placed = place(module, CPU, dtype)
+    assert placed.weight.dtype == dtype
+    assert torch.equal(placed.phase, values)
+    assert torch.equal(placed.spectrum, values)
 
 
 def test_a_run_in_float64_is_in_float64_from_batch_to_parameters_defect_5() -> None:
