@@ -65,13 +65,13 @@ class Events:
                 continue
             tell(listener, run, *values)
 
-    def fire_all(self, event: str, run: Run, *values: object) -> list[Exception]:
-        """Tell everyone even if some raise; their exceptions come back."""
-        errors = []
+    def fire_all(self, event: str, run: Run, *values: object) -> list[BaseException]:
+        """Tell everyone whatever some of them raise, Ctrl-C too; all of it comes back."""
+        errors: list[BaseException] = []
         for listener in self._table[event, ""]:
             try:
                 tell(listener, run, *values)
-            except Exception as error:
+            except BaseException as error:
                 errors.append(error)
         return errors
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 import traceback
+from collections.abc import Callable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.data import get_worker_info
 
 from epochal.durable import WriteError
 from epochal.engine.evaluate import settle_sizes
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from epochal.engine.run import Run
     from epochal.engine.runner import Runner
 
+_Handler = Callable[[int, "FrameType | None"], object] | int | None
+
 _logger = logging.getLogger(__name__)
 
 
@@ -43,13 +48,13 @@ def execute(run: Run, runner: Runner, *, raise_errors: bool = False) -> RunResul
     """
     value: object = None
     error: BaseException | None = None
-    with _surroundings(run):
-        try:
-            value = _work(run, runner)
-        except BaseException as caught:  # also Ctrl-C: the hooks must hear how it ended
-            error = caught
-        error = _end(run, error)
     try:
+        with _surroundings(run):
+            try:
+                value = _work(run, runner)
+            except BaseException as caught:  # also Ctrl-C: the hooks must hear how it ended
+                error = caught
+            error = _end(run, error)
         result = _build_result(run, value, error)
         if error is not None and (raise_errors or not _is_expected(error)):
             raise error
@@ -104,7 +109,7 @@ def _work(run: Run, runner: Runner) -> object:
 
 def _end(run: Run, error: BaseException | None) -> BaseException | None:
     """Fire the last events, each to everyone; the first error of all comes back."""
-    later: list[Exception] = []
+    later: list[BaseException] = []
     if error is not None:
         later += run.events.fire_all("error", run, error)
     if run.has_started:
@@ -159,13 +164,20 @@ def _reason(error: BaseException) -> str:
 def _exit_code(status: str, error: BaseException | None) -> int:
     if status == "interrupted":
         return 130
-    if error is None:
-        return 0
+    if error is None or isinstance(error, SystemExit):
+        return 0 if error is None else _code_of_exit(error)
     if isinstance(error, EpochalError):
         return error.exit_code
     if _is_out_of_memory(error):
         return 71
     return 74 if isinstance(error, WriteError) else 1
+
+
+def _code_of_exit(error: SystemExit) -> int:
+    """What the process exits with: the system keeps the lowest byte of a number."""
+    if error.code is None:
+        return 0
+    return error.code & 0xFF if isinstance(error.code, int) else 1
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
@@ -198,7 +210,12 @@ def _stopping_on_interrupt(run: Run) -> Iterator[None]:
         yield
         return
 
+    owner = os.getpid()
+
     def stop(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:
+            _react_as_child(before, number, frame)
+            return
         signal.signal(signal.SIGINT, signal.default_int_handler)
         run.stop("user_interrupt", status="interrupted")
         _logger.warning("stopping after this step; Ctrl-C again stops at once")
@@ -208,3 +225,9 @@ def _stopping_on_interrupt(run: Run) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _react_as_child(before: _Handler, number: int, frame: FrameType | None) -> None:
+    """React in a process that was forked off: a loader's worker leaves it to the run."""
+    if get_worker_info() is None and callable(before):
+        before(number, frame)

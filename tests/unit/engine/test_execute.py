@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import DataLoader, Dataset
 
 from engine.parts import Diary, Sums, adder, fit, make_run
 from epochal.durable import WriteError
@@ -113,6 +114,37 @@ def test_a_request_to_leave_python_is_obeyed_after_closing() -> None:
     assert diary.entries == ["teardown"]
 
 
+@pytest.mark.parametrize("event", ["run_end", "teardown"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(4)])
+def test_whatever_leaves_an_ending_hook_the_others_are_told_and_all_is_released(
+    event: str, error: BaseException
+) -> None:
+    diary = Diary("run_end", "teardown")
+    run = make_run(hooks=(Broken(event, error), diary, Broken(event, error)), max_time="1h")
+    run.on("run_start", lambda run: run.stop("enough"))
+    with pytest.raises(type(error)):
+        execute(run, Train(), raise_errors=True)
+    assert diary.entries == ["run_end", "teardown"]
+    timers = [one for one in threading.enumerate() if isinstance(one, threading.Timer)]
+    assert all(timer.finished.is_set() for timer in timers)
+    assert not hasattr(run, "model")
+
+
+def test_an_interrupt_while_the_run_ends_is_told_by_the_result() -> None:
+    run = make_run(hooks=(Broken("run_end", KeyboardInterrupt()),), for_="1st")
+    result = execute(run, Train())
+    assert (result.status, result.reason, result.steps) == ("interrupted", "user_interrupt", 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"), [(3, 3), (None, 0), (0, 0), (True, 1), (-1, 255), (256, 0), ("no", 1)]
+)
+def test_a_request_to_leave_python_has_the_exit_code_of_the_process(
+    code: Any, expected: int
+) -> None:
+    assert result_of_error(SystemExit(code)).exit_code == expected
+
+
 def press(times: int) -> Any:
     return lambda: [os.kill(os.getpid(), signal.SIGINT) for _ in range(times)]
 
@@ -139,6 +171,47 @@ def test_the_second_interrupt_stops_at_once() -> None:
     assert (result.status, result.reason, result.steps) == ("interrupted", "user_interrupt", 0)
     assert diary.entries == ["error KeyboardInterrupt", "run_end"]
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+def in_fork(work: Any) -> int:
+    """The exit code of a forked process that does some work."""
+    child = os.fork()
+    if child == 0:  # nothing of pytest may go on in here
+        try:
+            work()
+        except KeyboardInterrupt:
+            os._exit(17)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_forked_process_reacts_to_an_interrupt_as_it_did_before_the_run() -> None:
+    codes: list[int] = []
+    run = make_run(for_="1st")
+    run.on("step_end", lambda: codes.append(in_fork(press(1))))
+    assert fit(run).reason == "max_steps"
+    assert codes == [17]
+
+
+class Interrupted(Dataset[list[torch.Tensor]]):
+    """Interrupts the process that reads it, as Ctrl-C does with a whole group of them."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> list[torch.Tensor]:
+        os.kill(os.getpid(), signal.SIGINT)
+        return [torch.ones(3), torch.ones(1)]
+
+
+def test_workers_of_a_loader_leave_an_interrupt_to_the_run(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    task = Sums(val=0)
+    task.train_loader = DataLoader(Interrupted(), batch_size=2, num_workers=1)
+    result = fit(make_run(task, for_="1ep"))
+    assert (result.status, result.steps) == ("finished", 2)
+    assert "stopping" not in capfd.readouterr().err
 
 
 def test_an_ignored_interrupt_stays_ignored() -> None:
