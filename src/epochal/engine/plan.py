@@ -27,6 +27,9 @@ _WITHIN_EPOCHS = frozenset({"st", "sa", "s"})
 _BETWEEN_EPOCHS = frozenset({"ep"})
 
 
+Key = tuple[str, int, Every, bool]
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class PlanRow:
@@ -58,35 +61,43 @@ class Plan:
         self._own_dues: list[Due] = []
         self._dues: list[Due] = []
         self._is_woken = False
+        self._has_new = False
         self._rings_at = math.inf
 
     def add_period(self, name: str, every: Every, call: Callable[[Run], object]) -> None:
         """Add something the engine does every so often, after the hooks of that step."""
         if not every.is_never:
-            self._own_dues.append(Due(name, EVAL_PRIORITY, every, call))
+            self._add(Due(name, EVAL_PRIORITY, every, call))
 
     def add_once(
         self, name: str, at: Every, call: Callable[[Run], object], *, priority: int
     ) -> None:
         """Add something that happens once, when that position is reached."""
-        self._own_dues.append(Due(name, priority, at, call, is_once=True))
+        self._add(Due(name, priority, at, call, is_once=True))
 
     def add_end(self, name: str, at: Every, call: Callable[[Run], object]) -> None:
         """Add something the engine does once, as the very last thing at that position."""
-        self._own_dues.append(Due(name, END_PRIORITY, at, call, is_once=True))
+        self._add(Due(name, END_PRIORITY, at, call, is_once=True))
 
     def start(self, run: Run) -> None:
-        """Count all periods from the run's position; call again when listeners changed."""
+        """Count all periods from the run's position; call again when something was added.
+
+        What was there before keeps its next time, also in the midst of ``run_due``: nothing
+        that is due gets lost, and nothing that happened once happens again.
+        """
         self.is_started = True
-        self._dues = self._all_dues()
-        for due in self._dues:
-            due.aim(run)
+        self._has_new = False
+        self._dues = self._keep_known(self._all_dues(), run)
         self._look_ahead(run)
 
     def run_due(self, run: Run) -> None:
         """Do all that is due after this step, low priorities first."""
         self._is_woken = False
+        if self._has_new:
+            self.start(run)
         self._happen(run, _WITHIN_EPOCHS)
+        if self._has_new:
+            self.start(run)
         self._look_ahead(run)
 
     def run_due_between_epochs(self, run: Run) -> None:
@@ -125,6 +136,12 @@ class Plan:
             ]
         return rows
 
+    def _add(self, due: Due) -> None:
+        self._own_dues.append(due)
+        if self.is_started:
+            self._has_new = True
+            self.wake()
+
     def _all_dues(self) -> list[Due]:
         dues = [
             Due(listener.owner, listener.priority, listener.every or _EACH_STEP, _teller(listener))
@@ -132,6 +149,13 @@ class Plan:
             if listener.hears("train") and not (listener.every and listener.every.is_never)
         ]
         return sorted([*dues, *self._own_dues], key=lambda due: due.priority)
+
+    def _keep_known(self, dues: list[Due], run: Run) -> list[Due]:
+        """The dues, those known already in the shape that knows when they come next."""
+        known: dict[Key, list[Due]] = {}
+        for due in self._dues:
+            known.setdefault(_key(due), []).append(due)
+        return [_renew(known.get(_key(due), []), due, run) for due in dues]
 
     def _happen(self, run: Run, units: frozenset[str]) -> None:
         for due in self._dues:
@@ -160,6 +184,24 @@ class Plan:
     def _ring(self) -> None:
         self._rings_at = math.inf  # should it have rung too early, it is set again
         self.wake()
+
+
+def _key(due: Due) -> Key:
+    return due.name, due.priority, due.every, due.is_once
+
+
+def _renew(known: list[Due], due: Due, run: Run) -> Due:
+    """The first of those known under the same key, doing what this one does; else this one.
+
+    Listeners of a task are made anew each time it is bound, so they are known by name alone;
+    equal names are told apart by their order, which stays.
+    """
+    if not known:
+        due.aim(run)
+        return due
+    old = known.pop(0)
+    old.call = due.call
+    return old
 
 
 def _teller(listener: Listener) -> Callable[[Run], None]:

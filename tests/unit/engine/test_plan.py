@@ -193,6 +193,62 @@ def test_a_thing_that_happens_once_does_so_at_its_step(run: Run) -> None:
     assert plan.describe() == [PlanRow("step_end", 100, "look", "once at 2st")]
 
 
+def test_what_is_due_stays_due_when_listeners_are_added_meanwhile(run: Run) -> None:
+    seen: list[int] = []
+    events, added = Events(), Noting("3st")
+    plan = Plan(events)
+
+    def add(run: Run) -> None:
+        if run.step == 2:
+            events.add_hook(added)
+            plan.start(run)
+
+    events.add_function("step_end", add, priority=0, every=None)
+    plan.add_period("evaluate", Every(2, "st"), lambda run: seen.append(run.step))
+    plan.start(run)
+    take_steps(run, plan, 6)
+    assert seen == [2, 4, 6]
+    assert added.steps == [3, 6]
+
+
+def test_hooks_of_one_class_keep_their_own_times_when_listeners_are_added(run: Run) -> None:
+    events = Events()
+    plan = Plan(events)
+
+    class Adding(Noting):
+        def step_end(self, run: Run) -> None:
+            super().step_end(run)
+            plan.start(run)
+
+    hooks = [Adding("2st") for _ in range(3)]
+    for hook in hooks:
+        events.add_hook(hook)
+    plan.start(run)
+    take_steps(run, plan, 5)
+    assert [hook.steps for hook in hooks] == [[2, 4]] * 3
+
+
+def test_what_happened_once_does_not_happen_again_when_listeners_are_added(run: Run) -> None:
+    seen: list[int] = []
+    plan = Plan(Events())
+    plan.add_once("look", Every(2, "st"), lambda run: seen.append(run.step), priority=100)
+    plan.start(run)
+    take_steps(run, plan, 3)
+    plan.start(run)
+    take_steps(run, plan, 3)
+    assert seen == [2]
+
+
+def test_what_is_added_to_a_plan_in_use_happens_too(run: Run) -> None:
+    seen: list[str] = []
+    plan = Plan(Events())
+    plan.start(run)
+    plan.add_once("soon", Every(2, "st"), lambda run: seen.append(f"once {run.step}"), priority=1)
+    plan.add_period("often", Every(3, "st"), lambda run: seen.append(f"often {run.step}"))
+    take_steps(run, plan, 6)
+    assert seen == ["once 2", "often 3", "often 6"]
+
+
 def test_periods_in_epochs_come_between_epochs(run: Run) -> None:
     hook = Noting("2ep")
     plan = Plan(Events([hook]))

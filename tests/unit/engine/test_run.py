@@ -64,6 +64,38 @@ def test_a_function_attached_during_the_run_is_heard_from_then_on() -> None:
     assert heard == [4, 6, 8, 10]
 
 
+@pytest.mark.parametrize("change", ["on", "replace_task_method", "bind"])
+def test_changes_at_a_step_leave_its_evaluation_due(change: str) -> None:
+    evaluated: list[int] = []
+    run = make_run(for_="6st", eval_every="2st")
+
+    def do(run: Run) -> None:
+        if run.step == 2 and change == "on":
+            run.on("step_end", lambda: None)
+        elif run.step == 2 and change == "replace_task_method":
+            run.replace_task_method("batch_metric", lambda out, batch: {})
+        elif run.step == 2:
+            run.bind()
+
+    run.on("step_end", do)
+    run.on("eval_end", lambda run: evaluated.append(run.step))
+    fit(run)
+    assert evaluated == [2, 4, 6]
+
+
+def test_a_step_that_binds_the_task_anew_is_heard_once_by_it() -> None:
+    class Listening(Sums):
+        def step_end(self, run: Run) -> None:
+            heard.append(run.step)
+
+    heard: list[int] = []
+    run = make_run(Listening(), for_="3st")
+    run.on("step_end", lambda run: run.bind(), priority=1)
+    run.on("step_end", lambda run: run.bind(), priority=900)
+    fit(run)
+    assert heard == [1, 2, 3]
+
+
 def test_the_epoch_is_counted_as_people_do() -> None:
     seen: list[tuple[str, int]] = []
     run = make_run(for_="2ep", eval_at_start=True)
