@@ -39,7 +39,9 @@ class Feed:
     """
 
     def __init__(self, task: object, *, seed: int, accumulate: int, limit: int | None) -> None:
-        self._task = task
+        self.task = task
+        """Whose loader is read; another one counts from the next epoch on."""
+
         self._seed = seed
         self._accumulate = accumulate
         self._limit = limit
@@ -62,7 +64,7 @@ class Feed:
         Raises:
             DataError: The task has none, or several.
         """
-        loaders = require_loaders(self._task, "train")
+        loaders = require_loaders(self.task, "train")
         if list(loaders) != [""]:
             raise DataError(
                 f"train_loader: training takes one loader, got {sorted(loaders)}\n"
@@ -106,13 +108,28 @@ class Feed:
         return size * self._accumulate if isinstance(size, int) else None
 
 
+def read_fact(task: object, name: str) -> object:
+    """An attribute of a task, or None if it has no such attribute.
+
+    Raises:
+        AttributeError: It has one, a property for instance, that itself raised this.
+    """
+    try:
+        return getattr(task, name)
+    except AttributeError:
+        if hasattr(type(task), name):
+            raise
+        return None
+
+
 def named_loaders(task: object, split: str) -> dict[str, Loader]:
     """The loaders of a split by name; a single one has the empty name.
 
     Raises:
         DataError: One of them cannot be a loader.
+        AttributeError: The task's own property of that name raised it.
     """
-    loader: Any = getattr(task, f"{split}_loader", None)  # a loader or several of them
+    loader: Any = read_fact(task, f"{split}_loader")  # a loader or several of them
     if loader is None:
         return {}
     loaders = dict(loader) if isinstance(loader, Mapping) else {"": loader}

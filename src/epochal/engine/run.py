@@ -13,7 +13,7 @@ from epochal.engine import evaluate as evaluation
 from epochal.engine.batch import TaskCalls
 from epochal.engine.clock import Clock
 from epochal.engine.events import Events
-from epochal.engine.feed import Feed, named_loaders
+from epochal.engine.feed import Feed, named_loaders, read_fact
 from epochal.engine.finite import LossWatch
 from epochal.engine.hook import ALIASES, EVENTS, USER_PRIORITY
 from epochal.engine.limits import Limits
@@ -196,9 +196,7 @@ class Run:
         self.optimizer = parts.optimizer
         self.schedule = parts.schedule
         self.metrics = dict(parts.metrics)
-        self.train_metrics = {
-            name: metric for name, metric in self.metrics.items() if "train" in metric.on
-        }
+        self.train_metrics = _train_metrics(self.metrics)
         self.monitor = parts.monitor
         self.updater = parts.updater or choose_updater(parts.optimizer)
 
@@ -211,7 +209,7 @@ class Run:
         self.caches: dict[str, Any] = {}
         """Facts of the run that go into every checkpoint."""
 
-        self.meta: dict[str, Any] = getattr(parts.task, "meta", {})
+        self.meta = _read_meta(parts.task)
         """What the task knows about its data, such as the names of classes."""
 
         self.store = Store()
@@ -250,9 +248,14 @@ class Run:
         return read_rates(self.optimizer)
 
     def bind(self) -> None:
-        """Find the task's methods anew; needed after a change of task or model."""
+        """Look at the parts anew; needed after a change of task, model or metrics."""
         self.events.set_task(self.task)
         self.calls = TaskCalls(self)
+        self.train_metrics = _train_metrics(self.metrics)
+        if self.feed.task is not self.task:
+            self.feed.task = self.task
+            self.meta = _read_meta(self.task)
+            self.calls.move_task()
         if self.monitor is None and self.calls.has_error:
             names = [name for name in named_loaders(self.task, "val") if name]
             self.monitor = Monitor("/".join(["val", *names[:1], "err"]), "min")
@@ -318,6 +321,15 @@ class Run:
         self.store.clear()
         for name in _PARTS:
             self.__dict__.pop(name, None)
+
+
+def _read_meta(task: object) -> dict[str, Any]:
+    meta: Any = read_fact(task, "meta")  # users fill it with what they like
+    return {} if meta is None else meta
+
+
+def _train_metrics(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+    return {name: metric for name, metric in metrics.items() if "train" in metric.on}
 
 
 def _require_objects(parts: Parts) -> None:

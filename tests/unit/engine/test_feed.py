@@ -176,6 +176,17 @@ def test_loaders_of_a_split_may_have_names() -> None:
     assert named_loaders(Holder(), "val") == {}
 
 
+def test_a_property_that_fails_is_not_taken_for_a_missing_loader() -> None:
+    class Lazy:
+        @property
+        def val_loader(self) -> object:
+            return self.validation_data
+
+    with pytest.raises(AttributeError, match="no attribute 'validation_data'"):
+        named_loaders(Lazy(), "val")
+    assert named_loaders(Lazy(), "test") == {}
+
+
 def test_a_prediction_may_use_the_test_loader() -> None:
     assert require_loaders(Holder(test_loader=[1]), "predict") == {"": [1]}
     with pytest.raises(DataError, match="val_loader: the task has none"):

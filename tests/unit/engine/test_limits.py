@@ -39,7 +39,7 @@ def test_the_shorter_time_counts() -> None:
 
 def test_totals_are_unknown_where_the_loader_does_not_tell() -> None:
     endless = Feed(Sums(), seed=0, accumulate=1, limit=None)
-    endless._task.train_loader = (batch for batch in [1])
+    endless.task.train_loader = (batch for batch in [1])
     assert find_limits(endless, parse_duration("3ep"), None) == Limits(3, None)
     assert find_limits(endless, parse_duration("3st"), None) == Limits(None, 3)
     dropping = feed(drop_last=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import nn
 
 from engine.parts import Diary, Points, Sums, fit, make_run
-from epochal.engine import Parts, Run, current_run
+from epochal.engine import Metric, Parts, Run, current_run
 from epochal.errors import ConfigError, TaskError
 
 
@@ -150,6 +150,64 @@ def test_an_event_method_of_the_task_can_be_replaced_too() -> None:
     assert heard == ["train", "val"]
 
 
+def test_a_task_that_is_replaced_as_a_whole_brings_its_data_and_facts() -> None:
+    losses: list[int] = []
+
+    class Other(Sums):
+        meta: ClassVar = {"classes": 3}
+
+        def to(self, device: torch.device) -> None:
+            self.device = device
+
+        def batch_loss(self, out: Any, batch: Any) -> Any:
+            losses.append(len(batch[1]))
+            return super().batch_loss(out, batch)
+
+    run = make_run(Sums(20), for_="1ep")
+    other = Other(40)
+    run.on("assembled", lambda run: setattr(run, "task", other))
+    seen: list[object] = []
+    run.on("run_start", lambda run: seen.append(run.meta))
+    result = fit(run)
+    assert (result.steps, result.samples) == (10, 40)
+    assert losses == [4] * 10
+    assert seen == [{"classes": 3}]
+    assert other.device == torch.device("cpu")
+
+
+class Count(Metric):
+    on = ("train", "val")
+
+    def __init__(self) -> None:
+        self.batches = 0
+
+    def reset(self) -> None:
+        self.batches = 0
+
+    def update(self, out: Any, batch: Any) -> None:
+        self.batches += 1
+
+    def compute(self) -> float:
+        return self.batches
+
+
+def test_a_metric_that_is_added_at_setup_measures_training_too() -> None:
+    run = make_run(for_="1ep")
+    run.on("setup", lambda run: run.metrics.update(count=Count()))
+    metrics = fit(run).metrics
+    assert (metrics["train/count"], metrics["val/count"]) == (5, 2)
+
+
+def test_facts_of_the_task_that_fail_are_not_taken_for_missing_ones() -> None:
+    class Lazy(Sums):
+        @property
+        def meta(self) -> dict[str, Any]:
+            return {"classes": self.names}
+
+    with pytest.raises(AttributeError, match="no attribute 'names'"):
+        make_run(Lazy())
+
+
 def test_replacing_an_unknown_method_is_refused_with_a_suggestion() -> None:
     with pytest.raises(TaskError, match=r"batch_fwd: .*\n  did you mean 'batch_forward'\?"):
         make_run().replace_task_method("batch_fwd", print)
@@ -185,6 +243,13 @@ def test_rates_and_facts_of_the_task_can_be_asked_for() -> None:
     run = make_run(task, lr=0.5)
     assert run.learning_rates == {"lr": 0.5}
     assert run.meta == {"classes": ["a", "b"]}
+
+
+def test_facts_that_the_task_finds_later_are_known_to_the_run() -> None:
+    task = Sums()
+    run = make_run(task)
+    task.meta["vocabulary"] = 7
+    assert run.meta == {"vocabulary": 7}
 
 
 def test_a_run_cannot_be_sent_to_a_worker() -> None:
