@@ -47,7 +47,7 @@ def evaluate(run: Run, split: str) -> dict[str, float]:
         run.evaluated_at[split] = run.step
         watch(run, split, metrics)
         if split == "val" and run.step > run.first_step:
-            run.updater.rate.after_eval(None if run.monitor is None else run.monitor.last)
+            run.updater.rate.after_eval()
         run.fire("eval_end", split, metrics)
     return metrics
 
@@ -118,6 +118,8 @@ def watch(run: Run, split: str, metrics: dict[str, float]) -> None:
     value = metrics[monitor.metric]
     if monitor.update(value):
         run.fire("better_model", value)
+    if run.step > run.first_step:
+        run.updater.rate.after_value(value)
 
 
 @contextmanager

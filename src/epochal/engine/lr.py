@@ -31,8 +31,16 @@ class Rate(ABC):
         """Called after each complete epoch."""
 
     @abstractmethod
-    def after_eval(self, value: float | None) -> None:
-        """Called after each evaluation of ``val``, with the monitored value if there is one."""
+    def after_eval(self) -> None:
+        """Called after each evaluation of ``val`` that follows an update."""
+
+    @abstractmethod
+    def after_value(self, value: float) -> None:
+        """Called with each new value of the monitored metric that follows an update."""
+
+    @abstractmethod
+    def admit(self) -> None:
+        """Called before an update when the optimizer got parameters it did not have before."""
 
 
 @final
@@ -48,7 +56,15 @@ class FixedRate(Rate):
         pass
 
     @override
-    def after_eval(self, value: float | None) -> None:
+    def after_eval(self) -> None:
+        pass
+
+    @override
+    def after_value(self, value: float) -> None:
+        pass
+
+    @override
+    def admit(self) -> None:
         pass
 
 
@@ -60,25 +76,34 @@ class FactorRate(Rate):
         self, schedule: Schedule, optimizer: Optimizer, *, step: int, total_steps: int | None
     ) -> None:
         self._schedule = schedule
-        self._groups = optimizer.param_groups
+        self._optimizer = optimizer
         self._total_steps = total_steps
-        for group in self._groups:
-            # torch's own name for it, so that a loaded optimizer keeps its base rate.
-            group.setdefault("initial_lr", float(group["lr"]))
+        self._factor = 1.0
         self.after_step(step)
 
     @override
     def after_step(self, step: int) -> None:
-        factor = self._schedule.factor(step, self._total_steps)
-        for group in self._groups:
-            _set_rate(group, group["initial_lr"] * factor)
+        self._factor = self._schedule.factor(step, self._total_steps)
+        self.admit()
+
+    @override
+    def admit(self) -> None:
+        for group in self._optimizer.param_groups:
+            if "initial_lr" not in group:
+                # torch's own name for it, so that a loaded optimizer keeps its base rate.
+                group["initial_lr"] = float(group["lr"])
+            _set_rate(group, group["initial_lr"] * self._factor)
 
     @override
     def after_epoch(self) -> None:
         pass
 
     @override
-    def after_eval(self, value: float | None) -> None:
+    def after_eval(self) -> None:
+        pass
+
+    @override
+    def after_value(self, value: float) -> None:
         pass
 
 
@@ -98,8 +123,19 @@ class TorchRate(Rate):
         self._advance("epoch")
 
     @override
-    def after_eval(self, value: float | None) -> None:
+    def after_eval(self) -> None:
         self._advance("eval")
+
+    @override
+    def after_value(self, value: float) -> None:
+        pass
+
+    @override
+    def admit(self) -> None:
+        scheduler = self._schedule.scheduler
+        known: list[float | Tensor] = getattr(scheduler, "base_lrs", [])
+        for group in scheduler.optimizer.param_groups[len(known) :]:
+            known.append(group.setdefault("initial_lr", group["lr"]))
 
     def _advance(self, unit: str) -> None:
         if self._schedule.unit == unit:
@@ -128,9 +164,16 @@ class PlateauRate(Rate):
         pass
 
     @override
-    def after_eval(self, value: float | None) -> None:
-        if value is not None:  # the metric of a whole epoch comes later than an early evaluation
-            self._scheduler.step(value)
+    def after_eval(self) -> None:
+        pass
+
+    @override
+    def after_value(self, value: float) -> None:
+        self._scheduler.step(value)
+
+    @override
+    def admit(self) -> None:
+        pass  # the scheduler looks at the groups itself
 
 
 def build_rate(

@@ -14,6 +14,8 @@ from epochal.engine.lr import FixedRate, Rate, build_rate
 from epochal.engine.parameters import require_parameters
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch.optim import Optimizer
 
     from epochal.engine.feed import Microbatches
@@ -46,8 +48,7 @@ class Updater:
             return
         require_parameters(run.optimizer, run.model)
         self.optimizer = run.optimizer
-        groups = run.optimizer.param_groups
-        self.parameters = [parameter for group in groups for parameter in group["params"]]
+        self._read_parameters()
         self.rate = build_rate(
             run.schedule,
             run.optimizer,
@@ -85,7 +86,14 @@ class Updater:
         self.finish_step(run)
 
     def finish_gradients(self, total: Number | None) -> None:
-        """Divide the gradients by ``total`` items, and clip or measure them as asked."""
+        """Divide the gradients by ``total`` items, and clip or measure them as asked.
+
+        Parameters that were given to the optimizer during the run are heeded from here on.
+        """
+        groups = self.optimizer.param_groups
+        if sum([len(group["params"]) for group in groups]) != len(self.parameters):
+            self._read_parameters()
+            self.rate.admit()
         if total is not None:
             self._divide(total)
         if self._clip is not None:
@@ -99,9 +107,14 @@ class Updater:
         if self._is_norm_logged and self.grad_norm is not None:
             run.meter.add_one("grad_norm", self.grad_norm, 1)
 
+    def _read_parameters(self) -> None:
+        groups = self.optimizer.param_groups
+        self.parameters = [parameter for group in groups for parameter in group["params"]]
+
     def _divide(self, total: Number) -> None:
         gradients = self._gradients()
         if isinstance(total, Tensor):
+            total = _not_zero(total)
             for gradient in gradients:
                 gradient.div_(total)
         elif gradients:
@@ -122,26 +135,46 @@ class ClosureUpdater(Updater):
     def update(self, run: Run, microbatches: Microbatches) -> None:
         first: list[Outcome] = []
 
+        def forward(index: int) -> Outcome:
+            run.batch_index = run.feed.position + index
+            if len(first) > index:
+                return run.calls.train(microbatches[index])
+            first.append(run.train_batch(microbatches[index]))
+            return first[index]
+
         def evaluate() -> Tensor:
-            is_first = not first
+            if len(microbatches) > 1:
+                return self._evaluate(forward, len(microbatches), run.device)
+            outcome = forward(0)
             self.optimizer.zero_grad()
-            loss, total = torch.zeros((), device=run.device), torch.zeros((), device=run.device)
-            for index, batch in enumerate(microbatches):
-                run.batch_index = run.feed.position + index
-                outcome = run.train_batch(batch) if is_first else run.calls.train(batch)
-                self.backward(outcome.loss * outcome.count)
-                loss = loss + outcome.loss.detach() * outcome.count
-                total = total + outcome.count
-                if is_first:
-                    first.append(outcome)
-            self.finish_gradients(total)
-            return loss / total
+            self.backward(outcome.loss)
+            self.finish_gradients(None)
+            return outcome.loss.detach()
 
         self.optimizer.step(evaluate)  # type: ignore[arg-type]  # tensors are taken too
         self.finish_step(run)
         for index, outcome in enumerate(first):
             run.batch_index = run.feed.position + index
             run.finish_batch(outcome)
+
+    def _evaluate(
+        self, forward: Callable[[int], Outcome], count: int, device: torch.device
+    ) -> Tensor:
+        """The mean loss of several microbatches, whose gradient the parameters then hold."""
+        self.optimizer.zero_grad()
+        loss, total = torch.zeros((), device=device), torch.zeros((), device=device)
+        for index in range(count):
+            outcome = forward(index)
+            self.backward(outcome.loss * outcome.count)
+            loss = loss + outcome.loss.detach() * outcome.count
+            total = total + outcome.count
+        self.finish_gradients(total)
+        return loss / _not_zero(total)
+
+
+def _not_zero(total: Tensor) -> Tensor:
+    """The total, or 1 where it is 0, which a device need not be asked for."""
+    return total + (total == 0)
 
 
 def choose_updater(optimizer: Optimizer | None) -> Updater:

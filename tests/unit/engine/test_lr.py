@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 from engine.parts import Sums, adder, fit, make_run
-from epochal.engine import Monitor, Schedule, TorchSchedule
+from epochal.engine import Monitor, Run, Schedule, TorchSchedule
 from epochal.engine.lr import FactorRate, FixedRate, build_rate, read_rates
 from epochal.errors import ConfigError
 
@@ -142,13 +142,78 @@ def test_a_plateau_without_a_monitor_is_refused_before_the_first_step() -> None:
         build_rate(schedule, optimizer, step=0, total_steps=None)
 
 
-def test_a_plateau_waits_for_the_first_value() -> None:
+@pytest.mark.parametrize(("val", "eval_every"), [(0, "1ep"), (6, "1ep"), (6, "1st"), (6, 0)])
+def test_a_plateau_of_a_training_metric_goes_by_epochs(val: int, eval_every: object) -> None:
     optimizer = sgd()
-    schedule = TorchSchedule(lr_scheduler.ReduceLROnPlateau(optimizer, patience=0))
-    monitor = Monitor.parse("-train/loss")
-    rate = build_rate(schedule, optimizer, step=0, total_steps=None, monitor=monitor)
-    rate.after_eval(None)
-    assert read_rates(optimizer) == {"lr": 1.0}
+    plateau = lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
+    values: list[float] = []
+    advance = plateau.step
+    plateau.step = lambda value: (values.append(value), advance(value))
+
+    class Flat(Sums):
+        def batch_loss(self, out: Any, batch: Any) -> Any:
+            return {"loss": (out["sum"].mean() * 0 + 1, len(batch[1]))}
+
+    parts = {
+        "optimizer": optimizer,
+        "schedule": TorchSchedule(plateau),
+        "monitor": Monitor.parse("-train/loss"),
+    }
+    task = Flat(8, val=val)
+    fit(make_run(task, optimizer.model, parts=parts, for_="4ep", eval_every=eval_every))
+    assert values == [1.0] * 4
+    assert read_rates(optimizer) == {"lr": 0.125}
+
+
+def test_a_plateau_does_not_count_the_evaluation_before_the_first_step() -> None:
+    optimizer = sgd()
+    plateau = lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+    parts = {
+        "optimizer": optimizer,
+        "schedule": TorchSchedule(plateau),
+        "monitor": Monitor.parse("-val/mae"),
+    }
+    fit(make_run(Sums(8), optimizer.model, parts=parts, for_="1ep", eval_at_start=True))
+    assert plateau.last_epoch == 1
+
+
+def test_a_group_that_comes_later_has_its_rate_times_the_factor_from_its_first_update() -> None:
+    model = adder()
+    optimizer = torch.optim.SGD(model[0].parameters(), lr=1.0)
+    used: list[dict[str, float]] = []
+    optimizer.register_step_pre_hook(lambda one, *_: used.append(read_rates(one)))
+    parts = {"optimizer": optimizer, "schedule": Falling()}
+    run = make_run(Sums(16), model, parts=parts, for_="4st")
+
+    def add(run: Run) -> None:
+        if run.step == 2:
+            optimizer.add_param_group({"params": model[3].parameters(), "lr": 0.1})
+
+    run.on("step_end", add)
+    fit(run)
+    assert used[:2] == [{"lr": 1.0}, {"lr": 0.75}]
+    assert used[2] == {"lr/0": 0.5, "lr/1": pytest.approx(0.05)}
+    assert used[3] == {"lr/0": 0.25, "lr/1": pytest.approx(0.025)}
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda optimizer: lr_scheduler.ExponentialLR(optimizer, 0.5),
+        lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, 8),
+        lambda optimizer: lr_scheduler.PolynomialLR(optimizer, 8),
+    ],
+)
+def test_schedulers_of_torch_go_on_with_a_group_that_comes_later(build: Any) -> None:
+    optimizer = two_groups()
+    rate = build_rate(TorchSchedule(build(optimizer)), optimizer, step=0, total_steps=None)
+    optimizer.step()
+    rate.after_step(1)
+    optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))], "lr": 0.2})
+    rate.admit()
+    optimizer.step()
+    rate.after_step(2)
+    assert 0 < read_rates(optimizer)["lr/2"] < 0.2
 
 
 def test_without_a_schedule_the_rate_stays() -> None:

@@ -144,7 +144,7 @@ def test_a_method_replaced_during_the_run_takes_effect_for_the_next_batch() -> N
 
 def test_an_event_method_of_the_task_can_be_replaced_too() -> None:
     heard: list[str] = []
-    run = make_run(for_="1ep")
+    run = make_run(for_="1ep", sanity_batches=0)
     run.replace_task_method("epoch_end", lambda split: heard.append(split))
     fit(run)
     assert heard == ["train", "val"]

@@ -59,6 +59,19 @@ def test_counts_may_be_tensors() -> None:
     torch.testing.assert_close(tensors, numbers)
 
 
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.LBFGS])
+def test_a_step_without_a_single_item_leaves_the_weights_alone(kind: Any) -> None:
+    class Empty(Ordered):
+        def batch_loss(self, out: Any, batch: Any) -> Any:
+            return {"loss": (out["sum"].sum() * 0, torch.tensor(0))}
+
+    model = adder()
+    before = weights(model)
+    parts = {"optimizer": kind(model.parameters(), lr=0.1)}
+    fit(make_run(Empty(8, 4), model, parts=parts, for_="2st", optim={"accumulate": 2}))
+    assert torch.equal(weights(model), before)
+
+
 def test_no_graph_is_kept_between_microbatches_defect_15() -> None:
     alive: list[int] = []
     outputs: list[weakref.ref[Tensor]] = []
@@ -120,6 +133,28 @@ def test_frozen_parameters_and_unused_ones_are_left_alone() -> None:
     assert torch.equal(model[0].weight, frozen)
 
 
+def grown(task: Sums, **options: Any) -> Tensor:
+    """The weights of a model whose last layer joins the optimizer after the first step."""
+    model = adder()
+    optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1)
+    run = make_run(task, model, parts={"optimizer": optimizer}, for_="3st", **options)
+
+    def add(run: Run) -> None:
+        if run.step == 1:
+            optimizer.add_param_group({"params": model[3].parameters()})
+
+    run.on("step_end", add)
+    fit(run)
+    return weights(model)
+
+
+def test_parameters_that_are_added_during_the_run_are_divided_and_clipped_too() -> None:
+    whole = grown(Ordered(96, 32), optim={"clip": 0.5})
+    parts = grown(Ordered(96, 8), optim={"accumulate": 4, "clip": 0.5})
+    torch.testing.assert_close(parts, whole, rtol=1e-5, atol=1e-6)
+    assert not torch.equal(grown(Ordered(96, 32)), whole)
+
+
 def test_training_without_an_optimizer_is_refused() -> None:
     with pytest.raises(TaskError, match=r"optim: training needs an optimizer\n  write for example"):
         fit(make_run(parts={"optimizer": None}))
@@ -155,8 +190,9 @@ def test_means_of_training_are_weighted_by_counts() -> None:
     assert points.points[-1][1]["train/epoch/loss"] == pytest.approx(expected, rel=1e-5)
 
 
-def test_lbfgs_takes_the_same_steps_as_in_a_hand_written_loop() -> None:
-    task, model, by_hand = Ordered(16, 16), adder(), adder()
+@pytest.mark.parametrize("size", [10, 16])
+def test_lbfgs_takes_the_same_steps_as_in_a_hand_written_loop(size: int) -> None:
+    task, model, by_hand = Ordered(size, size), adder(), adder()
     options = {"lr": 0.5, "max_iter": 4, "line_search_fn": "strong_wolfe"}
     optimizer = torch.optim.LBFGS(model.parameters(), **options)
     result = fit(make_run(task, model, parts={"optimizer": optimizer}, for_="3ep"))
@@ -172,7 +208,18 @@ def test_lbfgs_takes_the_same_steps_as_in_a_hand_written_loop() -> None:
     for _ in range(3):
         other.step(evaluate)
     assert result.steps == 3
-    torch.testing.assert_close(weights(model), weights(by_hand))
+    assert torch.equal(weights(model), weights(by_hand))
+
+
+def test_lbfgs_sees_the_mean_over_all_microbatches() -> None:
+    def by_lbfgs(task: Task, **options: Any) -> Tensor:
+        model = adder()
+        optimizer = torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=4)
+        fit(make_run(task, model, parts={"optimizer": optimizer}, for_="2ep", **options))
+        return weights(model)
+
+    parts = by_lbfgs(Ordered(30, 8), optim={"accumulate": 4})
+    torch.testing.assert_close(parts, by_lbfgs(Ordered(30, 30)), rtol=1e-4, atol=1e-4)
 
 
 def test_averages_and_hooks_see_each_batch_of_a_closure_optimizer_once() -> None:
