@@ -51,9 +51,13 @@ class EarlyStopping(Hook):
         self._upper_bound = math.inf if upper_bound is None else upper_bound
         self._best: float | None = None
         self._misses = 0
+        self._is_loaded = False
 
     @override
     def run_start(self, run: Run) -> None:
+        if not self._is_loaded:  # one object may serve several runs
+            self._best, self._misses = None, 0
+        self._is_loaded = False
         # Not at setup: a task with post_metric_to_err brings its own monitor after that.
         if run.monitor is None:
             raise TaskError(
@@ -71,9 +75,9 @@ class EarlyStopping(Hook):
         self._watch(run, metrics)
 
     def _watch(self, run: Run, metrics: dict[str, float]) -> None:
-        assert run.monitor is not None
-        value = metrics.get(run.monitor.metric)
-        if value is None:
+        # A hook may evaluate before the run starts, when there may be no monitor yet.
+        value = None if run.monitor is None else metrics.get(run.monitor.metric)
+        if run.monitor is None or value is None:
             return
         reason = self._judge(run.monitor, value)
         if reason:
@@ -111,3 +115,4 @@ class EarlyStopping(Hook):
         """Go on counting from a checkpoint."""
         self._best = state["best"]
         self._misses = int(state["misses"] or 0)
+        self._is_loaded = True

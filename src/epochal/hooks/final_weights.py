@@ -23,7 +23,8 @@ FILE_NAME = "final.safetensors"
 class FinalWeights(Hook):
     """Writes ``checkpoints/final.safetensors`` when a training has come to its end.
 
-    A run that failed before its first step leaves none, and neither does one without a record.
+    An interrupted training has come to its end, too. One that failed leaves none, and neither
+    does one that took no step or has no record.
     """
 
     priority = 200
@@ -32,8 +33,12 @@ class FinalWeights(Hook):
         self._has_failed = False
 
     @override
+    def setup(self, run: Run) -> None:
+        self._has_failed = False
+
+    @override
     def error(self, run: Run, error: BaseException) -> None:
-        self._has_failed = True
+        self._has_failed = not isinstance(error, KeyboardInterrupt)
 
     @override
     def run_end(self, run: Run) -> None:

@@ -79,9 +79,7 @@ class Recording(Hook):
 
     @override
     def stage_end(self, run: Run, name: str) -> None:
-        # The last steps of a run rarely fill a whole period.
-        if run.step > self._recorded_step and self.every and not self.every.is_never:
-            self._record(run)
+        self._record_rest(run)
 
     @override
     def error(self, run: Run, error: BaseException) -> None:
@@ -90,6 +88,13 @@ class Recording(Hook):
     @override
     def run_end(self, run: Run) -> None:
         run.writer.event("run_end", step=run.step, epoch=run.epoch, reason=run.stop_reason)
+        # Last, since after a failure of the device its numbers cannot be read.
+        self._record_rest(run)
+
+    def _record_rest(self, run: Run) -> None:
+        """Record the last steps, which rarely fill a whole period."""
+        if run.step > self._recorded_step and self.every and not self.every.is_never:
+            self._record(run)
 
     def _record(self, run: Run) -> None:
         means = {f"train/{name}": value for name, value in self._window.read().items()}

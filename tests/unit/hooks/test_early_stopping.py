@@ -114,6 +114,19 @@ def test_the_error_of_a_task_is_a_monitor() -> None:
     assert carry_out(run).epochs == 2
 
 
+def test_one_object_starts_anew_in_each_run() -> None:
+    hook = EarlyStopping(patience=2)
+    assert stop_after([0.9, 0.5, 0.4], hook).reason == "early_stop"
+    assert stop_after([0.1, 0.2, 0.3, 0.4], hook).reason == "max_epochs"
+
+
+def test_a_loaded_state_holds_for_one_run() -> None:
+    hook = EarlyStopping(patience=1)
+    hook.load_state_dict({"best": 0.9, "misses": 0})
+    assert stop_after([0.5, 0.6], hook).epochs == 1
+    assert stop_after([0.5, 0.6], hook).epochs == 2
+
+
 def test_state_carries_the_patience_that_is_left() -> None:
     hook = EarlyStopping(patience=3)
     stop_after([0.9, 0.5, 0.4], hook)

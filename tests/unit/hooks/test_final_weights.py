@@ -65,6 +65,30 @@ def test_a_run_that_failed_keeps_none(tmp_path: Path) -> None:
     assert not (tmp_path / FILE_NAME).exists()
 
 
+def test_a_run_that_was_interrupted_keeps_its_weights_unless_it_took_no_step(
+    tmp_path: Path,
+) -> None:
+    class Impatient(Hook):
+        def __init__(self, event: str) -> None:
+            setattr(self, event, self._leave)
+
+        def _leave(self) -> None:
+            raise KeyboardInterrupt
+
+    train(tmp_path / "none", Impatient("epoch_start"))
+    assert not (tmp_path / "none" / FILE_NAME).exists()
+    train(tmp_path, Impatient("step_end"))
+    assert (tmp_path / FILE_NAME).exists()
+
+
+def test_a_failure_does_not_count_against_the_next_run_of_the_same_object(tmp_path: Path) -> None:
+    keeper = FinalWeights()
+    keeper.error(tiny_run(), SabotageError("on purpose"))
+    setting = Setting(checkpoint_dir=tmp_path)
+    execute(tiny_run(keeper, setting=setting, options=short_options(for_="1ep")), Train())
+    assert (tmp_path / FILE_NAME).exists()
+
+
 def test_an_evaluation_and_a_run_without_record_keep_none(tmp_path: Path) -> None:
     train(tmp_path, runner=Evaluate())
     train(None)

@@ -126,6 +126,28 @@ def test_an_error_is_an_event() -> None:
     assert "run_end" in data
 
 
+@pytest.mark.parametrize("error", [SabotageError("on purpose"), KeyboardInterrupt()])
+def test_a_crash_keeps_the_points_since_the_last_period(error: BaseException) -> None:
+    class Broken(Hook):
+        def step_end(self, run: Run) -> None:
+            if run.step == 5:
+                raise error
+
+    ledger = Ledger()
+    options = short_options(for_="1ep", sanity_batches=0)
+    setting = Setting(writer=ledger)
+    run = tiny_run(
+        Recording(every="2st"),
+        Broken(),
+        task=Counting(),
+        options=options,
+        setting=setting,
+        monitor=None,
+    )
+    execute(run, Train())
+    assert ledger.series("train/number") == {2: 1.5, 4: 3.5, 5: 5.0}
+
+
 def test_an_evaluation_alone_is_recorded_too() -> None:
     ledger = Ledger()
     carry_out(tiny_run(Recording(), setting=Setting(writer=ledger)), Evaluate())

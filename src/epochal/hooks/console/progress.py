@@ -61,6 +61,7 @@ class Console(Hook):
         self._columns: dict[str, Columns] = {}
         self._takeover: Takeover | None = None
         self._display: Display | None = None
+        self._track: Track | None = None
 
     @override
     def setup(self, run: Run) -> None:
@@ -74,10 +75,9 @@ class Console(Hook):
         assert self.screen is not None
         self._window: Window = run.meter.window()
         self._lap = Lap(run)
-        self._track = Track(run)
         is_drawable = self.screen.is_terminal and not self.screen.is_dumb_terminal
         if self._has_bar and is_drawable and not (self.every and self.every.is_never):
-            self._display = Display(self.screen, run, self._track)
+            self._display = Display(self.screen, run, self._follow(run))
             # The first numbers come at once, and stay in the window of the first interval.
             first = Every(run.step + 1, "st")
             run.plan.add_once("Console.first", first, self._show_first, priority=self.priority)
@@ -85,22 +85,23 @@ class Console(Hook):
     @override
     def epoch_start(self, run: Run, split: str) -> None:
         if split == "train":
-            self._track.start_epoch()
+            self._follow(run).start_epoch()
         else:
-            self._track.start_evaluation()
+            self._follow(run).start_evaluation()
         if self._display is not None:
             self._display.start(split)
 
     @override
     def loop_start(self, run: Run, split: str) -> None:
         if split != "train":
-            self._track.start_loop(split)
+            self._follow(run).start_loop(split)
 
     @override
     def step_end(self, run: Run) -> None:
         reading = self._read(run, self._lap.read())
-        self._track.mark()
-        line = interval_line(self._track.position(), self._track.pace(), reading)
+        track = self._follow(run)
+        track.mark()
+        line = interval_line(track.position(), track.pace(), reading)
         if self._display is None:
             logger.info(line)
         else:
@@ -110,13 +111,13 @@ class Console(Hook):
     @override
     def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
         if split == "train":
-            self._summarize(run, split, metrics, self._track.epoch_seconds)
+            self._summarize(run, split, metrics, self._follow(run).epoch_seconds)
         elif split == "predict":
-            self._summarize(run, split, metrics, self._track.evaluation_seconds)
+            self._summarize(run, split, metrics, self._follow(run).evaluation_seconds)
 
     @override
     def eval_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
-        self._summarize(run, split, metrics, self._track.evaluation_seconds)
+        self._summarize(run, split, metrics, self._follow(run).evaluation_seconds)
 
     @override
     def error(self, run: Run, error: BaseException) -> None:
@@ -129,8 +130,15 @@ class Console(Hook):
     @override
     def teardown(self, run: Run) -> None:
         self._end_display()
+        self._track = None
         if self._takeover is not None:
             self._takeover.end()
+
+    def _follow(self, run: Run) -> Track:
+        """Where the run is; made when first asked, since hooks may evaluate before it starts."""
+        if self._track is None:
+            self._track = Track(run)
+        return self._track
 
     def _show_first(self, run: Run) -> None:
         if self._display is not None and not self._display.reading.values:
@@ -161,7 +169,7 @@ class Console(Hook):
             values.pop("grad_norm", None)
         if split == "train" and self._display is not None:
             self._display.reading = replace(self._display.reading, values=values)
-        position = self._track.position()
+        position = self._follow(run).position()
         columns = self._columns.setdefault(split, Columns())
         picture = SummaryLine(position, split, columns.numbers(values), seconds=seconds, best=best)
         line = summary_line(position, split, values, seconds=seconds, best=best)
