@@ -18,6 +18,7 @@ from epochal.engine.parameters import has_open_sizes
 from epochal.engine.seeding import derive, seeded
 from epochal.engine.splits import SPLITS
 from epochal.errors import TaskError, suggest
+from epochal.records.writer import NullWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from epochal.engine.run import Run
     from epochal.engine.task import Batch, Loader, Output
 
-_NOBODY = Events()
 _TO_HOST = Change(torch.device("cpu"), None, is_detached=True)
 
 
@@ -55,15 +55,16 @@ def evaluate(run: Run, split: str) -> dict[str, float]:
 def check_sanity(run: Run) -> None:
     """Try a few validation batches, so that mistakes show before hours of training.
 
-    No hook hears of it, and generators, metrics and the store are as before.
+    The task hears its own events, hooks hear none. Generators, metrics, the store and the
+    record are as before, and a wish to stop is forgotten.
     """
     limit = run.options.train.sanity_batches
     if not limit or not named_loaders(run.task, "val"):
         _require_val_loader(run)
         return
-    with run.clock.paused(), aside(run, "val"), run.store.untouched():
+    with run.clock.paused(), aside(run, "val"), _forgotten(run):
         try:
-            metrics = measure(run, "val", events=_NOBODY, limit=limit)
+            metrics = _rehearse(run, Events(task=run.task), limit)
         except Exception as error:
             error.add_note(
                 "raised in the sanity evaluation before the first step; "
@@ -71,6 +72,30 @@ def check_sanity(run: Run) -> None:
             )
             raise
         _require_monitored(run, "val", metrics)
+
+
+def _rehearse(run: Run, events: Events, limit: int) -> dict[str, float]:
+    events.fire("eval_start", run, "val")
+    events.fire("epoch_start", run, "val")
+    metrics = measure(run, "val", events=events, limit=limit)
+    events.fire("epoch_end", run, "val", metrics)
+    events.fire("eval_end", run, "val", metrics)
+    return metrics
+
+
+@contextmanager
+def _forgotten(run: Run) -> Iterator[None]:
+    """Forget what a block logs, stores and wishes; only Ctrl-C counts."""
+    writer, latest = run.writer, dict(run.latest)
+    wish = run.stop_reason, run.stop_status
+    run.writer = NullWriter()
+    try:
+        with run.store.untouched():
+            yield
+    finally:
+        run.writer, run.latest = writer, latest
+        if run.stop_status != "interrupted":
+            run.stop_reason, run.stop_status = wish
 
 
 def settle_sizes(run: Run) -> None:
@@ -149,6 +174,21 @@ def compute_metrics(metrics: Mapping[str, Metric]) -> dict[str, float]:
     return values
 
 
+def join_metrics(means: dict[str, float], metrics: Mapping[str, Metric]) -> dict[str, float]:
+    """Means over batches and the values of metric objects together.
+
+    Raises:
+        TaskError: A name is in both, so that one value would hide the other.
+    """
+    values = compute_metrics(metrics)
+    for name in means.keys() & values.keys():
+        raise TaskError(
+            f"metrics: {name!r} is the name of a metric, and of a value of the task, too\n"
+            "  give one of them another name"
+        )
+    return means | values
+
+
 def _fail_metric(metric: Metric, what: str, hint: str) -> NoReturn:
     raise TaskError(f"metrics: {type(metric).__name__}.compute: {what}\n  {hint}")
 
@@ -180,7 +220,7 @@ def _measure_loader(
             metric.update(outcome.out, outcome.batch)
 
     _pass(run, loader, take, events=events, limit=limit)
-    means = window.read() | compute_metrics(metrics)
+    means = join_metrics(window.read(), metrics)
     for metric in metrics.values():
         metric.reset()
     return run.calls.finish(means, split)
@@ -215,7 +255,7 @@ def _pass(
             outcome = _as_outcome(step(run, batch), batch)
             take(outcome)
             events.fire("batch_end", run, split, index, outcome.batch, outcome.out)
-            if run.stop_reason == "user_interrupt":
+            if run.stop_status == "interrupted":
                 raise KeyboardInterrupt
         events.fire("loop_end", run, split)
 
@@ -232,14 +272,15 @@ def _as_outcome(result: object, batch: Batch) -> Outcome:
 def _no_training(run: Run) -> Iterator[None]:
     """Eval mode, and no gradients unless the task needs them; each module's mode comes back."""
     needs_grad = bool(getattr(run.task, "eval_needs_grad", False))
-    with _eval_mode(run.model), torch.set_grad_enabled(needs_grad):
+    with keeping_modes(run.model), torch.set_grad_enabled(needs_grad):
+        run.model.eval()
         yield
 
 
 @contextmanager
-def _eval_mode(model: nn.Module) -> Iterator[None]:
+def keeping_modes(model: nn.Module) -> Iterator[None]:
+    """Give each module its own mode back, training or not, at the end of a block."""
     modes = [(module, module.training) for module in model.modules()]
-    model.eval()
     try:
         yield
     finally:

@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from epochal.durable import WriteError
-from epochal.engine.evaluate import settle_sizes
+from epochal.engine.evaluate import keeping_modes, settle_sizes
 from epochal.engine.result import RunResult
 from epochal.engine.run import making_current
 from epochal.engine.seeding import derive, machine, seeded
@@ -88,7 +88,7 @@ def result_of_error(
 
 def describe(run: Run, runner: Runner) -> list[PlanRow]:
     """The plan of a run that is not carried out."""
-    with making_current(run):
+    with making_current(run), keeping_modes(run.model):
         run.bind()
         runner.prepare(run)
         return run.plan.describe()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.engine.evaluate import compute_metrics, watch
+from epochal.engine.evaluate import join_metrics, watch
 
 if TYPE_CHECKING:
     from epochal.engine.meters import Window
@@ -18,7 +18,8 @@ def train(run: Run, stage: str = "main") -> None:
     run.plan.start(run)
     while not run.stop_reason:
         start_epoch(run)
-        take_steps(run)
+        if not run.stop_reason:
+            take_steps(run)
         finish_epoch(run, epoch_means)
     run.fire("stage_end", stage)
 
@@ -35,8 +36,9 @@ def take_steps(run: Run) -> None:
 
 
 def start_epoch(run: Run) -> None:
-    """Begin an epoch: everything in training mode, averages empty."""
+    """Begin an epoch with empty averages; each module is in the mode that hooks gave it."""
     run.is_in_epoch = True
+    run.feed.is_complete = False
     for metric in run.train_metrics.values():
         metric.reset()
     run.fire("epoch_start", "train")
@@ -49,12 +51,15 @@ def finish_epoch(run: Run, epoch_means: Window) -> None:
     An epoch that was cut short has its events too, but does not count as completed.
     """
     run.fire("loop_end", "train")
-    means = epoch_means.read() | compute_metrics(run.train_metrics)
+    means = epoch_means.read()
+    if means:  # else it was stopped before its first step
+        means = join_metrics(means, run.train_metrics)
     metrics = {f"train/{name}": value for name, value in means.items()}
     run.log({f"train/epoch/{name}": value for name, value in means.items()})
     run.latest |= metrics
     run.fire("epoch_end", "train", metrics)
-    watch(run, "train", metrics)
+    if metrics:
+        watch(run, "train", metrics)
     run.is_in_epoch = False
     if run.feed.is_complete:
         run.epoch += 1

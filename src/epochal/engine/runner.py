@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING
@@ -9,17 +10,20 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from epochal.engine.evaluate import check_sanity, evaluate, predict
+from epochal.engine.every import Every
 from epochal.engine.feed import named_loaders, require_loaders
 from epochal.engine.limits import add_ends, find_limits
 from epochal.engine.loop import train
 from epochal.engine.splits import split_name
 from epochal.engine.update import Updater
-from epochal.errors import TaskError
+from epochal.errors import DataError, TaskError
 
 if TYPE_CHECKING:
     from epochal.engine.feed import Microbatches
     from epochal.engine.run import Run
     from epochal.engine.task import Batch
+
+_logger = logging.getLogger(__name__)
 
 
 class Runner(ABC):
@@ -73,6 +77,9 @@ class Train(Runner):
             raise TaskError(
                 "optim: training needs an optimizer\n  write for example optim: {type: AdamW}"
             )
+        _refuse_shared_workers(run)
+        # Before run_start, so that hooks can put parts back into eval mode there.
+        run.model.train()
         options = run.options.train
         run.limits = find_limits(run.feed, options.for_, options.max_time)
         run.updater.bind(run)
@@ -88,10 +95,10 @@ class Train(Runner):
     @override
     def run(self, run: Run) -> object:
         options = run.options.train
+        _warn_of_unmeasured(run)
         check_sanity(run)
         if options.eval_at_start:
             _evaluate_all(run)
-        run.model.train()
         train(run)
         if options.eval_at_end:
             _evaluate_all(run)
@@ -129,9 +136,48 @@ def _takes_usual_steps(runner: Runner, run: Run) -> bool:
     return is_usual and type(runner).train_step is Runner.train_step
 
 
+def _refuse_shared_workers(run: Run) -> None:
+    """Refuse a loader whose evaluation would take batches out of the epoch in progress."""
+    loader = run.feed.loader
+    if not getattr(loader, "persistent_workers", False):
+        return
+    for split in ("val", *run.options.train.eval_periods):
+        if any(one is loader for one in named_loaders(run.task, split).values()):
+            raise DataError(
+                f"{split}_loader: is the train_loader itself, whose persistent workers can serve "
+                "one pass at a time\n"
+                "  make a second DataLoader of the same dataset, or use persistent_workers=False"
+            )
+
+
+def _warn_of_unmeasured(run: Run) -> None:
+    if run.monitor is None:
+        return
+    options = run.options.train
+    split = run.monitor.metric.split("/")[0]
+    every = options.eval_periods.get(split, Every.NEVER)
+    is_evaluated = not every.is_never or (
+        split in options.eval_periods and (options.eval_at_start or options.eval_at_end)
+    )
+    is_default = run.calls.has_error and run.monitor.metric.endswith("/err")
+    if split != "train" and not is_evaluated and not is_default:
+        _logger.warning(
+            "monitor: %s is never measured, since %s is never evaluated: no model will be the "
+            "best, and nothing stops early; set train.eval_every",
+            run.monitor.metric,
+            split,
+        )
+
+
 def _evaluate_due(split: str, run: Run) -> None:
-    if run.stop_reason != "user_interrupt":
+    if run.stop_status == "interrupted":
+        return
+    try:
         evaluate(run, split)
+    except KeyboardInterrupt:
+        # An evaluation that was cut short is worth nothing, but the training before it is.
+        if run.stop_status != "interrupted":
+            raise
 
 
 def _evaluate_all(run: Run) -> None:

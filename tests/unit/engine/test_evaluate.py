@@ -12,10 +12,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from engine.parts import Diary, Points, Sums, adder, fit, make_run, numbers, weights
-from epochal.engine import Hook, Metric, Monitor, Predict, Run, Task, Test
+from epochal.engine import Hook, Metric, Monitor, Predict, Run, Task, Test, Train
 from epochal.engine.evaluate import check_sanity, evaluate, predict
 from epochal.engine.execute import execute
 from epochal.errors import DataError, TaskError
+from epochal.hooks.console import Console
+from epochal.hooks.early_stopping import EarlyStopping
+from epochal.hooks.recording import Recording
 
 
 def trained(task: Task | None = None, **options: Any) -> Tensor:
@@ -143,7 +146,7 @@ def test_gradients_are_recorded_only_if_the_task_needs_them(needed: bool) -> Non
     task.eval_needs_grad = needed
     run = make_run(task)
     run.evaluate()
-    assert run.meta["grad"] is needed
+    assert task.meta["grad"] is needed
     assert torch.is_grad_enabled()
 
 
@@ -243,6 +246,53 @@ def test_the_sanity_evaluation_leaves_no_trace() -> None:
     assert run.monitor.best is None
 
 
+class Buffering(Sums):
+    """Prepares at one event what it needs at another, and leaves traces at a third."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[str] = []
+
+    def eval_start(self, split: str) -> None:
+        self.heard.append(f"eval_start {split}")
+
+    def epoch_start(self, split: str) -> None:
+        self.heard.append(f"epoch_start {split}")
+        self.buffer: list[Any] = []
+
+    def loop_start(self, split: str) -> None:
+        self.heard.append(f"loop_start {split}")
+
+    def batch_end(self, out: Any) -> None:
+        self.buffer.append(out)
+
+    def epoch_metric(self, run: Run) -> dict[str, float]:
+        return {"batches": len(self.buffer)}
+
+    def eval_end(self, run: Run, metrics: dict[str, float]) -> None:
+        self.heard.append("eval_end")
+        run.log({"mine": metrics["val/batches"]})
+        run.store.force_set("mine", 1)
+        run.stop("enough")
+
+
+def test_the_task_hears_its_own_events_in_the_sanity_evaluation_and_nothing_remains() -> None:
+    task, points = Buffering(), Points()
+    run = make_run(task, setting={"writer": points})
+    check_sanity(run)
+    assert task.heard == ["eval_start val", "epoch_start val", "loop_start val", "eval_end"]
+    assert (points.points, run.latest, run.stop_reason, run.stop_status) == ([], {}, "", "")
+    assert "mine" not in run.store
+    assert run.writer is points
+
+
+def test_an_interrupt_in_the_sanity_evaluation_is_not_forgotten() -> None:
+    task = Sums()
+    task.batch_end = lambda run: run.stop("user_interrupt", status="interrupted")
+    result = execute(make_run(task), Train())
+    assert (result.status, result.steps, result.exit_code) == ("interrupted", 0, 130)
+
+
 def test_the_sanity_evaluation_reads_only_its_few_batches() -> None:
     class Counting(Sums):
         forwards = 0
@@ -315,6 +365,68 @@ def test_a_first_interrupt_ends_an_evaluation_after_its_batch() -> None:
     result = execute(run, Test(split="val"))
     assert (result.status, result.exit_code) == ("interrupted", 130)
     assert diary.entries == ["batch_end val 0"]
+
+
+def test_an_interrupted_evaluation_is_abandoned_and_the_training_ends_well() -> None:
+    diary = Diary("step_end", "eval_end", "epoch_end", "stage_end", "error", "run_end")
+    run = make_run(hooks=(diary,), eval_every="2st", eval_at_end=True)
+    run.on("on_validation_batch_end", lambda run: run.stop("user_interrupt", status="interrupted"))
+    result = execute(run, Train())
+    assert (result.status, result.reason, result.exit_code) == (
+        "interrupted",
+        "user_interrupt",
+        130,
+    )
+    assert result.exception_type is None
+    told = ["step_end 1", "step_end 2", "epoch_end train", "stage_end main", "run_end"]
+    assert diary.entries == told
+
+
+def test_an_interrupt_by_others_than_ctrl_c_ends_an_evaluation_at_once() -> None:
+    def leave(run: Run) -> None:
+        raise KeyboardInterrupt
+
+    run = make_run()
+    run.on("on_validation_batch_end", leave)
+    result = execute(run, Train())
+    assert (result.status, result.exception_type) == ("interrupted", "KeyboardInterrupt")
+
+
+def test_a_hook_that_only_names_its_reason_so_lets_the_evaluation_finish() -> None:
+    run = make_run(hooks=(diary := Diary("eval_end"),))
+    run.on("eval_start", lambda run: run.stop("user_interrupt"))
+    assert fit(run).status == "stopped"
+    assert diary.entries == ["eval_end val"]
+
+
+@pytest.mark.parametrize("moment", ["setup", "assembled", "run_start"])
+def test_a_hook_may_evaluate_before_the_first_step(moment: str) -> None:
+    seen: list[dict[str, float]] = []
+    hooks = (Console(every=0), Recording(), EarlyStopping(patience=1))
+    run = make_run(hooks=hooks, for_="1st", parts={"monitor": Monitor.parse("-val/mae")})
+    run.on(moment, lambda run: seen.append(run.evaluate()), priority=1)
+    assert fit(run).steps == 1
+    assert set(seen[0]) == {"val/mae"}
+
+
+class Mae(Metric):
+    """Bears the name of something the task has."""
+
+    on = ("train", "val")
+
+    def reset(self) -> None: ...
+
+    def update(self, out: Any, batch: Any) -> None: ...
+
+    def compute(self) -> float:
+        return 1.0
+
+
+@pytest.mark.parametrize("options", [{}, {"sanity_batches": 0, "eval_every": 0}])
+def test_a_metric_that_is_named_like_a_value_of_the_task_is_refused(options: Any) -> None:
+    what = "metrics: 'mae' is the name of a metric, and of a value of the task, too"
+    with pytest.raises(TaskError, match=what):
+        fit(make_run(parts={"metrics": {"mae": Mae()}}, for_="1ep", **options))
 
 
 @pytest.mark.parametrize("value", [None, "high", {"a": None}, torch.ones(2)])

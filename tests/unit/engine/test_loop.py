@@ -149,6 +149,31 @@ def test_a_hook_stops_the_run_after_its_step() -> None:
     assert result.ok
 
 
+@pytest.mark.parametrize("event", ["epoch_start", "loop_start"])
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_a_stop_before_the_first_step_of_an_epoch_is_heard_before_it(
+    event: str, epoch: int
+) -> None:
+    diary = Diary("epoch_end", "better_model")
+    run = make_run(
+        hooks=(diary,), eval_every=0, for_="3ep", parts={"monitor": Monitor.parse("-train/loss")}
+    )
+    run.on(event, lambda run: run.stop("enough") if run.epoch == epoch else None)
+    result = fit(run)
+    assert (result.status, result.reason) == ("stopped", "enough")
+    assert (result.steps, result.epochs) == (5 * epoch, epoch)
+    assert diary.entries == ["epoch_end train", "better_model"] * epoch + ["epoch_end train"]
+
+
+def test_a_part_in_eval_mode_stays_so_through_all_epochs_if_set_when_the_run_starts() -> None:
+    model, seen = adder(dropout=0.5), []
+    run = make_run(Sums(), model.eval(), for_="2ep", eval_every="1st", eval_at_start=True)
+    run.on("run_start", lambda run: run.model[2].eval())
+    run.on("step_end", lambda: seen.append((model.training, model[2].training)))
+    fit(run)
+    assert seen == [(True, False)] * 10
+
+
 def test_a_hook_stops_the_run_at_an_evaluation() -> None:
     run = make_run(for_="10ep")
     run.on("eval_end", lambda run: run.stop("early_stop"))

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
-from engine.parts import Diary, Sums, adder, make_run, weights
-from epochal.engine import Predict, Run, Runner, Test, Train
-from epochal.engine.execute import execute
+from engine.parts import Diary, Sums, adder, make_run, numbers, weights
+from epochal.engine import Monitor, Predict, Run, Runner, Test, Train
+from epochal.engine.execute import describe, execute
 from epochal.errors import ConfigError, DataError, TaskError
 
 
@@ -114,6 +115,45 @@ def test_a_split_that_was_asked_for_must_have_a_loader() -> None:
     task.test_loader = None
     with pytest.raises(DataError, match="test_loader: the task has none"):
         run_with(Train(), make_run(task, eval_every={"test": "1ep"}))
+
+
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_training_and_evaluation_cannot_share_a_loader_with_persistent_workers(split: str) -> None:
+    task = Sums()
+    task.train_loader = DataLoader(numbers(8), num_workers=1, persistent_workers=True)
+    setattr(task, f"{split}_loader", {"same": task.train_loader})
+    with pytest.raises(DataError, match=f"{split}_loader: is the train_loader itself"):
+        run_with(Train(), make_run(task, eval_every={"test": "1ep"}))
+
+
+def test_a_loader_without_persistent_workers_serves_training_and_evaluation() -> None:
+    task = Sums()
+    task.val_loader = task.train_loader
+    assert run_with(Train(), make_run(task, for_="2ep", eval_every="2st")).steps == 10
+
+
+@pytest.mark.parametrize(
+    ("monitor", "options", "is_told"),
+    [
+        ("-val/mae", {"eval_every": 0}, True),
+        ("-test/mae", {}, True),
+        ("-val/mae", {"eval_every": 0, "eval_at_end": True}, False),
+        ("-val/mae", {}, False),
+        ("-train/mae", {"eval_every": 0}, False),
+    ],
+)
+def test_a_monitor_that_nothing_measures_is_told_at_the_start(
+    monitor: str, options: Any, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = {"monitor": Monitor.parse(monitor)}
+    run_with(Train(), make_run(for_="1ep", parts=parts, **options))
+    assert (f"monitor: {monitor[1:]} is never measured" in caplog.text) is is_told
+
+
+def test_a_plan_leaves_the_mode_of_the_model_alone() -> None:
+    model = adder().eval()
+    describe(make_run(Sums(), model), Train())
+    assert not any(module.training for module in model.modules())
 
 
 def test_validation_is_left_out_where_there_is_no_loader_for_it() -> None:
