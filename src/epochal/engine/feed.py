@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, final
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from epochal.engine.move import batch_size
 from epochal.engine.seeding import derive
@@ -100,6 +100,16 @@ class Feed:
         """Optimizer steps in an epoch, if the loader knows its length."""
         batches = count_batches(self.loader, self._limit)
         return None if batches is None else math.ceil(batches / self._accumulate)
+
+    @property
+    def samples_per_epoch(self) -> int | None:
+        """Samples in an epoch, if the loader knows what it draws and in batches of which size."""
+        loader = self.loader
+        batches, samples = count_batches(loader, self._limit), _count_samples(loader)
+        size = getattr(loader, "batch_size", None)
+        if batches is None or samples is None or not isinstance(size, int):
+            return None
+        return min(samples, batches * size)
 
     @property
     def samples_per_step(self) -> int | None:
@@ -208,6 +218,15 @@ def count_batches(loader: Loader, limit: int | None) -> int | None:
     except (TypeError, NotImplementedError):
         return None
     return length if limit is None else min(length, limit)
+
+
+def _count_samples(loader: Loader) -> int | None:
+    """How many samples a pass over the loader draws, if it knows."""
+    source = getattr(loader, "sampler", None)
+    if not isinstance(source, Sized):
+        source = getattr(loader, "dataset", None)
+    is_split = isinstance(source, IterableDataset) and getattr(loader, "num_workers", 0) > 1
+    return len(source) if isinstance(source, Sized) and not is_split else None
 
 
 def set_order(loader: Loader, seed: int, epoch: int) -> None:

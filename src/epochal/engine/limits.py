@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
@@ -64,11 +63,9 @@ def _total_steps(feed: Feed, duration: Duration, per_epoch: int | None) -> int |
 
 
 def _steps_of_samples(feed: Feed, samples: float, per_epoch: int) -> int | None:
-    """Steps until this many samples, for loaders that know their sizes and drop nothing."""
-    loader, per_step = feed.loader, feed.samples_per_step
-    dataset = getattr(loader, "dataset", None)
-    if per_step is None or not isinstance(dataset, Sized) or getattr(loader, "drop_last", False):
+    """Steps until this many samples, for loaders that know their sizes."""
+    per_pass, per_step = feed.samples_per_epoch, feed.samples_per_step
+    if not per_pass or per_step is None:
         return None
-    per_pass = min(len(dataset), per_epoch * per_step)
     passes, rest = divmod(samples, per_pass)
     return int(passes) * per_epoch + math.ceil(rest / per_step)

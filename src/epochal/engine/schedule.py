@@ -39,7 +39,7 @@ class TorchSchedule:
     Args:
         scheduler: Built around the optimizer of the run.
         unit: When it advances: after each ``step``, each ``epoch`` or each ``eval``uation.
-            ``ReduceLROnPlateau`` always goes by evaluations, with the monitored value.
+            ``ReduceLROnPlateau`` always advances when the monitored metric has a new value.
     """
 
     def __init__(self, scheduler: LRScheduler, *, unit: str = "step") -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
-from torch.utils.data import DataLoader
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, WeightedRandomSampler
 
 from engine.parts import Sums, fit, make_run, numbers
 from epochal.config.duration import parse_duration
 from epochal.engine.feed import Feed
 from epochal.engine.limits import Limits, find_limits
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-def feed(*, accumulate: int = 1, drop_last: bool = False) -> Feed:
+
+def feed(*, accumulate: int = 1) -> Feed:
     task = Sums(20, batch_size=8)
-    task.train_loader = DataLoader(numbers(20), batch_size=8, drop_last=drop_last)
     return Feed(task, seed=0, accumulate=accumulate, limit=None)
 
 
@@ -42,8 +48,56 @@ def test_totals_are_unknown_where_the_loader_does_not_tell() -> None:
     endless.task.train_loader = (batch for batch in [1])
     assert find_limits(endless, parse_duration("3ep"), None) == Limits(3, None)
     assert find_limits(endless, parse_duration("3st"), None) == Limits(None, 3)
-    dropping = feed(drop_last=True)
-    assert find_limits(dropping, parse_duration("40sa"), None) == Limits(None, None)
+    assert find_limits(endless, parse_duration("3sa"), None) == Limits(None, None)
+    listed = Feed(Sums(), seed=0, accumulate=1, limit=None)
+    listed.task.train_loader = list(listed.task.train_loader)
+    assert find_limits(listed, parse_duration("40sa"), None) == Limits(None, None)
+
+
+def weighted() -> DataLoader[Any]:
+    sampler = WeightedRandomSampler(torch.ones(20).tolist(), num_samples=100)
+    return DataLoader(numbers(20), batch_size=5, sampler=sampler)
+
+
+@pytest.mark.parametrize(
+    ("loader", "duration", "steps", "options"),
+    [
+        (weighted(), "100sa", 20, {}),
+        (weighted(), "260sa", 52, {}),
+        (DataLoader(numbers(20), batch_size=8, drop_last=True), "40sa", 5, {}),
+        (DataLoader(numbers(20), batch_size=8), "29sa", 5, {}),
+        (DataLoader(numbers(26), batch_size=8), "60sa", 5, {"accumulate": 3}),
+        (DataLoader(numbers(80), batch_size=8), "80sa", 6, {"accumulate": 2, "limit": 5}),
+        (DataLoader(numbers(80), batch_size=8), "81sa", 7, {"accumulate": 2, "limit": 5}),
+    ],
+)
+def test_the_steps_of_so_many_samples_are_those_that_are_taken(
+    loader: DataLoader[Any], duration: str, steps: int, options: dict[str, int]
+) -> None:
+    task = Sums(val=0)
+    task.train_loader = loader
+    accumulate, limit = options.get("accumulate", 1), options.get("limit")
+    feed = Feed(task, seed=0, accumulate=accumulate, limit=limit)
+    assert find_limits(feed, parse_duration(duration), None).steps == steps
+    run = make_run(task, for_=duration, limit_batches=limit, optim={"accumulate": accumulate})
+    assert fit(run).steps == steps
+
+
+class Stream(IterableDataset[Tensor]):
+    def __len__(self) -> int:
+        return 20
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(torch.zeros(20))
+
+
+def test_the_samples_of_a_stream_are_unknown_when_processes_share_it() -> None:
+    task = Sums()
+    task.train_loader = DataLoader(Stream(), batch_size=8)
+    feed = Feed(task, seed=0, accumulate=1, limit=None)
+    assert feed.samples_per_epoch == 20
+    task.train_loader = DataLoader(Stream(), batch_size=8, num_workers=2)
+    assert feed.samples_per_epoch is None
 
 
 @pytest.mark.parametrize(
