@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -63,6 +64,7 @@ _PARTS = (
 )
 
 _current: ContextVar[Run | None] = ContextVar("epochal_current_run", default=None)
+_turn = threading.RLock()  # held by the thread whose turn it is, once for each nested run
 
 
 def current_run() -> Run:
@@ -79,12 +81,23 @@ def current_run() -> Run:
 
 @contextmanager
 def making_current(run: Run) -> Iterator[None]:
-    """Let ``current_run`` find this run in a block."""
+    """Let ``current_run`` find this run in a block; within it there may be others.
+
+    Raises:
+        TaskError: A run is in progress in another thread.
+    """
+    if not _turn.acquire(blocking=False):
+        raise TaskError(
+            "run: another thread has a run in progress, and both would draw from the same "
+            "random generators\n"
+            "  start one after the other, or each in a process of its own"
+        )
     token = _current.set(run)
     try:
         yield
     finally:
         _current.reset(token)
+        _turn.release()
 
 
 @final
