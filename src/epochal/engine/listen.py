@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
+from inspect import isroutine
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TypeGuard, final
 
 from epochal.engine.binding import bind
 from epochal.engine.every import Every
 from epochal.engine.hook import ALIASES, EVENTS, TASK_PRIORITY, USER_PRIORITY, Hook
-from epochal.engine.splits import split_name
+from epochal.engine.splits import SPLITS, split_name
 from epochal.engine.task import OPTIONAL_METHODS, REQUIRED_METHODS
 from epochal.engine.uses import names_used
 from epochal.errors import TaskError, suggest
@@ -17,6 +20,9 @@ from epochal.registry.nearest import misspelling_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+# Who asks for one split hears its events before who asks for all of them.
+_NAMES = sorted((*EVENTS, *ALIASES), key=lambda name: ":" not in ALIASES.get(name, ""))
 
 
 @final
@@ -51,7 +57,8 @@ def hook_listeners(hook: object) -> list[Listener]:
     _refuse_misspelt(hook, (*EVENTS, *ALIASES))
     priority = getattr(hook, "priority", USER_PRIORITY)
     every = _period(getattr(hook, "every", None), type(hook).__name__)
-    found = list(_listeners(hook, priority, every, _splits(getattr(hook, "on", None))))
+    on = _splits(getattr(hook, "on", None), type(hook).__name__)
+    found = list(_listeners(hook, priority, every, on))
     if every is not None and not every.is_never:
         _refuse_useless(found, every, type(hook).__name__)
     return found
@@ -102,9 +109,9 @@ def _resolve(event: str) -> tuple[str, str | None]:
 def _listeners(
     owner: object, priority: int, every: Every | None, on: tuple[str, ...] | None
 ) -> Iterator[Listener]:
-    for written in (*EVENTS, *ALIASES):
+    for written in _NAMES:
         method = getattr(owner, written, None)
-        if not callable(method) or _is_inherited(owner, written):
+        if not _is_function(method) or _is_inherited(owner, written):
             continue
         event, split = _resolve(written)
         name = f"{type(owner).__name__}.{written}"
@@ -114,18 +121,26 @@ def _listeners(
         yield Listener(event, bind(method, EVENTS[event], owner=name), name, priority, every, heard)
 
 
+def _is_function(value: object) -> TypeGuard[Callable[..., Any]]:
+    """Whether somebody wrote it to be called; a module named like an event is just a part."""
+    return isroutine(value) or isinstance(value, partial) or hasattr(value, "__wrapped__")
+
+
 def _is_inherited(owner: object, name: str) -> bool:
     """Whether this is the empty method of the interface itself."""
     own = getattr(owner, "__dict__", {})
     return name not in own and getattr(type(owner), name, None) is getattr(Hook, name, owner)
 
 
-def _splits(on: object) -> tuple[str, ...] | None:
+def _splits(on: object, owner: str) -> tuple[str, ...] | None:
     if on is None:
         return None
     names = (on,) if isinstance(on, str) else on
-    assert isinstance(names, list | tuple)
-    return tuple(split_name(str(name)) for name in names)
+    if not isinstance(names, Iterable):
+        hint = f"write the names of splits, such as {SPLITS[:2]!r}"
+        raise TaskError(f"{owner}: on: {on!r} names no splits\n  {hint}")
+    wanted = {split_name(str(name)) for name in names}
+    return tuple(split for split in SPLITS if split in wanted)
 
 
 def _refuse_misspelt(owner: object, known: tuple[str, ...]) -> None:

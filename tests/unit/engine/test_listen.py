@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache, partial
 from typing import Any
 
 import pytest
+from torch import nn
 
+from engine.parts import Sums, fit, make_run
 from epochal.engine import Every, Hook, Task
 from epochal.engine.listen import function_listener, hook_listeners, task_listeners
 from epochal.errors import ConfigError, TaskError
@@ -80,9 +83,54 @@ def test_splits_are_understood_by_their_other_names() -> None:
     assert hook_listeners(Careful())[0].on == ("val",)
     Careful.on = "test"
     assert hook_listeners(Careful())[0].on == ("test",)
+    Careful.on = {"val", "train"}
+    assert hook_listeners(Careful())[0].on == ("train", "val")
+    Careful.on = (split for split in ["predict", "test"])
+    assert hook_listeners(Careful())[0].on == ("test", "predict")
     Careful.on = ("dv",)
     with pytest.raises(ConfigError, match="unknown split 'dv'"):
         hook_listeners(Careful())
+
+
+def test_splits_that_are_no_names_are_refused() -> None:
+    class Wrong(Hook):
+        on = True
+
+        def epoch_end(self, run: Any, split: str, metrics: Any) -> None: ...
+
+    with pytest.raises(TaskError, match=r"Wrong: on: True names no splits\n  write the names"):
+        hook_listeners(Wrong())
+
+
+@pytest.mark.parametrize("general", ["onBatchEnd", "batch_end"])
+def test_a_task_hears_the_end_of_a_training_batch_before_the_end_of_any_batch(general: str) -> None:
+    class Both(Sums):
+        def __init__(self) -> None:
+            super().__init__()
+            self.heard: list[str] = []
+            setattr(self, general, lambda: self.heard.append("any"))
+
+        def onTrainBatchEnd(self) -> None:
+            self.heard.append("train")
+
+    task = Both()
+    fit(make_run(task, for_="2st", sanity_batches=0))
+    assert task.heard == ["train", "any", "train", "any"]
+
+
+def test_only_functions_listen_and_parts_named_like_an_event_are_left_alone() -> None:
+    class Mine(Task):
+        error = nn.L1Loss()
+        setup = dict
+
+        def __init__(self) -> None:
+            self.step_end = nn.Identity()
+            self.run_end = partial(print, "over")
+            self.epoch_end = print
+            self.run_start = cache(lambda: None)
+
+    heard = {listener.event for listener in task_listeners(Mine())}
+    assert heard == {"run_end", "epoch_end", "run_start"}
 
 
 def test_a_misspelt_event_is_refused_with_a_suggestion() -> None:
