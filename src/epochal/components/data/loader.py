@@ -38,8 +38,11 @@ class LoaderOptions:
     pin_memory: bool | None = None
     """Page-locked batches, which reach a GPU faster; null: when training on one."""
 
-    persistent_workers: bool = True
-    """Keep the workers from one epoch to the next; without workers it has no effect."""
+    persistent_workers: bool | None = None
+    """Keep the workers from one pass to the next; null: only for train.
+
+    Kept workers go on with their random numbers, new ones begin with the same each time.
+    """
 
     collate: Callable[[list[Any]], Any] | None = None
     """Makes a batch of a list of samples; null: tensors, numbers and their nests are stacked."""
@@ -63,7 +66,9 @@ def build_loader(
         return _ready_loader(dataset, options, key)
     guard(options, key)
     source = _as_dataset(dataset, key)
-    shuffle = split == "train" if options.shuffle is None else options.shuffle
+    is_train = split == "train"
+    shuffle = is_train if options.shuffle is None else options.shuffle
+    persists = is_train if options.persistent_workers is None else options.persistent_workers
     if _is_iterable(source):
         shuffle = _check_iterable(source, options, key)
     else:
@@ -76,7 +81,7 @@ def build_loader(
         num_workers=options.workers,
         drop_last=options.drop_last,
         pin_memory=on_cuda if options.pin_memory is None else options.pin_memory,
-        persistent_workers=options.persistent_workers and options.workers > 0,
+        persistent_workers=persists and options.workers > 0,
         collate_fn=options.collate,
         # A generator of its own, so that the order never depends on what else was drawn.
         generator=torch.Generator(),

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 from epochal.components.data.loader import LoaderOptions, build_loader
 from epochal.errors import ConfigError, DataError
+from epochal.testing import TinyTask, tiny_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,10 +83,36 @@ def test_memory_is_pinned_only_for_cuda_unless_told_otherwise() -> None:
     assert not build(device="cuda", pin_memory=False).pin_memory
 
 
-def test_workers_persist_only_where_there_are_workers() -> None:
+def test_workers_persist_only_where_there_are_workers_and_only_in_training() -> None:
     assert not build().persistent_workers
+    assert not build(persistent_workers=True).persistent_workers
     assert build(workers=2).persistent_workers
+    assert not build(workers=2, split="val").persistent_workers
     assert not build(workers=2, persistent_workers=False).persistent_workers
+    assert build(workers=2, split="val", persistent_workers=True).persistent_workers
+
+
+class Augmented(Dataset[list[torch.Tensor]]):
+    """Draws what it gives."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> list[torch.Tensor]:
+        return [torch.rand(4), torch.tensor(index % 3)]
+
+
+def test_workers_of_an_evaluation_draw_the_same_random_numbers_each_time() -> None:
+    task = TinyTask()
+    task.val_loader = build(Augmented(), split="val", workers=1, batch_size=2)
+    seen: list[torch.Tensor] = []
+    task.batch_forward = lambda model, batch: seen.append(batch[0]) or {}
+    task.batch_metric = lambda out, batch: {"one": (1.0, 2)}
+    run = tiny_run(task=task, monitor=None)
+    run.bind()
+    run.evaluate()
+    run.evaluate()
+    assert torch.equal(torch.cat(seen[:2]), torch.cat(seen[2:]))
 
 
 def test_collate_makes_the_batches() -> None:
