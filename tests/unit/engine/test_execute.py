@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from engine.parts import Diary, Sums, adder, fit, make_run
 from epochal.durable import WriteError
-from epochal.engine import Hook, Run, RunResult, TorchSchedule, Train
+from epochal.engine import Hook, Run, RunResult, TorchSchedule, Train, current_run
 from epochal.engine.execute import describe, execute, result_of_error
 from epochal.errors import ConfigError, DataError, Problem, TaskError
 
@@ -191,6 +191,29 @@ def test_a_forked_process_reacts_to_an_interrupt_as_it_did_before_the_run() -> N
     run.on("step_end", lambda: codes.append(in_fork(press(1))))
     assert fit(run).reason == "max_steps"
     assert codes == [17]
+
+
+class Asking(Dataset[list[torch.Tensor]]):
+    """Says with each sample whether a run can be found where it is read."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> list[torch.Tensor]:
+        try:
+            return [torch.ones(3), torch.tensor([float(current_run().step >= 0)])]
+        except TaskError:
+            return [torch.ones(3), torch.zeros(1)]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_current_run_is_found_in_its_own_process_only(workers: int) -> None:
+    seen: list[float] = []
+    task = Sums(val=0)
+    task.train_loader = DataLoader(Asking(), batch_size=2, num_workers=workers)
+    task.batch_end = lambda batch: seen.extend(batch[1].flatten().tolist())
+    fit(make_run(task, for_="1ep"))
+    assert seen == [1.0 - workers] * 4
 
 
 class Interrupted(Dataset[list[torch.Tensor]]):
