@@ -94,7 +94,8 @@ def test_task_methods_are_called_in_the_agreed_order() -> None:
     assert recorded(sanity_batches=0) == ["to cpu", *train, "batch_end train", *evaluation]
 
 
-def test_the_sanity_evaluation_comes_first_and_the_task_hears_its_events() -> None:
+def test_the_sanity_evaluation_comes_first_and_tells_no_hook() -> None:
+    # The task itself is told: it may prepare at an event what it needs at the next.
     sanity = ["pre", "forward", "post", "metric", "extra", "batch_end val", *EVAL]
     assert recorded(eval_every=0)[1 : 1 + len(sanity)] == sanity
 

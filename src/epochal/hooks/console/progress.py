@@ -120,10 +120,6 @@ class Console(Hook):
         self._summarize(run, split, metrics, self._follow(run).evaluation_seconds)
 
     @override
-    def error(self, run: Run, error: BaseException) -> None:
-        self._end_display()
-
-    @override
     def run_end(self, run: Run) -> None:
         self._end_display()
 
