@@ -17,7 +17,7 @@ from torch.utils.data import get_worker_info
 from epochal.durable import WriteError
 from epochal.engine.evaluate import keeping_modes, settle_sizes
 from epochal.engine.result import RunResult
-from epochal.engine.run import _current, making_current
+from epochal.engine.run import making_current
 from epochal.engine.seeding import derive, machine, seeded
 from epochal.errors import ConfigError, EpochalError
 
@@ -231,12 +231,3 @@ def _react_as_child(before: _Handler, number: int, frame: FrameType | None) -> N
     """React in a process that was forked off: a loader's worker leaves it to the run."""
     if get_worker_info() is None and callable(before):
         before(number, frame)
-
-
-def _forget_run() -> None:
-    _current.set(None)
-
-
-# What a forked process, such as a loader's worker, has of a run is a copy that stands still.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_run)

@@ -42,14 +42,14 @@ def add_ends(run: Run) -> None:
     """Plan the stops that ``train.for`` and ``train.max_time`` ask for."""
     train = run.options.train
     reason = REASONS[train.for_.unit]
-    run.plan.add_end(
+    run.plan.add_once(
         f"stop: {reason}",
         Every(train.for_.amount, train.for_.unit),
         lambda run: run.stop(reason, status="finished"),
     )
     if train.max_time is not None:
         end = Every(train.max_time.amount, train.max_time.unit)
-        run.plan.add_end("stop: max_time", end, lambda run: run.stop("max_time"))
+        run.plan.add_once("stop: max_time", end, lambda run: run.stop("max_time"))
 
 
 def _total_steps(feed: Feed, duration: Duration, per_epoch: int | None) -> int | None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 EVAL_PRIORITY = 10_000
 END_PRIORITY = 20_000
+"""Of what ends a run: the very last thing at a position."""
 
 _EACH_STEP = Every(1, "st")
 _WITHIN_EPOCHS = frozenset({"st", "sa", "s"})
@@ -70,14 +71,15 @@ class Plan:
             self._add(Due(name, EVAL_PRIORITY, every, call))
 
     def add_once(
-        self, name: str, at: Every, call: Callable[[Run], object], *, priority: int
+        self,
+        name: str,
+        at: Every,
+        call: Callable[[Run], object],
+        *,
+        priority: int = END_PRIORITY,
     ) -> None:
-        """Add something that happens once, when that position is reached."""
+        """Add something that happens once at a position, by default as the last thing there."""
         self._add(Due(name, priority, at, call, is_once=True))
-
-    def add_end(self, name: str, at: Every, call: Callable[[Run], object]) -> None:
-        """Add something the engine does once, as the very last thing at that position."""
-        self._add(Due(name, END_PRIORITY, at, call, is_once=True))
 
     def start(self, run: Run) -> None:
         """Count all periods from the run's position; call again when something was added.
@@ -87,7 +89,7 @@ class Plan:
         """
         self.is_started = True
         self._has_new = False
-        self._dues = self._keep_known(self._all_dues(), run)
+        self._dues = _keep_known(self._dues, self._all_dues(), run)
         self._look_ahead(run)
 
     def run_due(self, run: Run) -> None:
@@ -150,13 +152,6 @@ class Plan:
         ]
         return sorted([*dues, *self._own_dues], key=lambda due: due.priority)
 
-    def _keep_known(self, dues: list[Due], run: Run) -> list[Due]:
-        """The dues, those known already in the shape that knows when they come next."""
-        known: dict[Key, list[Due]] = {}
-        for due in self._dues:
-            known.setdefault(_key(due), []).append(due)
-        return [_renew(known.get(_key(due), []), due, run) for due in dues]
-
     def _happen(self, run: Run, units: frozenset[str]) -> None:
         for due in self._dues:
             if due.every.unit in units and due.is_due(run):
@@ -184,6 +179,14 @@ class Plan:
     def _ring(self) -> None:
         self._rings_at = math.inf  # should it have rung too early, it is set again
         self.wake()
+
+
+def _keep_known(before: list[Due], dues: list[Due], run: Run) -> list[Due]:
+    """The dues, those known before in the shape that knows when they come next."""
+    known: dict[Key, list[Due]] = {}
+    for due in before:
+        known.setdefault(_key(due), []).append(due)
+    return [_renew(known.get(_key(due), []), due, run) for due in dues]
 
 
 def _key(due: Due) -> Key:

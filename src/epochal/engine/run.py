@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -98,6 +99,15 @@ def making_current(run: Run) -> Iterator[None]:
     finally:
         _current.reset(token)
         _turn.release()
+
+
+def _forget_run() -> None:
+    _current.set(None)
+
+
+# What a forked process, such as a loader's worker, has of a run is a copy that stands still.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_run)
 
 
 @final

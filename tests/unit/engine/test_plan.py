@@ -119,7 +119,7 @@ def test_several_periods_come_in_order_of_priority(run: Run) -> None:
             "step_end", lambda name=name: order.append(name), priority=priority, every="2st"
         )
     plan = Plan(events)
-    plan.add_end("stop", Every(2, "st"), lambda run: order.append("stop"))
+    plan.add_once("stop", Every(2, "st"), lambda run: order.append("stop"))
     plan.add_period("evaluate", Every(2, "st"), lambda run: order.append("evaluate"))
     plan.start(run)
     take_steps(run, plan, 3)
@@ -261,7 +261,7 @@ def test_periods_in_epochs_come_between_epochs(run: Run) -> None:
 
 def test_what_the_clock_made_due_is_done_between_epochs_too(run: Run) -> None:
     plan = Plan(Events(), alarm=SilentAlarm())
-    plan.add_end("stop", Every(5, "s"), lambda run: run.stop("max_time"))
+    plan.add_once("stop", Every(5, "s"), lambda run: run.stop("max_time"))
     plan.start(run)
     run.clock.now.seconds = 6.0
     plan.wake()
@@ -289,7 +289,7 @@ def test_the_plan_can_be_described_before_the_run() -> None:
 
     plan = Plan(Events([Noting(), Noting("50st", priority=100), Watching()]))
     plan.add_period("evaluate val", Every(1, "ep"), lambda run: None)
-    plan.add_end("stop: max_epochs", Every(10, "ep"), lambda run: None)
+    plan.add_once("stop: max_epochs", Every(10, "ep"), lambda run: None)
     assert plan.describe() == [
         PlanRow("run_start", 250, "Watching.run_start", "each on val, test"),
         PlanRow("step_end", 100, "Noting.step_end", "50st"),
