@@ -193,6 +193,7 @@ class HookConformance:
         run = self.make_run(self.make(), _Saboteur())
         result = execute(run, Train())
         assert (result.status, result.exception_type) == ("failed", "SabotageError")
+        assert "after that:" not in result.traceback, "it raises when it hears of an error"
 
     def test_other_hooks_hear_the_same_without_it(self) -> None:
         """Removing the hook from a config changes nothing for others."""
