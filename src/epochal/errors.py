@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+COMMAND_LINE = "command line"
+"""The name of places that are words of the command line."""
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -46,7 +50,8 @@ class Place:
 
     @override
     def __str__(self) -> str:
-        return f"{self.name}:{self.line}:{self.column}" if self.line else self.name
+        is_in_file = self.line and self.name != COMMAND_LINE
+        return f"{self.name}:{self.line}:{self.column}" if is_in_file else self.name
 
 
 @final
@@ -68,7 +73,8 @@ class Problem:
     def __str__(self) -> str:
         lines = [f"{self.key}: {self.what}"]
         if self.place is not None:
-            lines.append(f"  set in {self.place}")
+            joint = "on the" if self.place.name == COMMAND_LINE else "in"
+            lines.append(f"  set {joint} {self.place}")
             lines.extend(_underline(self.place))
         if self.hint:
             lines.append(f"  {self.hint}")

@@ -87,3 +87,10 @@ def test_few_known_names_are_listed_when_none_is_close() -> None:
 def test_nothing_is_suggested_when_nothing_helps() -> None:
     assert suggest("zzz", []) == ""
     assert suggest("zzz", [f"name{i}" for i in range(40)]) == ""
+
+
+def test_words_of_the_command_line_have_no_line_number() -> None:
+    place = Place("command line", 1, 10, "optim.lr=fast", 4)
+    shown = str(Problem("optim.lr", "expected a number, got 'fast'", place))
+    assert shown.splitlines()[1] == "  set on the command line"
+    assert shown.splitlines()[3] == "             ^^^^"

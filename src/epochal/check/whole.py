@@ -20,7 +20,7 @@ from epochal.check.splits import check_splits
 from epochal.check.walk import Walk
 from epochal.check.watched import check_watched
 from epochal.config.node import Node, from_plain
-from epochal.errors import Place
+from epochal.errors import COMMAND_LINE, Place
 from epochal.registry.names import Registry
 from epochal.registry.nearest import nearest
 from epochal.registry.project import find_project
@@ -87,7 +87,7 @@ def check(
     walk = Walk(registry, Mistakes(config.broken, reported))
     written = dict(config.root.mapping)
     if runner is not None:
-        written["runner"] = from_plain(runner, place=Place("command line"), layer="command line")
+        written["runner"] = from_plain(runner, place=Place(COMMAND_LINE), layer=COMMAND_LINE)
     meant = _report_unknown(walk, written)
     entries = {
         name: expand_section(walk, SECTIONS[name], node)

@@ -14,12 +14,11 @@ from epochal.config.node import Node
 from epochal.config.path import PathError, assign
 from epochal.config.source import Text
 from epochal.config.variant import VARIANTS
-from epochal.errors import Place, suggest
+from epochal.errors import COMMAND_LINE, Place, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMAND_LINE = "command line"
 _STRUCTURED = ("[", "{", '"', "'", "!")
 
 

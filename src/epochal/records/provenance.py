@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from epochal.errors import RecordError, suggest
+from epochal.errors import COMMAND_LINE, RecordError, suggest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +60,7 @@ def _origin(node: Node, owner: str) -> Origin:
         "column": node.place.column,
         "layer": node.layer,
     }
-    if node.layer == "command line":
+    if node.layer == COMMAND_LINE:
         origin["text"] = node.place.text
     if node.template is not None:
         origin["text"] = node.template
@@ -109,7 +109,7 @@ def _explain_one(key: str, origins: object) -> list[str]:
 
 def _who(origin: Origin) -> str:
     layer, text = origin.get("layer"), origin.get("text")
-    if layer == "command line":
+    if layer == COMMAND_LINE:
         return f"set by command line: {text}" if text else "set by command line"
     if layer == "default":
         return _where(origin)
@@ -121,7 +121,7 @@ def _where(origin: Origin) -> str:
     source, line, layer = origin.get("source"), origin.get("line"), origin.get("layer")
     if layer == "default":
         return f"default of {source}" if source else "default"
-    spot = f":{line}:{origin.get('column')}" if line and layer != "command line" else ""
+    spot = f":{line}:{origin.get('column')}" if line and layer != COMMAND_LINE else ""
     return f"{source}{spot}" + (f" ({layer})" if layer in ("base", "variant", "sweep") else "")
 
 

@@ -88,9 +88,11 @@ def test_an_override_knows_where_it_was_typed() -> None:
     whole = root.find("optim.betas")
     assert second
     assert whole
-    assert (second.layer, str(second.place), second.place.width) == (
+    place = second.place
+    assert (second.layer, place.name, place.column, place.width) == (
         "command line",
-        "command line:1:18",
+        "command line",
+        18,
         2,
     )
     assert whole.key_place.width == len("optim.betas")
@@ -137,7 +139,7 @@ def test_a_mistake_is_underlined() -> None:
     (problem,) = load(CONFIG, overrides=["optim.x={a: ${b}}"]).problems
     assert str(problem).startswith(
         "optim.x: an interpolation inside { } or [ ] must be quoted\n"
-        "  set in command line:1:13\n"
+        "  set on the command line\n"
         "    optim.x={a: ${b}}\n"
         "                ^^^^\n"
     )
