@@ -156,7 +156,7 @@ def read_run(path_or_id: Path | str, root: Path = Path("runs")) -> RunRecord:
     """The record of one run, named by its folder, by its id or a part of it, or ``last``.
 
     Args:
-        path_or_id: A folder, the id, how the id begins or ends if only one run's does,
+        path_or_id: A folder, the id, a part of the id that only one run has,
             or ``last`` for the run that started last.
         root: Where ids are looked up.
     """
@@ -177,9 +177,8 @@ def _find_one(name: str, root: Path) -> Path:
         )
     if name == "last":
         return runs[-1].path
-    exact = [run for run in runs if run.id == name]
-    matches = exact or [run for run in runs if name and run.id.startswith(name)]
-    matches = matches or [run for run in runs if name and run.id.endswith(name)]
+    matches = [run for run in runs if run.id == name]
+    matches = matches or [run for run in runs if name and name in run.id]
     if len(matches) == 1:
         return matches[0].path
     if not matches:
