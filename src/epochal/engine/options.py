@@ -75,6 +75,21 @@ class TrainOptions:
 class EngineOptions:
     """How the machine is used: the section ``engine``."""
 
+    step: Literal["auto", "eager", "compile", "graph"] = "auto"
+    """How steps are taken: as written, compiled, as one CUDA graph, or the best of them."""
+
+    precision: Literal["fp32", "tf32", "bf16", "fp16", "fp64"] = "fp32"
+    """Number format of the computation; weights stay ``model.dtype``, and fp16 scales the loss."""
+
+    on_nonfinite: Literal["warn", "skip", "stop"] = "warn"
+    """What to do when a gradient is not finite: only tell, skip that update, or end the run."""
+
+    channels_last: bool = False
+    """Keep images and the weights of convolutions with their channels last."""
+
+    compile_backend: str = "inductor"
+    """Backend of torch.compile, where steps are compiled."""
+
     deterministic: bool = False
     """Use only kernels that give the same bits each time; an operation without one fails."""
 
