@@ -156,6 +156,7 @@ def aside(run: Run, split: str) -> Iterator[None]:
         try:
             yield
         finally:
+            run.events.has_acted = True  # the task's own code, whatever it does to its parts
             run.split, run.loader_name, run.batch_index = kept
 
 

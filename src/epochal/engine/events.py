@@ -29,6 +29,10 @@ class Events:
         self._listeners = [listener for hook in hooks for listener in hook_listeners(hook)]
         self._task_listeners: list[Listener] = []
         self._table: dict[tuple[str, str], tuple[Listener, ...]] = {}
+
+        self.has_acted = False
+        """Whether code that is not Epochal's own was called; who looks at it resets it."""
+
         self.set_task(task)
 
     def set_task(self, task: object) -> None:
@@ -90,6 +94,8 @@ class Events:
 
 def tell(listener: Listener, run: Run, *values: object) -> None:
     """Call a listener; an exception gets a note that names it."""
+    if not listener.is_own:
+        run.events.has_acted = True
     try:
         listener.call(run, *values)
     except Exception as error:

@@ -42,6 +42,9 @@ class Listener:
     on: tuple[str, ...] | None = None
     """Splits whose events it hears; all when None."""
 
+    is_own: bool = False
+    """Whether the function is Epochal's own, which changes nothing behind the engine's back."""
+
     def hears(self, split: str) -> bool:
         """Whether it wants events of this split."""
         return self.on is None or split in self.on
@@ -82,7 +85,8 @@ def function_listener(
     owner = getattr(function, "__qualname__", type(function).__name__)
     call = bind(function, EVENTS[name], owner=owner)
     period = _period(every, owner)
-    listener = Listener(name, call, owner, priority, period, None if split is None else (split,))
+    on = None if split is None else (split,)
+    listener = Listener(name, call, owner, priority, period, on, _is_own(function))
     if period is not None and not period.is_never:
         _refuse_useless([listener], period, owner)
     return listener
@@ -118,12 +122,22 @@ def _listeners(
         heard = on if split is None else (split,)
         if split is not None and on is not None and split not in on:
             continue
-        yield Listener(event, bind(method, EVENTS[event], owner=name), name, priority, every, heard)
+        call = bind(method, EVENTS[event], owner=name)
+        yield Listener(event, call, name, priority, every, heard, _is_own(method))
 
 
 def _is_function(value: object) -> TypeGuard[Callable[..., Any]]:
     """Whether somebody wrote it to be called; a module named like an event is just a part."""
     return isroutine(value) or isinstance(value, partial) or hasattr(value, "__wrapped__")
+
+
+def _is_own(function: Callable[..., Any]) -> bool:
+    """Whether the code that runs is part of Epochal, also behind a method or a partial."""
+    while isinstance(function, partial):
+        function = function.func
+    # Not __module__, which a wrapper copies from what it wraps.
+    scope = getattr(getattr(function, "__func__", function), "__globals__", {})
+    return str(scope.get("__name__", "")).split(".")[0] == "epochal"
 
 
 def _is_inherited(owner: object, name: str) -> bool:

@@ -442,3 +442,10 @@ def test_a_metric_that_computes_no_number_is_named(value: Any) -> None:
     what = r"metrics: Odd.compute: 'strange(/a)?' is .*, not a number\n  return a number"
     with pytest.raises(TaskError, match=what):
         execute(make_run(parts={"metrics": {"strange": Odd()}}), Test(), raise_errors=True)
+
+
+def test_an_evaluation_always_counts_as_code_of_others() -> None:
+    run = make_run()
+    run.events.has_acted = False
+    run.evaluate("val")
+    assert run.events.has_acted

@@ -9,6 +9,7 @@ import pytest
 from engine.parts import make_run
 from epochal.engine import Hook
 from epochal.engine.events import Events
+from epochal.hooks.recording import Recording
 
 if TYPE_CHECKING:
     from epochal.engine.run import Run
@@ -115,3 +116,17 @@ def test_another_task_replaces_the_listeners_of_the_first(run: Run) -> None:
     events.set_task(Second())
     events.fire("run_end", run)
     assert run.store.get("heard")
+
+
+def test_it_shows_whether_code_of_others_was_called(run: Run) -> None:
+    run.events.add_hook(Noting("a", []))
+    assert not run.events.has_acted
+    run.fire("run_end")
+    assert run.events.has_acted
+
+
+def test_hooks_of_epochal_leave_no_such_trace() -> None:
+    run = make_run(hooks=(Recording(),))
+    run.events.has_acted = False
+    run.fire("run_start")
+    assert not run.events.has_acted

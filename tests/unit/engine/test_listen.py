@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache, partial, wraps
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from engine.parts import Sums, fit, make_run
 from epochal.engine import Every, Hook, Task
 from epochal.engine.listen import function_listener, hook_listeners, task_listeners
 from epochal.errors import ConfigError, TaskError
+from epochal.hooks.early_stopping import EarlyStopping
 from epochal.testing import TinyTask
 
 
@@ -259,3 +260,26 @@ def test_a_function_with_a_useless_period_is_refused() -> None:
     with pytest.raises(TaskError, match=r"print: every='5st' has no effect on run_end"):
         function_listener("run_end", print, priority=0, every="5st")
     assert function_listener("run_end", print, priority=0, every=0).every == Every.NEVER
+
+
+def test_it_is_known_whose_code_listens() -> None:
+    hook = EarlyStopping(patience=1)
+    hook.run_end = lambda run: None
+    own = {one.event: one.is_own for one in hook_listeners(hook)}
+    assert own.pop("run_end") is False
+    assert own
+    assert all(own.values())
+
+
+def test_code_behind_a_partial_or_a_wrapper_is_known_too() -> None:
+    own = EarlyStopping(patience=1).eval_end
+
+    @wraps(own)
+    def wrapper(run: Any) -> None: ...
+
+    def is_own(function: Any) -> bool:
+        return function_listener("eval_end", function, priority=0, every=None).is_own
+
+    assert is_own(partial(own))
+    assert not is_own(wrapper)
+    assert not is_own(partial(print))
