@@ -213,9 +213,10 @@ def _measure_loader(
         metric.reset()
 
     def take(outcome: Outcome) -> None:
-        run.calls.add_metrics(outcome)
-        if run.options.train.eval_loss:
-            run.calls.add_loss(outcome)
+        with run.precision.context():
+            run.calls.add_metrics(outcome)
+            if run.options.train.eval_loss:
+                run.calls.add_loss(outcome)
         run.calls.report(outcome, meter)
         for metric in metrics.values():
             metric.update(outcome.out, outcome.batch)
@@ -253,7 +254,8 @@ def _pass(
         for index, batch in enumerate(iter_batches(loader, _label(run), limit)):
             run.batch_index = index
             events.fire("batch_start", run, split, index, batch)
-            outcome = _as_outcome(step(run, batch), batch)
+            with run.precision.context():
+                outcome = _as_outcome(step(run, batch), batch)
             take(outcome)
             events.fire("batch_end", run, split, index, outcome.batch, outcome.out)
             if run.stop_status == "interrupted":

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from epochal.engine.precision import tensor_floats
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -83,7 +85,8 @@ def machine(options: EngineOptions) -> Iterator[None]:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(True)
             cudnn.benchmark, cudnn.deterministic = False, True
-        yield
+        with tensor_floats(options.precision):
+            yield
     finally:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(was_deterministic, warn_only=was_warn_only)
