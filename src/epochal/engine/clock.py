@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, final
 
 import torch
 
+from epochal.engine.times import EVALUATION, Times
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -40,12 +42,16 @@ class Clock:
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
         self.now = now
+        self.times = Times(now)
+        """Where the time went."""
+
         self._started = now()
         self._paused_seconds = 0.0
         self._is_paused = False
 
     def start(self) -> None:
         """Count from here."""
+        self.times.reset()
         self._started = self.now()
         self._paused_seconds = 0.0
 
@@ -62,16 +68,17 @@ class Clock:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Do not count a block as training; used for evaluations."""
-        if self._is_paused:
-            yield
-            return
-        begun = self.now()
-        self._is_paused = True
-        try:
-            yield
-        finally:
-            self._is_paused = False
-            self._paused_seconds += self.now() - begun
+        with self.times.measuring(EVALUATION):
+            if self._is_paused:
+                yield
+                return
+            begun = self.now()
+            self._is_paused = True
+            try:
+                yield
+            finally:
+                self._is_paused = False
+                self._paused_seconds += self.now() - begun
 
 
 @final

@@ -96,11 +96,15 @@ def tell(listener: Listener, run: Run, *values: object) -> None:
     """Call a listener; an exception gets a note that names it."""
     if not listener.is_own:
         run.events.has_acted = True
+    times = run.clock.times
+    before = times.switch(listener.part)
     try:
         listener.call(run, *values)
     except Exception as error:
         error.add_note(f"raised in {listener.owner}, called at {listener.event}")
         raise
+    finally:
+        times.switch(before)
 
 
 def _skips(listener: Listener, run: Run) -> bool:

@@ -19,6 +19,7 @@ from epochal.engine.evaluate import keeping_modes, settle_sizes
 from epochal.engine.result import RunResult
 from epochal.engine.run import making_current
 from epochal.engine.seeding import derive, machine, seeded
+from epochal.engine.times import read_times
 from epochal.errors import ConfigError, EpochalError
 
 if TYPE_CHECKING:
@@ -141,6 +142,8 @@ def _build_result(run: Run, value: object, error: BaseException | None) -> RunRe
         epochs=run.epoch,
         samples=run.samples,
         seconds=run.clock.seconds,
+        times=read_times(run),
+        device_time=run.device_time.read(),
         value=value,
     )
 

@@ -151,6 +151,9 @@ class Hook:
     on: tuple[str, ...] | None = None
     """Splits whose events it hears, for events that have a split; ``step_end`` is training."""
 
+    counts_as: str | None = None
+    """What the time it takes counts as, such as ``saving``; by default as a part of its own."""
+
     def setup(self, run: Run) -> None:
         """First of all events; parts exist, none was used; may change the task's methods."""
 

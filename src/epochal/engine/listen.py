@@ -14,6 +14,7 @@ from epochal.engine.every import Every
 from epochal.engine.hook import ALIASES, EVENTS, TASK_PRIORITY, USER_PRIORITY, Hook
 from epochal.engine.splits import SPLITS, split_name
 from epochal.engine.task import OPTIONAL_METHODS, REQUIRED_METHODS
+from epochal.engine.times import HOOKS
 from epochal.engine.uses import names_used
 from epochal.errors import TaskError, suggest
 from epochal.registry.nearest import misspelling_of
@@ -44,6 +45,9 @@ class Listener:
 
     is_own: bool = False
     """Whether the function is Epochal's own, which changes nothing behind the engine's back."""
+
+    part: str = HOOKS
+    """What its time counts as."""
 
     def hears(self, split: str) -> bool:
         """Whether it wants events of this split."""
@@ -86,7 +90,8 @@ def function_listener(
     call = bind(function, EVENTS[name], owner=owner)
     period = _period(every, owner)
     on = None if split is None else (split,)
-    listener = Listener(name, call, owner, priority, period, on, _is_own(function))
+    part = f"{HOOKS}{owner.rpartition('>.')[2]}"
+    listener = Listener(name, call, owner, priority, period, on, _is_own(function), part)
     if period is not None and not period.is_never:
         _refuse_useless([listener], period, owner)
     return listener
@@ -113,6 +118,7 @@ def _resolve(event: str) -> tuple[str, str | None]:
 def _listeners(
     owner: object, priority: int, every: Every | None, on: tuple[str, ...] | None
 ) -> Iterator[Listener]:
+    part = getattr(owner, "counts_as", None) or f"{HOOKS}{type(owner).__name__}"
     for written in _NAMES:
         method = getattr(owner, written, None)
         if not _is_function(method) or _is_inherited(owner, written):
@@ -123,7 +129,7 @@ def _listeners(
         if split is not None and on is not None and split not in on:
             continue
         call = bind(method, EVENTS[event], owner=name)
-        yield Listener(event, call, name, priority, every, heard, _is_own(method))
+        yield Listener(event, call, name, priority, every, heard, _is_own(method), part)
 
 
 def _is_function(value: object) -> TypeGuard[Callable[..., Any]]:

@@ -19,7 +19,8 @@ def train(run: Run, stage: str = "main") -> None:
     while not run.stop_reason:
         start_epoch(run)
         if not run.stop_reason:
-            take_steps(run)
+            with run.times.training():
+                take_steps(run)
         finish_epoch(run, epoch_means)
     run.fire("stage_end", stage)
 

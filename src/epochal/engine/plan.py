@@ -65,10 +65,12 @@ class Plan:
         self._has_new = False
         self._rings_at = math.inf
 
-    def add_period(self, name: str, every: Every, call: Callable[[Run], object]) -> None:
+    def add_period(self, name: str, every: Every, call: Callable[[Run], object]) -> Due:
         """Add something the engine does every so often, after the hooks of that step."""
+        due = Due(name, EVAL_PRIORITY, every, call)
         if not every.is_never:
-            self._add(Due(name, EVAL_PRIORITY, every, call))
+            self._add(due)
+        return due
 
     def add_once(
         self,

@@ -46,6 +46,12 @@ class RunResult:
 
     samples: int = 0
     seconds: float = 0.0
+    times: Mapping[str, float] = field(default_factory=dict)
+    """Where they went: seconds of each part, such as ``steps`` or ``hooks/Console``."""
+
+    device_time: Mapping[str, float] = field(default_factory=dict)
+    """Of steps looked at on a GPU: how many, in which share it was behind, their mean seconds."""
+
     value: Any = None  # whatever the runner returned
     """What the runner returned: the outputs, after ``predict``."""
 

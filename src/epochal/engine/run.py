@@ -14,6 +14,7 @@ import torch
 from epochal.engine import evaluate as evaluation
 from epochal.engine.batch import TaskCalls
 from epochal.engine.clock import Clock
+from epochal.engine.device_time import DeviceTime, NoDeviceTime
 from epochal.engine.events import Events
 from epochal.engine.feed import Feed, named_loaders, read_fact
 from epochal.engine.finite import LossWatch
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from epochal.engine.metric import Metric
     from epochal.engine.schedule import Schedule, TorchSchedule
     from epochal.engine.task import Batch
+    from epochal.engine.times import Times
 
 _PARTS = (
     "task",
@@ -200,6 +202,9 @@ class Run:
     limits = Limits()
     """Totals of the run, as far as they are known."""
 
+    device_time: DeviceTime | NoDeviceTime = NoDeviceTime()
+    """How long its steps take on the device."""
+
     def __init__(
         self, parts: Parts, options: Options | None = None, setting: Setting | None = None
     ) -> None:
@@ -259,6 +264,11 @@ class Run:
     def samples(self) -> int:
         """Training samples seen."""
         return self.feed.samples
+
+    @property
+    def times(self) -> Times:
+        """Where its time goes."""
+        return self.clock.times
 
     @property
     def epoch_number(self) -> int:

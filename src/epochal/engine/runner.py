@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from epochal.engine.device_time import choose_device_time
 from epochal.engine.evaluate import check_sanity, evaluate, predict
 from epochal.engine.every import Every
 from epochal.engine.feed import named_loaders, require_loaders
@@ -90,6 +91,8 @@ class Train(Runner):
             if is_asked_for or named_loaders(run.task, split):
                 require_loaders(run.task, split)
                 run.plan.add_period(f"evaluate {split}", every, partial(_evaluate_due, split))
+        run.device_time = choose_device_time(run.device)
+        run.device_time.add_to(run)
         add_ends(run)
 
     @override

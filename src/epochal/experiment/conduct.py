@@ -24,6 +24,7 @@ from epochal.engine import (
 from epochal.engine.execute import execute, result_of_error
 from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
 from epochal.engine.seeding import derive, seeded
+from epochal.engine.times import read_times
 from epochal.errors import ConfigError, EpochalError, Problem
 from epochal.experiment.arguments import to_args
 from epochal.experiment.assembly import Assembly
@@ -220,7 +221,14 @@ def _build_and_execute(
     except BaseException as error:  # also sys.exit: the record must not say "running" for ever
         result = result_of_error(error, **facts)
         if run is not None:
-            result = replace(result, steps=run.step, epochs=run.epoch, metrics=dict(run.latest))
+            result = replace(
+                result,
+                steps=run.step,
+                epochs=run.epoch,
+                metrics=dict(run.latest),
+                seconds=run.clock.seconds,
+                times=read_times(run),
+            )
         if raise_errors or not isinstance(error, Exception | KeyboardInterrupt):
             _log_traceback(result)
             record.write_end(result)

@@ -78,7 +78,11 @@ class Record:
         self.writer.write_result(values)
         status: Status = result.status  # type: ignore[assignment]  # a RunResult has no other
         self.writer.write_status(
-            status, reason=result.reason, step=result.steps, epoch=result.epochs
+            status,
+            reason=result.reason,
+            step=result.steps,
+            epoch=result.epochs,
+            times=result.times,
         )
 
 

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from epochal.checkpoint import save_weights
 from epochal.engine.hook import Hook
+from epochal.engine.times import SAVING
 
 if TYPE_CHECKING:
     from epochal.engine import Run
@@ -28,6 +29,7 @@ class FinalWeights(Hook):
     """
 
     priority = 200
+    counts_as = SAVING
 
     def __init__(self) -> None:
         self._has_failed = False

@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from epochal.engine.every import Every
 from epochal.engine.hook import LOG_PRIORITY, Hook
+from epochal.engine.times import read_times
 
 if TYPE_CHECKING:
     from epochal.engine.meters import Window
@@ -109,4 +110,5 @@ class Recording(Hook):
     def _write_status(self, run: Run) -> None:
         self._beat_seconds = run.clock.seconds
         if isinstance(run.writer, StatusWriter):
-            run.writer.write_status("running", step=run.step, epoch=run.epoch)
+            times = read_times(run)  # for those who look at it now, or when it was killed
+            run.writer.write_status("running", step=run.step, epoch=run.epoch, times=times)

@@ -156,7 +156,9 @@ def test_an_evaluation_alone_is_recorded_too() -> None:
 
 def test_status_is_written_at_the_start_and_not_at_every_step() -> None:
     ledger, _ = record(Recording(every="1st"), for_="50st")
-    assert ledger.statuses[0] == ("running", {"step": 0, "epoch": 0})
+    status, fields = ledger.statuses[0]
+    assert (status, fields["step"], fields["epoch"]) == ("running", 0, 0)
+    assert "start-up" in fields["times"]
     assert len(ledger.statuses) < 5
 
 
