@@ -1,0 +1,130 @@
+"""Tests of the exponential moving average."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from epochal.components.average.ema import Ema
+from epochal.errors import ConfigError
+
+
+def tensors(model: nn.Module) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def averaged(average: Ema, model: nn.Module) -> dict[str, Tensor]:
+    with average.swapped():
+        return tensors(model)
+
+
+def step(model: nn.Module) -> None:
+    """Give the model other weights, and other statistics."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    model(torch.randn(4, 3))
+
+
+def network(dtype: torch.dtype = torch.float32) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).to(dtype)
+
+
+def test_after_some_steps_it_is_the_closed_formula() -> None:
+    model, average, decay = network(), Ema(decay=0.8), 0.8
+    average.start(model)
+    history = [tensors(model)]
+    for _ in range(5):
+        step(model)
+        average.update()
+        history.append(tensors(model))
+    result = averaged(average, model)
+    for name in ("0.weight", "0.bias", "1.weight", "1.running_mean", "1.running_var"):
+        expected = decay**5 * history[0][name]
+        for index in range(1, 6):
+            expected += (1 - decay) * decay ** (5 - index) * history[index][name]
+        torch.testing.assert_close(result[name], expected)
+
+
+def test_integer_buffers_are_those_of_the_model() -> None:
+    model, average = network(), Ema()
+    average.start(model)
+    step(model)
+    average.update()
+    assert averaged(average, model)["1.num_batches_tracked"] == 1
+
+
+def test_the_model_has_its_own_weights_again_afterwards() -> None:
+    model, average = network(), Ema()
+    average.start(model)
+    step(model)
+    average.update()
+    own, kept = tensors(model), {k: v.clone() for k, v in average.state_tensors().items()}
+    with pytest.raises(KeyError), average.swapped():
+        raise KeyError
+    assert all(torch.equal(value, own[name]) for name, value in model.state_dict().items())
+    assert all(torch.equal(v, kept[name]) for name, v in average.state_tensors().items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_update_that_counts_is_the_same_with_and_without_a_mask(dtype: torch.dtype) -> None:
+    results = []
+    for mask in (None, torch.zeros(())):
+        model, average = network(dtype), Ema(decay=0.9)
+        average.start(model)
+        torch.manual_seed(1)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter))
+        average.update(mask)
+        results.append(averaged(average, model))
+    assert all(torch.equal(value, results[1][name]) for name, value in results[0].items())
+
+
+def test_a_skipped_update_changes_no_bit_even_if_statistics_became_nan() -> None:
+    model, average = network(), Ema(decay=0.5)
+    average.start(model)
+    step(model)
+    average.update(torch.zeros(()))
+    before = {name: value.clone() for name, value in average.state_tensors().items()}
+    model(torch.full((4, 3), float("nan")))
+    assert model[1].running_mean.isnan().all()
+    average.update(torch.ones(()))
+    assert all(torch.equal(value, before[name]) for name, value in average.state_tensors().items())
+
+
+def test_its_tensors_stay_where_they_are() -> None:
+    model, average = network(), Ema()
+    average.start(model)
+    places = [value.data_ptr() for value in average.state_tensors().values()]
+    step(model)
+    average.update()
+    average.update(torch.zeros(()))
+    averaged(average, model)
+    assert [value.data_ptr() for value in average.state_tensors().values()] == places
+
+
+def test_tied_weights_are_kept_once() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    model[1].weight = model[0].weight
+    average = Ema()
+    average.start(model)
+    assert sorted(average.state_tensors()) == ["0.bias", "0.weight", "1.bias"]
+
+
+def test_a_model_without_weights_has_nothing_to_average() -> None:
+    average = Ema()
+    average.start(nn.Tanh())
+    average.update()
+    assert average.state_tensors() == {}
+
+
+@pytest.mark.parametrize("decay", [1.0, -0.1, float("nan")])
+def test_a_decay_out_of_bounds_is_refused(decay: Any) -> None:
+    message = r"average.decay: must be at least 0 and below 1, got .*\n  write for example 0.999"
+    with pytest.raises(ConfigError, match=message):
+        Ema(decay=decay)
