@@ -1,41 +1,55 @@
-"""From microbatches to one optimizer update: backward, accumulate, clip, step, schedule."""
+"""From microbatches to one optimizer update: backward, accumulate, clip, step, average."""
 
 from __future__ import annotations
 
 import inspect
+import logging
 from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_, get_total_norm
+from torch.optim import Optimizer
 from typing_extensions import override
 
+from epochal.engine.guard import Guard, build_guard, describe_cost, refuse_guard
 from epochal.engine.lr import FixedRate, Rate, build_rate
 from epochal.engine.parameters import require_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch.optim import Optimizer
-
+    from epochal.engine.average import Average
     from epochal.engine.feed import Microbatches
     from epochal.engine.meters import Number
     from epochal.engine.outcome import Outcome
     from epochal.engine.run import Run
+
+logger = logging.getLogger(__name__)
 
 
 class Updater:
     """Takes one optimizer step; subclass it and override ``update`` to take another kind.
 
     A step of several microbatches gives the gradient of the mean over all their items: each
-    loss is weighted by its count, and gradients are divided by the total.
+    loss is weighted by its count, and gradients are divided by the total. The learning rate is
+    moved on elsewhere, after the step.
     """
+
+    is_capturable: bool = False
+    """Whether an ``update`` or ``apply`` of one's own does nothing that a CUDA graph would freeze:
+    no number of the host changes from step to step, and none is read from the device."""
 
     optimizer: Optimizer
     parameters: list[nn.Parameter]
     rate: Rate = FixedRate()
     grad_norm: Tensor | None = None
     """Norm of the last gradient before clipping, if anybody asked for it."""
+
+    guard: Guard | None = None
+    """What holds updates back, if anything does."""
+
+    average: Average | None = None
 
     def bind(self, run: Run) -> None:
         """Take what is needed from the run; called before its first step.
@@ -48,6 +62,7 @@ class Updater:
             return
         require_parameters(run.optimizer, run.model)
         self.optimizer = run.optimizer
+        self._has_own_zero_grad = type(run.optimizer).zero_grad is not Optimizer.zero_grad
         self._read_parameters()
         self.rate = build_rate(
             run.schedule,
@@ -56,60 +71,127 @@ class Updater:
             total_steps=run.limits.steps,
             monitor=run.monitor,
         )
+        self._bind_guard(run)
+        self.average = run.average
+        if self.average is not None:
+            self.average.start(run.model)
+        self._is_plain = not (
+            self._clip
+            or self._is_norm_logged
+            or self.guard
+            or self.average
+            or type(self).finish_gradients is not Updater.finish_gradients
+        )
+
+    def _bind_guard(self, run: Run) -> None:
+        self.guard = build_guard(run, self.optimizer)
+        if self.cost_note(run):
+            logger.info("%s", self.cost_note(run))
+
+    def cost_note(self, run: Run) -> str:
+        """What the options of the run cost in every step; empty when it is nothing."""
+        return describe_cost(self.guard, run)
 
     def update(self, run: Run, microbatches: Microbatches) -> None:
         """Take one step: every microbatch through the task and back, then the update."""
-        last = len(microbatches) - 1
-        total: Number = 0
-        for index, batch in enumerate(microbatches):
-            run.batch_index = run.feed.position + index
-            outcome = run.train_batch(batch)
-            if index == 0:
-                self.optimizer.zero_grad()
-            if last == 0:
-                self.backward(outcome.loss)
-            else:
-                self.backward(outcome.loss * outcome.count)
-                total = total + outcome.count
-            if index == last:
-                self.apply(run, total if last else None)
-            run.finish_batch(outcome)
+        if len(microbatches) > 1:
+            self._accumulate(run, microbatches)
+            return
+        run.batch_index = run.feed.position
+        outcome = run.train_batch(microbatches[0])
+        self.zero_grad()
+        self.backward(outcome.loss)
+        self.apply(run)
+        run.finish_batch(outcome)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients; parameters that are new to the optimizer are heeded from here."""
+        count = 0
+        for group in self.optimizer.param_groups:
+            parameters = group["params"]
+            count += len(parameters)
+            for parameter in parameters:
+                parameter.grad = None
+        if self._has_own_zero_grad:
+            self.optimizer.zero_grad()
+        if count != len(self.parameters):
+            self._admit()
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradient of a loss to those of the parameters."""
+        """Add the gradient of a loss, scaled where fp16 needs it, to those of the parameters."""
+        if self.guard is not None:
+            loss = self.guard.scale(loss)
         loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
 
     def apply(self, run: Run, total: Number | None = None) -> None:
         """Turn the gradients, divided by ``total`` items, into an update."""
+        if self._is_plain and total is None:
+            self.optimizer.step()
+            return
         self.finish_gradients(total)
-        self.optimizer.step()
-        self.finish_step(run)
+        if self.guard is None:
+            self.optimizer.step()
+        else:
+            self.guard.step()
+            self.guard.report(run)
+        self._finish_step(run)
 
     def finish_gradients(self, total: Number | None) -> None:
-        """Divide the gradients by ``total`` items, and clip or measure them as asked.
-
-        Parameters that were given to the optimizer during the run are heeded from here on.
-        """
+        """Divide the gradients by ``total`` items, and clip, measure or check them as asked."""
         groups = self.optimizer.param_groups
         if sum([len(group["params"]) for group in groups]) != len(self.parameters):
-            self._read_parameters()
-            self.rate.admit()
+            self._admit()
         if total is not None:
             self._divide(total)
+        guard = self.guard
+        if guard is not None:
+            guard.unscale(self._gradients())
         if self._clip is not None:
             self.grad_norm = clip_grad_norm_(self.parameters, self._clip)
         elif self._is_norm_logged:
             self.grad_norm = get_total_norm(self._gradients())
+        if guard is not None:
+            guard.check(self._gradients(), self.grad_norm)
 
-    def finish_step(self, run: Run) -> None:
-        """Move the learning rate on and note the norm of the gradient, if asked."""
-        self.rate.after_step(run.step + 1)
+    def state_tensors(self) -> dict[str, Tensor]:
+        """All that a step changes besides model, optimizer, average and meter, by name."""
+        return {} if self.guard is None else self.guard.state_tensors()
+
+    @property
+    def reads_host(self) -> bool:
+        """Whether each step waits for the device, so that it cannot be captured."""
+        return self.guard is not None and self.guard.reads_host
+
+    def _finish_step(self, run: Run) -> None:
+        if self.average is not None:
+            self.average.update(None if self.guard is None else self.guard.skipped)
         if self._is_norm_logged and self.grad_norm is not None:
             run.meter.add_one("grad_norm", self.grad_norm, 1)
+
+    def _accumulate(self, run: Run, microbatches: Microbatches) -> None:
+        total: Number = 0
+        last = len(microbatches) - 1
+        for index, batch in enumerate(microbatches):
+            run.batch_index = run.feed.position + index
+            outcome = run.train_batch(batch)
+            if index == 0:
+                self.zero_grad()
+            self.backward(outcome.loss * outcome.count)
+            total = total + outcome.count
+            if index == last:
+                self.apply(run, total)
+            run.finish_batch(outcome)
 
     def _read_parameters(self) -> None:
         groups = self.optimizer.param_groups
         self.parameters = [parameter for group in groups for parameter in group["params"]]
+
+    def _admit(self) -> None:
+        """Heed parameters that were given to the optimizer during the run."""
+        self._read_parameters()
+        self.rate.admit()
+        if self.guard is not None:
+            self.guard.prepare()
 
     def _divide(self, total: Number) -> None:
         gradients = self._gradients()
@@ -132,6 +214,10 @@ class ClosureUpdater(Updater):
     """
 
     @override
+    def _bind_guard(self, run: Run) -> None:
+        refuse_guard(run, self.optimizer)
+
+    @override
     def update(self, run: Run, microbatches: Microbatches) -> None:
         first: list[Outcome] = []
 
@@ -146,13 +232,13 @@ class ClosureUpdater(Updater):
             if len(microbatches) > 1:
                 return self._evaluate(forward, len(microbatches), run.device)
             outcome = forward(0)
-            self.optimizer.zero_grad()
+            self.zero_grad()
             self.backward(outcome.loss)
             self.finish_gradients(None)
             return outcome.loss.detach()
 
         self.optimizer.step(evaluate)  # type: ignore[arg-type]  # tensors are taken too
-        self.finish_step(run)
+        self._finish_step(run)
         for index, outcome in enumerate(first):
             run.batch_index = run.feed.position + index
             run.finish_batch(outcome)
@@ -161,7 +247,7 @@ class ClosureUpdater(Updater):
         self, forward: Callable[[int], Outcome], count: int, device: torch.device
     ) -> Tensor:
         """The mean loss of several microbatches, whose gradient the parameters then hold."""
-        self.optimizer.zero_grad()
+        self.zero_grad()
         loss, total = torch.zeros((), device=device), torch.zeros((), device=device)
         for index in range(count):
             outcome = forward(index)

@@ -1,0 +1,245 @@
+"""Keeps updates away from the weights whose gradients are not finite, and scales fp16 losses."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch import Tensor
+from torch.optim import SGD, Adagrad, Adam
+
+from epochal.engine.every import Every
+from epochal.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch.optim import Optimizer
+
+    from epochal.engine.meters import Window
+    from epochal.engine.run import Run
+
+logger = logging.getLogger(__name__)
+
+_REASON = "diverged"
+_LOOK_EVERY = Every(10, "st")
+# Those of torch.amp.GradScaler.
+_FIRST_SCALE = 65536.0
+_GROWTH, _BACKOFF, _GROWTH_STEPS = 2.0, 0.5, 2000
+
+
+@final
+class Guard:
+    """Leaves out updates whose gradients are not finite; all it knows is on the device.
+
+    A fused optimizer is told by a tensor to leave its state alone, which nobody reads. Any other
+    one costs one host read per step.
+
+    Args:
+        optimizer: What takes the updates.
+        device: Where the gradients are.
+        is_scaled: Whether losses are scaled, as fp16 needs it.
+        is_final: Whether nothing is updated any more after the first such gradient.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        device: torch.device | str = "cpu",
+        *,
+        is_scaled: bool = False,
+        is_final: bool = False,
+    ) -> None:
+        self.optimizer = optimizer
+        self.is_scaled = is_scaled
+        self.is_final = is_final
+        self.reads_host = not can_mask(optimizer)
+        """Whether each step waits for the device."""
+
+        self.skipped = torch.zeros((), device=device)
+        """1 if the latest update was left out, else 0."""
+
+        self._one = torch.ones((), device=device)
+        self._has_diverged = torch.zeros((), device=device)
+        self._scale = torch.full((), _FIRST_SCALE if is_scaled else 1.0, device=device)
+        self._growth_tracker = torch.zeros((), dtype=torch.int32, device=device)
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Make ready for the optimizer's parameters; call again when it got new ones."""
+        if self.reads_host or not isinstance(self.optimizer, SGD):
+            return
+        # torch leaves the first momentum unset where it skips the first update. Beginning with
+        # zeros gives the same bits: 0 * momentum + gradient.
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"] if group["momentum"] else ():
+                state = self.optimizer.state[parameter]
+                if state.get("momentum_buffer") is None:
+                    state["momentum_buffer"] = torch.zeros_like(parameter)
+
+    def scale(self, loss: Tensor) -> Tensor:
+        """The loss to send backward."""
+        return loss * self._scale if self.is_scaled else loss
+
+    def unscale(self, gradients: Sequence[Tensor]) -> None:
+        """Take the scale out of the gradients, and note whether they are finite."""
+        if self.is_scaled:
+            # float32 division may be imprecise, as GradScaler knows; Apple has nothing better.
+            exact = self._scale if self._scale.device.type == "mps" else self._scale.double()
+            self._find(gradients, exact.reciprocal().float())
+
+    def check(self, gradients: Sequence[Tensor], norm: Tensor | None = None) -> None:
+        """Note whether the gradients are finite; their norm tells, if somebody has it."""
+        if not self.is_scaled:
+            if norm is not None:
+                self.skipped.copy_(norm.isfinite().logical_not())
+            else:
+                self._find(gradients, self._one)
+        if self.is_final:
+            # A scaled gradient overflows now and then: that alone is no divergence.
+            self._has_diverged.copy_(
+                torch.maximum(self._has_diverged, self.skipped * (self._scale <= 1))
+            )
+
+    def step(self) -> None:
+        """Update the weights unless the gradients forbid it."""
+        if self.is_scaled:
+            torch._amp_update_scale_(
+                self._scale, self._growth_tracker, self.skipped, _GROWTH, _BACKOFF, _GROWTH_STEPS
+            )
+        if self.is_final:
+            self.skipped.copy_(torch.maximum(self.skipped, self._has_diverged))
+        optimizer: Any = self.optimizer  # torch reads these two, but does not declare them
+        if self.reads_host:
+            if not self.skipped.item():
+                optimizer.step()
+            # Else a scheduler of torch would take the first step for forgotten.
+            optimizer._opt_called = True
+            return
+        optimizer.found_inf, optimizer.grad_scale = self.skipped, None
+        try:
+            optimizer.step()
+        finally:
+            del optimizer.found_inf, optimizer.grad_scale
+
+    def report(self, run: Run) -> None:
+        """Count into the averages of the run whether the update was left out."""
+        run.meter.add_one("skipped", self.skipped, 1)
+        if self.is_final and self.is_scaled:
+            run.meter.add_one("diverged", self._has_diverged, 1)
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """All that a step changes, by name."""
+        state = {"skipped": self.skipped}
+        if self.is_final:
+            state["has_diverged"] = self._has_diverged
+        if self.is_scaled:
+            state |= {"scale": self._scale, "growth_tracker": self._growth_tracker}
+        return state
+
+    def _find(self, gradients: Sequence[Tensor], inverse: Tensor) -> None:
+        """Multiply gradients by a number, and note whether they were finite."""
+        self.skipped.zero_()
+        by_dtype: dict[torch.dtype, list[Tensor]] = {}
+        for gradient in gradients:
+            values = gradient._values() if gradient.is_sparse else gradient
+            values = torch.view_as_real(values) if values.is_complex() else values
+            by_dtype.setdefault(values.dtype, []).append(values)
+        for alike in by_dtype.values():
+            torch._amp_foreach_non_finite_check_and_unscale_(alike, self.skipped, inverse)
+
+
+@final
+class Watch:
+    """Ends a run whose updates are left out for good, when that has become known.
+
+    Args:
+        run: Looked at every few steps and at the end of each epoch.
+        name: The mean that tells it.
+    """
+
+    def __init__(self, run: Run, name: str) -> None:
+        self._name = name
+        self._window: Window = run.meter.window()
+        self._seen_step = run.step
+        run.plan.add_period("watch gradients", _LOOK_EVERY, self.look)
+        run.on("loop_end", self.look_at_end)
+
+    def look(self, run: Run) -> None:
+        """Ask for what the steps since the last time came to."""
+        first, last = self._seen_step, run.step
+        self._seen_step = last
+        self._window.read_later(lambda means: self._judge(run, means, first, last))
+
+    def look_at_end(self, run: Run, split: str) -> None:
+        """Judge the last steps of an epoch before anything is made of it."""
+        if split == "train":
+            first, self._seen_step = self._seen_step, run.step
+            self._judge(run, self._window.read(), first, run.step)
+
+    def _judge(self, run: Run, means: dict[str, float], first: int, last: int) -> None:
+        share = means.get(self._name, 0.0)
+        if not share or run.stop_reason == _REASON:
+            return
+        logger.error(
+            "the gradient of step %d is not finite: the run ends, with the weights from before "
+            "that step; try a smaller optim.lr, or optim.clip=1.0",
+            last - round(share * (last - first)) + 1,
+        )
+        if run.stop_status != "interrupted":
+            run.stop_reason = ""  # steps that changed nothing were not the end of the training
+            run.stop(_REASON)
+
+
+def build_guard(run: Run, optimizer: Optimizer) -> Guard | None:
+    """What a run needs against gradients that are not finite; None for no more than a warning."""
+    action = run.options.engine.on_nonfinite
+    if action == "warn" and not run.precision.is_scaled:
+        return None
+    guard = Guard(
+        optimizer,
+        run.device,
+        is_scaled=run.precision.is_scaled,
+        is_final=action == "stop",
+    )
+    if guard.is_final:
+        Watch(run, "diverged" if guard.is_scaled else "skipped")
+    return guard
+
+
+def refuse_guard(run: Run, optimizer: Optimizer) -> None:
+    """Refuse options that hold updates back, for an optimizer that evaluates by itself.
+
+    Raises:
+        ConfigError: One of them was chosen.
+    """
+    kind, engine = type(optimizer).__name__, run.options.engine
+    what = f"{kind} evaluates the loss by itself, so that no update can be held back"
+    if engine.on_nonfinite != "warn":
+        hint = "write warn, or choose another optimizer"
+        raise ConfigError(Problem("engine.on_nonfinite", what, hint=hint))
+    if run.precision.is_scaled:
+        hint = "write bf16, or choose another optimizer"
+        raise ConfigError(Problem("engine.precision", what, hint=hint))
+
+
+def describe_cost(guard: Guard | None, run: Run) -> str:
+    """What holding updates back costs in every step; empty when it is nothing."""
+    if guard is None or not guard.reads_host:
+        return ""
+    engine = run.options.engine
+    key = "precision" if engine.on_nonfinite == "warn" else "on_nonfinite"
+    return (
+        f"engine.{key}={getattr(engine, key)} costs one host read per step with "
+        f"{type(guard.optimizer).__name__}; a fused optimizer would not"
+    )
+
+
+def can_mask(optimizer: Optimizer) -> bool:
+    """Whether an optimizer can be told by a tensor to leave everything as it is."""
+    groups = optimizer.param_groups
+    is_fused = isinstance(optimizer, Adam | Adagrad | SGD) and all(g["fused"] for g in groups)
+    # See `prepare`: with dampening the first momentum is another one than the later ones.
+    is_damped = isinstance(optimizer, SGD) and any(g["momentum"] and g["dampening"] for g in groups)
+    return is_fused and not is_damped
