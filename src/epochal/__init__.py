@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from epochal.components import data
     from epochal.config import Duration
     from epochal.engine import (
         Every,
@@ -53,12 +54,15 @@ _HOMES = {
     "Updater": "epochal.engine",
     "build": "epochal.experiment.builder",
     "current_run": "epochal.engine",
+    "data": "epochal.components.data",
     "parse_args": "epochal.experiment.arguments",
     "register": "epochal.registry",
     "run": "epochal.experiment.series",
 }
 
 _SYNONYMS = {"TaskFlow": "ModuleTask"}
+
+_NAMESPACES = {"data"}  # names that stand for their whole home
 
 __all__ = [
     "Args",
@@ -80,6 +84,7 @@ __all__ = [
     "Updater",
     "build",
     "current_run",
+    "data",
     "parse_args",
     "register",
     "run",
@@ -89,7 +94,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'epochal' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), _SYNONYMS.get(name, name))
+    home = import_module(_HOMES[name])
+    value = home if name in _NAMESPACES else getattr(home, _SYNONYMS.get(name, name))
     globals()[name] = value
     return value
 

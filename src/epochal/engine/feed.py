@@ -11,14 +11,21 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, final
 
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-from epochal.engine.move import batch_size
+from epochal.engine.ahead import Ahead
+from epochal.engine.gather import Gatherer
+from epochal.engine.move import Change, Mover, batch_size, keep
 from epochal.engine.seeding import derive
 from epochal.errors import DataError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from epochal.engine.task import Batch, Loader
+
+    Open = Callable[[Loader, int | None], Iterator[Batch]]
 
 Microbatches = tuple["Batch", ...]
 
@@ -36,15 +43,28 @@ class Feed:
         seed: Seed of the run.
         accumulate: Batches per step; the last step of an epoch takes what is left.
         limit: Most batches to read per epoch.
+        move: Brings batches where they are needed. On a CUDA device the feed does that itself, one
+            batch ahead; elsewhere it is for whoever uses a batch.
     """
 
-    def __init__(self, task: object, *, seed: int, accumulate: int, limit: int | None) -> None:
+    def __init__(
+        self,
+        task: object,
+        *,
+        seed: int,
+        accumulate: int,
+        limit: int | None,
+        move: Mover = keep,
+    ) -> None:
         self.task = task
         """Whose loader is read; another one counts from the next epoch on."""
 
         self._seed = seed
         self._accumulate = accumulate
         self._limit = limit
+        is_ahead = isinstance(move, Change) and move.device.type == "cuda"
+        self._ahead = Ahead(move) if is_ahead and isinstance(move, Change) else None
+        self._gatherer = Gatherer(move, is_pinned=is_ahead)
         self.position = 0
         """Index in the epoch of the first batch of the step."""
 
@@ -76,24 +96,43 @@ class Feed:
         """The steps of one epoch, counted from 0; the last one may be short."""
         loader = self.loader
         set_order(loader, derive(self._seed, "order", number), number)
-        batches = iter_batches(loader, "train_loader", self._limit)
         known = count_batches(loader, self._limit)
         usual = getattr(loader, "batch_size", None) or 1
-        read = 0
+        read, accumulate = 0, self._accumulate
         self.is_complete = False
-        while True:
-            begun = perf_counter()
-            microbatches = tuple(islice(batches, self._accumulate))
-            self.wait_seconds += perf_counter() - begun
-            if not microbatches:
-                break
-            self.position = read
-            read += len(microbatches)
-            for batch in microbatches:
-                self.samples += batch_size(batch) or usual
-            self.is_complete = read == known
-            yield microbatches
+        with explaining_deaths(loader, "train_loader"):
+            batches = self.open(loader, self._limit)
+            while True:
+                begun = perf_counter()
+                microbatches = tuple(islice(batches, accumulate))
+                self.wait_seconds += perf_counter() - begun
+                if not microbatches:
+                    break
+                self.position = read
+                read += len(microbatches)
+                for batch in microbatches:
+                    kind = type(batch)
+                    first = batch
+                    if kind is list or kind is tuple:
+                        first = batch[0] if batch else None
+                    elif kind is dict:
+                        first = next(iter(batch.values()), None)
+                    # The usual batch is counted here, where it takes no call.
+                    if type(first) is Tensor and first.ndim:
+                        self.samples += first.shape[0]
+                    else:
+                        self.samples += batch_size(batch) or usual
+                self.is_complete = read == known
+                yield microbatches
+        _require_batches(read, loader, "train_loader")
         self.is_complete = True
+
+    def open(self, loader: Loader, limit: int | None) -> Iterator[Batch]:
+        """A pass over any loader in its own order: gathered if it can be, ahead if that helps."""
+        gathered = self._gatherer.find(loader)
+        batches = islice(loader if gathered is None else gathered.batches, limit)
+        is_moved = gathered is not None and gathered.is_moved
+        return batches if self._ahead is None or is_moved else self._ahead(batches)
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -178,18 +217,28 @@ def _require_iterable(loader: object, label: str) -> None:
     )
 
 
-def iter_batches(loader: Loader, label: str, limit: int | None) -> Iterator[Batch]:
+def iter_batches(
+    loader: Loader, label: str, limit: int | None, *, open_loader: Open = islice
+) -> Iterator[Batch]:
     """The batches of a loader.
 
     Raises:
         DataError: There is none, or one of the loader's processes died. Exceptions of a
             dataset itself pass untouched.
     """
-    is_empty = True
-    try:
-        for batch in islice(loader, limit):
-            is_empty = False
+    read = 0
+    with explaining_deaths(loader, label):
+        for batch in open_loader(loader, limit):
+            read += 1
             yield batch
+    _require_batches(read, loader, label)
+
+
+@contextmanager
+def explaining_deaths(loader: Loader, label: str) -> Iterator[None]:
+    """Say it in words when one of the loader's processes dies in a block."""
+    try:
+        yield
     except (RuntimeError, ConnectionError, EOFError) as error:
         if not _is_death(error, loader):
             raise
@@ -197,7 +246,10 @@ def iter_batches(loader: Loader, label: str, limit: int | None) -> Iterator[Batc
             f"{label}: a worker process of the loader died\n"
             "  often it ran out of memory; try workers=0 to see an error of the dataset itself"
         ) from error
-    if is_empty:
+
+
+def _require_batches(read: int, loader: Loader, label: str) -> None:
+    if not read:
         raise DataError(f"{label}: gave no batch\n  {_why_empty(loader)}")
 
 

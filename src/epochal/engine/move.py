@@ -7,10 +7,12 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.nn.utils.rnn import PackedSequence
 
 from epochal.errors import ConfigError, Problem, TaskError, suggest
@@ -34,20 +36,31 @@ def parse_dtype(name: str | torch.dtype | None) -> torch.dtype | None:
     return DTYPES[str(name)]
 
 
-def place(module: nn.Module, device: torch.device, dtype: torch.dtype | None) -> nn.Module:
+def place(
+    module: nn.Module,
+    device: torch.device,
+    dtype: torch.dtype | None,
+    *,
+    channels_last: bool = False,
+) -> nn.Module:
     """The module on the device, its floating-point tensors in the dtype; complex ones stay."""
     module = module.to(device)
+    if channels_last:
+        # Not `to`, which would refuse a module that has tensors of five dimensions too.
+        for tensor in chain(module.parameters(), module.buffers()):
+            if not is_lazy(tensor) and tensor.ndim == 4:
+                tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
     if dtype is None:
         return module
     # Not `to`, which would take the imaginary part from complex tensors.
     return module.double() if dtype == torch.float64 else module.float()
 
 
-def mover(device: torch.device, dtype: torch.dtype | None) -> Mover:
+def mover(device: torch.device, dtype: torch.dtype | None, *, channels_last: bool = False) -> Mover:
     """A function that brings a batch to the device and dtype; the identity if that suffices."""
-    if device.type == "cpu" and dtype is None:
+    if device.type == "cpu" and dtype is None and not channels_last:
         return keep
-    return Change(device, dtype)
+    return Change(device, dtype, channels_last=channels_last)
 
 
 def keep(batch: Batch) -> Batch:
@@ -58,11 +71,21 @@ def keep(batch: Batch) -> Batch:
 @final
 @dataclasses.dataclass(frozen=True, slots=True)
 class Change:
-    """Moves every tensor in a nest of containers, and casts those that hold floats."""
+    """Moves every tensor in a nest of containers, and casts those that hold floats.
+
+    Args:
+        device: Where tensors go.
+        dtype: What floating-point tensors become; None leaves them.
+        is_detached: Cut tensors off from what they were computed of.
+        channels_last: Give images, 4-D tensors of floats, that order in memory.
+        is_pinned: Bring tensors of the CPU through page-locked memory, so that nobody waits.
+    """
 
     device: torch.device
     dtype: torch.dtype | None
     is_detached: bool = False
+    channels_last: bool = False
+    is_pinned: bool = False
 
     def __call__(self, value: Batch) -> Batch:
         """The same nest with moved tensors; what holds no tensor is left alone."""
@@ -80,9 +103,17 @@ class Change:
     def _tensor(self, tensor: Tensor) -> Tensor:
         tensor = tensor.detach() if self.is_detached else tensor
         dtype = self.dtype if tensor.is_floating_point() else None
-        return tensor.to(self.device, dtype, non_blocking=True)
+        if self.is_pinned and _can_be_pinned(tensor):
+            # First there, then cast: a cast on the way would leave the page-locked memory.
+            tensor = tensor.pin_memory().to(self.device, non_blocking=True)
+        moved = tensor.to(self.device, dtype, non_blocking=True)
+        if self.channels_last and moved.ndim == 4 and moved.is_floating_point():
+            return moved.contiguous(memory_format=torch.channels_last)
+        return moved
 
     def _object(self, value: Batch) -> Batch:
+        if self.is_pinned and hasattr(value, "pin_memory"):
+            value = value.pin_memory()
         is_packed = isinstance(value, PackedSequence)
         if is_packed:
             return value.to(self.device, self.dtype if value.data.is_floating_point() else None)
@@ -100,6 +131,14 @@ class Change:
         for field in dataclasses.fields(value):
             object.__setattr__(moved, field.name, self(getattr(value, field.name)))
         return moved
+
+
+def _can_be_pinned(tensor: Tensor) -> bool:
+    """Whether a tensor of the CPU fills its memory without gaps and repetitions."""
+    is_plain = tensor.device.type == "cpu" and tensor.layout == torch.strided
+    return is_plain and (
+        tensor.is_contiguous() or tensor.is_contiguous(memory_format=torch.channels_last)
+    )
 
 
 @lru_cache(maxsize=64)

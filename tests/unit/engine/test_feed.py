@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -21,6 +22,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+import epochal as ep
 from epochal.engine.feed import (
     Feed,
     count_batches,
@@ -29,6 +31,7 @@ from epochal.engine.feed import (
     named_loaders,
     require_loaders,
 )
+from epochal.engine.move import Change
 from epochal.errors import DataError
 
 if TYPE_CHECKING:
@@ -133,6 +136,87 @@ def test_samples_of_batches_without_tensors_are_counted_by_the_loader() -> None:
     assert two.samples == 3
 
 
+@pytest.mark.parametrize(
+    ("batch", "samples"),
+    [
+        (torch.zeros(3, 2), 3),
+        ([torch.zeros(3, 2), torch.zeros(5)], 3),
+        ((torch.zeros(3),), 3),
+        ({"x": torch.zeros(3)}, 3),
+        ([{"x": torch.zeros(3)}, "text"], 3),
+        (["text", torch.zeros(3)], 3),
+        ([torch.zeros(()), torch.zeros(3)], 3),
+        (torch.nn.Parameter(torch.zeros(3)), 3),
+        (torch.zeros(()), 1),
+        ([], 1),
+        ({}, 1),
+        (None, 1),
+    ],
+)
+def test_samples_of_any_batch_are_counted_by_its_first_tensor(batch: object, samples: int) -> None:
+    one = feed([batch])
+    list(one.epoch(0))
+    assert one.samples == samples
+
+
+@pytest.mark.parametrize("limit", [None, 3])
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_data_in_memory_come_in_the_order_of_the_loader(
+    limit: int | None, accumulate: int, shuffle: bool
+) -> None:
+    class Slow(DataLoader[Any]):
+        """As torch's own, but nobody can know that."""
+
+    dataset = TensorDataset(torch.arange(11), torch.randn(11, 2))
+    feeds = [
+        feed(kind(dataset, batch_size=2, shuffle=shuffle), accumulate=accumulate, limit=limit)
+        for kind in (DataLoader, Slow)
+    ]
+    for epoch in (0, 1):
+        gathered, loaded = ([batch for step in one.epoch(epoch) for batch in step] for one in feeds)
+        assert len(gathered) == (limit or 6)
+        for one, other in zip(gathered, loaded, strict=True):
+            assert torch.equal(one[0], other[0])
+            assert torch.equal(one[1], other[1])
+    assert feeds[0].samples == feeds[1].samples
+
+
+def test_a_step_resumes_one_generator_and_calls_nothing_else() -> None:
+    batches = [[torch.zeros(2), torch.zeros(2)] for _ in range(5)]
+    steps = feed(batches).epoch(0)
+    next(steps)
+    calls: list[str] = []
+
+    def note(frame: Any, event: str, _: object) -> None:
+        if event == "call":
+            calls.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        next(steps)
+    finally:
+        sys.setprofile(None)
+    assert calls == ["epoch"]
+
+
+def test_resident_data_come_out_cast() -> None:
+    data = ep.data.Tensors(x=torch.zeros(4, 2), resident=True)
+    task = Holder(train_loader=data.loader(batch_size=2, shuffle=True))
+    cast = Change(torch.device("cpu"), torch.float64)
+    one = Feed(task, seed=0, accumulate=1, limit=None, move=cast)
+    assert {step[0]["x"].dtype for step in one.epoch(0)} == {torch.float64}
+
+
+def test_a_pass_of_an_evaluation_is_gathered_in_its_own_order() -> None:
+    one, shuffled = feed([]), loader(shuffle=True)
+    with fixed_order(shuffled, 7):
+        expected = [batch[0].tolist() for batch in shuffled]
+    with fixed_order(shuffled, 7):
+        batches = iter_batches(shuffled, "val_loader", 3, open_loader=one.open)
+        assert [batch[0].tolist() for batch in batches] == expected[:3]
+
+
 def test_an_epoch_is_complete_when_its_last_batch_was_given() -> None:
     one = feed(loader(4))
     states = [one.is_complete for _ in one.epoch(0)]
@@ -198,6 +282,8 @@ def test_an_empty_loader_is_an_error_that_says_why() -> None:
         list(feed([]).epoch(0))
     with pytest.raises(DataError, match=r"3 samples make no batch of 8; use drop_last=False"):
         list(feed(loader(3, 8, drop_last=True)).epoch(0))
+    with pytest.raises(DataError, match=r"3 samples make no batch of 8; use drop_last=False"):
+        list(feed(loader(3, 8, drop_last=True, shuffle=True)).epoch(0))
 
 
 def test_a_generator_that_was_read_already_is_explained() -> None:

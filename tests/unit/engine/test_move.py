@@ -193,6 +193,59 @@ def test_complex_tensors_of_a_module_stay_complex(dtype: torch.dtype) -> None:
     assert torch.equal(placed.spectrum, values)
 
 
+def test_images_of_floats_are_brought_to_channels_last_and_nothing_else_is() -> None:
+    move = mover(CPU, None, channels_last=True)
+    image, mask, vector = torch.randn(2, 3, 4, 4), torch.ones(2, 3, 4, 4).bool(), torch.randn(2, 3)
+    moved = move([image, mask, vector])
+    assert moved[0].is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(moved[0], image)
+    assert moved[1].is_contiguous()
+    assert moved[2] is vector
+    assert move(moved)[0] is moved[0]
+
+
+def test_a_batch_that_was_moved_is_not_moved_again() -> None:
+    move = mover(META, torch.float64)
+    moved = move({"x": torch.zeros(2, 3), "label": torch.zeros(2, dtype=torch.int64)})
+    again = move(moved)
+    assert all(again[name] is moved[name] for name in moved)
+
+
+def test_weights_of_convolutions_are_placed_with_channels_last() -> None:
+    module = nn.ModuleList([nn.Conv2d(3, 4, 2), nn.Conv3d(3, 4, 2), nn.LazyConv2d(4, 2)])
+    weights = module[0].weight
+    placed = place(module, CPU, None, channels_last=True)
+    assert placed[0].weight is weights
+    assert weights.is_contiguous(memory_format=torch.channels_last)
+    assert placed[1].weight.is_contiguous()
+
+
+class Page(Pixels):
+    """Says of itself that it went through page-locked memory."""
+
+    is_locked = False
+
+    def pin_memory(self) -> Page:
+        page = Page(self.values)
+        page.is_locked = True
+        return page
+
+    def to(self, device: torch.device) -> Page:
+        return self
+
+
+def test_objects_that_can_be_pinned_are_asked_to_when_that_helps() -> None:
+    assert Change(CPU, None, is_pinned=True)(Page(torch.zeros(2))).is_locked
+    assert not Change(CPU, None)(Page(torch.zeros(2))).is_locked
+
+
+def test_tensors_that_cannot_be_pinned_are_moved_all_the_same() -> None:
+    move = Change(META, None, is_pinned=True)
+    repeated, sparse = torch.zeros(1).expand(4), torch.zeros(2, 2).to_sparse()
+    assert move(repeated).device == move(sparse).device == META
+    assert move(torch.zeros(2, device=META)).device == META
+
+
 def test_a_run_in_float64_is_in_float64_from_batch_to_parameters_defect_5() -> None:
     seen = []
 

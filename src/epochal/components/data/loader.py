@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from epochal.components.data.tensors import Tensors
 from epochal.config.bounds import AtLeast, guard
 from epochal.errors import ConfigError, DataError, Problem
 
@@ -74,6 +75,7 @@ def build_loader(
     else:
         _check_length(source, options, key)
     on_cuda = torch.device(device).type == "cuda"
+    takes_own = isinstance(source, Tensors) and options.collate is None
     return DataLoader(
         source,
         batch_size=options.batch_size,
@@ -82,7 +84,7 @@ def build_loader(
         drop_last=options.drop_last,
         pin_memory=on_cuda if options.pin_memory is None else options.pin_memory,
         persistent_workers=persists and options.workers > 0,
-        collate_fn=options.collate,
+        collate_fn=Tensors.collate if takes_own else options.collate,
         # A generator of its own, so that the order never depends on what else was drawn.
         generator=torch.Generator(),
     )

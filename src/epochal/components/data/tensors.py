@@ -1,0 +1,154 @@
+"""Tensors: arrays in memory as a dataset whose batches are gathered, not stacked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, default_collate
+from typing_extensions import override
+
+from epochal.engine.gather import InMemory
+from epochal.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from epochal.engine.task import Batch
+
+
+@final
+class Tensors(InMemory):
+    """Samples that are the rows of arrays: ``Tensors(x, y)`` or ``Tensors(image=x, label=y)``.
+
+    Batches are lists in the first form and dicts in the second. Arrays are shared, not copied,
+    where torch can.
+
+    Args:
+        arrays: Tensors, numpy arrays, or what else ``torch.as_tensor`` takes.
+        resident: Let a run keep a copy on its device, from the first use to the end of the run.
+        named: The same by name; ``resident`` cannot be one.
+
+    Raises:
+        DataError: Arrays are missing, are not arrays, or have different lengths.
+    """
+
+    def __init__(self, *arrays: object, resident: bool = False, **named: object) -> None:
+        if bool(arrays) == bool(named):
+            raise DataError(
+                "Tensors: takes arrays either by position or by name\n"
+                "  write Tensors(x, y) or Tensors(image=x, label=y)"
+            )
+        labels = list(named) or [f"array {number}" for number in range(1, len(arrays) + 1)]
+        self.tensors = tuple(map(_as_tensor, labels, [*arrays, *named.values()]))
+        self.names = tuple(named)
+        self.is_resident = resident
+        _require_equal(labels, self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors[0])
+
+    @override
+    def __getitem__(self, index: int) -> Batch:
+        rows = [tensor[index] for tensor in self.tensors]
+        return self.pack(rows) if self.names else tuple(rows)
+
+    def __getitems__(self, indices: Sequence[int]) -> Rows:
+        """The samples at some indices, taken all at once; a DataLoader asks for them like this."""
+        chosen = torch.as_tensor(indices, dtype=torch.int64, device=self.tensors[0].device)
+        return Rows(self, [tensor[chosen] for tensor in self.tensors])
+
+    def gather(self, indices: Tensor) -> Batch:
+        """The batch of the samples at some indices."""
+        return self.pack([tensor.index_select(0, indices) for tensor in self.tensors])
+
+    def loader(
+        self, *, batch_size: int = 32, shuffle: bool = False, drop_last: bool = False
+    ) -> DataLoader[Any]:
+        """A loader that gives batches of these samples; a run orders it by its seed."""
+        return DataLoader(
+            self,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            drop_last=drop_last,
+            collate_fn=self.collate,
+        )
+
+    @override
+    def pack(self, columns: Iterable[Tensor]) -> Batch:
+        return dict(zip(self.names, columns, strict=True)) if self.names else list(columns)
+
+    @staticmethod
+    @override
+    def collate(samples: Rows | list[Batch]) -> Batch:
+        return samples.batch if isinstance(samples, Rows) else default_collate(samples)
+
+
+@final
+class Rows:
+    """Samples that were taken at once: a batch, and one by one for whoever stacks them.
+
+    Args:
+        dataset: Whose samples they are.
+        columns: Their tensors.
+    """
+
+    def __init__(self, dataset: Tensors, columns: list[Tensor]) -> None:
+        self.batch = dataset.pack(columns)
+        """All of them together."""
+
+        self._dataset = dataset
+        self._columns = columns
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def __getitem__(self, index: int) -> Batch:
+        rows = [column[index] for column in self._columns]
+        return self._dataset.pack(rows) if self._dataset.names else tuple(rows)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (self[index] for index in range(len(self)))
+
+
+def _as_tensor(label: str, value: object) -> Tensor:
+    """A value as a tensor that rows can be taken of; numpy's memory is shared if it can be.
+
+    Raises:
+        DataError: It is none.
+    """
+    try:
+        tensor = torch.as_tensor(_shareable(value)).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(
+            f"Tensors: {label} is a {type(value).__name__} that torch makes no tensor of: {error}\n"
+            "  give a tensor, or an array of numbers"
+        ) from error
+    if tensor.layout != torch.strided or not tensor.ndim:
+        what = "has no rows" if not tensor.ndim else f"is {tensor.layout}"
+        raise DataError(f"Tensors: {label} {what}\n  give one row for each sample")
+    return tensor.resolve_conj().resolve_neg().contiguous()
+
+
+def _shareable(value: object) -> object:
+    """The value, or a copy if it is an array that torch cannot share: read-only, or backwards."""
+    if not isinstance(value, np.ndarray):
+        return value
+    is_backwards = min(value.strides, default=0) < 0
+    return value if value.flags.writeable and not is_backwards else value.copy()
+
+
+def _require_equal(labels: list[str], tensors: tuple[Tensor, ...]) -> None:
+    for label, tensor in zip(labels, tensors, strict=True):
+        if len(tensor) != len(tensors[0]):
+            raise DataError(
+                f"Tensors: {label} has {len(tensor)} rows, and {labels[0]} has {len(tensors[0])}\n"
+                "  give one row for each sample"
+            )
+        if tensor.device != tensors[0].device:
+            raise DataError(
+                f"Tensors: {label} is on {tensor.device}, and {labels[0]} on {tensors[0].device}\n"
+                "  give all of them on one device; resident=True copies them to that of the run"
+            )

@@ -1,0 +1,238 @@
+"""In-memory data as batches: one gather each, equal to what the loader itself would give."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+)
+
+from epochal.engine.move import Mover, keep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from epochal.engine.task import Batch, Loader
+
+    Pack = Callable[[Iterable[Tensor]], Batch]
+
+_DTYPES = {
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+    torch.complex128,
+}
+
+_BLOCK = 256  # batches whose places are prepared at once
+
+
+class InMemory(Dataset[Any], ABC):
+    """A dataset whose samples are the rows of a few tensors of equal length."""
+
+    tensors: tuple[Tensor, ...]
+    is_resident: bool
+    """Whether a run keeps a copy on its device."""
+
+    @abstractmethod
+    def pack(self, columns: Iterable[Tensor]) -> Batch:
+        """A batch out of its tensors, which come in the order of ``tensors``."""
+
+    @staticmethod
+    @abstractmethod
+    def collate(samples: Any) -> Batch:  # noqa: ANN401 - whatever the dataset's __getitems__ gives
+        """A batch out of what the dataset gave for some indices."""
+
+
+@final
+class Gatherer:
+    """Makes the batches of loaders whose data lie in memory; leaves other loaders alone.
+
+    Random numbers come from the sampler's own generator only, as the loader would draw them.
+
+    Args:
+        move: Brings data that are to stay on the device there.
+        is_pinned: Gather into page-locked memory, which a device reads while others work.
+    """
+
+    def __init__(self, move: Mover = keep, *, is_pinned: bool = False) -> None:
+        self._move = move
+        self._is_pinned = is_pinned
+        # The datasets are kept too: their ids would be given to others after their end.
+        self._residents: dict[int, tuple[InMemory, tuple[Tensor, ...]]] = {}
+
+    def find(self, loader: Loader) -> Gathered | None:
+        """The batches of a pass over the loader, if they can be gathered."""
+        table = find_table(loader)
+        if table is None:
+            return None
+        owner = table.owner
+        if isinstance(owner, InMemory) and owner.is_resident:
+            return Gathered(table.batches(self._settle(owner)), is_moved=True)
+        is_pinned = self._is_pinned and table.tensors[0].device.type == "cpu"
+        return Gathered(table.batches(table.tensors, is_pinned=is_pinned), is_moved=False)
+
+    def _settle(self, dataset: InMemory) -> tuple[Tensor, ...]:
+        if id(dataset) not in self._residents:
+            moved = tuple(self._move(tensor).contiguous() for tensor in dataset.tensors)
+            self._residents[id(dataset)] = dataset, moved
+        return self._residents[id(dataset)][1]
+
+
+class Gathered(NamedTuple):
+    """A pass over in-memory data."""
+
+    batches: Iterator[Batch]
+    is_moved: bool
+    """Whether the batches come out where the run needs them."""
+
+
+class Table(NamedTuple):
+    """In-memory data and the order in which a loader reads them."""
+
+    owner: Dataset[Any]
+    tensors: tuple[Tensor, ...]
+    pack: Pack
+    batch_size: int
+    drop_last: bool
+    generator: torch.Generator | None
+    """Of a shuffled order."""
+
+    def batches(self, columns: tuple[Tensor, ...], *, is_pinned: bool = False) -> Iterator[Batch]:
+        """The batches of one pass over ``columns``, which stand for the tensors."""
+        length = len(columns[0])
+        used = length - length % self.batch_size if self.drop_last else length
+        if self.generator is None:
+            parts = [_split(column[:used], self.batch_size) for column in columns]
+            copy = _copier(self.pack, is_pinned=is_pinned)
+            return map(copy, zip(*parts, strict=True))
+        order = torch.randperm(length, generator=self.generator, device="cpu")[:used]
+        device = columns[0].device
+        if device.type == "cuda":
+            order = order.pin_memory()
+        select = _selector(columns, self.pack, is_pinned=is_pinned)
+        return map(select, _split(order.to(device, non_blocking=True), self.batch_size))
+
+
+def find_table(loader: Loader) -> Table | None:
+    """What the loader reads, if gathering gives the very batches that it would give.
+
+    It must be torch's own loader with torch's own samplers, reading in this process. What a
+    subclass changes cannot be known, so subclasses are left alone.
+    """
+    if type(loader) is not DataLoader or loader.num_workers:
+        return None
+    dataset, batch_sampler = loader.dataset, loader.batch_sampler
+    if type(batch_sampler) is not BatchSampler:
+        return None
+    sampler = batch_sampler.sampler
+    rows = _find_rows(dataset, loader.collate_fn)
+    if rows is None or not _reads_each_row_once(sampler, dataset):
+        return None
+    generator = getattr(sampler, "generator", None)
+    return Table(dataset, *rows, batch_sampler.batch_size, batch_sampler.drop_last, generator)
+
+
+def _reads_each_row_once(sampler: object, dataset: Dataset[Any]) -> bool:
+    """Whether a sampler is one of torch's own that go through the whole dataset."""
+    if getattr(sampler, "data_source", None) is not dataset:
+        return False
+    if type(sampler) is SequentialSampler:
+        return True
+    # Without a generator of its own it would draw from the global one.
+    return (
+        type(sampler) is RandomSampler
+        and not sampler.replacement
+        and sampler.num_samples == len(sampler.data_source)
+        and isinstance(sampler.generator, torch.Generator)
+        and sampler.generator.device.type == "cpu"
+    )
+
+
+def _find_rows(dataset: Dataset[Any], collate: object) -> tuple[tuple[Tensor, ...], Pack] | None:
+    if isinstance(dataset, TensorDataset):
+        is_usual = type(dataset) is TensorDataset and collate is default_collate
+        pack: Pack = list
+    elif isinstance(dataset, InMemory):
+        # Not one that inherits from an implementation: it may make other samples.
+        is_usual = InMemory in type(dataset).__bases__ and (
+            collate is default_collate or collate is type(dataset).collate
+        )
+        pack = dataset.pack
+    else:
+        return None
+    return (dataset.tensors, pack) if is_usual and _are_plain(dataset.tensors) else None
+
+
+def _are_plain(tensors: tuple[Tensor, ...]) -> bool:
+    """Whether gathering rows of tensors is the same as stacking them one by one."""
+    return len({tensor.device for tensor in tensors}) == 1 and all(
+        type(tensor) is Tensor
+        and tensor.layout == torch.strided
+        and tensor.dtype in _DTYPES
+        and tensor.is_contiguous()
+        and not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg())
+        for tensor in tensors
+    )
+
+
+def _split(tensor: Tensor, size: int) -> Iterator[Tensor]:
+    """The rows of a tensor in parts of ``size``; views are made block by block, not all at once."""
+    if not len(tensor):
+        return iter(())
+    blocks = torch.split(tensor, size * _BLOCK)
+    return chain.from_iterable(torch.split(block, size) for block in blocks)
+
+
+def _selector(
+    columns: tuple[Tensor, ...], pack: Pack, *, is_pinned: bool
+) -> Callable[[Tensor], Batch]:
+    along = repeat(0)
+
+    def select(indices: Tensor) -> Batch:
+        return pack(map(torch.index_select, columns, along, repeat(indices)))
+
+    def select_pinned(indices: Tensor) -> Batch:
+        size = len(indices)
+        return pack(
+            [
+                torch.index_select(column, 0, indices, out=_pinned(column, size))
+                for column in columns
+            ]
+        )
+
+    return select_pinned if is_pinned else select
+
+
+def _copier(pack: Pack, *, is_pinned: bool) -> Callable[[tuple[Tensor, ...]], Batch]:
+    """Copies, because a task may change its batch in place."""
+
+    def copy(parts: tuple[Tensor, ...]) -> Batch:
+        return pack(map(torch.clone, parts))
+
+    def copy_pinned(parts: tuple[Tensor, ...]) -> Batch:
+        return pack([_pinned(part, len(part)).copy_(part) for part in parts])
+
+    return copy_pinned if is_pinned else copy
+
+
+def _pinned(like: Tensor, size: int) -> Tensor:
+    return torch.empty((size, *like.shape[1:]), dtype=like.dtype, pin_memory=True)

@@ -1,0 +1,147 @@
+"""Tests of arrays in memory as a dataset: what it takes, what it gives, what it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import ConcatDataset, DataLoader, TensorDataset, random_split
+
+import epochal as ep
+from epochal.components.data.tensors import Tensors
+from epochal.errors import DataError
+
+X = torch.arange(14.0).reshape(7, 2)
+Y = torch.arange(7)
+
+
+def as_lists(batches: Any) -> list[Any]:
+    return [
+        {name: part.tolist() for name, part in batch.items()}
+        if isinstance(batch, dict)
+        else [part.tolist() for part in batch]
+        for batch in batches
+    ]
+
+
+def test_it_is_exported_as_a_namespace_that_costs_no_import() -> None:
+    assert ep.data.Tensors is Tensors
+    code = "import sys, epochal; assert 'torch' not in sys.modules; epochal.data.Tensors"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_sample_is_a_tuple_by_position_and_a_dict_by_name() -> None:
+    first, second = Tensors(X, Y)[3]
+    assert (first.tolist(), int(second)) == ([6.0, 7.0], 3)
+    sample = Tensors(x=X, label=Y)[-1]
+    assert sample["x"].tolist() == [12.0, 13.0]
+    assert int(sample["label"]) == 6
+    assert len(Tensors(X)) == 7
+
+
+def test_gather_gives_the_batch_of_some_samples() -> None:
+    indices = torch.tensor([5, 0])
+    assert as_lists([Tensors(X, Y).gather(indices)]) == [[[[10.0, 11.0], [0.0, 1.0]], [5, 0]]]
+    assert Tensors(label=Y).gather(indices)["label"].tolist() == [5, 0]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_plain_loader_gives_the_batches_of_a_tensor_dataset(workers: int) -> None:
+    options: dict[str, Any] = {"batch_size": 3, "num_workers": workers}
+    expected = as_lists(DataLoader(TensorDataset(X, Y), **options))
+    assert as_lists(DataLoader(Tensors(X, Y), **options)) == expected
+    own = DataLoader(Tensors(X, Y), collate_fn=Tensors.collate, **options)
+    assert as_lists(own) == expected
+    named = as_lists(DataLoader(Tensors(x=X, label=Y), **options))
+    assert [list(batch.values()) for batch in named] == expected
+
+
+def test_its_own_loader_gives_batches_in_one_piece() -> None:
+    loader = Tensors(x=X, label=Y).loader(batch_size=3, drop_last=True)
+    assert [batch["label"].tolist() for batch in loader] == [[0, 1, 2], [3, 4, 5]]
+    shuffled = Tensors(Y).loader(batch_size=7, shuffle=True)
+    assert sorted(next(iter(shuffled))[0].tolist()) == list(range(7))
+
+
+def test_samplers_may_count_from_the_end() -> None:
+    loader = DataLoader(Tensors(Y), batch_size=2, sampler=[-1, 0])
+    assert as_lists(loader) == [[[6, 0]]]
+
+
+def test_parts_and_sums_of_it_work_like_those_of_other_datasets() -> None:
+    parts = random_split(Tensors(x=X, label=Y), [3, 4], torch.Generator().manual_seed(0))
+    labels = [label for part in parts for batch in DataLoader(part, 2) for label in batch["label"]]
+    assert sorted(map(int, labels)) == list(range(7))
+    both = ConcatDataset([Tensors(Y), Tensors(Y)])
+    assert len(as_lists(DataLoader(both, 7))) == 2
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(7),
+        np.arange(7)[::-1],
+        np.broadcast_to(np.arange(7), (7,)),
+        np.arange(14)[::2],
+        range(7),
+        [1, 2, 3, 4, 5, 6, 7],
+        torch.arange(14)[::2],
+        torch.arange(7.0).requires_grad_(),
+        torch.nn.Parameter(torch.arange(7.0)),
+        torch.complex(X[:, 0], X[:, 1]).conj(),
+    ],
+)
+def test_every_kind_of_array_is_taken(array: Any) -> None:
+    (kept,) = Tensors(array).tensors
+    expected = array if isinstance(array, Tensor) else torch.tensor(list(map(int, array)))
+    assert torch.equal(kept, expected.detach())
+    assert kept.is_contiguous()
+    assert type(kept) is Tensor
+    assert not kept.requires_grad
+
+
+def test_memory_is_shared_where_it_can_be() -> None:
+    array = np.zeros(3)
+    data = Tensors(array, X[:3])
+    array[0] = 5
+    assert float(data[0][0]) == 5
+    assert data.tensors[1].data_ptr() == X.data_ptr()
+
+
+def test_arrays_come_by_position_or_by_name() -> None:
+    for arrays, named in (((), {}), ((X,), {"label": Y})):
+        with pytest.raises(DataError, match=r"either by position or by name\n  write Tensors\(x"):
+            Tensors(*arrays, **named)
+
+
+def test_different_lengths_are_named() -> None:
+    with pytest.raises(DataError, match="Tensors: label has 3 rows, and image has 7\n  give one"):
+        Tensors(image=X, label=Y[:3])
+    with pytest.raises(DataError, match="Tensors: array 2 has 3 rows, and array 1 has 7"):
+        Tensors(X, Y[:3])
+
+
+@pytest.mark.parametrize(
+    ("array", "what"),
+    [
+        (np.array(["a", "b"]), "x is a ndarray that torch makes no tensor of"),
+        (["a", "b"], "x is a list that torch makes no tensor of"),
+        (None, "x is a NoneType that torch makes no tensor of"),
+        (torch.tensor(3), "x has no rows"),
+        (5.0, "x has no rows"),
+        (X.to_sparse(), "x is torch.sparse_coo"),
+    ],
+)
+def test_what_is_no_array_of_numbers_is_refused(array: object, what: str) -> None:
+    with pytest.raises(DataError, match=f"Tensors: {what}"):
+        Tensors(x=array)
+
+
+def test_arrays_on_several_devices_are_refused() -> None:
+    with pytest.raises(DataError, match="array 2 is on meta, and array 1 on cpu\n  give all"):
+        Tensors(X, Y.to("meta"))

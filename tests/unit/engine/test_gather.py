@@ -1,0 +1,265 @@
+"""Tests of gathered batches: the same as the loader's own, or left to the loader."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    TensorDataset,
+    WeightedRandomSampler,
+    default_collate,
+)
+
+import epochal as ep
+from epochal.engine.feed import fixed_order
+from epochal.engine.gather import Gatherer, find_table
+from epochal.engine.move import Change
+from epochal.engine.seeding import derive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CPU = torch.device("cpu")
+LENGTH = 23
+
+DTYPES = [
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+    torch.complex128,
+]
+
+
+def columns() -> tuple[Tensor, Tensor, Tensor]:
+    numbers = torch.arange(LENGTH)
+    return torch.randn(LENGTH, 3, 2), numbers, numbers.to(torch.uint8)[:, None]
+
+
+def gathered(loader: DataLoader[Any], seed: int = 0) -> list[Any]:
+    with fixed_order(loader, derive(seed, "order")):
+        found = Gatherer().find(loader)
+        assert found is not None, "the loader was not recognised"
+        return list(found.batches)
+
+
+def loaded(loader: DataLoader[Any], seed: int = 0) -> list[Any]:
+    with fixed_order(loader, derive(seed, "order")):
+        return list(loader)
+
+
+def assert_same(one: Any, other: Any) -> None:
+    """Equal kinds, names, bits, shapes, dtypes and strides."""
+    assert type(one) is type(other)
+    if isinstance(one, Tensor):
+        assert (one.dtype, one.shape, one.stride()) == (other.dtype, other.shape, other.stride())
+        assert torch.equal(one, other)
+        return
+    assert len(one) == len(other)
+    if isinstance(one, dict):
+        assert list(one) == list(other)
+        one, other = list(one.values()), list(other.values())
+    for left, right in zip(one, other, strict=True):
+        assert_same(left, right)
+
+
+def datasets() -> dict[str, Dataset[Any]]:
+    image, label, mask = columns()
+    return {
+        "TensorDataset": TensorDataset(image, label, mask),
+        "one tensor": TensorDataset(label),
+        "Tensors": ep.data.Tensors(image, label, mask),
+        "one of Tensors": ep.data.Tensors(label),
+        "named Tensors": ep.data.Tensors(image=image, label=label, mask=mask),
+        "resident Tensors": ep.data.Tensors(image=image, label=label, resident=True),
+    }
+
+
+@pytest.mark.parametrize("kind", datasets())
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("drop_last", [True, False])
+@pytest.mark.parametrize("batch_size", [1, 5, LENGTH, 50])
+def test_batches_are_bit_for_bit_those_of_the_loader(
+    kind: str, shuffle: bool, drop_last: bool, batch_size: int
+) -> None:
+    loader = DataLoader(
+        datasets()[kind], batch_size=batch_size, shuffle=shuffle, drop_last=drop_last
+    )
+    assert_same(gathered(loader), loaded(loader))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 0), (2, 3, 2, 2)])
+def test_every_dtype_and_shape_is_gathered_as_it_is(
+    dtype: torch.dtype, shuffle: bool, shape: tuple[int, ...]
+) -> None:
+    values = torch.randint(0, 100, (LENGTH, *shape)).to(dtype)
+    loader = DataLoader(TensorDataset(values), batch_size=4, shuffle=shuffle)
+    assert_same(gathered(loader), loaded(loader))
+
+
+def test_more_batches_than_are_prepared_at_once_keep_their_order() -> None:
+    loader = DataLoader(TensorDataset(torch.arange(2000)), batch_size=3, shuffle=True)
+    assert_same(gathered(loader), loaded(loader))
+    loader = DataLoader(TensorDataset(torch.arange(2000)), batch_size=3)
+    assert_same(gathered(loader), loaded(loader))
+
+
+def test_a_batch_sampler_of_torch_is_recognised_too() -> None:
+    dataset = TensorDataset(torch.arange(LENGTH))
+    for sampler in (RandomSampler(dataset), SequentialSampler(dataset)):
+        loader = DataLoader(dataset, batch_sampler=BatchSampler(sampler, 4, True))
+        assert_same(gathered(loader), loaded(loader))
+
+
+def test_the_loader_of_tensors_is_gathered() -> None:
+    for shuffle in (True, False):
+        loader = ep.data.Tensors(*columns()).loader(batch_size=4, shuffle=shuffle)
+        assert_same(gathered(loader), loaded(loader))
+
+
+class Flipped(TensorDataset):
+    def __getitem__(self, index: int) -> Any:
+        return tuple(tensor.flip(0) for tensor in super().__getitem__(index))
+
+
+class Noisy(ep.data.Tensors):  # type: ignore[misc]  # final, which Python does not enforce
+    def __getitem__(self, index: int) -> Any:
+        return [torch.rand(3)]
+
+
+class Backwards(SequentialSampler):
+    def __iter__(self) -> Iterator[int]:
+        return reversed(range(len(self)))
+
+
+class Loader(DataLoader[Any]):
+    pass
+
+
+def others() -> dict[str, object]:
+    rows = torch.randn(LENGTH, 3)
+    plain = TensorDataset(rows)
+    shuffled = {"generator": torch.Generator(), "shuffle": True}
+    return {
+        "a list": [rows],
+        "a subclass of the loader": Loader(plain),
+        "workers": DataLoader(plain, num_workers=1),
+        "a subclass of the dataset": DataLoader(Flipped(rows)),
+        "a subclass of Tensors": DataLoader(Noisy(rows)),
+        "another dataset": DataLoader(Subset(plain, [1, 2])),
+        "another collate": DataLoader(plain, collate_fn=lambda samples: samples),
+        "another collate of Tensors": DataLoader(ep.data.Tensors(rows), collate_fn=list),
+        "no batches": DataLoader(plain, batch_size=None),
+        "a sampler of weights": DataLoader(plain, sampler=WeightedRandomSampler([1.0] * 3, 3)),
+        "a subclass of a sampler": DataLoader(plain, sampler=Backwards(plain)),
+        "a sampler of other data": DataLoader(plain, sampler=SequentialSampler(range(3))),
+        "replacement": DataLoader(plain, sampler=RandomSampler(plain, replacement=True)),
+        "fewer samples": DataLoader(plain, sampler=RandomSampler(plain, num_samples=3)),
+        "more samples": DataLoader(plain, sampler=RandomSampler(plain, num_samples=50)),
+        "tensors with gradients": DataLoader(
+            TensorDataset(rows.clone().requires_grad_()), **shuffled
+        ),
+        "strided tensors": DataLoader(TensorDataset(rows.T.contiguous().T), **shuffled),
+        "a subclass of Tensor": DataLoader(TensorDataset(torch.nn.Parameter(rows)), **shuffled),
+        "other dtypes": DataLoader(TensorDataset(rows.to(torch.float8_e4m3fn)), **shuffled),
+        "a conjugate": DataLoader(TensorDataset((rows + 1j * rows).conj()), **shuffled),
+    }
+
+
+@pytest.mark.parametrize("kind", others())
+def test_what_might_differ_is_left_to_the_loader(kind: str) -> None:
+    loader: Any = others()[kind]
+    with fixed_order(loader, 0):
+        assert find_table(loader) is None
+        assert Gatherer().find(loader) is None
+
+
+def test_a_shuffled_loader_without_a_generator_is_left_alone() -> None:
+    loader = DataLoader(TensorDataset(torch.arange(5)), shuffle=True)
+    assert find_table(loader) is None
+
+
+def test_an_empty_dataset_gives_no_batch() -> None:
+    for names in ({}, {"x": torch.zeros(0, 2)}):
+        dataset = ep.data.Tensors(**names) if names else TensorDataset(torch.zeros(0, 2))
+        assert gathered(DataLoader(dataset, batch_size=4)) == []
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_no_global_generator_is_touched(shuffle: bool) -> None:
+    loader = DataLoader(TensorDataset(torch.arange(LENGTH)), batch_size=4, shuffle=shuffle)
+    before = torch.get_rng_state()
+    gathered(loader)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("resident", [True, False])
+def test_a_task_that_changes_its_batch_does_not_change_the_data(
+    shuffle: bool, resident: bool
+) -> None:
+    data = ep.data.Tensors(torch.ones(LENGTH, 2), resident=resident)
+    loader = data.loader(batch_size=4, shuffle=shuffle)
+    gatherer = Gatherer()
+    for _ in range(2):
+        with fixed_order(loader, 0):
+            found = gatherer.find(loader)
+            assert found is not None
+            for (batch,) in found.batches:
+                assert batch.sum() == batch.numel()
+                batch.zero_()
+
+
+def test_resident_data_are_moved_and_cast_once() -> None:
+    calls = []
+
+    class Counted:
+        device = CPU
+
+        def __call__(self, tensor: Tensor) -> Tensor:
+            calls.append(tensor.shape)
+            return Change(CPU, torch.float64)(tensor)
+
+    data = ep.data.Tensors(x=torch.randn(LENGTH, 2), label=torch.arange(LENGTH), resident=True)
+    gatherer = Gatherer(Counted())
+    for shuffle in (True, False):
+        loader = data.loader(batch_size=10, shuffle=shuffle)
+        with fixed_order(loader, 0):
+            found = gatherer.find(loader)
+            assert found is not None
+            assert found.is_moved
+            first = next(found.batches)
+        assert first["x"].dtype == torch.float64
+        assert torch.equal(first["x"].float(), data.tensors[0][first["label"]])
+    assert calls == [(LENGTH, 2), (LENGTH,)]
+
+
+def test_other_data_are_left_for_others_to_move() -> None:
+    found = Gatherer(Change(CPU, torch.float64)).find(ep.data.Tensors(torch.ones(3)).loader())
+    assert found is not None
+    assert not found.is_moved
+    assert next(found.batches)[0].dtype == torch.float32
+
+
+def test_the_default_collate_and_its_own_are_both_taken() -> None:
+    data = ep.data.Tensors(x=torch.arange(6))
+    for collate in (default_collate, data.collate):
+        assert find_table(DataLoader(data, collate_fn=collate)) is not None
