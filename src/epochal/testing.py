@@ -24,7 +24,8 @@ from epochal.engine.execute import execute
 from epochal.engine.hook import EVENTS, Hook
 from epochal.engine.monitor import Monitor
 from epochal.engine.options import LogOptions, TrainOptions
-from epochal.engine.run import Options, Parts, Run, Setting
+from epochal.engine.parts import Options, Parts, Setting
+from epochal.engine.run import Run
 from epochal.engine.runner import Predict, Runner, Test, Train
 from epochal.engine.task import Task
 

@@ -6,31 +6,34 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from epochal.engine.average import Average
     from epochal.engine.every import Every
     from epochal.engine.hook import Hook
     from epochal.engine.metric import Metric
     from epochal.engine.monitor import Monitor
+    from epochal.engine.parts import Options, Parts, Setting
     from epochal.engine.result import RunResult
-    from epochal.engine.run import Options, Parts, Run, Setting, current_run
+    from epochal.engine.run import Run, current_run
     from epochal.engine.runner import Predict, Runner, Test, Train
     from epochal.engine.schedule import Schedule, TorchSchedule
     from epochal.engine.task import ModuleTask, Task
     from epochal.engine.update import Updater
 
 _HOMES = {
+    "Average": "average",
     "Every": "every",
     "Hook": "hook",
     "Metric": "metric",
     "ModuleTask": "task",
     "Monitor": "monitor",
-    "Options": "run",
-    "Parts": "run",
+    "Options": "parts",
+    "Parts": "parts",
     "Predict": "runner",
     "Run": "run",
     "RunResult": "result",
     "Runner": "runner",
     "Schedule": "schedule",
-    "Setting": "run",
+    "Setting": "parts",
     "Task": "task",
     "Test": "runner",
     "TorchSchedule": "schedule",
@@ -40,6 +43,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Average",
     "Every",
     "Hook",
     "Metric",

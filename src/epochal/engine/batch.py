@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
 
 import torch
 
@@ -15,8 +15,17 @@ from epochal.errors import TaskError
 
 if TYPE_CHECKING:
     from epochal.engine.meters import Meter
+    from epochal.engine.precision import Autocast
     from epochal.engine.run import Run
     from epochal.engine.task import Batch, Output
+
+    _Computed = tuple[Batch, Output, Any, Any]  # the last two are whatever the task returned
+    Compute = Callable[[Batch], _Computed]
+
+
+class _Compute(Protocol):
+    def __call__(self, batch: Batch, *, is_training: bool = True) -> _Computed: ...
+
 
 _EXTRA = ("out", "batch", "losses", "model", "run")
 
@@ -32,12 +41,10 @@ class TaskCalls:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._model = run.model
-        self._move = mover(run.device, run.dtype)
-        self._pre = self._find("pre_batch_forward") or keep
-        self._forward = self._find("batch_forward") or self._missing("batch_forward")
-        self._post = self._find("post_batch_forward") or _first
+        channels_last = run.options.engine.channels_last
+        self._move = mover(run.device, run.dtype, channels_last=channels_last)
+        self._precision = run.precision
         self._metric = self._find("batch_metric")
-        self._loss = self._bind_loss()
         self._extra = self._bind("extra_batch_metrics", _EXTRA)
         self._epoch_metric = self._bind("epoch_metric", ("run", "split"))
         self._error = self._find("post_metric_to_err")
@@ -47,6 +54,15 @@ class TaskCalls:
         self._fail_metric = partial(_fail, run, "batch_metric")
         self._fail_loss = partial(_fail, run, "batch_loss")
         self._fail_extra = partial(_fail, run, "extra_batch_metrics")
+        self._loss = self._bind_loss()
+        self._compute = self._build_compute()
+        self.compute: Compute = self._compute
+        """Forward pass, metrics and losses of a moved batch, all as the task returns them."""
+
+    @property
+    def has_extra_metrics(self) -> bool:
+        """Whether the task computes metrics after the update, from all there is."""
+        return self._extra is not None
 
     @property
     def has_error(self) -> bool:
@@ -61,40 +77,35 @@ class TaskCalls:
 
     def forward(self, batch: Batch) -> Outcome:
         """Bring a batch to the device and through the model."""
-        batch = self._pre(self._move(batch))
-        if batch is None:
-            self._fail("pre_batch_forward", "returned None", "return the batch")
-        out = self._forward(self._model, batch)
-        if out is None:
-            hint = 'return what the model made of the batch, such as {"logits": ...}'
-            self._fail("batch_forward", "returned None", hint)
-        out = self._post(out, batch)
-        if out is None:
-            self._fail("post_batch_forward", "returned None", "return the output")
+        batch, out, _, _ = self._compute(self._move(batch), is_training=False)
         return Outcome(batch, out)
 
     def add_metrics(self, outcome: Outcome) -> None:
         """Compute the task's metrics of a batch."""
         if self._metric is not None:
-            with torch.no_grad():
+            with torch.no_grad(), self._precision.context():
                 values = self._metric(outcome.out, outcome.batch)
             outcome.metrics = check_metrics(values, self._fail_metric)
 
     def add_loss(self, outcome: Outcome) -> None:
         """Compute the task's losses of a batch."""
-        losses = self._loss(outcome.out, outcome.batch)
+        with self._precision.context():
+            losses = self._loss(outcome.out, outcome.batch)
         outcome.losses = check_losses(losses, outcome.batch, self._fail_loss)
 
     def train(self, batch: Batch) -> Outcome:
         """Everything in training up to the backward pass."""
-        outcome = self.forward(batch)
-        self.add_metrics(outcome)
-        self.add_loss(outcome)
-        if not outcome.loss.requires_grad:
+        if self._move is not keep:
+            batch = self._move(batch)
+        batch, out, values, losses = self.compute(batch)
+        metrics = {} if values is None else check_metrics(values, self._fail_metric)
+        checked = check_losses(losses, batch, self._fail_loss)
+        loss: Any = checked["loss"][0]  # a tensor, as was checked
+        if not loss.requires_grad:
             what = "the loss does not depend on any parameter that is trained"
             hint = "compute it from the model's output, without detach() or no_grad()"
             self._fail_loss(what, hint)
-        return outcome
+        return Outcome(batch, out, checked, metrics)
 
     def report(self, outcome: Outcome, meter: Meter) -> None:
         """Compute extra metrics and count the batch into the averages."""
@@ -129,6 +140,36 @@ class TaskCalls:
         """What a prediction keeps of a batch."""
         return self._postprocess(outcome.out, outcome.batch)
 
+    def _build_compute(self) -> _Compute:
+        """One function for a batch, with those methods that the task has."""
+        model, fail, loss, metric = self._model, self._fail, self._loss, self._metric
+        pre, post = self._find("pre_batch_forward"), self._find("post_batch_forward")
+        forward = self._find("batch_forward") or self._missing("batch_forward")
+
+        def compute(batch: Batch, *, is_training: bool = True) -> _Computed:
+            if pre is not None:
+                batch = pre(batch)
+                if batch is None:
+                    fail("pre_batch_forward", "returned None", "return the batch")
+            out = forward(model, batch)
+            if out is None:
+                hint = 'return what the model made of the batch, such as {"logits": ...}'
+                fail("batch_forward", "returned None", hint)
+            if post is not None:
+                out = post(out, batch)
+                if out is None:
+                    fail("post_batch_forward", "returned None", "return the output")
+            if not is_training:
+                return batch, out, None, None
+            values = None
+            if metric is not None:
+                with torch.no_grad():
+                    values = metric(out, batch)
+            return batch, out, values, loss(out, batch)
+
+        autocast = self._precision.autocast
+        return compute if autocast is None else _within(autocast, compute)
+
     def _find(self, name: str) -> Callable[..., Any] | None:
         method = getattr(self._run.task, name, None)
         return method if callable(method) else None
@@ -151,6 +192,14 @@ class TaskCalls:
         run = self._run
         what, hint = "the task has no such method", f"write def {name}(self, ...) in it"
         return lambda *_: _fail(run, name, what, hint)
+
+
+def _within(autocast: Autocast, compute: _Compute) -> _Compute:
+    def compute_within(batch: Batch, *, is_training: bool = True) -> _Computed:
+        with autocast():
+            return compute(batch, is_training=is_training)
+
+    return compute_within
 
 
 def _fail(run: Run, method: str, what: str, hint: str) -> NoReturn:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import torch
 
+from epochal.engine.average import AVERAGED
 from epochal.engine.events import Events
 from epochal.engine.feed import fixed_order, iter_batches, named_loaders, require_loaders
 from epochal.engine.meters import Meter
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from epochal.engine.metric import Metric
+    from epochal.engine.monitor import Monitor
     from epochal.engine.run import Run
     from epochal.engine.task import Batch, Loader, Output
 
@@ -36,13 +38,16 @@ def evaluate(run: Run, split: str) -> dict[str, float]:
     """Measure a split, record it, compare it with the best, and tell the hooks.
 
     Returns:
-        Values named ``<split>[/<loader>]/<metric>``.
+        Values named ``<split>[/<loader>]/<metric>``; those of ``val`` with averaged weights,
+        if the run has some, as ``val_ema``.
     """
+    run.meter.deliver()  # what belongs to training is told before
     with run.clock.paused(), aside(run, split):
         run.fire("eval_start", split)
         run.fire("epoch_start", split)
         metrics = measure(run, split, events=run.events, limit=run.options.train.limit_batches)
         run.fire("epoch_end", split, metrics)
+        metrics |= _measure_averaged(run, split)
         run.log(metrics)
         run.evaluated_at[split] = run.step
         watch(run, split, metrics)
@@ -50,6 +55,25 @@ def evaluate(run: Run, split: str) -> dict[str, float]:
             run.updater.rate.after_eval()
         run.fire("eval_end", split, metrics)
     return metrics
+
+
+def _measure_averaged(run: Run, split: str) -> dict[str, float]:
+    """The same with averaged weights, under the same random numbers.
+
+    The task hears the events of another epoch of ``val``, hooks hear none.
+    """
+    if run.average is None or split != "val":
+        return {}
+    events, limit = Events(task=run.task), run.options.train.limit_batches
+    with run.average.swapped(), aside(run, split):
+        events.fire("epoch_start", run, split)
+        metrics = _as_averaged(measure(run, split, events=events, limit=limit))
+        events.fire("epoch_end", run, split, metrics)
+    return metrics
+
+
+def _as_averaged(metrics: dict[str, float]) -> dict[str, float]:
+    return {AVERAGED + name.removeprefix("val"): value for name, value in metrics.items()}
 
 
 def check_sanity(run: Run) -> None:
@@ -71,6 +95,8 @@ def check_sanity(run: Run) -> None:
                 "train.sanity_batches=0 leaves it out"
             )
             raise
+        if run.average is not None:
+            metrics |= _as_averaged(metrics)  # before the first step the weights are the same
         _require_monitored(run, "val", metrics)
 
 
@@ -136,8 +162,7 @@ def measure(run: Run, split: str, *, events: Events, limit: int | None) -> dict[
 def watch(run: Run, split: str, metrics: dict[str, float]) -> None:
     """Compare the monitored metric with the best one, if this split has it."""
     monitor = run.monitor
-    is_watched = monitor is not None and monitor.metric.split("/")[0] == split
-    if monitor is None or not is_watched:
+    if monitor is None or not _is_watched(monitor, split):
         return
     _require_monitored(run, split, metrics)
     value = metrics[monitor.metric]
@@ -145,6 +170,12 @@ def watch(run: Run, split: str, metrics: dict[str, float]) -> None:
         run.fire("better_model", value)
     if run.step > run.first_step:
         run.updater.rate.after_value(value)
+
+
+def _is_watched(monitor: Monitor, split: str) -> bool:
+    """Whether evaluating a split gives the monitored metric, if anything does."""
+    named = monitor.metric.split("/")[0]
+    return named == split or (named == AVERAGED and split == "val")
 
 
 @contextmanager
@@ -251,7 +282,8 @@ def _pass(
     step = run.eval_steps.get(split, _plain_step)
     with fixed_order(loader, derive(run.seed, "order", split)):
         events.fire("loop_start", run, split)
-        for index, batch in enumerate(iter_batches(loader, _label(run), limit)):
+        batches = iter_batches(loader, _label(run), limit, open_loader=run.feed.open)
+        for index, batch in enumerate(batches):
             run.batch_index = index
             events.fire("batch_start", run, split, index, batch)
             with run.precision.context():
@@ -298,7 +330,7 @@ def _label(run: Run) -> str:
 
 def _require_val_loader(run: Run) -> None:
     monitor = run.monitor
-    is_val = monitor is not None and monitor.metric.startswith("val/")
+    is_val = monitor is not None and _is_watched(monitor, "val")
     if is_val and not named_loaders(run.task, "val"):
         raise TaskError(
             f"monitor: {str(monitor)!r} needs a validation loader, and there is none\n"
@@ -308,7 +340,7 @@ def _require_val_loader(run: Run) -> None:
 
 def _require_monitored(run: Run, split: str, metrics: dict[str, float]) -> None:
     monitor = run.monitor
-    if monitor is None or monitor.metric.split("/")[0] != split or monitor.metric in metrics:
+    if monitor is None or not _is_watched(monitor, split) or monitor.metric in metrics:
         return
     produced = ", ".join(metrics) or "nothing at all"
     hint = suggest(monitor.metric, metrics)

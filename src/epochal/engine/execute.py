@@ -110,7 +110,7 @@ def _work(run: Run, runner: Runner) -> object:
 
 def _end(run: Run, error: BaseException | None) -> BaseException | None:
     """Fire the last events, each to everyone; the first error of all comes back."""
-    later: list[BaseException] = []
+    later = _deliver(run)
     if error is not None:
         later += run.events.fire_all("error", run, error)
     if run.has_started:
@@ -123,6 +123,15 @@ def _end(run: Run, error: BaseException | None) -> BaseException | None:
             error.add_note(f"after that: {another!r}")
             _logger.error("while the run was ending: %r", another)
     return error
+
+
+def _deliver(run: Run) -> list[BaseException]:
+    """Give readers what is on its way; after a failure of the device that may fail too."""
+    try:
+        run.meter.deliver()
+    except Exception as error:
+        return [error]
+    return []
 
 
 def _build_result(run: Run, value: object, error: BaseException | None) -> RunResult:

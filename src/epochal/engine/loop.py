@@ -44,6 +44,7 @@ def start_epoch(run: Run) -> None:
         metric.reset()
     run.fire("epoch_start", "train")
     run.fire("loop_start", "train")
+    run.updater.rate.adopt()
 
 
 def finish_epoch(run: Run, epoch_means: Window) -> None:
@@ -51,6 +52,7 @@ def finish_epoch(run: Run, epoch_means: Window) -> None:
 
     An epoch that was cut short has its events too, but does not count as completed.
     """
+    run.meter.deliver()
     run.fire("loop_end", "train")
     means = epoch_means.read()
     if means:  # else it was stopped before its first step

@@ -7,7 +7,11 @@ then. Whoever wants means asks for a window once and reads it whenever it likes:
         self._window = run.meter.window()
 
     def step_end(self, run):
-        means = self._window.read()        # {"loss": 0.31, "acc": 0.9}, since the last read
+        step = run.step
+        self._window.read_later(lambda means: print(step, means["loss"]))
+
+``read_later`` waits for nothing: on a device the means since the last read come one step later,
+when they have arrived. ``read`` gives them at once, and waits.
 
 Windows do not disturb each other: the console may read every 50 steps and the record every
 10. Reading moves everything since anybody's last read in one packed transfer and adds it to
@@ -22,17 +26,24 @@ epoch are recorded by the engine as ``train/epoch/<name>`` and handed to ``epoch
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 import torch
-from torch import Tensor
+
+from epochal.engine.device_sums import DeviceSums
+from epochal.engine.sums import HostSums, Sums, Taken
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
-    Number = float | int | Tensor
+    from torch import Tensor
 
-Weighted = tuple["Number", "Number"]  # value and count
+    from epochal.engine.sums import Notes, Number, Totals
+
+    Means = dict[str, float]
+    Take = Callable[[Means], object]
 
 
 @final
@@ -44,21 +55,42 @@ class Window:
         self._sums: dict[str, float] = {}
         self._counts: dict[str, float] = {}
 
-    def read(self) -> dict[str, float]:
+    def read(self) -> Means:
         """The means since the last read, and begin anew."""
-        means = self.peek()
-        self._sums.clear()
-        self._counts.clear()
-        return means
+        self._meter.fold()
+        return self.empty()
 
-    def peek(self) -> dict[str, float]:
+    def peek(self) -> Means:
         """The means since the last read, which stay in the window."""
         self._meter.fold()
-        return {name: self._sums[name] / count for name, count in self._counts.items() if count > 0}
+        return self.means()
+
+    def read_later(self, take: Take) -> None:
+        """Begin anew, and have the means until now given to ``take`` when they have arrived.
+
+        That is at once on the CPU, and after the next step elsewhere. Whatever reads before
+        then has to wait, and ``take`` gets its means first.
+        """
+        self._meter.request(self.empty, take)
+
+    def peek_later(self, take: Take) -> None:
+        """The same, but what is in the window stays there."""
+        self._meter.request(self.means, take)
 
     def close(self) -> None:
         """Stop collecting."""
         self._meter.forget(self)
+
+    def means(self) -> Means:
+        """The means of what has arrived."""
+        return {name: self._sums[name] / count for name, count in self._counts.items() if count > 0}
+
+    def empty(self) -> Means:
+        """The means of what has arrived, which the window then has no more."""
+        means = self.means()
+        self._sums.clear()
+        self._counts.clear()
+        return means
 
     def take(self, name: str, total: float, count: float) -> None:
         """Add a sum of values times counts, and the sum of the counts."""
@@ -67,14 +99,23 @@ class Window:
 
 
 @final
-class Meter:
-    """Sums of values times counts: float64 numbers on the CPU, tensors on a device.
+@dataclass(slots=True)
+class _Request:
+    """Sums on their way, and who waits for them."""
 
-    On the CPU a tensor is read at once: that takes less time than any operation on it.
+    taken: Taken
+    takers: list[tuple[Callable[[], Means], Take]] = field(default_factory=list)
+
+
+@final
+class Meter:
+    """Sums of values times counts, and the windows through which they are read.
 
     Args:
         device: Where values come from.
         notice: Told the name and the mean of what was read and is not finite.
+        wake: Told that ``deliver`` should be called after the next step.
+        is_late: Whether reading takes a while; by default it does on any device but the CPU.
     """
 
     def __init__(
@@ -82,14 +123,18 @@ class Meter:
         device: torch.device | str = "cpu",
         *,
         notice: Callable[[str, float], object] | None = None,
+        wake: Callable[[], object] | None = None,
+        is_late: bool | None = None,
     ) -> None:
+        device = torch.device(device)
+        self._is_late = device.type != "cpu" if is_late is None else is_late
+        self._sums: Sums = DeviceSums(device) if self._is_late else HostSums()
         self._notice = notice
-        self._device = torch.device(device)
-        self._on_cpu = self._device.type == "cpu"
-        self._dtype = _sum_dtype(self._device)
-        self._sums: dict[str, Number] = {}
-        self._counts: dict[str, Number] = {}
+        self._wake = wake
         self._windows: list[Window] = []
+        self._requests: list[_Request] = []
+        self.add = self._sums.add
+        """Counts in one batch's values, each with its count."""
 
     def window(self) -> Window:
         """A new reader, whose first window begins now."""
@@ -102,53 +147,54 @@ class Meter:
         """Take no more notice of a reader."""
         self._windows.remove(window)
 
-    def add(self, values: Mapping[str, Weighted]) -> None:
-        """Count in one batch's values."""
-        for name, (value, count) in values.items():
-            self.add_one(name, value, count)
-
     def add_one(self, name: str, value: Number, count: Number) -> None:
-        """Count in one value; counts that are numbers and not positive are left out."""
-        if isinstance(value, Tensor):
-            value = value.item() if self._on_cpu else value.detach().to(self._dtype)
-        if isinstance(count, Tensor):
-            count = count.item() if self._on_cpu else count.detach()
-        if not isinstance(count, Tensor) and count <= 0:
+        """Count in one value; counts that are not positive are left out."""
+        self.add({name: (value, count)})
+
+    def request(self, read: Callable[[], Means], take: Take) -> None:
+        """Call ``take`` with what ``read`` gives, as soon as all that was added has arrived."""
+        if not self._is_late:
+            self.fold()
+            take(read())
             return
-        if name in self._sums:
-            self._sums[name] += value * count
-            self._counts[name] += count
-        else:
-            self._sums[name] = value * count
-            self._counts[name] = count
+        if self._sums.has_new or not self._requests:
+            self._requests.append(_Request(self._sums.take()))
+        self._requests[-1].takers.append((read, take))
+        if self._wake is not None:
+            self._wake()
+
+    def deliver(self) -> bool:
+        """Give those who asked what they wait for; whether code of others was called."""
+        has_acted = False
+        while self._requests:
+            request = self._requests.pop(0)
+            self._spread(request.taken.read())
+            for read, take in request.takers:
+                has_acted |= not str(getattr(take, "__module__", "")).startswith("epochal.")
+                take(read())
+        return has_acted
 
     def fold(self) -> None:
         """Move what was added since the last time into every window, in one transfer."""
-        if not self._sums:
-            return
-        names = list(self._sums)
-        totals = _read_packed([*self._sums.values(), *self._counts.values()])
-        self._sums.clear()
-        self._counts.clear()
-        for name, total, count in zip(names, totals, totals[len(names) :], strict=False):
+        self.deliver()
+        if self._sums.has_new:
+            self._spread(self._sums.take().read())
+
+    def noting(self) -> AbstractContextManager[Notes]:
+        """Note what a block adds on the host, instead of adding it; for a step not taken."""
+        return self._sums.noting()
+
+    def count(self, notes: Notes) -> None:
+        """Add what was noted: the device's part of the step was taken again by itself."""
+        self._sums.count(notes)
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """The tensors that a step adds to, always the same ones."""
+        return self._sums.state_tensors()
+
+    def _spread(self, totals: Totals) -> None:
+        for name, (total, count) in totals.items():
             for window in self._windows:
                 window.take(name, total, count)
             if self._notice is not None and count > 0 and not math.isfinite(total):
                 self._notice(name, total / count)
-
-
-def _read_packed(values: Iterable[Number]) -> list[float]:
-    """All values as floats; those on a device come over together."""
-    numbers = list(values)
-    tensors = [value for value in numbers if isinstance(value, Tensor)]
-    if not tensors:
-        return [float(value) for value in numbers]
-    dtype = _sum_dtype(tensors[0].device)
-    packed = torch.stack([tensor.to(tensors[0].device, dtype).reshape(()) for tensor in tensors])
-    read = iter(packed.tolist())
-    return [next(read) if isinstance(value, Tensor) else float(value) for value in numbers]
-
-
-def _sum_dtype(device: torch.device) -> torch.dtype:
-    # Apple's devices have no float64 at all.
-    return torch.float32 if device.type == "mps" else torch.float64

@@ -12,7 +12,7 @@ from torch import Tensor
 from epochal.engine.move import batch_size
 
 if TYPE_CHECKING:
-    from epochal.engine.meters import Number, Weighted
+    from epochal.engine.sums import Number, Weighted
     from epochal.engine.task import Batch, Output
 
 # The usual types first: asking an abstract one takes several times as long.
@@ -49,6 +49,50 @@ class Outcome:
 
 def check_losses(losses: object, batch: Batch, fail: Fail) -> dict[str, Weighted]:
     """The losses of a batch, each with a count; a bare value gets the batch size."""
+    # What tasks usually return is known by exact types, without a call, at each step.
+    if type(losses) is dict and "loss" in losses:
+        for entry in losses.values():
+            if type(entry) is not tuple or len(entry) != 2:
+                break
+            value, count = entry
+            if type(value) is not Tensor or value.numel() != 1:
+                break
+            if type(count) is Tensor:
+                if count.numel() != 1:
+                    break
+            elif type(count) is not int or count <= 0:
+                break
+        else:
+            return losses
+    return _check_all(losses, batch, fail)
+
+
+def check_metrics(values: object, fail: Fail) -> dict[str, Weighted]:
+    """The metrics of a batch, each with a count."""
+    if values is None:
+        return {}
+    if not isinstance(values, _MAPPINGS):
+        fail(f"returned {values!r}", "return {'name': (value, count)}")
+    for entry in values.values():
+        if type(entry) is not tuple or len(entry) != 2:
+            break
+        if type(entry[0]) is not Tensor or entry[0].numel() != 1 or type(entry[1]) is not int:
+            break
+    else:
+        return dict(values)
+    return {name: _pair(name, entry, fail) for name, entry in values.items()}
+
+
+def check_number(name: str, value: object, fail: Fail) -> float:
+    """One value of a whole pass as a float."""
+    try:
+        return float(value)  # type: ignore[arg-type]  # tensors and arrays of one number too
+    except (TypeError, ValueError, RuntimeError):
+        fail(f"{name!r} is {value!r}, not a number", "return a number or a tensor of one number")
+
+
+def _check_all(losses: object, batch: Batch, fail: Fail) -> dict[str, Weighted]:
+    """The losses in any structure that can be understood, or an error that helps."""
     if isinstance(losses, Tensor):
         losses = {"loss": losses}
     if not isinstance(losses, _MAPPINGS):
@@ -60,23 +104,6 @@ def check_losses(losses: object, batch: Batch, fail: Fail) -> dict[str, Weighted
     if not isinstance(loss, Tensor):
         fail(f"'loss' is {loss!r}, not a tensor", "return the tensor itself, not item() or float()")
     return checked
-
-
-def check_metrics(values: object, fail: Fail) -> dict[str, Weighted]:
-    """The metrics of a batch, each with a count."""
-    if values is None:
-        return {}
-    if not isinstance(values, _MAPPINGS):
-        fail(f"returned {values!r}", "return {'name': (value, count)}")
-    return {name: _pair(name, entry, fail) for name, entry in values.items()}
-
-
-def check_number(name: str, value: object, fail: Fail) -> float:
-    """One value of a whole pass as a float."""
-    try:
-        return float(value)  # type: ignore[arg-type]  # tensors and arrays of one number too
-    except (TypeError, ValueError, RuntimeError):
-        fail(f"{name!r} is {value!r}, not a number", "return a number or a tensor of one number")
 
 
 def _loss_pair(name: str, entry: object, batch: Batch, fail: Fail) -> Weighted:

@@ -95,13 +95,19 @@ class Plan:
         self._look_ahead(run)
 
     def run_due(self, run: Run) -> None:
-        """Do all that is due after this step, low priorities first."""
+        """Do all that is due after this step, low priorities first.
+
+        Whoever asked for means after an earlier step gets them before.
+        """
         self._is_woken = False
+        if run.meter.deliver():
+            run.events.has_acted = True
         if self._has_new:
             self.start(run)
         self._happen(run, _WITHIN_EPOCHS)
         if self._has_new:
             self.start(run)
+        run.updater.rate.adopt()
         self._look_ahead(run)
 
     def run_due_between_epochs(self, run: Run) -> None:

@@ -6,7 +6,6 @@ import os
 import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -23,27 +22,24 @@ from epochal.engine.limits import Limits
 from epochal.engine.lr import read_rates
 from epochal.engine.meters import Meter
 from epochal.engine.monitor import Monitor
-from epochal.engine.move import parse_dtype, place
-from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
+from epochal.engine.move import mover, parse_dtype, place
+from epochal.engine.parts import Options, Parts, Setting
 from epochal.engine.plan import Plan
+from epochal.engine.precision import Precision
 from epochal.engine.splits import split_name
-from epochal.engine.step import build_batch_functions, no_step
+from epochal.engine.step import BatchFunctions, no_step
 from epochal.engine.store import Store
 from epochal.engine.task import OPTIONAL_METHODS, REQUIRED_METHODS
-from epochal.engine.update import Updater, choose_updater
+from epochal.engine.update import choose_updater
 from epochal.errors import TaskError, suggest
-from epochal.records.writer import NullWriter, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping
 
     from torch import Tensor, nn
-    from torch.optim import Optimizer
 
     from epochal.engine.feed import Microbatches
     from epochal.engine.metric import Metric
-    from epochal.engine.schedule import Schedule, TorchSchedule
     from epochal.engine.task import Batch
     from epochal.engine.times import Times
 
@@ -55,11 +51,14 @@ _PARTS = (
     "metrics",
     "train_metrics",
     "updater",
+    "average",
     "feed",
     "meter",
     "calls",
     "train_batch",
     "finish_batch",
+    "report_batch",
+    "measure_batch",
     "take_step",
     "eval_steps",
     "caches",
@@ -113,57 +112,6 @@ if hasattr(os, "register_at_fork"):
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
-class Parts:
-    """The objects a run is made of."""
-
-    task: object
-    model: nn.Module
-    optimizer: Optimizer | None = None
-    """Needed to train only."""
-
-    schedule: Schedule | TorchSchedule | None = None
-    metrics: Mapping[str, Metric] = field(default_factory=dict)
-    """By the name under which their values appear."""
-
-    hooks: Iterable[object] = ()
-    monitor: Monitor | None = None
-    """By default the task's ``err``, if it has ``post_metric_to_err``."""
-
-    updater: Updater | None = None
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """The options of all sections that the engine reads."""
-
-    train: TrainOptions = field(default_factory=TrainOptions)
-    engine: EngineOptions = field(default_factory=EngineOptions)
-    optim: OptimOptions = field(default_factory=OptimOptions)
-    log: LogOptions = field(default_factory=LogOptions)
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """Where and as what a run takes place."""
-
-    config: Mapping[str, Any] = field(default_factory=dict)
-    """The expanded config as plain values."""
-
-    tag: str = ""
-    seed: int = 0
-    device: str | torch.device = "cpu"
-    dtype: str | torch.dtype | None = None
-    """``float32`` or ``float64`` for the model and the floats of batches; None changes none."""
-
-    writer: Writer = field(default_factory=NullWriter)
-    dir: Path | None = None
-    checkpoint_dir: Path | None = None
-
-
-@final
 class Run:
     """What every hook receives: the parts of a run, its position and its services.
 
@@ -210,15 +158,7 @@ class Run:
     ) -> None:
         _require_objects(parts)
         self.options = options or Options()
-        setting = setting or Setting()
-        self.config = setting.config
-        self.tag = setting.tag
-        self.seed = setting.seed
-        self.device = torch.device(setting.device)
-        self.dtype = parse_dtype(setting.dtype)
-        self.writer = setting.writer
-        self.dir = setting.dir
-        self.checkpoint_dir = setting.checkpoint_dir
+        self._settle(setting or Setting())
         self.task: Any = parts.task  # users bring any object that has the methods
         self.model = parts.model
         self.optimizer = parts.optimizer
@@ -227,6 +167,7 @@ class Run:
         self.train_metrics = _train_metrics(self.metrics)
         self.monitor = parts.monitor
         self.updater = parts.updater or choose_updater(parts.optimizer)
+        self.average = parts.average
 
         self.latest: dict[str, float] = {}
         """The latest value of every metric."""
@@ -237,19 +178,23 @@ class Run:
         self.caches: dict[str, Any] = {}
         """Facts of the run that go into every checkpoint."""
 
+        self.choices: dict[str, object] = {}
+        """What the engine decided by itself, such as the kind of step, for the record."""
+
         self.meta = _read_meta(parts.task)
         """What the task knows about its data, such as the names of classes."""
 
         self.store = Store()
         self.clock = Clock()
-        self.meter = Meter(self.device, notice=LossWatch(self))
         self.events = Events(parts.hooks, task=parts.task)
         self.plan = Plan(self.events)
+        self.meter = Meter(self.device, notice=LossWatch(self), wake=self.plan.wake)
         self.feed = Feed(
             parts.task,
             seed=self.seed,
             accumulate=self.options.optim.accumulate,
             limit=self.options.train.limit_batches,
+            move=mover(self.device, self.dtype, channels_last=self.options.engine.channels_last),
         )
         self.take_step: Callable[[Microbatches], object] = no_step
         """Takes one step's microbatches; chosen before the loop."""
@@ -258,7 +203,20 @@ class Run:
         """What the runner does with a batch of each split."""
 
         self.calls = TaskCalls(self)
-        self.train_batch, self.finish_batch = build_batch_functions(self)
+        self._build_batch_functions()
+
+    def _settle(self, setting: Setting) -> None:
+        self.config = setting.config
+        self.tag = setting.tag
+        self.seed = setting.seed
+        self.device = torch.device(setting.device)
+        self.precision = Precision(
+            self.options.engine.precision, self.device, parse_dtype(setting.dtype)
+        )
+        self.dtype = self.precision.dtype
+        self.writer = setting.writer
+        self.dir = setting.dir
+        self.checkpoint_dir = setting.checkpoint_dir
 
     @property
     def samples(self) -> int:
@@ -278,7 +236,7 @@ class Run:
     @property
     def learning_rates(self) -> dict[str, float]:
         """The rate as ``lr``; with several groups ``lr/<name or index>`` for each."""
-        return read_rates(self.optimizer)
+        return read_rates(self.optimizer, self.updater.rate.values)
 
     def bind(self) -> None:
         """Look at the parts anew; needed after a change of task, model or metrics."""
@@ -328,7 +286,8 @@ class Run:
 
     def place(self, module: nn.Module) -> nn.Module:
         """The module on the run's device, in its dtype."""
-        return place(module, self.device, self.dtype)
+        channels_last = self.options.engine.channels_last
+        return place(module, self.device, self.dtype, channels_last=channels_last)
 
     def replace_task_method(self, name: str, function: Callable[..., object]) -> None:
         """Give the task another method, from the next batch on; it gets no ``self``."""
@@ -343,9 +302,16 @@ class Run:
         self.caches.update(caches)
 
     def _listeners_changed(self) -> None:
-        self.train_batch, self.finish_batch = build_batch_functions(self)
+        self._build_batch_functions()
         if self.plan.is_started:
             self.plan.start(self)
+
+    def _build_batch_functions(self) -> None:
+        functions = BatchFunctions(self)
+        self.train_batch = functions.train
+        self.finish_batch = functions.finish
+        self.report_batch = functions.report
+        self.measure_batch = functions.measure
 
     def release(self) -> None:
         """Let go of every part, so that their memory is free; plain facts stay."""

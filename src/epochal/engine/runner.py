@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from epochal.engine.average import AVERAGED
 from epochal.engine.device_time import choose_device_time
+from epochal.engine.choose import choose_step
 from epochal.engine.evaluate import check_sanity, evaluate, predict
 from epochal.engine.every import Every
 from epochal.engine.feed import named_loaders, require_loaders
 from epochal.engine.limits import add_ends, find_limits
 from epochal.engine.loop import train
 from epochal.engine.splits import split_name
+from epochal.engine.step import build_step
 from epochal.engine.update import Updater
 from epochal.errors import DataError, TaskError
 
@@ -50,7 +53,7 @@ class Runner(ABC):
         }
 
     def train_step(self, run: Run, microbatches: Microbatches) -> None:
-        """Take one optimizer step."""
+        """Take one optimizer step; the learning rate is moved on afterwards."""
         run.updater.update(run, microbatches)
 
     def eval_step(self, run: Run, batch: Batch) -> object:
@@ -85,7 +88,8 @@ class Train(Runner):
         run.limits = find_limits(run.feed, options.for_, options.max_time)
         run.updater.bind(run)
         if type(self).train_step is Runner.train_step:
-            run.take_step = partial(run.updater.update, run)
+            run.take_step = choose_step(run, run.updater.update)
+        run.take_step = build_step(run, run.take_step)
         for split, every in options.eval_periods.items():
             is_asked_for = isinstance(options.eval_every, dict) and not every.is_never
             if is_asked_for or named_loaders(run.task, split):
@@ -158,6 +162,7 @@ def _warn_of_unmeasured(run: Run) -> None:
         return
     options = run.options.train
     split = run.monitor.metric.split("/")[0]
+    split = "val" if split == AVERAGED else split
     every = options.eval_periods.get(split, Every.NEVER)
     is_evaluated = not every.is_never or (
         split in options.eval_periods and (options.eval_at_start or options.eval_at_end)

@@ -1,8 +1,8 @@
-"""The two halves of a training microbatch, with batch hooks only if there are any."""
+"""What a step is made of: a microbatch's two halves, the update, and the learning rate after it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, final
 
 import torch
 
@@ -11,27 +11,59 @@ from epochal.engine.events import tell
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from epochal.engine.feed import Microbatches
     from epochal.engine.outcome import Outcome
     from epochal.engine.run import Run
     from epochal.engine.task import Batch
 
+    TakeStep = Callable[[Microbatches], object]
     TrainBatch = Callable[[Batch], Outcome]
     FinishBatch = Callable[[Outcome], None]
 
 
-def build_batch_functions(run: Run) -> tuple[TrainBatch, FinishBatch]:
+def build_step(run: Run, take_step: TakeStep) -> TakeStep:
+    """The step that the loop takes: an update, and then the learning rate of the next one.
+
+    Args:
+        run: Its updater is bound already.
+        take_step: Makes one update out of microbatches.
+    """
+    rate = run.updater.rate
+    if not rate.is_moved_by_steps:
+        return take_step
+
+    def take_step_and_move_rate(microbatches: Microbatches) -> None:
+        take_step(microbatches)
+        rate.after_step(run.step + 1)
+
+    return take_step_and_move_rate
+
+
+@final
+class BatchFunctions:
     """What comes before a microbatch's backward pass, and what comes after it.
 
-    The first moves the batch and goes as far as the loss; the second counts it into the
-    averages. Nothing is asked per batch that is known now.
+    Nothing is asked per batch that is known when these are made.
+
+    Args:
+        run: With the listeners, metrics and task calls of this moment.
     """
-    calls, meter = run.calls, run.meter
 
-    def finish(outcome: Outcome) -> None:
-        calls.report(outcome, meter)
+    def __init__(self, run: Run) -> None:
+        self.train = _with_batch_start(run, run.calls.train)
+        """Moves a batch and goes as far as the loss."""
 
-    finish_batch = _with_batch_end(run, _with_metrics(run, finish))
-    return _with_batch_start(run, calls.train), finish_batch
+        self.report = _build_report(run)
+        """Computes extra metrics and counts the batch into the averages."""
+
+        self.measure = _build_measure(run)
+        """Shows the batch to the metric objects that training has."""
+
+        finish = self.report
+        if run.train_metrics:
+            finish = _one_after_the_other(finish, self.measure)
+        self.finish = _with_batch_end(run, finish)
+        """All that comes after: ``report``, ``measure``, and the listeners of ``batch_end``."""
 
 
 def no_step(*_: object) -> NoReturn:
@@ -39,18 +71,36 @@ def no_step(*_: object) -> NoReturn:
     raise AssertionError("the run was not prepared to train")
 
 
-def _with_metrics(run: Run, finish: FinishBatch) -> FinishBatch:
-    metrics = tuple(run.train_metrics.values())
-    if not metrics:
-        return finish
+def _build_report(run: Run) -> FinishBatch:
+    calls, meter = run.calls, run.meter
+    has_extra, add = calls.has_extra_metrics, meter.add
 
-    def finish_and_measure(outcome: Outcome) -> None:
-        finish(outcome)
+    def report(outcome: Outcome) -> None:
+        if has_extra or outcome.metrics:
+            calls.report(outcome, meter)
+        else:
+            add(outcome.losses)
+
+    return report
+
+
+def _build_measure(run: Run) -> FinishBatch:
+    metrics = tuple(run.train_metrics.values())
+
+    def measure(outcome: Outcome) -> None:
         with torch.no_grad():
             for metric in metrics:
                 metric.update(outcome.out, outcome.batch)
 
-    return finish_and_measure
+    return measure
+
+
+def _one_after_the_other(first: FinishBatch, second: FinishBatch) -> FinishBatch:
+    def both(outcome: Outcome) -> None:
+        first(outcome)
+        second(outcome)
+
+    return both
 
 
 def _with_batch_start(run: Run, train: TrainBatch) -> TrainBatch:

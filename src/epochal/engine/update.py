@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from epochal.engine.average import Average
     from epochal.engine.feed import Microbatches
-    from epochal.engine.meters import Number
     from epochal.engine.outcome import Outcome
     from epochal.engine.run import Run
+    from epochal.engine.sums import Number
 
 logger = logging.getLogger(__name__)
 
@@ -156,11 +156,6 @@ class Updater:
     def state_tensors(self) -> dict[str, Tensor]:
         """All that a step changes besides model, optimizer, average and meter, by name."""
         return {} if self.guard is None else self.guard.state_tensors()
-
-    @property
-    def reads_host(self) -> bool:
-        """Whether each step waits for the device, so that it cannot be captured."""
-        return self.guard is not None and self.guard.reads_host
 
     def _finish_step(self, run: Run) -> None:
         if self.average is not None:

@@ -13,7 +13,7 @@ from epochal.engine.times import read_times
 if TYPE_CHECKING:
     from epochal.engine.meters import Window
     from epochal.engine.run import Run
-    from epochal.records.writer import Status
+    from epochal.records.writer import Status, Writer
 
 STEP_BEAT_SECONDS = 5.0
 EPOCH_BEAT_SECONDS = 1.0
@@ -95,12 +95,14 @@ class Recording(Hook):
     def _record_rest(self, run: Run) -> None:
         """Record the last steps, which rarely fill a whole period."""
         if run.step > self._recorded_step and self.every and not self.every.is_never:
-            self._record(run)
+            means = self._window.read()
+            _write(run.writer, run.step, means, run.learning_rates)
+            self._recorded_step = run.step
 
     def _record(self, run: Run) -> None:
-        means = {f"train/{name}": value for name, value in self._window.read().items()}
-        run.writer.log(means | run.learning_rates, run.step)
-        self._recorded_step = run.step
+        writer, step, rates = run.writer, run.step, run.learning_rates
+        self._window.read_later(lambda means: _write(writer, step, means, rates))
+        self._recorded_step = step
 
     def _beat(self, run: Run, gap_seconds: float) -> None:
         """Write the status, unless that was done a moment ago: each time costs a disk sync."""
@@ -112,3 +114,7 @@ class Recording(Hook):
         if isinstance(run.writer, StatusWriter):
             times = read_times(run)  # for those who look at it now, or when it was killed
             run.writer.write_status("running", step=run.step, epoch=run.epoch, times=times)
+
+
+def _write(writer: Writer, step: int, means: dict[str, float], rates: dict[str, float]) -> None:
+    writer.log({f"train/{name}": value for name, value in means.items()} | rates, step)

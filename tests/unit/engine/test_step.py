@@ -1,18 +1,19 @@
-"""Tests of the two halves of a training microbatch."""
+"""Tests of what a step is made of."""
 
 from __future__ import annotations
 
 import pytest
 
 from engine.parts import Diary, fit, make_run
-from epochal.engine.step import build_batch_functions, no_step
+from epochal.engine.step import BatchFunctions, build_step, no_step
 
 
 def test_without_batch_hooks_the_task_is_called_directly() -> None:
     run = make_run(hooks=(Diary("run_start"),))
     run.events.clear()
-    train_batch, _ = build_batch_functions(run)
-    assert train_batch == run.calls.train
+    functions = BatchFunctions(run)
+    assert functions.train == run.calls.train
+    assert functions.finish is functions.report
 
 
 def test_batch_hooks_hear_each_microbatch_with_its_index() -> None:

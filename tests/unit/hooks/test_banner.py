@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from epochal.config import from_plain
 from epochal.config.node import Node
-from epochal.engine.run import Setting
+from epochal.engine.parts import Setting
 from epochal.errors import Place
 from epochal.hooks.banner import (
     Banner,

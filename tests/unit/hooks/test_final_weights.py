@@ -10,7 +10,7 @@ from safetensors import safe_open
 from epochal.checkpoint import load_weights
 from epochal.engine.execute import execute
 from epochal.engine.hook import Hook
-from epochal.engine.run import Setting
+from epochal.engine.parts import Setting
 from epochal.engine.runner import Test as Evaluate
 from epochal.engine.runner import Train
 from epochal.hooks.final_weights import FILE_NAME, FinalWeights

@@ -12,7 +12,8 @@ import torch
 from epochal.engine.execute import execute
 from epochal.engine.hook import Hook
 from epochal.engine.options import LogOptions
-from epochal.engine.run import Run, Setting
+from epochal.engine.parts import Setting
+from epochal.engine.run import Run
 from epochal.engine.runner import Test as Evaluate
 from epochal.engine.runner import Train
 from epochal.hooks.recording import Recording

@@ -98,15 +98,21 @@ class Console(Hook):
 
     @override
     def step_end(self, run: Run) -> None:
-        reading = self._read(run, self._lap.read())
+        reading = self._look(run, self._lap.read())
         track = self._follow(run)
         track.mark()
-        line = interval_line(track.position(), track.pace(), reading)
-        if self._display is None:
-            logger.info(line)
-        else:
-            self._display.reading = reading
-            logger.info(line, extra={"screen": None})
+        position, pace = track.position(), track.pace()
+
+        def show(means: dict[str, float]) -> None:
+            full = self._fill(reading, means)
+            line = interval_line(position, pace, full)
+            if self._display is None:
+                logger.info(line)
+            else:
+                self._display.reading = full
+                logger.info(line, extra={"screen": None})
+
+        self._window.read_later(show)
 
     @override
     def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
@@ -137,22 +143,30 @@ class Console(Hook):
         return self._track
 
     def _show_first(self, run: Run) -> None:
-        if self._display is not None and not self._display.reading.values:
-            values = _losses_first(self._window.peek())
-            self._display.reading = Reading(values=values, lr=_first_rate(run))
+        rate = _first_rate(run)
 
-    def _read(self, run: Run, speed: Speed) -> Reading:
-        values = _losses_first(self._window.read())
-        grad_norm = values.pop("grad_norm", None)
+        def show(means: dict[str, float]) -> None:
+            if self._display is not None and not self._display.reading.values:
+                self._display.reading = Reading(values=_losses_first(means), lr=rate)
+
+        if self._display is not None and not self._display.reading.values:
+            self._window.peek_later(show)
+
+    def _look(self, run: Run, speed: Speed) -> Reading:
+        """All that the host knows by itself."""
         memory = peak_memory_bytes(run.device)
         return Reading(
-            values=values,
             lr=_first_rate(run),
             step_seconds=speed.step_seconds,
             data_seconds=speed.data_seconds if self._shows["data_time"] else None,
             memory_mib=memory // 2**20 if memory and self._shows["memory"] else None,
-            grad_norm=grad_norm if self._shows["grad_norm"] else None,
         )
+
+    def _fill(self, reading: Reading, means: dict[str, float]) -> Reading:
+        values = _losses_first(means)
+        grad_norm = values.pop("grad_norm", None)
+        shown = grad_norm if self._shows["grad_norm"] else None
+        return replace(reading, values=values, grad_norm=shown)
 
     def _summarize(self, run: Run, split: str, metrics: dict[str, float], seconds: float) -> None:
         monitor = run.monitor

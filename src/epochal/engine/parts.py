@@ -1,0 +1,76 @@
+"""What a run is made of, how it goes, and where it takes place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, final
+
+from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
+from epochal.records.writer import NullWriter, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    import torch
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from epochal.engine.average import Average
+    from epochal.engine.metric import Metric
+    from epochal.engine.monitor import Monitor
+    from epochal.engine.schedule import Schedule, TorchSchedule
+    from epochal.engine.update import Updater
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The objects a run is made of."""
+
+    task: object
+    model: nn.Module
+    optimizer: Optimizer | None = None
+    """Needed to train only."""
+
+    schedule: Schedule | TorchSchedule | None = None
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    """By the name under which their values appear."""
+
+    hooks: Iterable[object] = ()
+    monitor: Monitor | None = None
+    """By default the task's ``err``, if it has ``post_metric_to_err``."""
+
+    updater: Updater | None = None
+    average: Average | None = None
+    """Keeps averaged weights beside the model's own."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of all sections that the engine reads."""
+
+    train: TrainOptions = field(default_factory=TrainOptions)
+    engine: EngineOptions = field(default_factory=EngineOptions)
+    optim: OptimOptions = field(default_factory=OptimOptions)
+    log: LogOptions = field(default_factory=LogOptions)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Where and as what a run takes place."""
+
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The expanded config as plain values."""
+
+    tag: str = ""
+    seed: int = 0
+    device: str | torch.device = "cpu"
+    dtype: str | torch.dtype | None = None
+    """``float32`` or ``float64`` for the model and the floats of batches; None changes none."""
+
+    writer: Writer = field(default_factory=NullWriter)
+    dir: Path | None = None
+    checkpoint_dir: Path | None = None

@@ -1,0 +1,186 @@
+"""Sums of values times counts that nobody looks at before they are asked for."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, final
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    Number = float | int | Tensor
+
+Weighted = tuple["Number", "Number"]  # value and count
+Totals = dict[str, tuple[float, float]]  # sum of values times counts, and sum of counts
+Notes = list[tuple[str, float, float]]  # what a step adds on the host: name, sum, count
+
+LONGEST = 256
+"""Values of one name that the host keeps one by one."""
+
+
+class Sums(ABC):
+    """What was added since the last time somebody took it."""
+
+    @property
+    @abstractmethod
+    def has_new(self) -> bool:
+        """Whether anything was added since."""
+
+    @abstractmethod
+    def add(self, values: Mapping[str, Weighted]) -> None:
+        """Count in one batch's values."""
+
+    @abstractmethod
+    def take(self) -> Taken:
+        """Begin anew; gives what there was, which may still be on its way."""
+
+    @abstractmethod
+    def count(self, notes: Notes) -> None:
+        """Add what was noted, as if the step were taken again."""
+
+    @abstractmethod
+    @contextmanager
+    def noting(self) -> Iterator[Notes]:
+        """Note what a block adds on the host, instead of adding it."""
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """The tensors that steps add to, always the same ones."""
+        return {}
+
+
+class Taken(ABC):
+    """Sums that were taken."""
+
+    @abstractmethod
+    def read(self) -> Totals:
+        """All of them; waits if they have not arrived."""
+
+
+@final
+class HostSums(Sums):
+    """For values in the host's memory: kept in lists, since to add one up takes longer."""
+
+    def __init__(self) -> None:
+        self._series: dict[str, _Series] = {}
+
+    @property
+    @override
+    def has_new(self) -> bool:
+        return bool(self._series)
+
+    @override
+    def add(self, values: Mapping[str, Weighted]) -> None:
+        for name, (value, count) in values.items():
+            series = self._series.get(name)
+            if series is None:
+                series = self._series[name] = _Series()
+            if type(value) is not Tensor or type(count) is not int or count <= 0:
+                series.add_other(value, count)
+                continue
+            if not value.requires_grad:
+                value = value.clone()  # the task may change it later
+            else:
+                value = value.detach().clone() if value.is_leaf else value.detach()
+            series.values.append(value)
+            series.weights.append(count)
+            series.count += count
+            if len(series.values) >= LONGEST:
+                series.shorten()
+
+    @override
+    def take(self) -> Taken:
+        taken, self._series = self._series, {}
+        return _TakenSeries(taken)
+
+    @override
+    def count(self, notes: Notes) -> None:
+        for name, total, count in notes:
+            series = self._series.setdefault(name, _Series())
+            series.total += total
+            series.count += count
+
+    @override
+    @contextmanager
+    def noting(self) -> Iterator[Notes]:
+        kept, self._series = self._series, {}
+        notes: Notes = []
+        try:
+            yield notes
+        finally:
+            notes += [(name, one.total, one.count) for name, one in self._series.items()]
+            self._series = kept
+
+
+@final
+class _Series:
+    """The values of one name, and what they are multiplied with."""
+
+    __slots__ = ("count", "counts", "total", "values", "weights")
+
+    def __init__(self) -> None:
+        self.values: list[Tensor] = []
+        self.weights: list[float] = []
+        self.counts: list[Tensor] = []
+        self.total = 0.0
+        self.count = 0.0
+
+    def add_other(self, value: Number, count: Number) -> None:
+        """Count in a value of any kind; counts that are not positive are left out."""
+        if isinstance(count, Tensor):
+            product, count = weigh(value, count, torch.float64)
+            self.values.append(product)
+            self.weights.append(1.0)
+            self.counts.append(count)
+        elif count > 0:
+            self.count += count
+            if isinstance(value, Tensor):
+                self.values.append(value.detach().clone())
+                self.weights.append(count)
+            else:
+                self.total += value * count
+        if len(self.values) >= LONGEST:
+            self.shorten()
+
+    def shorten(self) -> None:
+        """Add the values up, without looking at the sum."""
+        weights = torch.tensor(self.weights, dtype=torch.float64)
+        self.values = [torch.dot(_join(self.values), weights)]
+        self.weights = [1.0]
+        if self.counts:
+            self.counts = [_join(self.counts).sum()]
+
+    def read(self) -> tuple[float, float]:
+        total, count = self.total, self.count
+        for value, weight in zip(self.values, self.weights, strict=True):
+            total += value.item() * weight
+        return total, count + sum([one.item() for one in self.counts])
+
+
+@final
+class _TakenSeries(Taken):
+    def __init__(self, series: dict[str, _Series]) -> None:
+        self._series = series
+
+    @override
+    def read(self) -> Totals:
+        return {name: series.read() for name, series in self._series.items()}
+
+
+def weigh(value: Number, count: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """A value times its count, and the count; both 0 where there are no items at all."""
+    count = count.detach().reshape(()).to(dtype).clamp(min=0)
+    if isinstance(value, Tensor):
+        value = value.detach().reshape(()).to(count.device, dtype)
+    return torch.where(count > 0, value * count, 0.0), count
+
+
+def _join(numbers: list[Tensor]) -> Tensor:
+    """Single numbers as one vector of float64."""
+    if any(one.dtype != numbers[0].dtype or one.dim() for one in numbers):
+        numbers = [one.reshape(()).double() for one in numbers]
+    return torch.stack(numbers).double()
