@@ -20,6 +20,7 @@ from epochal.hooks.console import Console
 from epochal.hooks.early_stopping import EarlyStopping
 from epochal.hooks.final_weights import FinalWeights
 from epochal.hooks.recording import Recording
+from epochal.hooks.time_report import TimeReport
 from epochal.testing import Diary, HookConformance
 
 
@@ -51,6 +52,11 @@ class TestFinalWeights(HookConformance):
 class TestRecording(HookConformance):
     def make(self) -> Recording:
         return Recording(every="2st")
+
+
+class TestTimeReport(HookConformance):
+    def make(self) -> TimeReport:
+        return TimeReport()
 
 
 @pytest.mark.parametrize(

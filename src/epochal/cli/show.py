@@ -9,6 +9,7 @@ from epochal.cli.table import format_table
 from epochal.cli.words import add_json_option, add_run_word, print_json
 from epochal.experiment.figures import format_seconds, format_value
 from epochal.records import RunRecord, explain, read_run
+from epochal.records.times import advise, describe_device_time, format_time, share_out
 
 if TYPE_CHECKING:
     import argparse
@@ -70,6 +71,7 @@ def _to_json(record: RunRecord) -> dict[str, object]:
         "result": dict(record.result),
         "config": dict(record.expanded),
         "metrics": record.metric_names(),
+        "times": record.times,
         "damage": list(record.damage),
     }
 
@@ -97,6 +99,7 @@ def _describe(record: RunRecord) -> Iterator[str]:
     yield from _describe_error(record)
     yield from (f"  damage   {line}" for line in record.damage)
     yield from _describe_metrics(record)
+    yield from _describe_times(record)
     yield ""
     yield "  --explain KEY says where a value came from; --config and --log print more"
 
@@ -122,3 +125,16 @@ def _describe_metrics(record: RunRecord) -> Iterator[str]:
     if rows:
         yield ""
         yield format_table(("  metric", "last", "lowest", "highest", "points"), rows)
+
+
+def _describe_times(record: RunRecord) -> Iterator[str]:
+    rows = [
+        (f"  {one.name}", f"{one.share:5.0%}", format_time(one.seconds))
+        for one in share_out(record.times)
+    ]
+    if rows:
+        yield ""
+        yield format_table(("  time", "share", "in all"), rows)
+        device = describe_device_time(record.device_time)
+        yield from ([f"  the device: {device}"] if device else [])
+        yield f"  {advise(record.times, record.device_time)}"

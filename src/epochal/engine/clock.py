@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, final
 
 import torch
 
-from epochal.engine.times import EVALUATION, Times
+from epochal.engine.times import Times
+from epochal.records.times import EVALUATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

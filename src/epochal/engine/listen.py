@@ -14,9 +14,9 @@ from epochal.engine.every import Every
 from epochal.engine.hook import ALIASES, EVENTS, TASK_PRIORITY, USER_PRIORITY, Hook
 from epochal.engine.splits import SPLITS, split_name
 from epochal.engine.task import OPTIONAL_METHODS, REQUIRED_METHODS
-from epochal.engine.times import HOOKS
 from epochal.engine.uses import names_used
 from epochal.errors import TaskError, suggest
+from epochal.records.times import HOOKS
 from epochal.registry.nearest import misspelling_of
 
 if TYPE_CHECKING:

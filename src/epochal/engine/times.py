@@ -7,21 +7,12 @@ from collections import defaultdict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, final
 
+from epochal.records.times import OTHER, START, STEPS, WAIT
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from epochal.engine.run import Run
-
-START = "start-up"
-WAIT = "data wait"
-STEPS = "steps"
-EVALUATION = "evaluation"
-SAVING = "saving"
-CAPTURE = "capture"
-OTHER = "other"
-HOOKS = "hooks/"
-"""Stands before the name of each hook."""
-
 
 @final
 class Times:

@@ -40,6 +40,7 @@ from epochal.hooks.banner import Banner
 from epochal.hooks.console import Console
 from epochal.hooks.final_weights import FinalWeights
 from epochal.hooks.recording import Recording
+from epochal.hooks.time_report import TimeReport
 from epochal.records import NullWriter
 
 if TYPE_CHECKING:
@@ -311,6 +312,7 @@ def _own_hooks(assembly: Assembly, log: LogOptions, others: list[object]) -> lis
         ),
         Recording(every=log.record_every),
         FinalWeights(),
+        TimeReport(),
     ]
     return [hook for hook in own if not any(isinstance(other, type(hook)) for other in others)]
 

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from epochal.checkpoint import save_weights
 from epochal.engine.hook import Hook
-from epochal.engine.times import SAVING
+from epochal.records.times import SAVING
 
 if TYPE_CHECKING:
     from epochal.engine import Run

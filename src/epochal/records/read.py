@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -106,6 +107,16 @@ class RunRecord:
     def events(self) -> list[dict[str, Any]]:
         """What happened, in order; damaged lines are left out."""
         return read_lines(self.path / "events.jsonl")[0]
+
+    @property
+    def times(self) -> dict[str, float]:
+        """Seconds of each part of its time, also while it runs; empty when unknown."""
+        return _numbers(self.result.get("times")) or _numbers(self.status.get("times"))
+
+    @property
+    def device_time(self) -> dict[str, float]:
+        """What was seen of its steps on a GPU; empty when nothing was."""
+        return _numbers(self.result.get("device_time"))
 
     @property
     def damage(self) -> tuple[str, ...]:
@@ -296,3 +307,13 @@ def _text(value: object) -> str:
 
 def _number(value: object) -> int:
     return value if isinstance(value, int) else 0
+
+
+def _numbers(value: object) -> dict[str, float]:
+    """The numbers of a mapping by name; a damaged record may hold anything."""
+    found = value if isinstance(value, dict) else {}
+    return {
+        str(name): float(number)
+        for name, number in found.items()
+        if isinstance(number, int | float) and math.isfinite(number)
+    }

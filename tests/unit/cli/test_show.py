@@ -136,3 +136,23 @@ def test_showing_changes_nothing(trained: Path, shop: Path, epochal: Command) ->
     for words in ((), ("--json",), ("--log",), ("--config",), ("--explain", "optim")):
         epochal("show", "last", *words)
     assert tree(shop) == before
+
+
+def test_overview_shows_where_the_time_went(trained: Path, epochal: Command) -> None:
+    out = epochal("show", "last").out
+    assert "  time " in out
+    assert "  steps " in out
+    times = json.loads(epochal("show", "last", "--json").out)["times"]
+    assert {"start-up", "steps", "data wait", "evaluation", "saving"} <= set(times)
+
+
+def test_times_of_a_run_that_was_killed_are_those_of_its_last_beat(
+    trained: Path, epochal: Command
+) -> None:
+    (trained / "result.json").unlink()
+    status = json.loads((trained / "status.json").read_text())
+    status["times"] = {"steps": 30.0, "data wait": 20.0, "damaged": "?"}
+    (trained / "status.json").write_text(json.dumps(status))
+    out = epochal("show", "last").out
+    assert "  data wait    40%  20.0 s" in out
+    assert "the run waited for data 40% of the time" in out

@@ -1,0 +1,80 @@
+"""Says where the time of a training went, when it is over."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, final
+
+from typing_extensions import override
+
+from epochal.engine.hook import Hook
+from epochal.engine.times import read_times
+from epochal.records.times import Share, advise, describe_device_time, format_time, share_out
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from epochal.engine.run import Run
+
+logger = logging.getLogger(__name__)
+
+_BAR_WIDTH = 24
+
+
+@final
+class TimeReport(Hook):
+    """Shows the share of each part in the run's time, and what would make it faster.
+
+    It comes after a training only; what else happens at its end, such as saving, is in it.
+    """
+
+    priority = 10_000
+
+    @override
+    def run_end(self, run: Run) -> None:
+        if run.step == run.first_step:
+            return
+        times, device_time = read_times(run), run.device_time.read()
+        shares, advice = share_out(times), advise(times, device_time)
+        title = f"{format_time(sum(times.values()))} in all; {advice}"
+        device = describe_device_time(device_time)
+        picture: Table | None = draw(title, shares, device)
+        # On a terminal the first record shows the whole picture, and the others nothing.
+        for line in plain_lines(title, shares, device):
+            logger.info(line, extra={"screen": picture})
+            picture = None
+
+
+def plain_lines(title: str, shares: Sequence[Share], device: str) -> list[str]:
+    """The report for files and pipes."""
+    width = max((len(one.name) for one in shares), default=0)
+    rows = [
+        f"  {one.name:<{width}}  {one.share:4.0%}  {format_time(one.seconds)}" for one in shares
+    ]
+    ending = [f"  device: {device}"] if device else []
+    return [f"time: {title}", *rows, *ending]
+
+
+def draw(title: str, shares: Sequence[Share], device: str) -> Table:
+    """The report for a terminal."""
+    from rich.table import Table
+    from rich.text import Text
+
+    parts = Table.grid(padding=(0, 2, 0, 0))
+    parts.add_column(no_wrap=True)
+    parts.add_column(justify="right", no_wrap=True)
+    parts.add_column(justify="right", no_wrap=True, style="dim")
+    parts.add_column(style="cyan", no_wrap=True)
+    for one in shares:
+        bar = "━" * round(one.share * _BAR_WIDTH)
+        parts.add_row(Text(one.name), f"{one.share:.0%}", format_time(one.seconds), bar)
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("time", Text(title))
+    table.add_row("", parts)
+    if device:
+        table.add_row("device", Text(device))
+    return table

@@ -1,0 +1,84 @@
+"""The time report: what people learn about speed when a training is over."""
+
+from __future__ import annotations
+
+import io
+import logging
+from typing import TYPE_CHECKING
+
+from rich.console import Console as Screen
+
+from epochal.engine.execute import execute
+from epochal.engine.hook import Hook
+from epochal.engine.runner import Test as Evaluate
+from epochal.engine.runner import Train
+from epochal.hooks.time_report import TimeReport, draw, plain_lines
+from epochal.records.times import Share
+from epochal.testing import SabotageError, carry_out, short_options, tiny_run
+
+if TYPE_CHECKING:
+    import pytest
+
+    from epochal.engine import Run
+
+SHARES = [Share("steps", 75.0, 0.75), Share("data wait", 25.0, 0.25)]
+
+
+def report(
+    caplog: pytest.LogCaptureFixture, *others: Hook, runner: Train | Evaluate | None = None
+) -> list[logging.LogRecord]:
+    run = tiny_run(TimeReport(), *others, options=short_options(for_="2ep"))
+    with caplog.at_level(logging.INFO, logger="epochal.hooks.time_report"):
+        carry_out(run, runner or Train())
+    return [record for record in caplog.records if record.name == "epochal.hooks.time_report"]
+
+
+def test_a_training_is_followed_by_its_parts(caplog: pytest.LogCaptureFixture) -> None:
+    lines = [record.getMessage() for record in report(caplog)]
+    assert lines[0].startswith("time: ")
+    assert lines[0].endswith(" in all; too short a run to say what slows it down")
+    assert any(line.startswith("  steps ") for line in lines)
+
+
+def test_a_terminal_gets_one_picture_of_it_all(caplog: pytest.LogCaptureFixture) -> None:
+    first, *others = (record.screen for record in report(caplog))  # type: ignore[attr-defined]
+    assert first is not None
+    assert others
+    assert not any(others)
+
+
+def test_a_run_without_steps_has_none(caplog: pytest.LogCaptureFixture) -> None:
+    assert report(caplog, runner=Evaluate()) == []
+
+
+def test_a_training_that_failed_has_one_too(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Hook):
+        def step_end(self, run: Run) -> None:
+            raise SabotageError("on purpose")
+
+    run = tiny_run(TimeReport(), Broken(), options=short_options(for_="2ep"))
+    with caplog.at_level(logging.INFO, logger="epochal.hooks.time_report"):
+        result = execute(run, Train())
+    assert result.times["steps"] > 0
+    assert any(record.name == "epochal.hooks.time_report" for record in caplog.records)
+
+
+def test_files_get_aligned_lines() -> None:
+    assert plain_lines("100 s in all; fine", SHARES, "waits for the host") == [
+        "time: 100 s in all; fine",
+        "  steps       75%  75.0 s",
+        "  data wait   25%  25.0 s",
+        "  device: waits for the host",
+    ]
+
+
+def test_terminals_get_bars() -> None:
+    screen = Screen(file=io.StringIO(), width=60)
+    screen.print(draw("100 s in all; fine", SHARES, "waits for the host"))
+    lines = [line.rstrip() for line in screen.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    assert lines == [
+        "time    100 s in all; fine",
+        "        steps      75%  75.0 s  ━━━━━━━━━━━━━━━━━━",
+        "        data wait  25%  25.0 s  ━━━━━━",
+        "device  waits for the host",
+    ]
