@@ -37,15 +37,16 @@ def seed_everything(seed: int) -> None:
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Run a block under its own random numbers; afterwards all generators are as before."""
-    states = _generator_states()
+    states = generator_states()
     try:
         seed_everything(seed)
         yield
     finally:
-        _restore_generators(states)
+        restore_generators(states)
 
 
-def _generator_states() -> dict[str, Any]:
+def generator_states() -> dict[str, Any]:
+    """The states of the generators of Python, numpy and torch, on every device in use."""
     import numpy as np
 
     states: dict[str, Any] = {
@@ -59,7 +60,8 @@ def _generator_states() -> dict[str, Any]:
     return states
 
 
-def _restore_generators(states: dict[str, Any]) -> None:
+def restore_generators(states: dict[str, Any]) -> None:
+    """Put generators into the states they had."""
     import numpy as np
 
     random.setstate(states["python"])

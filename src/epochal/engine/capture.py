@@ -1,0 +1,116 @@
+"""A whole training step as one CUDA graph over static inputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import torch
+
+from epochal.engine.layout import like
+from epochal.engine.move import mover
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from epochal.engine.feed import Microbatches
+    from epochal.engine.outcome import Outcome
+    from epochal.engine.run import Run
+    from epochal.engine.sums import Notes
+
+    Update = Callable[[Run, Microbatches], object]
+
+
+@final
+class Workshop:
+    """The stream on which graphs are captured, and the memory pool they share.
+
+    Args:
+        device: The CUDA device of the run.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch has none
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def warm_up(self, run: Run, update: Update, microbatches: Microbatches) -> None:
+        """Take a step on this stream, so that libraries set up what they keep per stream."""
+        current = torch.cuda.current_stream(run.device)
+        self.stream.wait_stream(current)
+        with torch.cuda.stream(self.stream):
+            update(run, microbatches)
+        current.wait_stream(self.stream)
+
+
+@final
+class Graph:
+    """One captured step: batches are copied into its inputs, and all of it is replayed.
+
+    Nothing is computed while it is captured, so the state of the run stays what it is.
+
+    Args:
+        run: Its updater's step is captured, with everything that it changes in place.
+        update: What takes the step.
+        microbatches: What the step's batches look like.
+        workshop: Where to capture.
+    """
+
+    def __init__(
+        self, run: Run, update: Update, microbatches: Microbatches, workshop: Workshop
+    ) -> None:
+        self._run = run
+        self._outcomes: list[Outcome] = []
+        self._graph = torch.cuda.CUDAGraph()
+        move = mover(run.device, run.dtype)
+        moved = tuple([move(batch) for batch in microbatches])
+        inputs, tensors = like(moved, lambda tensor: tensor.detach().clone())
+        for tensor, source in zip(tensors, _tensors(moved), strict=True):
+            tensor.requires_grad_(source.requires_grad)
+        # Aliases: a task may ask for gradients of its inputs, which could not be written then.
+        self._inputs = [tensor.detach() for tensor in tensors]
+        self._notes = self._capture(update, inputs, workshop)
+        self._parameters = list(run.updater.parameters)
+        self._gradients = [parameter.grad for parameter in self._parameters]
+
+    def _capture(self, update: Update, inputs: Microbatches, workshop: Workshop) -> Notes:
+        run = self._run
+        finish = run.finish_batch
+        run.finish_batch = self._finish
+        try:
+            with (
+                run.meter.noting() as notes,
+                # Other threads, such as those that pin batches, may go on with their work.
+                torch.cuda.graph(
+                    self._graph,
+                    pool=workshop.pool,
+                    stream=workshop.stream,
+                    capture_error_mode="thread_local",
+                ),
+            ):
+                update(run, inputs)
+        finally:
+            run.finish_batch = finish
+        return notes
+
+    def _finish(self, outcome: Outcome) -> None:
+        self._run.report_batch(outcome)
+        if self._run.train_metrics:
+            self._outcomes.append(outcome)
+
+    def replay(self, tensors: list[Tensor]) -> None:
+        """Take the step with these tensors, in the order of ``layout.flatten``."""
+        torch._foreach_copy_(self._inputs, tensors, non_blocking=True)
+        self._graph.replay()
+        self._run.meter.count(self._notes)
+        for outcome in self._outcomes:
+            self._run.measure_batch(outcome)
+
+    def show_gradients(self) -> None:
+        """Let parameters hold this graph's gradients, for hooks that look at them."""
+        for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
+            parameter.grad = gradient
+
+
+def _tensors(microbatches: Microbatches) -> list[Tensor]:
+    return like(microbatches, lambda tensor: tensor)[1]

@@ -1,0 +1,43 @@
+"""Which kind of step a run takes: eager, captured or compiled, chosen and said once."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from epochal.engine.captured import CapturedSteps
+from epochal.engine.compiled import compile_compute
+from epochal.engine.obstacles import find_obstacle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from epochal.engine.feed import Microbatches
+    from epochal.engine.run import Run
+
+    Update = Callable[[Run, Microbatches], object]
+
+logger = logging.getLogger(__name__)
+
+
+def choose_step(run: Run, update: Update) -> Callable[[Microbatches], object]:
+    """What takes the steps of a run, by ``engine.step`` and by what the run allows.
+
+    Args:
+        run: Ready to train, with its updater bound.
+        update: Takes a step in the usual way.
+    """
+    wish = run.options.engine.step
+    obstacle = "" if wish == "eager" else find_obstacle(run)
+    if wish != "eager" and not obstacle:
+        return CapturedSteps(run, update, wish=wish)
+    run.choices["step"] = "eager"
+    if wish == "compile":
+        run.choices["step"] = "compile"
+        run.calls.compute = compile_compute(run, has_one_shape=False)
+        logger.info("step: compiled, not captured: %s", obstacle)
+    elif wish == "graph" or (wish == "auto" and run.device.type == "cuda"):
+        level = logging.WARNING if wish == "graph" else logging.INFO
+        logger.log(level, "step: eager: %s", obstacle)
+    return partial(update, run)

@@ -1,0 +1,44 @@
+"""Forward pass and loss as one compiled function."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from epochal.engine.run import Run
+    from epochal.engine.task import Batch
+
+    Compute = Callable[[Batch], tuple[Batch, Any, Any, Any]]
+
+
+def compile_compute(run: Run, *, has_one_shape: bool) -> Compute:
+    """What ``run.calls.compute`` does, compiled with the backend that the config names.
+
+    The model's output leaves the compiled code only if somebody looks at it: then it has to be
+    written to memory, which for the logits of a language model is most of what a step needs.
+
+    Args:
+        run: Its calls are compiled as they are now.
+        has_one_shape: Compile for the first shape alone, not for sizes that vary.
+    """
+    plain: Compute = run.calls.compute
+    backend = run.options.engine.compile_backend
+    dynamic = False if has_one_shape else None
+    if run.train_metrics or run.calls.has_extra_metrics:
+        return torch.compile(plain, backend=backend, dynamic=dynamic)
+
+    def losses_and_metrics(batch: Batch) -> tuple[Any, Any]:
+        _, _, metrics, losses = plain(batch)
+        return metrics, losses
+
+    compiled = torch.compile(losses_and_metrics, backend=backend, dynamic=dynamic)
+
+    def compute(batch: Batch) -> tuple[Batch, Any, Any, Any]:
+        metrics, losses = compiled(batch)
+        return batch, None, metrics, losses
+
+    return compute

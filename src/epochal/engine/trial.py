@@ -1,0 +1,190 @@
+"""Whether another way of taking steps trains the same: tried, compared and undone."""
+
+from __future__ import annotations
+
+import linecache
+import traceback
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, final
+
+import torch
+
+from epochal.engine.frozen import (
+    PlainState,
+    find_change,
+    name_moved_generator,
+    noting_attributes,
+    noting_positions,
+    outside_line,
+    random_states,
+    take_fingerprint,
+)
+from epochal.engine.states import Snapshot, find_states
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from epochal.engine.feed import Microbatches
+    from epochal.engine.run import Run
+
+    TakeStep = Callable[[Microbatches], object]
+
+# How far training may part from eager training in the trial's steps, as a share of the way
+# the weights went, and of the loss. First for float32, then for shorter formats.
+EXACT_FORMATS = ("fp32", "fp64")
+WEIGHT_GAPS = (0.05, 0.5)
+LOSS_GAPS = (1e-3, 2e-2)
+_SPREADS = 4.0  # how many times the spread of eager steps themselves a gap may be
+
+
+class RefusedError(Exception):
+    """The other way cannot be used; the message says why, for people."""
+
+
+@final
+class Trial:
+    """A few steps taken aside: first eagerly, under watch, then in other ways.
+
+    Whatever happens, ``undo`` brings the run back to where the trial began.
+
+    Args:
+        run: The run to try it in.
+        eager: Takes a step in the usual way.
+        batches: The steps' batches, all of one layout.
+    """
+
+    def __init__(self, run: Run, eager: TakeStep, batches: list[Microbatches]) -> None:
+        self._run = run
+        self._eager = eager
+        self._batches = batches
+        self._states = find_states(run)
+        self._plain = PlainState(run)
+        self._start = self._snapshot()
+        self._end: Snapshot | None = None
+        self.task_names: set[str] | None = None
+        """The attributes of the task that the steps read, if that could be seen."""
+
+    def watch_eager(self) -> None:
+        """Take the steps eagerly and look for what a graph would freeze.
+
+        Raises:
+            RefusedError: Such a thing was found.
+        """
+        run = self._run
+        fingerprint, generators = take_fingerprint(run), random_states()
+        with (
+            aside(run),
+            noting_attributes(run.task) as self.task_names,
+            noting_positions(run) as reads,
+            _refusing_host_reads(run.device),
+        ):
+            for batch in self._batches:
+                self._eager(batch)
+        self._end = self._snapshot()
+        if reads:
+            raise RefusedError(f"{reads[0]}, and a graph would keep that number for ever")
+        change = find_change(fingerprint, take_fingerprint(run))
+        if change:
+            raise RefusedError(f"{change} changes in the step, and a graph would not change it")
+        library = name_moved_generator(generators, random_states())
+        if library:
+            raise RefusedError(f"the step draws random numbers on the host, from {library}")
+        self._require_same_tensors()
+
+    def judge(self, take_step: TakeStep, *, is_exact: bool) -> str:
+        """Take the same steps in another way; gives how close they came, in words.
+
+        Args:
+            take_step: The other way.
+            is_exact: Whether bits must be equal if the eager steps themselves repeat.
+
+        Raises:
+            RefusedError: They part further than rounding explains.
+        """
+        assert self._end is not None
+        reached = self._repeat(take_step)
+        differing = self._end.first_difference(reached)
+        if not differing:
+            return "equal to eager steps bit for bit"
+        gap = self._end.distance(reached, self._start)
+        loss_gap = self._end.gap(reached, self._start, "meter.")
+        if is_exact:
+            again = self._repeat(self._eager)
+            if not self._end.first_difference(again):
+                raise RefusedError(
+                    f"its numbers differ from those of eager steps, first in {differing} "
+                    f"(gap of the weights {gap:.1e})"
+                )
+            allowed = max(_SPREADS * self._end.distance(again, self._start), 1e-6)
+            loss_allowed = max(_SPREADS * self._end.gap(again, self._start, "meter."), 1e-6)
+        else:
+            is_short = self._run.options.engine.precision not in EXACT_FORMATS
+            allowed, loss_allowed = WEIGHT_GAPS[is_short], LOSS_GAPS[is_short]
+        if not gap <= allowed or not loss_gap <= loss_allowed:
+            raise RefusedError(
+                f"it parts from eager steps: by {gap:.1e} of the way of the weights "
+                f"({allowed:.1e} allowed) and {loss_gap:.1e} of the loss ({loss_allowed:.1e})"
+            )
+        return f"within {gap:.1e} of eager steps"
+
+    def undo(self) -> None:
+        """Bring the run back to where it was."""
+        self._plain.restore()
+        self._start.restore()
+
+    def _repeat(self, take_step: TakeStep) -> Snapshot:
+        self._start.restore()
+        with aside(self._run):
+            for batch in self._batches:
+                take_step(batch)
+        return self._snapshot()
+
+    def _snapshot(self) -> Snapshot:
+        return Snapshot(self._states, self._run.device)
+
+    def _require_same_tensors(self) -> None:
+        now = find_states(self._run)
+        for name in {**self._states, **now}:
+            if now.get(name) is not self._states.get(name) and not name.startswith("task."):
+                raise RefusedError(f"{name} is replaced in the step instead of changed in place")
+
+
+@contextmanager
+def aside(run: Run) -> Iterator[None]:
+    """Take steps that do not count: no averages, no metrics, no wish to stop."""
+    finish, wish = run.finish_batch, (run.stop_reason, run.stop_status)
+    run.finish_batch = run.report_batch
+    try:
+        with run.meter.noting():
+            yield
+    finally:
+        run.finish_batch = finish
+        if run.stop_status != "interrupted":
+            run.stop_reason, run.stop_status = wish
+
+
+@contextmanager
+def _refusing_host_reads(device: torch.device) -> Iterator[None]:
+    """Refuse a block in which the host waits for the device, and name the line."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    except RuntimeError as error:
+        if "synchronizing CUDA operation" not in str(error):
+            raise
+        raise RefusedError(f"{describe_line(error)} reads a value from the device") from None
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+
+
+def describe_line(error: BaseException) -> str:
+    """The innermost line outside of Epochal and torch that an error came through."""
+    for frame, number in reversed(list(traceback.walk_tb(error.__traceback__))):
+        if outside_line(frame):
+            name = frame.f_code.co_filename
+            return f"{name}:{number} (`{linecache.getline(name, number).strip()}`)"
+    return "a part of the model or of torch itself"

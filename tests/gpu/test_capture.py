@@ -1,0 +1,460 @@
+"""Captured steps on a real device: the same bits as eager ones, or a reason why not."""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader
+
+import epochal as ep
+from epochal.engine import payback
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+WIDTH, CLASSES = 16, 5
+
+
+class Net(nn.Module):
+    """Dropout, batch norm, and a layer whose weight is used twice."""
+
+    def __init__(self, *, dropout: float = 0.2) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.enter = nn.Linear(WIDTH, WIDTH)
+        self.norm = nn.BatchNorm1d(WIDTH)
+        self.again = nn.Linear(WIDTH, WIDTH)
+        self.again.weight = self.enter.weight
+        self.dropout = nn.Dropout(dropout)
+        self.leave = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.relu(self.norm(self.enter(x)))
+        return self.leave(self.dropout(functional.relu(self.again(x))))
+
+
+class Points(ep.Task):
+    """Tell the classes of random points apart; the last batch of an epoch is short."""
+
+    def __init__(self, *, count: int = 200, batch_size: int = 16) -> None:
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(count, WIDTH, generator=generator)
+        samples = [{"x": row, "label": row[:CLASSES].argmax()} for row in x]
+        self.train_loader: Any = DataLoader(samples, batch_size=batch_size, shuffle=True)
+        self.val_loader = DataLoader(samples, batch_size=64)
+
+    def batch_forward(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        return model(batch["x"])
+
+    def batch_loss(self, out: Tensor, batch: dict[str, Tensor]) -> dict[str, Any]:
+        return {"loss": (functional.cross_entropy(out, batch["label"]), len(batch["label"]))}
+
+    def batch_metric(self, out: Tensor, batch: dict[str, Tensor]) -> dict[str, Any]:
+        hits = (out.argmax(1) == batch["label"]).float()
+        return {"acc": (hits.mean(), len(batch["label"]))}
+
+
+class Witness(ep.Hook):
+    """Keeps what is known only while the run goes on."""
+
+    def __init__(self) -> None:
+        self.choices: dict[str, object] = {}
+        self.weights: dict[str, Tensor] = {}
+        self.average: dict[str, Tensor] = {}
+
+    def run_end(self, run: ep.Run) -> None:
+        self.choices = dict(run.choices)
+        self.weights = {k: v.detach().clone() for k, v in run.model.state_dict().items()}
+        for index, state in enumerate(run.optimizer.state.values()):
+            self.weights |= {f"{index}.{k}": v.clone() for k, v in state.items() if v is not None}
+        if run.average is not None:
+            self.average = {k: v.clone() for k, v in run.average.state_tensors().items()}
+
+
+def train(step: str, **sections: Any) -> tuple[ep.RunResult, Witness]:
+    witness = Witness()
+    engine = {"step": step, "deterministic": True} | sections.pop("engine", {})
+    parts: dict[str, Any] = {
+        "task": Points(),
+        "model": Net(),
+        "optim": {"type": "AdamW", "lr": 0.01},
+        "train": {"for": "8ep", "eval_loss": True},
+        "log": {"record_every": "5st"},
+    }
+    parts |= {name: part() if isinstance(part, type) else part for name, part in sections.items()}
+    hooks = [witness, *[hook() for hook in parts.pop("hooks", [])]]
+    result = ep.Experiment(
+        choices={"device": "cuda", "no_file": True}, hooks=hooks, engine=engine, **parts
+    ).fit()
+    assert result.ok, result.traceback
+    return result, witness
+
+
+def assert_same_bits(sections: Callable[[], dict[str, Any]], *, step: str = "graph") -> Witness:
+    eager, kept = train("eager", **sections())
+    captured, seen = train(step, **sections())
+    assert kept.choices["step"] == "eager"
+    assert seen.choices["step"] == "graph", seen.choices
+    for name, weight in kept.weights.items():
+        assert torch.equal(weight, seen.weights[name]), name
+    for name, weight in kept.average.items():
+        assert torch.equal(weight, seen.average[name]), name
+    assert captured.metrics == eager.metrics
+    assert captured.steps == eager.steps
+    return seen
+
+
+class Uneven(Points):
+    """Batches of three sizes in turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        samples = self.train_loader.dataset
+        sizes = [12, 20, 8] * 5
+        ends = np.cumsum(sizes)
+        batches = [list(range(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
+        self.train_loader = DataLoader(samples, batch_sampler=batches)
+
+
+class CountingTensors(Points):
+    """Counts that only the device knows."""
+
+    def batch_loss(self, out: Tensor, batch: dict[str, Tensor]) -> dict[str, Any]:
+        mask = batch["x"][:, 0] > 0
+        losses = functional.cross_entropy(out, batch["label"], reduction="none")
+        count = mask.sum()
+        return {"loss": ((losses * mask).sum() / count.clamp(min=1), count)}
+
+
+class Grouped(Points):
+    pass
+
+
+def groups() -> dict[str, Any]:
+    model = Net().cuda()
+    rate = torch.tensor(0.01, device="cuda")
+    params = [{"params": [*model.enter.parameters()], "weight_decay": 0.1}]
+    params += [{"params": [*model.leave.parameters()], "lr": rate.clone() / 3}]
+    optim = torch.optim.AdamW(params, lr=rate, fused=True, capturable=True)
+    return {"model": model, "optim": optim}
+
+
+CASES: dict[str, Callable[[], dict[str, Any]]] = {
+    "dropout, batch norm, tied weights and a ragged last batch": dict,
+    "clipping": lambda: {"optim": {"type": "AdamW", "lr": 0.01, "clip": 0.1}},
+    "accumulation": lambda: {"optim": {"type": "AdamW", "lr": 0.01, "accumulate": 3}},
+    "momentum": lambda: {"optim": {"type": "SGD", "lr": 0.1, "momentum": 0.9}},
+    "an optimizer that is capturable only": lambda: {"optim": {"type": "NAdam", "lr": 0.01}},
+    "a cosine schedule": lambda: {"schedule": {"type": "cosine", "warmup": "10st"}},
+    "a schedule of torch": lambda: {"schedule": {"type": "StepLR", "step_size": 20}},
+    "bf16": lambda: {"engine": {"precision": "bf16"}},
+    "fp16": lambda: {"engine": {"precision": "fp16"}},
+    "fp64": lambda: {"engine": {"precision": "fp64"}},
+    "tf32": lambda: {"engine": {"precision": "tf32"}},
+    "an average": lambda: {"average": {"type": "ema", "decay": 0.9}},
+    "the guard": lambda: {
+        "engine": {"on_nonfinite": "skip"},
+        "average": {"type": "ema", "decay": 0.9},
+        "optim": {"type": "AdamW", "lr": 0.01, "clip": 1.0},
+    },
+    "evaluation in between": lambda: {"train": {"for": "8ep", "eval_every": "7st"}},
+    "alternating shapes": lambda: {"task": Uneven(), "model": Net(dropout=0.5)},
+    "counts on the device": lambda: {
+        "task": CountingTensors(),
+        "optim": {"type": "AdamW", "lr": 0.01, "accumulate": 2},
+    },
+    "the norm of the gradient": lambda: {"log": {"grad_norm": True}},
+    "parameter groups": groups,
+    "metric objects": lambda: {
+        "metrics": [{"type": "accuracy", "on": ["train", "val"], "name": "hits"}],
+        "task": Mapped(),
+    },
+    "data on the device": lambda: {"task": Resident()},
+}
+
+
+class Mapped(Points):
+    """Outputs as the metric objects want them."""
+
+    def batch_forward(self, model: nn.Module, batch: dict[str, Tensor]) -> Any:
+        return {"logits": model(batch["x"])}
+
+    def batch_loss(self, out: Any, batch: dict[str, Tensor]) -> dict[str, Any]:
+        return super().batch_loss(out["logits"], batch)
+
+    def batch_metric(self, out: Any, batch: dict[str, Tensor]) -> dict[str, Any]:
+        return super().batch_metric(out["logits"], batch)
+
+
+class Resident(Points):
+    """In-memory data that lies on the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        rows = self.train_loader.dataset
+        x, label = (torch.stack([row[name] for row in rows]) for name in ("x", "label"))
+        tensors = ep.data.Tensors(x=x, label=label, resident=True)
+        self.train_loader = tensors.loader(batch_size=16, shuffle=True)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_captured_steps_give_the_bits_of_eager_ones_with(case: str) -> None:
+    assert_same_bits(CASES[case])
+
+
+def test_auto_captures_by_itself_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    assert_same_bits(dict, step="auto")
+    lines = [r.getMessage() for r in caplog.records if r.getMessage().startswith("step: captured")]
+    assert len(lines) == 1
+    assert "bit for bit" in lines[0]
+
+
+def test_random_numbers_go_on_where_eager_steps_would_be() -> None:
+    states = []
+    for step in ("eager", "graph"):
+
+        class Look(ep.Hook):
+            def run_end(self, run: ep.Run) -> None:
+                states.append(torch.cuda.get_rng_state())
+
+        train(step, hooks=[Look])
+    assert torch.equal(*states)
+
+
+class Branching(Points):
+    def batch_loss(self, out: Tensor, batch: dict[str, Tensor]) -> dict[str, Any]:
+        loss = functional.cross_entropy(out, batch["label"])
+        if loss > 0.5:  # branches on the data
+            loss = loss * 2
+        return {"loss": (loss, len(batch["label"]))}
+
+
+class Reading(Points):
+    def batch_metric(self, out: Tensor, batch: dict[str, Tensor]) -> dict[str, Any]:
+        return {"top": (out.max().item(), 1)}  # reads a value
+
+
+class Growing(Points):
+    calls = 0
+
+    def batch_loss(self, out: Tensor, batch: dict[str, Tensor]) -> dict[str, Any]:
+        self.calls += 1
+        loss = functional.cross_entropy(out, batch["label"]) * (1 + self.calls)
+        return {"loss": (loss, len(batch["label"]))}
+
+
+class Annealing(Points):
+    def batch_loss(self, out: Tensor, batch: dict[str, Tensor]) -> dict[str, Any]:
+        weight = min(1.0, ep.current_run().step / 50)  # knows the time
+        loss = functional.cross_entropy(out, batch["label"]) * weight
+        return {"loss": (loss, len(batch["label"]))}
+
+
+class Mixing(Points):
+    def pre_batch_forward(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        share = random.random()
+        return {"x": batch["x"] * share, "label": batch["label"]}
+
+
+class MixingWithNumpy(Points):
+    def pre_batch_forward(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        share = float(np.random.beta(1.0, 1.0))
+        return {"x": batch["x"] * share, "label": batch["label"]}
+
+
+class Changing(Points):
+    """Batches that never have the same shape twice."""
+
+    def __init__(self) -> None:
+        super().__init__(count=4000)
+        samples = self.train_loader.dataset
+        batches = [list(range(size)) for size in range(3, 80)]
+        self.train_loader = DataLoader(samples, batch_sampler=batches)
+
+
+class AtBatches(ep.Hook):
+    def batch_end(self, run: ep.Run, split: str) -> None:
+        pass
+
+
+REFUSALS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
+    "control flow that depends on data": (
+        lambda: {"task": Branching()},
+        r"test_capture.py:\d+ \(`if loss > 0.5:",
+    ),
+    "a value that the task reads": (lambda: {"task": Reading()}, r"test_capture.py:\d+ .*item()"),
+    "a counter of the task": (lambda: {"task": Growing()}, "Growing.calls changes in the step"),
+    "the position of the run": (lambda: {"task": Annealing()}, "run.step is read in .*test_capt"),
+    "random numbers of Python": (lambda: {"task": Mixing()}, "from Python's random"),
+    "random numbers of numpy": (lambda: {"task": MixingWithNumpy()}, "from numpy.random"),
+    "shapes that never repeat": (
+        lambda: {"task": Changing(), "train": {"for": "1ep"}},
+        "do not repeat",
+    ),
+    "a hook inside the step": (lambda: {"hooks": [AtBatches]}, "AtBatches.batch_end acts inside"),
+    "an optimizer that cannot": (
+        lambda: {"optim": {"type": "Adafactor", "lr": 0.01}},
+        "Adafactor is not capturable",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_eager_steps_go_on_after_a_refusal_because_of(
+    case: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    sections, reason = REFUSALS[case]
+    random.seed(1)
+    refused, seen = train("auto", **sections())
+    eager, kept = train("eager", **sections())
+    assert seen.choices["step"] == "eager"
+    text = " ".join(record.getMessage() for record in caplog.records)
+    assert "step: eager: " in text
+    assert __import__("re").search(reason, text), text
+    for name, weight in kept.weights.items():
+        assert torch.equal(weight, seen.weights[name]), name
+    assert refused.metrics == eager.metrics
+
+
+class Warmer(ep.Hook):
+    """Changes a plain number of the model after some epochs."""
+
+    def epoch_end(self, run: ep.Run, split: str) -> None:
+        if split == "train" and run.epoch in (2, 5):
+            run.model.dropout.p = 0.05 * run.epoch
+
+
+class Freezer(ep.Hook):
+    """Freezes a layer and turns a norm into eval mode."""
+
+    def epoch_end(self, run: ep.Run, split: str) -> None:
+        if split == "train" and run.epoch == 3:
+            run.model.leave.requires_grad_(False)
+            run.model.norm.eval()
+
+
+class RateSetter(ep.Hook):
+    """Writes a learning rate into the optimizer."""
+
+    def epoch_end(self, run: ep.Run, split: str) -> None:
+        if split == "train" and run.epoch == 3:
+            run.optimizer.param_groups[0]["lr"] = 0.002
+
+
+class Decayer(ep.Hook):
+    def epoch_end(self, run: ep.Run, split: str) -> None:
+        if split == "train" and run.epoch == 3:
+            run.optimizer.param_groups[0]["weight_decay"] = 0.5
+
+
+@pytest.mark.parametrize("hook", [Warmer, Freezer, RateSetter, Decayer])
+def test_what_a_hook_changes_between_steps_is_heeded(hook: type[ep.Hook]) -> None:
+    assert_same_bits(lambda: {"hooks": [hook]})
+
+
+class Scored(Points):
+    """Keeps a number from each evaluation, which no step looks at."""
+
+    best = 0.0
+
+    def eval_end(self, run: ep.Run, split: str, metrics: dict[str, float]) -> None:
+        self.best = max(self.best, metrics["val/acc"]) + 1e-3
+
+
+def test_attributes_that_no_step_reads_do_not_cost_a_capture(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    train("graph", task=Scored)
+    assert "captured anew" not in caplog.text
+
+
+def test_a_hook_sees_the_gradients_of_captured_steps() -> None:
+    norms: dict[str, list[float]] = {}
+    for step in ("eager", "graph"):
+
+        class Norms(ep.Hook):
+            def step_end(self, run: ep.Run) -> None:
+                gradient = run.model.leave.weight.grad
+                norms.setdefault(run.options.engine.step, []).append(gradient.norm().item())
+
+        train(step, hooks=[Norms])
+    assert norms["graph"] == norms["eager"]
+
+
+class NoWaiting(ep.Hook):
+    """Lets no step wait for the device once the run has settled."""
+
+    def step_end(self, run: ep.Run) -> None:
+        if run.step == 30:
+            torch.cuda.set_sync_debug_mode("error")
+
+    def eval_start(self, run: ep.Run, split: str) -> None:
+        torch.cuda.set_sync_debug_mode("default")
+
+    def stage_end(self, run: ep.Run) -> None:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("step", ["eager", "graph"])
+def test_no_step_waits_for_the_device_with_everything_on(step: str) -> None:
+    try:
+        result, _ = train(
+            step,
+            hooks=[NoWaiting],
+            engine={"on_nonfinite": "skip", "deterministic": False},
+            average={"type": "ema", "decay": 0.9},
+            optim={"type": "AdamW", "lr": 0.01, "clip": 1.0},
+            schedule={"type": "cosine"},
+            log={"record_every": "1st", "console_every": "3st", "grad_norm": True},
+            train={"for": "150st", "eval_every": 0},
+            task=lambda_task(),
+        )
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert result.steps == 150
+
+
+def lambda_task() -> Points:
+    return Points(count=6400)  # one epoch: its end may wait
+
+
+def test_compiled_steps_end_close_to_eager_ones() -> None:
+    eager, _ = train("eager", model=Net(dropout=0.0), engine={"deterministic": False})
+    compiled, seen = train("compile", model=Net(dropout=0.0), engine={"deterministic": False})
+    assert seen.choices["step"] == "compile"
+    assert compiled.metrics["train/loss"] == pytest.approx(eager.metrics["train/loss"], rel=0.02)
+
+
+def test_auto_compiles_when_much_time_is_left_and_tells_what_it_saves(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(payback, "WORTH_SECONDS", 0.0)
+    caplog.set_level(logging.INFO)
+    _, seen = train("auto", engine={"deterministic": False}, train={"for": "400st"})
+    assert "compiling" in caplog.text
+    assert "ms per step" in caplog.text
+    assert seen.choices["step"] in ("compile", "graph")
+
+
+def test_memory_of_graphs_is_given_back_at_the_end() -> None:
+    train("graph")
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    train("graph")
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() <= before + 2**20
