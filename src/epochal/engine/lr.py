@@ -66,15 +66,17 @@ class Rate:
     def adopt(self) -> None:
         """Take over the rates that somebody else gave to groups, and give tensors back."""
         for index, group in enumerate(self._groups()):
-            rate: Any = group["lr"]  # a number or a tensor
+            rate: float | Tensor = group["lr"]
             if index == len(self.values):
                 self.values.append(_read(rate))
                 self._tensors.append(rate if isinstance(rate, Tensor) else None)
                 self._versions.append(rate._version if isinstance(rate, Tensor) else 0)
-            elif rate is not self._tensors[index]:
+                continue
+            tensor = self._tensors[index]
+            if tensor is None or rate is not tensor:
                 self._put(index, group, _read(rate))
-            elif rate._version != self._versions[index]:
-                self._put(index, group, _read(rate, self.values[index]))
+            elif tensor._version != self._versions[index]:
+                self._put(index, group, _read(tensor, self.values[index]))
 
     def _put(self, index: int, group: Group, value: float) -> None:
         """Give a group its rate, where it wants it."""

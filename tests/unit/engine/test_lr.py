@@ -224,3 +224,153 @@ def test_without_a_schedule_the_rate_stays() -> None:
 
 def test_a_run_without_an_optimizer_has_no_rates() -> None:
     assert read_rates(None) == {}
+
+
+def tensor_groups(*rates: float) -> torch.optim.Optimizer:
+    """As on a CUDA device: each group has its rate in a tensor."""
+    groups = [
+        {"params": [nn.Parameter(torch.zeros(1))], "lr": torch.tensor(rate)} for rate in rates
+    ]
+    return torch.optim.SGD(groups)
+
+
+class Reads:
+    """Counts tensors that the host looks at."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        for name in ("item", "__float__", "tolist"):
+            original = getattr(torch.Tensor, name)
+            monkeypatch.setattr(torch.Tensor, name, self._counting(original))
+
+    def _counting(self, original: Any) -> Any:
+        def read(tensor: torch.Tensor) -> object:
+            self.count += 1
+            return original(tensor)
+
+        return read
+
+
+def test_the_owner_knows_rates_as_floats_and_writes_tensors_only_when_they_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Stairs(Schedule):
+        def factor(self, step: int, total_steps: int | None) -> float:
+            return 0.5 ** (step // 2)
+
+    optimizer = tensor_groups(0.1, 1e-3)
+    tensors = [group["lr"] for group in optimizer.param_groups]
+    rate = build_rate(Stairs(), optimizer, step=0, total_steps=None)
+    versions = []
+    reads = Reads(monkeypatch)
+    for step in range(1, 5):
+        rate.after_step(step)
+        versions.append(tensors[0]._version)
+    assert read_rates(optimizer, rate.values) == {"lr/0": 0.025, "lr/1": 0.00025}
+    assert reads.count == 0
+    assert versions == [0, 1, 1, 2]
+    assert [group["lr"] for group in optimizer.param_groups] == tensors
+    assert torch.equal(torch.stack(tensors), torch.tensor([0.025, 0.00025]))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda one: lr_scheduler.ExponentialLR(one, 0.9),
+        lambda one: lr_scheduler.CosineAnnealingLR(one, 7),
+        lambda one: lr_scheduler.LinearLR(one, 0.5, total_iters=4),
+        lambda one: lr_scheduler.OneCycleLR(one, [0.3, 0.01], total_steps=10, cycle_momentum=False),
+        lambda one: lr_scheduler.SequentialLR(
+            one,
+            [lr_scheduler.ConstantLR(one, 0.5), lr_scheduler.CosineAnnealingLR(one, 5)],
+            milestones=[3],
+        ),
+    ],
+)
+def test_schedulers_of_torch_reckon_with_floats_where_rates_are_tensors(
+    build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rates(optimizer: torch.optim.Optimizer) -> list[list[float]]:
+        rate = build_rate(TorchSchedule(build(optimizer)), optimizer, step=0, total_steps=None)
+        found = []
+        reads = Reads(monkeypatch)
+        for step in range(1, 8):
+            optimizer.step()
+            rate.after_step(step)
+            found.append(list(rate.values))
+        assert reads.count == 0
+        return found
+
+    optimizer, floats = tensor_groups(0.1, 1e-3), two_groups()
+    floats.param_groups[0]["lr"], floats.param_groups[1]["lr"] = 0.1, 1e-3
+    tensors = [group["lr"] for group in optimizer.param_groups]
+    expected = rates(floats)
+    found = rates(optimizer)
+    assert torch.allclose(torch.tensor(found), torch.tensor(expected), rtol=1e-6)
+    assert all(
+        group["lr"] is tensor for group, tensor in zip(optimizer.param_groups, tensors, strict=True)
+    )
+    assert torch.equal(torch.stack(tensors), torch.tensor(found[-1]))
+
+
+def test_a_rate_that_somebody_else_gave_is_taken_over_and_the_tensor_put_back() -> None:
+    optimizer = tensor_groups(0.1)
+    tensor = optimizer.param_groups[0]["lr"]
+    rate = build_rate(None, optimizer, step=0, total_steps=None)
+    assert rate.values == [0.1]
+    optimizer.param_groups[0]["lr"] = 0.3
+    rate.adopt()
+    assert rate.values == [0.3]
+    assert optimizer.param_groups[0]["lr"] is tensor
+    assert tensor == torch.tensor(0.3)
+    tensor.fill_(0.7)
+    rate.adopt()
+    assert rate.values == [0.7]
+    optimizer.param_groups[0]["lr"] = torch.tensor(0.2)
+    rate.adopt()
+    assert rate.values == [0.2]
+    assert optimizer.param_groups[0]["lr"] is tensor
+    assert tensor == torch.tensor(0.2)
+
+
+def test_a_tensor_that_was_written_to_with_what_it_held_changes_no_rate() -> None:
+    optimizer = tensor_groups(1.0)
+    rate = FactorRate(Falling(), optimizer, step=1, total_steps=3)
+    before = list(rate.values)
+    tensor = optimizer.param_groups[0]["lr"]
+    tensor.copy_(tensor.clone())
+    rate.adopt()
+    assert rate.values == before == [1 - 1 / 3]
+
+
+def test_a_hook_that_sets_the_rate_is_heard_from_the_next_step_on() -> None:
+    model = adder()
+    optimizer = torch.optim.SGD(model.parameters(), lr=torch.tensor(0.1))
+    tensor = optimizer.param_groups[0]["lr"]
+    used, shown = [], []
+    optimizer.register_step_pre_hook(lambda one, *_: used.append(one.param_groups[0]["lr"].item()))
+    run = make_run(Sums(16), model, parts={"optimizer": optimizer}, for_="4st")
+
+    def slow_down(run: Run) -> None:
+        shown.append(run.learning_rates["lr"])
+        if run.step == 2:
+            run.optimizer.param_groups[0]["lr"] = 0.01
+
+    run.on("step_end", slow_down)
+    fit(run)
+    assert used == pytest.approx([0.1, 0.1, 0.01, 0.01])
+    assert shown == [0.1, 0.1, 0.01, 0.01]
+    assert optimizer.param_groups[0]["lr"] is tensor
+
+
+def test_which_rates_are_moved_by_steps_is_known_before() -> None:
+    optimizer = sgd()
+    each_step, each_epoch = (
+        TorchSchedule(lr_scheduler.ExponentialLR(optimizer, 0.5), unit=unit)
+        for unit in ("step", "epoch")
+    )
+    moved = [
+        build_rate(schedule, optimizer, step=0, total_steps=None).is_moved_by_steps
+        for schedule in (None, Falling(), each_step, each_epoch)
+    ]
+    assert moved == [False, True, True, False]

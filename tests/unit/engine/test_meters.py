@@ -101,22 +101,197 @@ def test_sums_on_the_cpu_have_double_precision() -> None:
     assert window.read()["loss"] == pytest.approx(torch.tensor(0.1).item(), rel=1e-12)
 
 
-def test_on_a_device_nothing_is_read_until_a_window_asks_and_then_once() -> None:
-    """A CPU tensor stands in for a device here: sums must stay tensors until the read."""
-    meter = Meter("cuda")
-    window = meter.window()
-    meter.add({"loss": (torch.tensor(1.0), 2), "acc": (0.5, torch.tensor(2))})
-    meter.add({"loss": (torch.tensor(4.0), 1), "acc": (1.0, torch.tensor(2))})
-    transfers = []
+def counted_lists(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Sizes of the tensors that are brought to the host."""
+    sizes: list[int] = []
     original = torch.Tensor.tolist
 
     def counted(tensor: torch.Tensor) -> object:
-        transfers.append(tensor.numel())
+        sizes.append(tensor.numel())
         return original(tensor)
 
-    torch.Tensor.tolist = counted
-    try:
-        assert window.read() == {"loss": 2.0, "acc": 0.75}
-    finally:
-        torch.Tensor.tolist = original
+    monkeypatch.setattr(torch.Tensor, "tolist", counted)
+    return sizes
+
+
+def test_on_a_device_nothing_is_read_until_a_window_asks_and_then_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The host's memory stands in for a device here."""
+    meter = Meter(is_late=True)
+    window = meter.window()
+    transfers = counted_lists(monkeypatch)
+    meter.add({"loss": (torch.tensor(1.0), 2), "acc": (0.5, torch.tensor(2))})
+    meter.add({"loss": (torch.tensor(4.0), 1), "acc": (1.0, torch.tensor(2))})
+    assert transfers == []
+    assert window.read() == {"loss": 2.0, "acc": 0.75}
     assert len(transfers) == 1
+
+
+def test_on_the_cpu_means_that_may_come_later_come_at_once() -> None:
+    woken: list[str] = []
+    meter = Meter(wake=lambda: woken.append("woken"))
+    window = meter.window()
+    meter.add({"loss": (torch.tensor(2.0), 1)})
+    taken: list[dict[str, float]] = []
+    window.peek_later(taken.append)
+    window.read_later(taken.append)
+    window.read_later(taken.append)
+    assert taken == [{"loss": 2.0}, {"loss": 2.0}, {}]
+    assert woken == []
+
+
+class Late:
+    """A meter that behaves as on a device, and what two of its windows were given."""
+
+    def __init__(self) -> None:
+        self.woken = 0
+        self.noticed: list[str] = []
+        self.meter = Meter(is_late=True, wake=self._wake, notice=self._notice)
+        self.often, self.seldom = self.meter.window(), self.meter.window()
+        self.taken: list[tuple[str, dict[str, float]]] = []
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def _notice(self, name: str, mean: float) -> None:
+        self.noticed.append(name)
+
+    def add(self, value: float) -> None:
+        self.meter.add({"loss": (torch.tensor(value), 1)})
+
+    def ask(self, name: str) -> None:
+        getattr(self, name).read_later(lambda means: self.taken.append((name, means)))
+
+
+def test_late_means_are_those_of_the_moment_at_which_they_were_asked_for() -> None:
+    late = Late()
+    late.add(1.0)
+    late.ask("often")
+    late.add(5.0)
+    assert late.taken == []
+    assert late.woken == 1
+    late.meter.deliver()
+    assert late.taken == [("often", {"loss": 1.0})]
+    late.meter.deliver()
+    assert len(late.taken) == 1
+    assert late.often.read() == {"loss": 5.0}
+    assert late.seldom.read() == {"loss": 3.0}
+
+
+def test_those_who_ask_at_one_boundary_share_one_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Late()
+    transfers = counted_lists(monkeypatch)
+    late.add(1.0)
+    late.ask("often")
+    late.ask("seldom")
+    late.add(3.0)
+    late.meter.deliver()
+    assert len(transfers) == 1
+    assert late.taken == [("often", {"loss": 1.0}), ("seldom", {"loss": 1.0})]
+
+
+def test_a_read_before_the_delivery_delivers_first_and_loses_nothing() -> None:
+    late = Late()
+    late.add(1.0)
+    late.ask("often")
+    late.add(3.0)
+    assert late.often.peek() == {"loss": 3.0}
+    assert late.taken == [("often", {"loss": 1.0})]
+    assert late.often.read() == {"loss": 3.0}
+    assert late.seldom.read() == {"loss": 2.0}
+    late.meter.deliver()
+    assert len(late.taken) == 1
+
+
+def test_several_requests_come_in_order() -> None:
+    late = Late()
+    for value in (1.0, 2.0, 3.0):
+        late.add(value)
+        late.ask("often")
+    late.ask("seldom")
+    late.meter.deliver()
+    assert late.taken == [
+        ("often", {"loss": 1.0}),
+        ("often", {"loss": 2.0}),
+        ("often", {"loss": 3.0}),
+        ("seldom", {"loss": 2.0}),
+    ]
+
+
+def test_a_reader_that_reads_while_it_is_given_something_gets_what_came_after() -> None:
+    late = Late()
+    late.add(1.0)
+    found: list[dict[str, float]] = []
+    late.often.read_later(lambda means: found.extend([means, late.often.read()]))
+    late.add(5.0)
+    late.meter.deliver()
+    assert found == [{"loss": 1.0}, {"loss": 5.0}]
+
+
+def test_late_means_can_be_looked_at_without_beginning_anew() -> None:
+    late = Late()
+    late.add(1.0)
+    late.often.peek_later(lambda means: late.taken.append(("peek", means)))
+    late.meter.deliver()
+    late.add(3.0)
+    assert late.taken == [("peek", {"loss": 1.0})]
+    assert late.often.read() == {"loss": 2.0}
+
+
+def test_nothing_new_is_given_as_nothing() -> None:
+    late = Late()
+    late.ask("often")
+    late.meter.deliver()
+    assert late.taken == [("often", {})]
+
+
+def test_a_reader_that_comes_meanwhile_sees_nothing_from_before() -> None:
+    late = Late()
+    late.add(1.0)
+    late.ask("often")
+    new = late.meter.window()
+    assert late.taken == [("often", {"loss": 1.0})]
+    late.add(7.0)
+    assert new.read() == {"loss": 7.0}
+
+
+def test_late_means_that_are_not_finite_are_noticed_when_they_arrive() -> None:
+    late = Late()
+    late.add(math.nan)
+    late.ask("often")
+    assert late.noticed == []
+    late.meter.deliver()
+    assert late.noticed == ["loss"]
+
+
+def test_a_reader_that_fails_takes_nothing_from_the_others() -> None:
+    late = Late()
+    late.add(1.0)
+
+    def fail(means: dict[str, float]) -> None:
+        raise ValueError("no")
+
+    late.often.read_later(fail)
+    late.ask("seldom")
+    with pytest.raises(ValueError, match="no"):
+        late.meter.deliver()
+    assert late.seldom.read() == {"loss": 1.0}
+
+
+def test_whether_code_of_others_was_called_is_told() -> None:
+    late = Late()
+    assert not late.meter.deliver()
+    late.ask("often")
+    assert late.meter.deliver()
+
+
+def test_a_step_that_is_noted_can_be_counted_again() -> None:
+    meter = Meter(is_late=True)
+    window = meter.window()
+    meter.add({"loss": (torch.tensor(1.0), 1), "lam": (2.0, 1)})
+    with meter.noting() as notes:
+        meter.add_one("lam", 4.0, 1)
+    meter.count(notes)
+    assert list(meter.state_tensors()) == ["0"]
+    assert window.read() == {"loss": 1.0, "lam": 3.0}
