@@ -6,30 +6,10 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, Dataset
 
 import epochal as ep
 
 Batch = dict[str, Tensor]
-
-
-class Scans(Dataset[Batch]):
-    """Pairs of an image (1, 8, 8) and its label ().
-
-    Args:
-        images: Shape (N, 1, 8, 8).
-        labels: Shape (N,).
-    """
-
-    def __init__(self, images: Tensor, labels: Tensor) -> None:
-        self.images = images
-        self.labels = labels
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> Batch:
-        return {"image": self.images[index], "label": self.labels[index]}
 
 
 class Digits(ep.Task):
@@ -52,13 +32,12 @@ class Digits(ep.Task):
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(split_seed))
         size = int(val_share * len(labels))
 
-        def load(chosen: Tensor, *, shuffle: bool = False) -> DataLoader[Batch]:
-            split = Scans(images[chosen], labels[chosen])
-            return DataLoader(split, batch_size=batch_size, shuffle=shuffle)
+        def split(chosen: Tensor) -> ep.data.Tensors:
+            return ep.data.Tensors(image=images[chosen], label=labels[chosen])
 
-        self.val_loader = load(order[:size])
-        self.test_loader = load(order[size : 2 * size])
-        self.train_loader = load(order[2 * size :], shuffle=True)
+        self.val_loader = split(order[:size]).loader(batch_size=batch_size)
+        self.test_loader = split(order[size : 2 * size]).loader(batch_size=batch_size)
+        self.train_loader = split(order[2 * size :]).loader(batch_size=batch_size, shuffle=True)
 
     def batch_forward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """The scores of a batch, under ``logits``."""

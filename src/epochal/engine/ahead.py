@@ -63,7 +63,11 @@ class Ahead:
         side, main = self._side, torch.cuda.current_stream(device)
         given, sent = (torch.cuda.Event() for _ in range(2))  # type: ignore[no-untyped-call]  # torch has no types here
 
+        on_the_way: list[Batch] = []
+
         def send(batch: Batch) -> Batch:
+            # Kept until it was received: a batch from the device itself would be overwritten.
+            on_the_way.append(batch)
             given.record(main)
             side.wait_event(given)
             with torch.cuda.stream(side):
@@ -73,5 +77,6 @@ class Ahead:
 
         def receive() -> None:
             main.wait_event(sent)
+            on_the_way.clear()
 
         return one_ahead(batches, send, receive)
