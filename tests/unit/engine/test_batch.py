@@ -230,3 +230,58 @@ def test_metrics_of_a_whole_pass_must_be_numbers(value: object) -> None:
     task.post_metric_to_err = lambda result: value
     with pytest.raises(TaskError, match=r"Sums.post_metric_to_err: 'err' is .*, not a number"):
         execute(make_run(task), Test(), raise_errors=True)
+
+
+def test_the_computation_of_a_batch_can_be_replaced() -> None:
+    run = make_run()
+    plain, seen = run.calls.compute, []
+
+    def compute(batch: Any) -> Any:
+        seen.append(len(batch))
+        return plain(batch)
+
+    run.calls.compute = compute
+    outcome = run.train_batch(next(iter(run.task.train_loader)))
+    assert seen == [2]
+    assert outcome.metrics.keys() == {"mae"}
+    assert outcome.loss.requires_grad
+
+
+def test_the_computation_alone_gives_what_the_task_returned() -> None:
+    run = make_run()
+    first = next(iter(run.task.train_loader))
+    batch, out, metrics, losses = run.calls.compute(first)
+    assert batch is first
+    assert out["sum"].requires_grad
+    assert not metrics["mae"][0].requires_grad
+    assert losses["loss"][1] == 4
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_training_and_evaluation_compute_in_the_precision_of_the_run(precision: str) -> None:
+    class Noting(Sums):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dtypes: set[torch.dtype] = set()
+
+        def batch_forward(self, model: nn.Module, batch: Any) -> Any:
+            out = super().batch_forward(model, batch)
+            self.dtypes.add(out["sum"].dtype)
+            return out
+
+        def batch_loss(self, out: Any, batch: Any) -> Any:
+            self.dtypes.add((torch.ones(2, 2) @ torch.ones(2, 2)).dtype)
+            return super().batch_loss(out, batch)
+
+        def batch_metric(self, out: Any, batch: Any) -> Any:
+            self.dtypes.add((torch.ones(2, 2) @ torch.ones(2, 2)).dtype)
+            return super().batch_metric(out, batch)
+
+    expected = torch.bfloat16 if precision == "bf16" else torch.float32
+    run = make_run(Noting(), engine={"precision": precision})
+    batch = next(iter(run.task.train_loader))
+    run.train_batch(batch)
+    outcome = run.calls.forward(batch)
+    run.calls.add_metrics(outcome)
+    run.calls.add_loss(outcome)
+    assert run.task.dtypes == {expected}

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+import sys
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NoReturn
 
+import numpy
 import pytest
 import torch
+from torch import nn
 
 from epochal.engine.outcome import Outcome, check_losses, check_metrics
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 LOSS = torch.tensor(2.0, requires_grad=True)
 
@@ -72,3 +79,43 @@ def test_no_metrics_are_none() -> None:
 def test_metrics_that_cannot_be_used_are_refused(values: object, message: str) -> None:
     with pytest.raises(RefusedError, match=message):
         check_metrics(values, fail)
+
+
+def test_what_tasks_usually_return_is_checked_without_a_further_call() -> None:
+    usual = {"loss": (LOSS, 4), "aux": (torch.tensor([1.0]), torch.tensor(3))}
+    metrics = {"acc": (torch.tensor(1.0), 4)}
+    calls: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            calls.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        losses = check_losses(usual, None, fail)
+        checked = check_metrics(metrics, fail)
+    finally:
+        sys.setprofile(None)
+    assert calls == ["check_losses", "check_metrics"]
+    assert losses is usual
+    assert checked == metrics
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        {"loss": (LOSS, True)},
+        {"loss": (LOSS, 2.5)},
+        {"loss": (LOSS, numpy.int64(4))},
+        {"loss": (nn.Parameter(torch.ones(1)), 4), "aux": (1.0, 2)},
+        OrderedDict(loss=(LOSS, 4)),
+    ],
+)
+def test_less_usual_structures_are_understood_too(losses: dict[str, object]) -> None:
+    assert check_losses(losses, None, fail) == dict(losses)
+
+
+@pytest.mark.parametrize("count", [torch.ones(2), -1, None])
+def test_a_count_that_is_wrong_is_found_behind_one_that_is_right(count: object) -> None:
+    with pytest.raises(RefusedError, match="'aux'"):
+        check_losses({"loss": (LOSS, 4), "aux": (LOSS, count)}, None, fail)

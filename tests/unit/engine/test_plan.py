@@ -6,11 +6,13 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 from engine.parts import Hands, make_run
 from epochal.engine import Every, Hook
 from epochal.engine.clock import Clock
 from epochal.engine.events import Events
+from epochal.engine.meters import Meter
 from epochal.engine.plan import Plan, PlanRow
 
 if TYPE_CHECKING:
@@ -298,3 +300,41 @@ def test_the_plan_can_be_described_before_the_run() -> None:
         PlanRow("step_end", 20_000, "stop: max_epochs", "once at 10ep"),
         PlanRow("epoch_end", 250, "Watching.epoch_end", "2ep on val, test"),
     ]
+
+
+def test_means_that_were_asked_for_come_at_the_next_boundary_before_anything_else(
+    run: Run,
+) -> None:
+    order: list[str] = []
+    events = Events()
+    plan = Plan(events)
+    run.meter = Meter(is_late=True, wake=plan.wake)
+    window = run.meter.window()
+
+    def ask() -> None:
+        order.append(f"asked at {run.step}")
+        step = run.step
+        window.read_later(lambda means: order.append(f"{means} of {step} at {run.step}"))
+
+    events.add_function("step_end", ask, priority=100, every="3st")
+    events.add_function("step_end", lambda: order.append("other"), priority=50, every="4st")
+    plan.start(run)
+    for _ in range(5):
+        run.meter.add({"loss": (torch.tensor(float(run.step)), 1)})
+        take_steps(run, plan, 1)
+    assert order == ["asked at 3", "{'loss': 1.0} of 3 at 4", "other"]
+    assert plan.next_due == 6
+    assert run.events.has_acted
+
+
+def test_rates_that_a_hook_set_are_taken_over_after_all_hooks(run: Run) -> None:
+    def set_rate(run: Run) -> None:
+        run.optimizer.param_groups[0]["lr"] = 0.5
+
+    events = Events()
+    events.add_function("step_end", set_rate, priority=100, every="2st")
+    plan = Plan(events)
+    run.updater.bind(run)
+    plan.start(run)
+    take_steps(run, plan, 2)
+    assert run.updater.rate.values == [0.5]

@@ -11,9 +11,9 @@ import torch
 
 from epochal.engine.execute import execute
 from epochal.engine.hook import Hook
+from epochal.engine.meters import Meter
 from epochal.engine.options import LogOptions
 from epochal.engine.parts import Setting
-from epochal.engine.run import Run
 from epochal.engine.runner import Test as Evaluate
 from epochal.engine.runner import Train
 from epochal.hooks.recording import Recording
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from torch import nn
+
+    from epochal.engine.run import Run
 
 
 class Counting(TinyTask):
@@ -211,3 +213,39 @@ def test_a_real_record_has_points_events_and_status(tmp_path: Path, value: float
     assert status["status"] == "running"
     events = [json.loads(line) for line in (folder.path / "events.jsonl").read_text().splitlines()]
     assert [event["kind"] for event in events][-1] == "run_end"
+
+
+class Late(Hook):
+    """Lets means arrive a step later, as those of a device do."""
+
+    def setup(self, run: Run) -> None:
+        run.meter = Meter(is_late=True, wake=run.plan.wake)
+
+
+@pytest.mark.parametrize("length", ["5st", "6st", "2ep"])
+def test_means_that_arrive_later_are_recorded_at_the_step_they_belong_to(length: str) -> None:
+    at_once, _ = record(Recording(every="2st"), for_=length, eval_every="4st")
+    later, _ = record(Recording(every="2st"), Late(), for_=length, eval_every="4st")
+    assert later.points == at_once.points
+    assert [kind for kind, _ in later.events] == [kind for kind, _ in at_once.events]
+
+
+def test_means_on_their_way_are_recorded_before_a_run_fails() -> None:
+    class Failing(Counting):
+        def batch_loss(self, out: Any, batch: Any) -> Any:
+            if self._seen > 2:
+                raise SabotageError
+            return super().batch_loss(out, batch)
+
+    ledger = Ledger()
+    run = tiny_run(
+        Recording(every="2st"),
+        Late(),
+        task=Failing(),
+        monitor=None,
+        options=short_options(sanity_batches=0, eval_every=0, for_="6st"),
+        setting=Setting(writer=ledger),
+    )
+    with pytest.raises(SabotageError):
+        carry_out(run)
+    assert ledger.series("train/number") == {2: 1.5}

@@ -13,6 +13,7 @@ from rich.console import Console as Screen
 
 from epochal.engine.execute import execute
 from epochal.engine.hook import Hook
+from epochal.engine.meters import Meter
 from epochal.engine.options import LogOptions
 from epochal.engine.runner import Predict, Train
 from epochal.engine.runner import Test as Evaluate
@@ -62,6 +63,28 @@ def test_a_file_gets_a_line_per_interval_and_a_summary_per_epoch_and_evaluation(
         "Epoch [2/2]  train  loss: #  acc: #  (#)",
         "Epoch [2/2]  val    acc: #  (#)",
     ]
+
+
+class Late(Hook):
+    """Lets means arrive a step later, as those of a device do."""
+
+    def setup(self, run: Run) -> None:
+        run.meter = Meter(is_late=True, wake=run.plan.wake)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_lines_whose_numbers_arrive_later_are_the_same_in_the_same_order(
+    terminal: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def lines(*others: Hook) -> list[str]:
+        caplog.clear()
+        hook = Console(every="3st", data_time=False)
+        show(hook, *others, terminal=terminal, eval_every="3st")
+        return [re.sub(r"time: [\d.]+|\(\d+ ms\)", "", line) for line in caplog.messages]
+
+    at_once = lines()
+    assert len(at_once) == 10
+    assert lines(Late()) == at_once
 
 
 def test_values_of_an_interval_are_means_since_the_last_line() -> None:
