@@ -1,0 +1,183 @@
+"""Epochal adds no collective to those of the user's own DistributedDataParallel.
+
+Two ranks train with a process group that counts what it is asked for and hands it on to gloo.
+This file is also their program.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from rich.console import Console as Screen
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad_norm_
+
+import epochal as ep
+from epochal.hooks.console.progress import Console
+from epochal.hooks.early_stopping import EarlyStopping
+from epochal.testing import TinyModel, TinyTask
+
+STEPS = 12
+RANKS = 2
+CLIP = 0.1
+NAMES = [
+    name
+    for name in """
+        allreduce allreduce_coalesced broadcast reduce barrier monitored_barrier send recv
+        recv_anysource allgather allgather_coalesced allgather_into_tensor_coalesced
+        _allgather_base all_gather_single all_gather_single_coalesced gather scatter
+        reduce_scatter _reduce_scatter_base reduce_scatter_tensor_coalesced
+        reduce_scatter_single reduce_scatter_single_coalesced alltoall alltoall_base
+        all_to_all_single
+    """.split()
+    if hasattr(dist.ProcessGroup, name)
+]
+
+
+class Counting(dist.ProcessGroup):
+    """Counts every collective by its name, and has gloo do the work."""
+
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
+        super().__init__(rank, size)
+        self._gloo = dist.ProcessGroupGloo(store, rank, size, timeout)
+        self._size = size
+        self.counts: Counter[str] = Counter()
+
+    def size(self) -> int:
+        return self._size
+
+    def getBackendName(self) -> str:
+        return "counting"
+
+
+def counted(name: str) -> object:
+    def collective(self: Counting, *arguments: object) -> object:
+        self.counts[name] += 1
+        return getattr(self._gloo, name)(*arguments)
+
+    return collective
+
+
+for _name in NAMES:
+    setattr(Counting, _name, counted(_name))
+
+
+class Averaging(TinyTask):
+    """What a task should not do at every step."""
+
+    def batch_loss(self, out, batch):
+        losses = super().batch_loss(out, batch)
+        dist.all_reduce(losses["loss"][0].detach().clone())
+        return losses
+
+
+def make_model() -> nn.Module:
+    torch.manual_seed(0)
+    return DistributedDataParallel(TinyModel())
+
+
+def train_by_hand() -> None:
+    task, model = TinyTask(), make_model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for _ in range(STEPS // len(task.train_loader)):
+        for batch in task.train_loader:
+            loss = task.batch_loss(task.batch_forward(model, batch), batch)["loss"][0]
+            optimizer.zero_grad()
+            loss.backward()
+            clip_grad_norm_(model.parameters(), CLIP)
+            optimizer.step()
+
+
+def train_with_epochal(task: TinyTask) -> None:
+    """Everything on that looks at a run: bar, log, record, metrics, guard, early stop."""
+    model, console = make_model(), Console(every="1st", grad_norm=True)
+    console.screen = Screen(file=io.StringIO(), force_terminal=True)
+    result = ep.Experiment(
+        task=task,
+        model=model,
+        optim={"type": "AdamW", "lr": 0.01, "clip": CLIP},
+        schedule={"type": "cosine"},
+        average={"type": "ema", "decay": 0.9},
+        engine={"on_nonfinite": "skip"},
+        train={"for": f"{STEPS}st", "eval_every": "3st"},
+        log={"record_every": "1st", "grad_norm": True},
+        hooks=[console, EarlyStopping(patience=100)],
+        monitor="+val/acc",
+        choices={"device": "cpu", "raise_errors": True},
+    ).fit()
+    assert result.steps == STEPS
+    assert "train/grad_norm" in result.metrics
+    assert console.screen.file.getvalue()
+
+
+def work(rank: int, folder: Path) -> dict[str, dict[str, int]]:
+    """What one rank does; gives the collectives of each way to train."""
+    torch.set_num_threads(1)
+    dist.Backend.register_backend("counting", Counting, devices=["cpu"])
+    store = dist.FileStore(str(folder / "store"), RANKS)
+    dist.init_process_group("counting", store=store, rank=rank, world_size=RANKS)
+    group = dist.group.WORLD
+    assert isinstance(group, Counting)
+    found = {}
+    for name, train in {
+        "by hand": train_by_hand,
+        "epochal": lambda: train_with_epochal(TinyTask()),
+        "reducing": lambda: train_with_epochal(Averaging()),
+    }.items():
+        group.counts.clear()
+        train()
+        found[name] = dict(group.counts)
+    dist.destroy_process_group()
+    return found
+
+
+@pytest.fixture(scope="module")
+def counts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, int]]]:
+    """The collectives that each rank counted, by way to train and name."""
+    folder = tmp_path_factory.mktemp("ranks")
+    ranks = []
+    for rank in range(RANKS):
+        own = folder / str(rank)
+        own.mkdir()
+        with (own / "output").open("w") as output:
+            command = [sys.executable, __file__, str(rank), str(folder)]
+            ranks.append(subprocess.Popen(command, cwd=own, stdout=output, stderr=output))
+    try:
+        for rank, process in enumerate(ranks):
+            assert process.wait(100) == 0, (folder / str(rank) / "output").read_text()
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait()
+    return [json.loads((folder / str(rank) / "counts").read_text()) for rank in range(RANKS)]
+
+
+def test_every_step_by_hand_has_the_reduction_of_its_gradients(counts) -> None:
+    for rank in counts:
+        assert rank["by hand"]["allreduce"] >= STEPS
+
+
+def test_an_epochal_run_has_the_collectives_of_the_loop_by_hand_and_no_other(counts) -> None:
+    for rank in counts:
+        assert rank["epochal"] == rank["by hand"]
+
+
+def test_a_collective_of_the_task_itself_is_counted(counts) -> None:
+    for rank in counts:
+        added = Counter(rank["reducing"]) - Counter(rank["by hand"])
+        assert added == {"allreduce": STEPS}
+
+
+if __name__ == "__main__":
+    found = work(int(sys.argv[1]), Path(sys.argv[2]))
+    Path("counts").write_text(json.dumps(found))
