@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from epochal.components import data
     from epochal.config import Duration
     from epochal.engine import (
+        Average,
         Every,
         Hook,
         Metric,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Args": "epochal.experiment.arguments",
+    "Average": "epochal.engine",
     "ConfigError": "epochal.errors",
     "Duration": "epochal.config",
     "EpochalError": "epochal.errors",
@@ -66,6 +68,7 @@ _NAMESPACES = {"data"}  # names that stand for their whole home
 
 __all__ = [
     "Args",
+    "Average",
     "ConfigError",
     "Duration",
     "EpochalError",

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from epochal.registry.library import Library
     from epochal.registry.source import Definition, FunctionNode
 
+AVERAGED = "val_ema"
+"""Stands for the split in names of metrics of ``val`` with averaged weights."""
+
 _PRODUCERS = ("batch_metric", "extra_batch_metrics", "epoch_metric")
 
 
@@ -83,14 +86,14 @@ def _check_metric(
     known += [f"val/{name}" for name in names.evaluation]
     name = rest.rpartition("/")[2]
     is_train = split == "train" and name in names.train
-    if is_train or (split in ("val", "test") and name in names.evaluation):
+    if is_train or (split in ("val", "test", AVERAGED) and name in names.evaluation):
         return
     close = nearest(metric, known) or nearest(f"val/{metric}", known)
     hint = f"return {name!r} from batch_metric of the task, or add it under metrics"
     if close or known:
         shown = ", ".join(sorted(known)[:12])
         hint = f"did you mean '{sign}{close}'?" if close else f"can be: {shown}"
-    if split == "val" and name in names.train:
+    if split in ("val", AVERAGED) and name in names.train:
         hint = "set train.eval_loss=true to compute losses in evaluation"
     walk.mistakes.report(key, f"nothing produces the metric {metric!r}", place, hint)
 

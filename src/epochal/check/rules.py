@@ -19,6 +19,7 @@ def check_rules(walk: Walk, root: Node) -> None:
     _check_max_time(walk, root)
     _check_evaluated_splits(walk, root)
     _check_one_cycle(walk, root)
+    _check_precision(walk, root)
 
 
 def _check_weights(walk: Walk, root: Node) -> None:
@@ -72,3 +73,19 @@ def _check_one_cycle(walk: Walk, root: Node) -> None:
     hint = "add total_steps: 500, with train: {for: 500st}"
     place = root.mapping["schedule"].mapping["type"].place
     walk.mistakes.report("schedule.total_steps", what, place, hint)
+
+
+def _check_precision(walk: Walk, root: Node) -> None:
+    """A dtype of the weights in which the chosen precision cannot compute."""
+    precision, dtype = root.find("engine.precision"), root.find("model.dtype")
+    if precision is None or dtype is None or dtype.layer == "default":
+        return
+    is_double = dtype.value == "float64"
+    hint = "remove engine.precision, or compute with model.dtype: float32"
+    if precision.value == "fp64":
+        hint = "remove model.dtype, or write float64"
+    needs_double = {"fp64": True, "tf32": False, "bf16": False, "fp16": False}
+    if is_double == needs_double.get(str(precision.value), is_double):
+        return
+    what = f"{precision.value!r} contradicts model.dtype {dtype.value!r}"
+    walk.mistakes.report("engine.precision", what, precision.place, hint)

@@ -102,6 +102,12 @@ _ALL = (
     ),
     Section("schedule", "spec", "How the learning rate moves.", kind="schedule", keys=(_UNIT,)),
     Section("updater", "spec", "What one step does; left out, the usual.", kind="updater"),
+    Section(
+        "average",
+        "spec",
+        "Averaged weights beside the model's own: {type: ema, decay: 0.999}.",
+        kind="average",
+    ),
     Section("metrics", "specs", "Numbers computed in evaluation.", kind="metric", keys=_METRIC),
     Section(
         "monitor",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from epochal.check.classes import class_definitions
 from epochal.check.methods import attributes_of, find_method
+from epochal.check.monitor import AVERAGED
 from epochal.check.sections import split_names
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def check_watched(
     named = node.mapping.get("metric", node)
     if isinstance(named.value, str) and not walk.mistakes.has_any("monitor"):
         key = "monitor" if named is node else "monitor.metric"
-        _check_split(walk, root, task, key, named)
+        if not _lacks_average(walk, root, key, named, given):
+            _check_split(walk, root, task, key, named)
 
 
 def _check_watchers(walk: Walk, root: Node, task: Definition) -> None:
@@ -56,10 +58,24 @@ def _check_watchers(walk: Walk, root: Node, task: Definition) -> None:
             walk.mistakes.report(path, what, place, hint)
 
 
+def _lacks_average(walk: Walk, root: Node, key: str, named: Node, given: Collection[str]) -> bool:
+    """Whether a monitor asks for averaged weights, and nobody averages any; that is reported."""
+    text = str(named.value)
+    sign = text[:1] if text[:1] in ("+", "-") else ""
+    written, _, rest = text[len(sign) :].partition("/")
+    has_average = "average" in {*root.mapping, *given} or walk.mistakes.is_broken("average")
+    if written != AVERAGED or has_average:
+        return False
+    hint = f"add average: {{type: ema}}, or write {sign}val/{rest}"
+    walk.mistakes.report(key, "nothing averages the weights", named.place, hint)
+    return True
+
+
 def _check_split(walk: Walk, root: Node, task: Definition, key: str, named: Node) -> None:
     text = str(named.value)
     sign = text[:1] if text[:1] in ("+", "-") else ""
     written, slash, rest = text[len(sign) :].partition("/")
+    written = "val" if written == AVERAGED else written
     split = split_names(walk.registry.library).get(written, "")
     if split == "train" or _may_evaluate(walk, task):
         return

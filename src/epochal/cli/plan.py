@@ -63,7 +63,11 @@ def _describe(planned: Planned) -> Iterator[str]:
     yield f"  runner   {planned.runner} on {planned.device}"
     yield f"  length   {', '.join(total for total in totals if total) or 'as the runner decides'}"
     yield f"  model    {planned.model}"
+    if planned.optimizer:
+        yield f"  optim    {planned.optimizer}"
     yield f"  data     {planned.data or 'none'}"
+    if planned.note:
+        yield f"  note     {planned.note}"
     yield ""
     yield "what happens, in this order:"
     rows = [(f"  {row.event}", str(row.priority), row.hook, row.cadence) for row in planned.rows]

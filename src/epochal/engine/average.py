@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
+AVERAGED = "val_ema"
+"""Stands for the split in names of metrics of ``val`` with averaged weights."""
+
 
 class Average(ABC):
     """A second set of weights, made of those that the steps of a run went through.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from epochal.check import Report, check, registry_for
 from epochal.engine import (
+    Average,
     Monitor,
     Options,
     Parts,
@@ -162,6 +163,7 @@ def assemble(experiment: Experiment, assembly: Assembly, record: Record) -> tupl
         optimizer=optimizer,
         schedule=schedule,
         updater=_build_updater(assembly) if optimizer is not None else None,
+        average=_build_average(assembly) if optimizer is not None else None,
         metrics=step("metrics", experiment.build_metrics),
         hooks=[*_own_hooks(assembly, options.log, hooks), *hooks],
         monitor=_build_monitor(assembly),
@@ -179,6 +181,7 @@ def _note_given(assembly: Assembly, parts: Parts) -> list[str]:
         "optim": parts.optimizer,
         "schedule": parts.schedule,
         "updater": parts.updater,
+        "average": parts.average,
     }
     made |= assembly.given.parts
     observed = assembly.builder.observed
@@ -256,6 +259,12 @@ def _build_runner(assembly: Assembly) -> Runner:
 def _build_updater(assembly: Assembly) -> Updater | None:
     given: Updater | None = assembly.given.parts.get("updater")
     spec = assembly.spec("updater")
+    return given if given is not None or spec is None else assembly.builder.build(spec)
+
+
+def _build_average(assembly: Assembly) -> Average | None:
+    given: Average | None = assembly.given.parts.get("average")
+    spec = assembly.spec("average")
     return given if given is not None or spec is None else assembly.builder.build(spec)
 
 

@@ -26,6 +26,7 @@ OBJECT_SECTIONS = (
     "optim",
     "schedule",
     "updater",
+    "average",
     "metrics",
     "hooks",
     "runner",
@@ -38,7 +39,7 @@ class Given:
     """Parts that came as objects."""
 
     parts: Mapping[str, Any] = field(default_factory=dict)
-    """By section: task, model, data, optim, schedule, updater, runner."""
+    """By section: task, model, data, optim, schedule, updater, average, runner."""
 
     hooks: tuple[Any, ...] = ()
     metrics: tuple[Any, ...] = ()

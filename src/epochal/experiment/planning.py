@@ -12,7 +12,7 @@ from epochal.config import load
 from epochal.engine.execute import describe
 from epochal.experiment.conduct import plan_experiment
 from epochal.experiment.experiment import Experiment
-from epochal.hooks.banner import describe_data, describe_model
+from epochal.hooks.banner import describe_data, describe_model, describe_optimizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,6 +32,9 @@ class Planned:
     runner: str
     device: str
     model: str
+    optimizer: str
+    """Empty when nothing is trained."""
+
     data: str
     limits: Limits
     rows: list[PlanRow]
@@ -39,6 +42,9 @@ class Planned:
 
     defaults: tuple[Default, ...]
     """Values that nobody wrote."""
+
+    note: str = ""
+    """What some option costs in every step."""
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain values."""
@@ -79,8 +85,10 @@ def _plan_one(experiment: Experiment, variant: str | None) -> Planned:
         type(runner).__name__,
         str(run.device),
         describe_model(run.model),
+        describe_optimizer(run.optimizer),
         describe_data(run),
         run.limits,
         rows,
         report.defaults,
+        run.updater.cost_note(run),
     )

@@ -14,6 +14,7 @@ from epochal.engine.move import parse_dtype, place
 from epochal.engine.options import HookOptions
 from epochal.engine.splits import SPLITS, split_name
 from epochal.errors import ConfigError, Problem
+from epochal.experiment.fastest import in_fastest_form, use_rate_tensors
 from epochal.experiment.given import Middleware
 from epochal.experiment.ready import check_ready
 
@@ -110,12 +111,22 @@ def place_model(assembly: Assembly, model: nn.Module) -> nn.Module:
     weights: str | None = assembly.args.init_from
     if weights is not None:
         apply_weights(model, _path(weights))
-    return place(model, assembly.device, parse_dtype(model_dtype(assembly)))
+    return place(
+        model,
+        assembly.device,
+        parse_dtype(model_dtype(assembly)),
+        channels_last=assembly.args.engine.channels_last,
+    )
 
 
 def model_dtype(assembly: Assembly) -> str | None:
-    """What ``model.dtype`` says; nothing when the model did not come from a config."""
+    """What ``model.dtype`` says, or ``engine.precision`` in its place.
+
+    Nothing when the model did not come from a config and no precision asks for one.
+    """
     node = assembly.config.find("model.dtype")
+    if assembly.args.engine.precision == "fp64" and (node is None or node.layer == "default"):
+        return "float64"
     return None if node is None else str(node.value)
 
 
@@ -157,7 +168,10 @@ def build_optimizer(
             what = "training needs an optimizer"
             raise ConfigError(Problem("optim", what, hint=OPTIMIZER_HINT))
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        factory = assembly.builder.registry.load(spec.factory)
+        spec = in_fastest_form(spec, factory, trained, model)
         optimizer = assembly.builder.build(spec, params=trained)
+        use_rate_tensors(optimizer)
     return optimizer, _build_schedule(assembly, optimizer)
 
 

@@ -20,6 +20,7 @@ from epochal.engine.splits import SPLITS, split_name
 
 if TYPE_CHECKING:
     from rich.console import Group
+    from torch.optim import Optimizer
 
     from epochal.engine.run import Run
 
@@ -81,6 +82,7 @@ class Banner(Hook):
             "device": describe_device(run.device, self._machine),
             "torch": torch.__version__,
             "model": describe_model(run.model),
+            "optim": describe_optimizer(run.optimizer),
             "data": describe_data(run, splits or SPLITS),
             "defaults": "" if splits else self._describe_defaults(),
         }
@@ -134,6 +136,14 @@ def describe_model(model: torch.nn.Module) -> str:
     if count.trained != count.total:
         text += f", {count.trained:,} of them trained"
     return text if count.is_complete else f"{text}; some sizes are set by the first batch"
+
+
+def describe_optimizer(optimizer: Optimizer | None) -> str:
+    """Its class and its form; empty when there is none."""
+    if optimizer is None:
+        return ""
+    is_fused = all(group.get("fused") for group in optimizer.param_groups)
+    return type(optimizer).__name__ + (" (fused)" if is_fused else "")
 
 
 def describe_data(run: Run, splits: Sequence[str] = SPLITS) -> str:

@@ -13,16 +13,23 @@ from epochal.engine.hook import Hook
 from epochal.records.times import SAVING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import nn
+
     from epochal.engine import Run
 
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "final.safetensors"
+AVERAGED_NAME = "final-ema.safetensors"
 
 
 @final
 class FinalWeights(Hook):
     """Writes ``checkpoints/final.safetensors`` when a training has come to its end.
+
+    Averaged weights, if the run has some, go into ``checkpoints/final-ema.safetensors``.
 
     An interrupted training has come to its end, too. One that failed leaves none, and neither
     does one that took no step or has no record.
@@ -46,12 +53,18 @@ class FinalWeights(Hook):
     def run_end(self, run: Run) -> None:
         if run.checkpoint_dir is None or run.step == run.first_step or self._has_failed:
             return
-        path = run.checkpoint_dir / FILE_NAME
         facts = {
             "tag": run.tag,
             "step": str(run.step),
             "epoch": str(run.epoch),
             "meta": json.dumps(run.meta, default=str),
         }
-        save_weights(path, run.model, metadata=facts)
-        logger.debug("wrote %s", path)
+        _save(run.checkpoint_dir / FILE_NAME, run.model, facts)
+        if run.average is not None:
+            with run.average.swapped():
+                _save(run.checkpoint_dir / AVERAGED_NAME, run.model, facts)
+
+
+def _save(path: Path, model: nn.Module, facts: dict[str, str]) -> None:
+    save_weights(path, model, metadata=facts)
+    logger.debug("wrote %s", path)

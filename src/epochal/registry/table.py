@@ -22,6 +22,7 @@ KINDS = (
     "optimizer",
     "schedule",
     "updater",
+    "average",
     "hook",
     "runner",
 )
@@ -45,9 +46,11 @@ BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "accuracy": "epochal.components.metrics.accuracy:Accuracy",
             "mean": "epochal.components.metrics.mean:Mean",
         },
+        "average": {"ema": "epochal.components.average.ema:Ema"},
         "hook": {
             "Console": "epochal.hooks.console:Console",
             "EarlyStopping": "epochal.hooks.early_stopping:EarlyStopping",
+            "Profiler": "epochal.hooks.profiler.profiling:Profiler",
             "Recording": "epochal.hooks.recording:Recording",
         },
     }

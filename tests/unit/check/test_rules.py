@@ -74,3 +74,28 @@ def test_a_single_cycle_has_a_length(check_dict) -> None:
     assert check_dict(schedule=schedule | {"epochs": 3, "steps_per_epoch": 9}).ok
     assert check_dict(schedule=schedule | {"total_steps": 500}).ok
     assert len(shown(check_dict(schedule=schedule | {"totl_steps": 500}))) == 1
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype", "hint"),
+    [
+        ("fp64", "float32", "remove model.dtype, or write float64"),
+        ("bf16", "float64", "remove engine.precision, or compute with model.dtype: float32"),
+    ],
+)
+def test_a_precision_and_a_dtype_must_agree(
+    check_dict, precision: str, dtype: str, hint: str
+) -> None:
+    model = {"type": "torch.nn.Identity", "dtype": dtype}
+    assert shown(check_dict(model=model, engine={"precision": precision})) == [
+        ("engine.precision", f"{precision!r} contradicts model.dtype {dtype!r}", hint)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"),
+    [("fp64", "float64"), ("fp32", "float64"), ("bf16", "float32"), ("fp64", None)],
+)
+def test_a_precision_and_a_dtype_that_agree_are_fine(check_dict, precision: str, dtype) -> None:
+    model = {"type": "torch.nn.Identity"} | ({"dtype": dtype} if dtype else {})
+    assert shown(check_dict(model=model, engine={"precision": precision})) == []

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from epochal.check import check
+from epochal.check import check, monitor
 from epochal.config import load
+from epochal.engine import average
 
 ACC = 'def batch_metric(self, out, batch): return {"acc": (1, 1)}'
 ERR = "def post_metric_to_err(self, result): return 1"
@@ -147,3 +148,52 @@ def test_objects_that_nobody_can_read_are_trusted(user_registry) -> None:
     assert checked("metrics", monitor="+val/other") == []
     assert checked("task", monitor="+val/other") == []
     assert checked("optim", monitor="+val/other") != []
+
+
+def test_averaged_weights_can_be_monitored_if_somebody_averages(check_task) -> None:
+    average = {"type": "ema"}
+    assert shown(check_task(ACC, monitor="+val_ema/acc", average=average)) == []
+    assert shown(check_task(ACC, monitor="+val_ema/acc")) == [
+        (
+            "monitor",
+            "nothing averages the weights",
+            "add average: {type: ema}, or write +val/acc",
+        )
+    ]
+
+
+def test_averaged_weights_are_evaluated_with_val(check_task) -> None:
+    found = check_task(
+        ACC, monitor="+val_ema/acc", average={"type": "ema"}, train={"eval_every": 0}
+    )
+    assert shown(found) == [
+        (
+            "monitor",
+            "nothing evaluates 'val' while training",
+            "set train.eval_every: {val: 1ep}",
+        )
+    ]
+
+
+def test_an_unknown_metric_of_averaged_weights_is_found(check_task) -> None:
+    (problem,) = check_task(ACC, monitor="+val_ema/accu", average={"type": "ema"}).problems
+    assert problem.what == "nothing produces the metric 'val_ema/accu'"
+
+
+@pytest.mark.parametrize(
+    ("average", "key", "what"),
+    [
+        ({"type": "ema", "decay": 1.0}, "average.decay", "must be below 1, got 1.0"),
+        ({"type": "ema", "decay": -1}, "average.decay", "must be at least 0, got -1"),
+        ({"type": "ema", "dekay": 0.9}, "average.dekay", "unknown argument 'dekay' of"),
+        ({"type": "emma"}, "average.type", "unknown average 'emma'"),
+    ],
+)
+def test_mistakes_of_the_average_are_found(check_task, average: Any, key: str, what: str) -> None:
+    (problem,) = check_task(ACC, monitor="+val_ema/acc", average=average).problems
+    assert problem.key == key
+    assert problem.what.startswith(what)
+
+
+def test_the_name_of_averaged_weights_is_that_of_the_engine() -> None:
+    assert monitor.AVERAGED == average.AVERAGED

@@ -22,6 +22,7 @@ from epochal.hooks.banner import (
     describe_data,
     describe_device,
     describe_model,
+    describe_optimizer,
     draw,
     evaluated_splits,
 )
@@ -57,6 +58,7 @@ def test_the_log_has_a_line_for_each_fact(caplog: pytest.LogCaptureFixture) -> N
         "device: cpu",
         f"torch: {torch.__version__}",
         "model: TinyModel, 15 parameters",
+        "optim: SGD",
         "data: train 24 samples in 6 batches; val 24 samples in 6 batches; "
         "test 24 samples in 6 batches; predict 24 samples in 6 batches",
         "defaults: 12 values filled in; `epochal plan tiny.yaml` lists them",
@@ -200,3 +202,10 @@ def test_values_from_the_environment_are_shown_as_they_were_written() -> None:
     extra = Node({**tree.mapping["extra"].mapping, "token": secret}, Place("a.yaml"))
     shown = compact(Node({**tree.mapping, "extra": extra}, Place("a.yaml")))
     assert shown == ['extra: {user: ada, token: "${env:TOKEN}"}', "roots: [1, 2]"]
+
+
+@pytest.mark.parametrize(("fused", "text"), [(True, "AdamW (fused)"), (None, "AdamW")])
+def test_the_form_of_an_optimizer_is_told(fused: bool | None, text: str) -> None:
+    optimizer = torch.optim.AdamW(TinyModel().parameters(), fused=fused)
+    assert describe_optimizer(optimizer) == text
+    assert describe_optimizer(None) == ""

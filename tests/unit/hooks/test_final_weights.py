@@ -8,12 +8,13 @@ import torch
 from safetensors import safe_open
 
 from epochal.checkpoint import load_weights
+from epochal.components.average.ema import Ema
 from epochal.engine.execute import execute
 from epochal.engine.hook import Hook
 from epochal.engine.parts import Setting
 from epochal.engine.runner import Test as Evaluate
 from epochal.engine.runner import Train
-from epochal.hooks.final_weights import FILE_NAME, FinalWeights
+from epochal.hooks.final_weights import AVERAGED_NAME, FILE_NAME, FinalWeights
 from epochal.testing import SabotageError, TinyModel, short_options, tiny_run
 
 if TYPE_CHECKING:
@@ -100,3 +101,24 @@ def test_a_lazy_part_that_no_batch_reached_is_left_out(tmp_path: Path) -> None:
     model.unused = torch.nn.LazyLinear(2)
     train(tmp_path, model=model)
     assert set(load_weights(tmp_path / FILE_NAME)) == {"linear.weight", "linear.bias"}
+
+
+def test_averaged_weights_are_kept_beside_them(tmp_path: Path) -> None:
+    model, average = TinyModel(), Ema(decay=0.5)
+    run = tiny_run(
+        FinalWeights(),
+        model=model,
+        setting=Setting(checkpoint_dir=tmp_path),
+        options=short_options(for_="1ep"),
+    )
+    run.average = average
+    execute(run, Train())
+    own, kept = load_weights(tmp_path / FILE_NAME), load_weights(tmp_path / AVERAGED_NAME)
+    assert all(torch.equal(own[name], tensor) for name, tensor in model.state_dict().items())
+    assert all(torch.equal(kept[name], one) for name, one in average.state_tensors().items())
+    assert not torch.equal(own["linear.weight"], kept["linear.weight"])
+
+
+def test_a_run_without_an_average_leaves_one_file(tmp_path: Path) -> None:
+    train(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]

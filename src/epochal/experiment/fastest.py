@@ -1,0 +1,95 @@
+"""Optimizers of a config in the fastest form that torch has of them, unless it names a form."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from epochal.config import from_plain
+from epochal.errors import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from epochal.check import Spec
+
+_FORMS = ("fused", "foreach", "capturable", "differentiable")
+# Parameters of other classes may do anything when a kernel touches them.
+_PLAIN = (Tensor, nn.Parameter, nn.UninitializedParameter)
+
+
+def in_fastest_form(
+    spec: Spec, factory: object, parameters: Sequence[Tensor], model: nn.Module
+) -> Spec:
+    """The spec of an optimizer, which says ``fused`` and ``capturable`` where torch can.
+
+    A config that names any form is left alone.
+    """
+    if not isinstance(factory, type) or not issubclass(factory, Optimizer) or not parameters:
+        return spec
+    written = [name for name in _FORMS if _is_written(spec, name)]
+    forms = () if written else _forms_for(factory, parameters, model)
+    place = Place("default")
+    chosen = {name: from_plain(True, place=place, layer="default") for name in forms}
+    return replace(spec, arguments=MappingProxyType({**spec.arguments, **chosen}))
+
+
+def use_rate_tensors(optimizer: Optimizer) -> None:
+    """Give groups on CUDA that say ``capturable`` or ``fused`` their rates as tensors there."""
+    for group in optimizer.param_groups:
+        devices = {parameter.device for parameter in group["params"]}
+        is_able = group.get("capturable") or group.get("fused")
+        if len(devices) == 1 and is_able and not isinstance(group["lr"], Tensor):
+            (device,) = devices
+            if device.type == "cuda":
+                group["lr"] = torch.tensor(group["lr"], dtype=torch.float32, device=device)
+    # Else torch warns of steps that are not captured; that choice is ours, and costs little.
+    optimizer._warned_capturable_if_run_uncaptured = True  # type: ignore[attr-defined]  # torch's
+
+
+def _is_written(spec: Spec, name: str) -> bool:
+    node = spec.arguments.get(name)
+    return node is not None and node.layer != "default"
+
+
+def _forms_for(
+    kind: type[Optimizer], parameters: Sequence[Tensor], model: nn.Module
+) -> tuple[str, ...]:
+    known = inspect.signature(kind).parameters
+    forms = []
+    if "fused" in known and not _has_sparse_gradients(model) and _can_fuse(kind, parameters):
+        forms.append("fused")
+    if "capturable" in known and all(one.device.type == "cuda" for one in parameters):
+        forms.append("capturable")
+    return tuple(forms)
+
+
+def _has_sparse_gradients(model: nn.Module) -> bool:
+    """Whether some layer, such as an embedding, gives gradients that fused kernels refuse."""
+    return any(getattr(module, "sparse", False) is True for module in model.modules())
+
+
+def _can_fuse(kind: type[Optimizer], parameters: Sequence[Tensor]) -> bool:
+    if not all(type(one) in _PLAIN and one.is_floating_point() for one in parameters):
+        return False
+    return all(_works(kind, *where) for where in {(one.device, one.dtype) for one in parameters})
+
+
+@lru_cache(maxsize=64)
+def _works(kind: type[Optimizer], device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether torch has such a kernel, which nothing tells but a step of one number."""
+    parameter = nn.Parameter(torch.zeros(1, device=device, dtype=dtype))
+    parameter.grad = torch.zeros_like(parameter)
+    make: Any = kind  # a subclass may take anything
+    try:
+        make([parameter], fused=True).step()
+    except Exception:  # whatever it is, the usual form goes
+        return False
+    return True

@@ -1,0 +1,169 @@
+"""Tests of averaged weights in a run: updated, evaluated, monitored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from engine.parts import Diary, Points, Sums, adder, fit, make_run, weights
+from epochal.components.average.ema import Ema
+from epochal.engine import Average, Monitor, Run
+from epochal.errors import TaskError
+
+
+class Noting(Sums):
+    """Notes the weights that each evaluation used, and the events that it heard."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Tensor] = []
+        self.heard: list[str] = []
+
+    def batch_forward(self, model: nn.Module, batch: Any) -> dict[str, Tensor]:
+        if not model.training:
+            self.seen.append(weights(model))
+        return super().batch_forward(model, batch)
+
+    def epoch_start(self, run: Run, split: str) -> None:
+        self.heard.append(f"start {split}")
+
+    def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
+        self.heard.append(f"end {split}: {', '.join(metrics)}")
+
+
+def averaging(task: Any = None, **options: Any) -> Run:
+    given = {"average": Ema(decay=0.5), **options.pop("parts", {})}
+    return make_run(task, parts=given, **{"for_": "2ep", "sanity_batches": 0, **options})
+
+
+def test_val_is_evaluated_with_both_sets_of_weights() -> None:
+    points = Points()
+    result = fit(averaging(setting={"writer": points}))
+    assert result.metrics["val/mae"] != result.metrics["val_ema/mae"]
+    assert {"val/mae", "val_ema/mae"} <= points.points[-1][1].keys()
+    assert "test_ema/mae" not in result.metrics
+
+
+def test_the_averaged_weights_are_those_of_all_steps() -> None:
+    task = Noting()
+    run = averaging(task, for_="3st", eval_every="3st")
+    history = [weights(run.model)]
+    run.on("step_end", lambda run: history.append(weights(run.model)), priority=1)
+    fit(run)
+    expected = history[0] / 8 + history[1] / 8 + history[2] / 4 + history[3] / 2
+    assert torch.equal(task.seen[0], history[3])
+    torch.testing.assert_close(task.seen[-1], expected)
+
+
+def test_an_average_changes_nothing_about_the_training() -> None:
+    plain, averaged = adder(), adder()
+    fit(make_run(model=plain, for_="2ep"))
+    fit(make_run(model=averaged, parts={"average": Ema()}, for_="2ep"))
+    assert torch.equal(weights(plain), weights(averaged))
+
+
+def test_the_task_hears_of_another_epoch_and_hooks_do_not() -> None:
+    task, diary = Noting(), Diary("epoch_start", "epoch_end", "eval_start", "eval_end", "loop_end")
+    fit(averaging(task, for_="1ep", hooks=(diary,)))
+    assert task.heard[2:] == [
+        "start val",
+        "end val: val/mae",
+        "start val",
+        "end val: val_ema/mae",
+    ]
+    assert diary.entries[-5:] == [
+        "eval_start val",
+        "epoch_start val",
+        "loop_end val",
+        "epoch_end val",
+        "eval_end val",
+    ]
+
+
+def test_the_end_of_an_evaluation_tells_all_values() -> None:
+    heard = []
+    run = averaging(for_="1ep")
+    run.on("eval_end", lambda metrics: heard.append(sorted(metrics)))
+    fit(run)
+    assert heard == [["val/mae", "val_ema/mae"]]
+
+
+def test_both_evaluations_draw_the_same_random_numbers() -> None:
+    class Random(Sums):
+        def batch_metric(self, out: Any, batch: Any) -> Any:
+            return {"draw": (torch.rand(()), 1)}
+
+    metrics = fit(averaging(Random())).metrics
+    assert metrics["val/draw"] == metrics["val_ema/draw"]
+
+
+def test_the_monitor_may_name_averaged_weights() -> None:
+    monitor = Monitor("val_ema/mae")
+    better = []
+    run = averaging(parts={"monitor": monitor}, sanity_batches=2)
+    run.on("better_model", lambda value: better.append(value))
+    result = fit(run)
+    assert result.best == monitor.best == min(better)
+    assert result.metrics["val_ema/mae"] == monitor.last
+
+
+def test_a_monitor_of_averaged_weights_without_an_average_fails_early() -> None:
+    run = make_run(parts={"monitor": Monitor("val_ema/mae")}, for_="1ep")
+    with pytest.raises(TaskError, match=r"monitor: no metric is named 'val_ema/mae'\n .* val/mae"):
+        fit(run)
+
+
+def test_a_monitor_of_averaged_weights_needs_val_data() -> None:
+    run = averaging(Sums(val=0), parts={"monitor": Monitor("val_ema/mae")}, sanity_batches=2)
+    with pytest.raises(TaskError, match=r"monitor: '-val_ema/mae' needs a validation loader"):
+        fit(run)
+
+
+def test_lbfgs_is_averaged_too() -> None:
+    model = adder()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+    parts = {"optimizer": optimizer, "average": Ema(decay=0.5)}
+    metrics = fit(make_run(model=model, parts=parts, for_="1ep")).metrics
+    assert metrics["val/mae"] != metrics["val_ema/mae"]
+
+
+def test_accumulated_steps_count_once() -> None:
+    class Counting(Average):
+        updates = 0
+
+        def start(self, model: nn.Module) -> None:
+            pass
+
+        def update(self, skipped: Tensor | None = None) -> None:
+            assert skipped is None
+            self.updates += 1
+
+        def swapped(self) -> Any:
+            return torch.no_grad()
+
+        def state_tensors(self) -> dict[str, Tensor]:
+            return {}
+
+    average = Counting()
+    result = fit(averaging(parts={"average": average}, optim={"accumulate": 2}))
+    assert average.updates == result.steps == 6
+
+
+def test_weights_come_back_when_an_evaluation_fails() -> None:
+    class Failing(Sums):
+        passes = 0
+
+        def loop_start(self, run: Run, split: str) -> None:
+            self.passes += split == "val"
+            if self.passes == 2:
+                raise ValueError("on purpose")
+
+    run = averaging(Failing(), for_="1ep")
+    model, last = run.model, []
+    run.on("step_end", lambda run: last.append(weights(run.model)))
+    with pytest.raises(ValueError, match="on purpose"):
+        fit(run)
+    assert torch.equal(weights(model), last[-1])
