@@ -77,7 +77,7 @@ class Gatherer:
         self._move = move
         self._is_pinned = is_pinned
         # The datasets are kept too: their ids would be given to others after their end.
-        self._residents: dict[int, tuple[InMemory, tuple[Tensor, ...]]] = {}
+        self._residents: dict[int, tuple[InMemory, tuple[Tensor, ...], Pack]] = {}
 
     def find(self, loader: Loader) -> Gathered | None:
         """The batches of a pass over the loader, if they can be gathered."""
@@ -86,15 +86,17 @@ class Gatherer:
             return None
         owner = table.owner
         if isinstance(owner, InMemory) and owner.is_resident:
-            return Gathered(table.batches(self._settle(owner)), is_moved=True)
+            columns, pack = self._settle(owner)
+            return Gathered(table._replace(pack=pack).batches(columns), is_moved=True)
         is_pinned = self._is_pinned and table.tensors[0].device.type == "cpu"
         return Gathered(table.batches(table.tensors, is_pinned=is_pinned), is_moved=False)
 
-    def _settle(self, dataset: InMemory) -> tuple[Tensor, ...]:
+    def _settle(self, dataset: InMemory) -> tuple[tuple[Tensor, ...], Pack]:
+        """The tensors of a dataset on the device, and what makes batches of their rows."""
         if id(dataset) not in self._residents:
-            moved = tuple(self._move(tensor).contiguous() for tensor in dataset.tensors)
-            self._residents[id(dataset)] = dataset, moved
-        return self._residents[id(dataset)][1]
+            moved = tuple(self._move(tensor) for tensor in dataset.tensors)
+            self._residents[id(dataset)] = dataset, *_lay_out(moved, dataset.pack)
+        return self._residents[id(dataset)][1:]
 
 
 class Gathered(NamedTuple):
@@ -192,6 +194,21 @@ def _are_plain(tensors: tuple[Tensor, ...]) -> bool:
         and not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg())
         for tensor in tensors
     )
+
+
+def _lay_out(tensors: tuple[Tensor, ...], pack: Pack) -> tuple[tuple[Tensor, ...], Pack]:
+    """The tensors with whole rows in one piece; batches have the layout that the tensors had."""
+    are_images = [tensor.ndim == 4 and not tensor.is_contiguous() for tensor in tensors]
+    if not any(are_images):
+        return tensors, pack
+
+    def pack_images(columns: Iterable[Tensor]) -> Batch:
+        flagged = zip(columns, are_images, strict=True)
+        return pack([part.permute(0, 3, 1, 2) if is_image else part for part, is_image in flagged])
+
+    flagged = zip(tensors, are_images, strict=True)
+    rows = (part.permute(0, 2, 3, 1) if is_image else part for part, is_image in flagged)
+    return tuple(rows), pack_images
 
 
 def _split(tensor: Tensor, size: int) -> Iterator[Tensor]:

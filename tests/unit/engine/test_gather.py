@@ -252,6 +252,21 @@ def test_resident_data_are_moved_and_cast_once() -> None:
     assert calls == [(LENGTH, 2), (LENGTH,)]
 
 
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_resident_images_come_out_with_channels_last(shuffle: bool) -> None:
+    images = torch.randn(LENGTH, 3, 4, 5)
+    data = ep.data.Tensors(image=images, label=torch.arange(LENGTH), resident=True)
+    loader = data.loader(batch_size=4, shuffle=shuffle)
+    move = Change(CPU, None, channels_last=True)
+    with fixed_order(loader, 0):
+        found = Gatherer(move).find(loader)
+        assert found is not None
+        for batch in found.batches:
+            assert batch["image"].is_contiguous(memory_format=torch.channels_last)
+            assert move(batch)["image"] is batch["image"]
+            assert torch.equal(batch["image"], images[batch["label"]])
+
+
 def test_other_data_are_left_for_others_to_move() -> None:
     found = Gatherer(Change(CPU, torch.float64)).find(ep.data.Tensors(torch.ones(3)).loader())
     assert found is not None
