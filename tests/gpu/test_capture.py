@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import random
+import re
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -324,7 +326,7 @@ def test_eager_steps_go_on_after_a_refusal_because_of(
     assert seen.choices["step"] == "eager"
     text = " ".join(record.getMessage() for record in caplog.records)
     assert "step: eager: " in text
-    assert __import__("re").search(reason, text), text
+    assert re.search(reason, text), text
     for name, weight in kept.weights.items():
         assert torch.equal(weight, seen.weights[name]), name
     assert refused.metrics == eager.metrics
@@ -396,18 +398,20 @@ def test_a_hook_sees_the_gradients_of_captured_steps() -> None:
     assert norms["graph"] == norms["eager"]
 
 
+def set_waiting(mode: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says that it does not find all of them
+        torch.cuda.set_sync_debug_mode(mode)
+
+
 class NoWaiting(ep.Hook):
     """Lets no step wait for the device once the run has settled."""
 
     def step_end(self, run: ep.Run) -> None:
         if run.step == 30:
-            torch.cuda.set_sync_debug_mode("error")
-
-    def eval_start(self, run: ep.Run, split: str) -> None:
-        torch.cuda.set_sync_debug_mode("default")
-
-    def stage_end(self, run: ep.Run) -> None:
-        torch.cuda.set_sync_debug_mode("default")
+            set_waiting("error")
+        if run.step == 149:
+            set_waiting("default")
 
 
 @pytest.mark.parametrize("step", ["eager", "graph"])
@@ -425,7 +429,7 @@ def test_no_step_waits_for_the_device_with_everything_on(step: str) -> None:
             task=lambda_task(),
         )
     finally:
-        torch.cuda.set_sync_debug_mode("default")
+        set_waiting("default")
     assert result.steps == 150
 
 
@@ -433,6 +437,10 @@ def lambda_task() -> Points:
     return Points(count=6400)  # one epoch: its end may wait
 
 
+COMPILERS_WARN = pytest.mark.filterwarnings("ignore")  # torch's own compiler warns of itself
+
+
+@COMPILERS_WARN
 def test_compiled_steps_end_close_to_eager_ones() -> None:
     eager, _ = train("eager", model=Net(dropout=0.0), engine={"deterministic": False})
     compiled, seen = train("compile", model=Net(dropout=0.0), engine={"deterministic": False})
@@ -440,6 +448,7 @@ def test_compiled_steps_end_close_to_eager_ones() -> None:
     assert compiled.metrics["train/loss"] == pytest.approx(eager.metrics["train/loss"], rel=0.02)
 
 
+@COMPILERS_WARN
 def test_auto_compiles_when_much_time_is_left_and_tells_what_it_saves(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

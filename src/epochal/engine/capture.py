@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, final
 
 import torch
 
 from epochal.engine.layout import like
-from epochal.engine.move import mover
+from epochal.engine.move import Change, mover
+from epochal.engine.outcome import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,11 +17,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from epochal.engine.feed import Microbatches
-    from epochal.engine.outcome import Outcome
     from epochal.engine.run import Run
     from epochal.engine.sums import Notes
 
     Update = Callable[[Run, Microbatches], object]
+
+
+@cache
+def _capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """One stream for all graphs of a device: libraries keep memory for each that they saw."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch has no types here
 
 
 @final
@@ -31,7 +38,7 @@ class Workshop:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch has none
+        self.stream = _capture_stream(device)
         self.pool = torch.cuda.graph_pool_handle()
 
     def warm_up(self, run: Run, update: Update, microbatches: Microbatches) -> None:
@@ -96,7 +103,9 @@ class Graph:
     def _finish(self, outcome: Outcome) -> None:
         self._run.report_batch(outcome)
         if self._run.train_metrics:
-            self._outcomes.append(outcome)
+            # Without its history, which would keep nodes of this stream alive for eager steps.
+            out = Change(self._run.device, None, is_detached=True)(outcome.out)
+            self._outcomes.append(Outcome(outcome.batch, out))
 
     def replay(self, tensors: list[Tensor]) -> None:
         """Take the step with these tensors, in the order of ``layout.flatten``."""

@@ -131,6 +131,7 @@ class CapturedSteps:
             except Exception as error:
                 # User code ran well until now: what fails is the capture or the compiler.
                 _settle(run.device)
+                logger.debug("step: not captured", exc_info=error)
                 self._refuse(key, _describe(error))
                 return False
             finally:

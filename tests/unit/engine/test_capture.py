@@ -116,8 +116,8 @@ def test_a_workshop_waits_for_the_work_before_and_after_a_warm_step(
     order: list[str] = []
 
     class Stream:
-        def __init__(self, name: object = "side") -> None:
-            self.name = "side" if isinstance(name, torch.device) else str(name)
+        def __init__(self, name: str) -> None:
+            self.name = name
 
         def wait_stream(self, other: Stream) -> None:
             order.append(f"{self.name} waits for {other.name}")
@@ -127,7 +127,7 @@ def test_a_workshop_waits_for_the_work_before_and_after_a_warm_step(
         order.append(f"on {stream.name}")
         yield
 
-    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(capture, "_capture_stream", lambda device: Stream("side"))
     monkeypatch.setattr(torch.cuda, "stream", use)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream("main"))
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 0))
