@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from epochal.engine.average import AVERAGED
-from epochal.engine.device_time import choose_device_time
 from epochal.engine.choose import choose_step
+from epochal.engine.device_time import choose_device_time
 from epochal.engine.evaluate import check_sanity, evaluate, predict
 from epochal.engine.every import Every
 from epochal.engine.feed import named_loaders, require_loaders
