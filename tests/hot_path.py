@@ -1,0 +1,190 @@
+"""A run with everything on, the loop that one would write by hand, and counters for both."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+from rich.console import Console as Screen
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.data import DataLoader, Dataset
+
+from epochal.components.average.ema import Ema
+from epochal.engine import Monitor, Options, Parts, Run, Setting, Task, Train
+from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
+from epochal.hooks.console import Console
+from epochal.hooks.early_stopping import EarlyStopping
+from epochal.hooks.recording import Recording
+from epochal.testing import Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+LOG_EVERY = 8
+"""Steps between two that are due: those log, evaluate and draw the bar's first numbers."""
+
+EPOCH = 24
+"""Steps of an epoch."""
+
+READS = ("aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal", "aten::nonzero")
+BRINGERS = ("tolist", "numpy", "cpu", "__repr__", "__array__")
+
+
+class Samples(Dataset):
+    """Numbers that come one by one, so that a loader has to collate them."""
+
+    def __len__(self) -> int:
+        return 4 * EPOCH
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.full((3,), index / 100), index % 2
+
+
+class Pairs(Task):
+    """Tells even from odd."""
+
+    def __init__(self) -> None:
+        self.train_loader = DataLoader(Samples(), batch_size=4, shuffle=True)
+        self.val_loader = DataLoader(Samples(), batch_size=4)
+
+    def batch_forward(self, model: nn.Module, batch: list[Tensor]) -> Tensor:
+        return model(batch[0])
+
+    def batch_loss(self, out: Tensor, batch: list[Tensor]) -> dict[str, Any]:
+        return {"loss": (functional.cross_entropy(out, batch[1]), len(batch[1]))}
+
+
+class Measured(Pairs):
+    """Has a metric of each batch too."""
+
+    def batch_metric(self, out: Tensor, batch: list[Tensor]) -> dict[str, Any]:
+        return {"acc": ((out.argmax(dim=1) == batch[1]).float().mean(), len(batch[1]))}
+
+
+def network() -> nn.Module:
+    torch.manual_seed(7)
+    return nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def optimizer_of(model: nn.Module, **options: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), **{"lr": 1e-3} | options)
+
+
+def full_run(
+    task: Task,
+    *,
+    device: str = "cpu",
+    step: str = "eager",
+    on_nonfinite: str = "skip",
+    **optim: Any,
+) -> Run:
+    """With bar, log lines, record, averaged weights, clipping, guard and early stop."""
+    model = network().to(device)
+    console = Console(every=f"{LOG_EVERY}st")
+    console.screen = Screen(file=io.StringIO(), force_terminal=True, width=100)
+    parts = Parts(
+        task=task,
+        model=model,
+        optimizer=optimizer_of(model, **optim),
+        hooks=(console, Recording(every=f"{LOG_EVERY}st"), EarlyStopping(patience=3)),
+        monitor=Monitor.parse("+val/acc"),
+        average=Ema(),
+    )
+    options = Options(
+        train=TrainOptions(for_="2ep"),
+        engine=EngineOptions(step=step, on_nonfinite=on_nonfinite),
+        optim=OptimOptions(clip=1.0),
+        log=LogOptions(grad_norm=True),
+    )
+    return Run(parts, options, Setting(writer=Ledger(), device=device))
+
+
+def take_by_hand(loader: DataLoader, *, clip: bool, **optim: Any) -> Iterator[None]:
+    """The same training as anybody writes it, one step at a time."""
+    model = network()
+    optimizer = optimizer_of(model, **optim)
+    for features, label in loader:
+        loss = functional.cross_entropy(model(features), label)
+        optimizer.zero_grad()
+        loss.backward()
+        if clip:
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        yield
+
+
+class HostReads(TorchDispatchMode):
+    """Counts how often a block looks at the values of tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self._originals: dict[str, Callable[..., object]] = {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func.name().split(".")[0] in READS
+        return func(*args, **kwargs or {})
+
+    def __enter__(self) -> HostReads:
+        for name in BRINGERS:
+            self._originals[name] = getattr(Tensor, name)
+            setattr(Tensor, name, self._counting(self._originals[name]))
+        return super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        for name, original in self._originals.items():
+            setattr(Tensor, name, original)
+
+    def _counting(self, original: Callable[..., object]) -> Callable[..., object]:
+        def counted(*args: object, **kwargs: object) -> object:
+            self.count += 1
+            return original(*args, **kwargs)
+
+        return counted
+
+
+class Stepwise(Train):
+    """Trains, and calls a function before each step, and after the last one of an epoch."""
+
+    def __init__(self, look: Callable[[Run], object]) -> None:
+        self._look = look
+
+    def run(self, run: Run) -> object:
+        epoch = run.feed.epoch
+
+        def watched(number: int) -> Iterator[Any]:
+            for microbatches in epoch(number):
+                self._look(run)
+                yield microbatches
+            self._look(run)
+
+        run.feed.epoch = watched
+        return super().run(run)
+
+
+def is_ordinary(step: int) -> bool:
+    """Whether nothing is due after a step, counted from 1."""
+    return step > 1 and step % LOG_EVERY != 0
+
+
+def count_calls(function: Callable[[], object]) -> list[tuple[str, str]]:
+    """File and name of every Python function that is called, generators at each resumption."""
+    calls: list[tuple[str, str]] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            calls.append((frame.f_code.co_filename, frame.f_code.co_name))
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(before)
+    return calls

@@ -1,0 +1,147 @@
+"""What an ordinary step does beside the training itself: it reads nothing and calls little."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from epochal.engine import Options, Parts, Run
+from epochal.engine.execute import execute
+from epochal.engine.loop import take_steps
+from epochal.engine.options import TrainOptions
+from epochal.engine.runner import Train
+from hot_path import (
+    EPOCH,
+    HostReads,
+    Measured,
+    Pairs,
+    Stepwise,
+    count_calls,
+    full_run,
+    is_ordinary,
+    network,
+    optimizer_of,
+    take_by_hand,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def reads_of_run(run: Run) -> list[int]:
+    """Host reads of each ordinary step of a run."""
+    counts: list[tuple[int, int]] = []
+    with HostReads() as reads:
+        execute(
+            run, Stepwise(lambda run: counts.append((run.step, reads.count))), raise_errors=True
+        )
+    return [after - before for (_, before), (step, after) in pairwise(counts) if is_ordinary(step)]
+
+
+def reads_by_hand(**optim: Any) -> int:
+    """Host reads of a step of the hand-written loop."""
+    loop = take_by_hand(Pairs().train_loader, clip=True, **optim)
+    next(loop)
+    with HostReads() as reads:
+        next(loop)
+        first = reads.count
+        next(loop)
+    assert reads.count == 2 * first
+    return first
+
+
+@pytest.mark.parametrize("options", [{"fused": False}, {"foreach": True}, {"fused": True}])
+def test_an_ordinary_step_reads_as_many_values_as_the_hand_written_one(
+    options: dict[str, bool],
+) -> None:
+    found = reads_of_run(full_run(Measured(), on_nonfinite="warn", **options))
+    assert len(found) > EPOCH
+    assert set(found) == {reads_by_hand(**options)}
+
+
+def test_with_a_fused_optimizer_and_the_guard_on_nothing_is_read_at_all() -> None:
+    assert reads_by_hand(fused=True) == 0
+    assert set(reads_of_run(full_run(Measured(), fused=True))) == {0}
+
+
+def test_the_guard_costs_another_optimizer_the_one_read_that_is_announced() -> None:
+    run = full_run(Measured(), fused=False)
+    found = set(reads_of_run(run))
+    assert found == {reads_by_hand(fused=False) + 1}
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda loss: loss.item(),
+        lambda loss: bool(loss > 0),
+        lambda loss: loss.detach().tolist(),
+        lambda loss: loss.detach().numpy(),
+        lambda loss: loss.detach().cpu(),
+        lambda loss: f"{loss!r}",
+    ],
+)
+def test_the_counter_counts_what_a_task_reads(read: Any) -> None:
+    class Curious(Measured):
+        def batch_loss(self, out: Tensor, batch: list[Tensor]) -> dict[str, Any]:
+            losses = super().batch_loss(out, batch)
+            read(losses["loss"][0])
+            return losses
+
+    assert min(reads_of_run(full_run(Curious(), fused=True))) >= 1
+
+
+def plain_run() -> Run:
+    """Nothing but the training."""
+    model = network()
+    options = Options(train=TrainOptions(for_="9ep", eval_every=0, sanity_batches=0))
+    run = Run(Parts(task=Pairs(), model=model, optimizer=optimizer_of(model)), options)
+    run.bind()
+    Train().prepare(run)
+    run.plan.start(run)
+    take_steps(run)
+    return run
+
+
+def calls_per_step(short: list[Any], long: list[Any], steps: int) -> Counter[Any]:
+    """Calls of one step, without those of the epoch around it."""
+    difference = Counter(long)
+    difference.subtract(Counter(short))
+    return Counter({name: count // steps for name, count in difference.items() if count // steps})
+
+
+def test_an_ordinary_step_calls_hardly_more_functions_than_the_hand_written_one() -> None:
+    def by_hand(steps: int) -> list[Any]:
+        loader = Pairs().train_loader
+        loop = take_by_hand(loader, clip=False)
+        next(loop)
+        return count_calls(lambda: [next(loop) for _ in range(steps)])
+
+    def by_run(steps: int) -> list[Any]:
+        run = plain_run()
+        run.feed._limit = steps
+        return count_calls(lambda: take_steps(run))
+
+    hand = calls_per_step(by_hand(4), by_hand(12), 8)
+    ours = calls_per_step(by_run(4), by_run(12), 8)
+    of_generator = 1  # the hand-written loop is one here, to be stopped after any step
+    assert ours.total() - (hand.total() - of_generator) <= 12
+    own = {name: count for name, count in ours.items() if "epochal" in name[0]}
+    assert sum(own.values()) <= 12, own
+
+
+def test_losses_are_those_of_the_hand_written_loop_bit_for_bit() -> None:
+    run = plain_run()
+    task, model = Pairs(), network()
+    optimizer = optimizer_of(model)
+    for microbatches in Run(Parts(task=task, model=model)).feed.epoch(0):
+        loss = torch.nn.functional.cross_entropy(model(microbatches[0][0]), microbatches[0][1])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    pairs = zip(model.state_dict().values(), run.model.state_dict().values(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
