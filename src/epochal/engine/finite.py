@@ -28,10 +28,11 @@ class LossWatch:
         if self._has_warned or "loss" not in name:
             return
         self._has_warned = True
-        logger.warning(
-            "train/%s is %s since about step %d: the run goes on, but hardly learns any more; "
-            "try a smaller optim.lr, or optim.clip=1.0",
-            name,
-            mean,
-            self._run.step,
-        )
+        if self._run.updater.guard is not None:
+            what = "such updates are left out, and train/skipped is their share"
+        else:
+            what = (
+                "the run goes on, but hardly learns any more; "
+                "try a smaller optim.lr, or optim.clip=1.0"
+            )
+        logger.warning("train/%s is %s since about step %d: %s", name, mean, self._run.step, what)

@@ -19,7 +19,7 @@ from epochal.engine.limits import add_ends, find_limits
 from epochal.engine.loop import train
 from epochal.engine.splits import split_name
 from epochal.engine.step import build_step
-from epochal.engine.update import Updater
+from epochal.engine.update import Updater, warn_of_own_step
 from epochal.errors import DataError, TaskError
 
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ class Train(Runner):
         run.updater.bind(run)
         if type(self).train_step is Runner.train_step:
             run.take_step = choose_step(run, run.updater.update)
+        else:
+            warn_of_own_step(run, type(self).__name__)
         run.take_step = build_step(run, run.take_step)
         for split, every in options.eval_periods.items():
             is_asked_for = isinstance(options.eval_every, dict) and not every.is_never

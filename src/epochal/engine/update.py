@@ -265,3 +265,20 @@ def choose_updater(optimizer: Optimizer | None) -> Updater:
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     is_needed = closure is not None and closure.default is closure.empty
     return ClosureUpdater() if is_needed else Updater()
+
+
+def warn_of_own_step(run: Run, owner: str) -> None:
+    """Say what holds only as far as a ``train_step`` of somebody's own uses the updater."""
+    engine = run.options.engine
+    promises = {
+        "average": run.average is not None,
+        f"engine.on_nonfinite={engine.on_nonfinite}": engine.on_nonfinite != "warn",
+        "the scaled loss of engine.precision=fp16": run.precision.is_scaled,
+        "optim.clip": run.options.optim.clip is not None,
+    }
+    for promise in (name for name, is_made in promises.items() if is_made):
+        logger.warning(
+            "%s: %s.train_step is your own, and has it only if it calls run.updater.update",
+            promise,
+            owner,
+        )

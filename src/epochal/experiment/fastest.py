@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import replace
-from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +50,7 @@ def use_rate_tensors(optimizer: Optimizer) -> None:
             if device.type == "cuda":
                 group["lr"] = torch.tensor(group["lr"], dtype=torch.float32, device=device)
     # Else torch warns of steps that are not captured; that choice is ours, and costs little.
-    optimizer._warned_capturable_if_run_uncaptured = True  # type: ignore[attr-defined]  # torch's
+    optimizer._warned_capturable_if_run_uncaptured = True
 
 
 def _is_written(spec: Spec, name: str) -> bool:
@@ -82,7 +81,6 @@ def _can_fuse(kind: type[Optimizer], parameters: Sequence[Tensor]) -> bool:
     return all(_works(kind, *where) for where in {(one.device, one.dtype) for one in parameters})
 
 
-@lru_cache(maxsize=64)
 def _works(kind: type[Optimizer], device: torch.device, dtype: torch.dtype) -> bool:
     """Whether torch has such a kernel, which nothing tells but a step of one number."""
     parameter = nn.Parameter(torch.zeros(1, device=device, dtype=dtype))

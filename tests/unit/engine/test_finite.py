@@ -47,3 +47,13 @@ def test_metrics_may_be_anything(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.messages == []
     watch("aux_loss", math.nan)
     assert caplog.messages[0].startswith("train/aux_loss is nan since about step 0")
+
+
+def test_updates_that_are_left_out_are_told_as_such(caplog: pytest.LogCaptureFixture) -> None:
+    engine = {"on_nonfinite": "skip"}
+    fit(make_run(Diverging(), for_="1ep", eval_every=0, sanity_batches=0, engine=engine))
+    (warning,) = [message for message in caplog.messages if "train/loss" in message]
+    assert warning == (
+        "train/loss is inf since about step 5: such updates are left out, and train/skipped is "
+        "their share"
+    )

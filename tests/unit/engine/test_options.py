@@ -89,3 +89,9 @@ def test_options_and_hooks_are_imported_without_torch() -> None:
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_steps_are_taken_as_torch_would_unless_somebody_chooses() -> None:
+    options = EngineOptions()
+    assert (options.step, options.precision, options.on_nonfinite) == ("auto", "fp32", "warn")
+    assert (options.channels_last, options.compile_backend) == (False, "inductor")

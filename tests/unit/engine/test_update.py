@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from engine.parts import Points, Sums, adder, fit, make_run, numbers, weights
-from epochal.engine import Run, Task, Updater
+from epochal.components.average.ema import Ema
+from epochal.engine import Run, Task, Train, Updater
+from epochal.engine.execute import execute
 from epochal.errors import TaskError
 
 
@@ -230,3 +232,73 @@ def test_averages_and_hooks_see_each_batch_of_a_closure_optimizer_once() -> None
     run.on("batch_end", lambda index: seen.append(index))
     fit(run)
     assert seen == [0, 1, 2, 3]
+
+
+def test_gradients_are_forgotten_without_asking_the_optimizer_unless_it_has_its_own_way() -> None:
+    class Own(torch.optim.SGD):
+        zeroed = 0
+
+        def zero_grad(self, set_to_none: bool = True) -> None:
+            self.zeroed += 1
+            super().zero_grad(set_to_none)
+
+    model = adder()
+    optimizer = Own(model.parameters(), lr=0.1)
+    result = fit(make_run(Ordered(12, 4), model, parts={"optimizer": optimizer}, for_="2ep"))
+    assert optimizer.zeroed == result.steps
+    assert torch.equal(weights(model), trained(Ordered(12, 4)))
+
+
+def test_an_updater_of_ones_own_may_be_put_together_from_the_usual_parts() -> None:
+    class Twice(Updater):
+        """Takes the gradient of the loss and of its square."""
+
+        def update(self, run: Run, microbatches: tuple[Any, ...]) -> None:
+            (batch,) = microbatches
+            outcome = run.train_batch(batch)
+            self.zero_grad()
+            self.backward(outcome.loss + outcome.loss**2)
+            self.apply(run)
+            run.finish_batch(outcome)
+
+    model = adder()
+    parts = {"updater": Twice(), "average": Ema(decay=0.5)}
+    engine = {"on_nonfinite": "skip"}
+    result = fit(make_run(Sums(), model, parts=parts, engine=engine, lr=1e-3, for_="2ep"))
+    assert result.metrics["train/skipped"] == 0
+    assert result.metrics["val/mae"] != result.metrics["val_ema/mae"]
+
+
+def test_a_plain_step_asks_for_no_parameters_norms_or_averages() -> None:
+    run = make_run(for_="1ep")
+    run.on("step_end", lambda run: None)
+    updater = run.updater
+    fit(run)
+    assert updater.grad_norm is None
+    assert updater.state_tensors() == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "promise"),
+    [
+        ({"parts": {"average": Ema()}}, "average"),
+        ({"engine": {"on_nonfinite": "skip"}}, "engine.on_nonfinite=skip"),
+        ({"engine": {"precision": "fp16"}}, "the scaled loss of engine.precision=fp16"),
+        ({"optim": {"clip": 1.0}}, "optim.clip"),
+    ],
+)
+def test_what_a_step_of_ones_own_may_leave_out_is_told(
+    options: dict[str, Any], promise: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Own(Train):
+        def train_step(self, run: Run, microbatches: tuple[Any, ...]) -> None:
+            run.updater.update(run, microbatches)
+
+    execute(make_run(for_="1st", **options), Own(), raise_errors=True)
+    text = f"{promise}: Own.train_step is your own, and has it only if it calls run.updater.update"
+    assert text in caplog.messages
+
+
+def test_nothing_is_told_of_the_usual_step(caplog: pytest.LogCaptureFixture) -> None:
+    fit(make_run(for_="1st", optim={"clip": 1.0}, engine={"on_nonfinite": "skip"}))
+    assert "train_step" not in caplog.text

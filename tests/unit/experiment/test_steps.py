@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from torch import nn
 
 import epochal as ep
 from epochal.checkpoint import load_weights
+from epochal.components.average.ema import Ema
 from epochal.testing import TinyModel, TinyTask
 from small_project import write
 
@@ -216,3 +218,68 @@ def test_a_task_object_can_be_used_again_with_the_loaders_of_the_experiment() ->
         choices={"no_file": True, "device": "cpu"},
     )
     assert [experiment.fit().status, experiment.test().status] == ["finished", "finished"]
+
+
+def test_fp64_is_the_number_format_of_weights_and_batches(shop: Path) -> None:
+    def find(run: ep.Run) -> tuple[torch.dtype, torch.dtype | None]:
+        return next(run.model.parameters()).dtype, run.dtype
+
+    assert look(find, "engine.precision=fp64") == (torch.float64, torch.float64)
+    assert look(find, "engine.precision=fp64", "model.dtype=float64")[0] == torch.float64
+    assert look(find, "engine.precision=bf16")[0] == torch.float32
+
+
+def test_fp64_holds_for_a_model_given_as_an_object_too() -> None:
+    model = TinyModel()
+    experiment = ep.Experiment(
+        task=TinyTask(),
+        model=model,
+        optim={"type": "SGD"},
+        engine={"precision": "fp64"},
+        choices={"no_file": True, "fast": True, "device": "cpu"},
+    )
+    assert experiment.fit().ok
+    assert next(model.parameters()).dtype == torch.float64
+
+
+def test_channels_last_holds_for_the_weights_of_convolutions() -> None:
+    model = TinyModel()
+    model.conv = nn.Conv2d(3, 4, 2)
+    experiment = ep.Experiment(
+        task=TinyTask(),
+        model=model,
+        optim={"type": "SGD"},
+        engine={"channels_last": True},
+        choices={"no_file": True, "fast": True, "device": "cpu"},
+    )
+    assert experiment.fit().ok
+    assert model.conv.weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_an_average_comes_from_the_config_or_as_an_object(shop: Path) -> None:
+    def find(run: ep.Run) -> Any:
+        return run.average
+
+    assert look(find) is None
+    assert look(find, "average={type: ema, decay: 0.9}").decay == 0.9
+    given = Ema(decay=0.5)
+    assert look(find, "average={type: ema}", average=given) is given
+
+
+def test_a_test_needs_no_average(shop: Path) -> None:
+    experiment = ep.Experiment(
+        "config.yaml", overrides=["average={type: ema}"], choices={"no_file": True}
+    )
+    result = experiment.test()
+    assert result.ok
+    assert not any("ema" in name for name in result.metrics)
+
+
+def test_averaged_weights_are_kept_in_the_record(shop: Path) -> None:
+    result = ep.run("config.yaml", overrides=["average={type: ema}"], device="cpu")
+    assert result.dir is not None
+    own = load_weights(result.dir / "checkpoints" / "final.safetensors")
+    averaged = load_weights(result.dir / "checkpoints" / "final-ema.safetensors")
+    assert own.keys() == averaged.keys()
+    observed = json.loads((result.dir / "config" / "observed.json").read_text())
+    assert observed["average"]["arguments"] == {"decay": 0.999}
