@@ -37,7 +37,8 @@ def never_waiting(first: int) -> Stepwise:
     """Trains, and lets torch refuse to wait in ordinary steps from the first one on."""
 
     def look(run: Run) -> None:
-        is_watched = run.step >= first and is_ordinary(run.step + 1)
+        is_inside = run.step >= first and not run.feed.is_complete
+        is_watched = is_inside and is_ordinary(run.step + 1)
         torch.cuda.set_sync_debug_mode("error" if is_watched else "default")
 
     return Stepwise(look)
