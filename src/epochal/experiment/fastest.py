@@ -62,12 +62,15 @@ def _forms_for(
     kind: type[Optimizer], parameters: Sequence[Tensor], model: nn.Module
 ) -> tuple[str, ...]:
     known = inspect.signature(kind).parameters
-    forms = []
-    if "fused" in known and not _has_sparse_gradients(model) and _can_fuse(kind, parameters):
-        forms.append("fused")
-    if "capturable" in known and all(one.device.type == "cuda" for one in parameters):
-        forms.append("capturable")
-    return tuple(forms)
+    can_fuse = all(type(one) in _PLAIN and one.is_floating_point() for one in parameters)
+    on_cuda = all(one.device.type == "cuda" for one in parameters)
+    wanted = {
+        "fused": can_fuse and not _has_sparse_gradients(model),
+        "capturable": on_cuda,
+    }
+    forms = tuple(name for name, is_wanted in wanted.items() if is_wanted and name in known)
+    places = {(one.device, one.dtype) for one in parameters}
+    return forms if forms and all(_works(kind, forms, *place) for place in places) else ()
 
 
 def _has_sparse_gradients(model: nn.Module) -> bool:
@@ -75,19 +78,17 @@ def _has_sparse_gradients(model: nn.Module) -> bool:
     return any(getattr(module, "sparse", False) is True for module in model.modules())
 
 
-def _can_fuse(kind: type[Optimizer], parameters: Sequence[Tensor]) -> bool:
-    if not all(type(one) in _PLAIN and one.is_floating_point() for one in parameters):
-        return False
-    return all(_works(kind, *where) for where in {(one.device, one.dtype) for one in parameters})
-
-
-def _works(kind: type[Optimizer], device: torch.device, dtype: torch.dtype) -> bool:
+def _works(
+    kind: type[Optimizer], forms: Sequence[str], device: torch.device, dtype: torch.dtype
+) -> bool:
     """Whether torch has such a kernel, which nothing tells but a step of one number."""
     parameter = nn.Parameter(torch.zeros(1, device=device, dtype=dtype))
     parameter.grad = torch.zeros_like(parameter)
     make: Any = kind  # a subclass may take anything
     try:
-        make([parameter], fused=True).step()
+        optimizer = make([parameter], **dict.fromkeys(forms, True))
+        use_rate_tensors(optimizer)
+        optimizer.step()
     except Exception:  # whatever it is, the usual form goes
         return False
     return True
