@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -112,6 +113,7 @@ def measure(case: str, contender: str, words: argparse.Namespace, seconds: float
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
             is_late = _wait(process, seconds)
         said = log.read_text(encoding="utf-8", errors="replace")
@@ -126,7 +128,7 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # compilers have processes of their own
         process.wait()
         return True
     return False

@@ -1,4 +1,4 @@
-"""What the GPU benchmark trains: three models, their data, and the watch that times every step.
+"""What the contenders of the GPU benchmark share: cases, data, optimizer, and the watch.
 
 All contenders get the same initial weights and the same batches in the same order. Nothing here
 imports a training framework.
@@ -17,19 +17,23 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
+from gpu_models import CLASSES, Gpt2, ResNet18, Tiny
+
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
 Batch = Any  # a pair of tensors, or a mapping for who needs names
+Option = Any  # of an optimizer, of a section: each has its own type
 
 SEED = 1234
+WEIGHT_DECAY = 0.01
 WARM_BLOCKS = 2
 """Blocks of steps that are not counted."""
 
 BLOCKS = 5
 """Blocks whose median is reported."""
 
-CLASSES = 10
 NOISE = 0.3
 """Share of labels that mean nothing: a loss that cannot fall to zero can be compared."""
 
@@ -121,108 +125,6 @@ def get_case(name: str, *, quick: bool = False) -> Case:
     """A case by name; a quick one is small enough for any CPU and measures nothing."""
     changes: dict[str, Any] = QUICK[name] if quick else {}
     return replace(CASES[name], **changes)
-
-
-# -- models
-
-
-class Tiny(nn.Sequential):
-    """32-64-10, the smallest model that is one."""
-
-    def __init__(self) -> None:
-        super().__init__(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, CLASSES))
-
-
-class Residual(nn.Module):
-    """Two 3x3 convolutions beside a shortcut."""
-
-    def __init__(self, inner: int, outer: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inner, outer, 3, stride, 1, bias=False)
-        self.norm1 = nn.BatchNorm2d(outer)
-        self.conv2 = nn.Conv2d(outer, outer, 3, 1, 1, bias=False)
-        self.norm2 = nn.BatchNorm2d(outer)
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or inner != outer:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(inner, outer, 1, stride, bias=False), nn.BatchNorm2d(outer)
-            )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The block's features."""
-        out = functional.relu(self.norm1(self.conv1(x)))
-        return functional.relu(self.norm2(self.conv2(out)) + self.shortcut(x))
-
-
-class ResNet18(nn.Module):
-    """ResNet-18 for 32x32 images: a 3x3 stem, no pooling before the blocks."""
-
-    def __init__(self, *, width: int) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(3, width, 3, 1, 1, bias=False)
-        self.norm = nn.BatchNorm2d(width)
-        blocks: list[nn.Module] = []
-        inner = width
-        for level, outer in enumerate((width, 2 * width, 4 * width, 8 * width)):
-            blocks.append(Residual(inner, outer, 1 if level == 0 else 2))
-            blocks.append(Residual(outer, outer, 1))
-            inner = outer
-        self.blocks = nn.Sequential(*blocks)
-        self.head = nn.Linear(inner, CLASSES)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The score of each class."""
-        out = self.blocks(functional.relu(self.norm(self.stem(x))))
-        return self.head(out.mean((2, 3)))
-
-
-class Layer(nn.Module):
-    """One layer of GPT-2: attention, then a perceptron, each after a norm."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.norm1 = nn.LayerNorm(width)
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
-        self.norm2 = nn.LayerNorm(width)
-        self.up = nn.Linear(width, 4 * width)
-        self.down = nn.Linear(4 * width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The features of each position, (B, T, width)."""
-        batch, length, width = x.shape
-        qkv = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, width // self.heads)
-        query, key, value = qkv.transpose(1, 3).unbind(2)
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
-        return x + self.down(functional.gelu(self.up(self.norm2(x)), approximate="tanh"))
-
-
-class Gpt2(nn.Module):
-    """GPT-2 with tied embedding; the vocabulary is padded to a multiple of 64, as is usual."""
-
-    def __init__(
-        self, *, vocabulary: int, length: int, width: int, layers: int, heads: int
-    ) -> None:
-        super().__init__()
-        self.tokens = nn.Embedding(vocabulary, width)
-        self.places = nn.Embedding(length, width)
-        self.layers = nn.ModuleList(Layer(width, heads) for _ in range(layers))
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, vocabulary, bias=False)
-        self.head.weight = self.tokens.weight
-        for name, parameter in self.named_parameters():
-            if parameter.ndim > 1:
-                depth = (2 * layers) ** -0.5 if name.endswith(("out.weight", "down.weight")) else 1
-                nn.init.normal_(parameter, std=0.02 * depth)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """The score of each token at each position, (B, T, vocabulary)."""
-        x = self.tokens(tokens) + self.places.weight[: tokens.shape[1]]
-        for layer in self.layers:
-            x = layer(x)
-        return self.head(self.norm(x))
 
 
 def make_model(case: Case, device: torch.device) -> nn.Module:
@@ -395,3 +297,30 @@ class Watch:
             loss = loss_of(self._model(self._check[0]), self._check[1])
         self._model.train(was_training)
         return float(loss)
+
+
+# -- all of it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """What a contender is given."""
+
+    case: Case
+    device: torch.device
+    model: nn.Module
+    watch: Watch
+    scratch: Path
+    is_quick: bool
+
+    @property
+    def num_batches(self) -> int:
+        """One more than are timed: the watch looks when a step begins."""
+        return self.case.steps + 1
+
+
+def adamw(bench: Bench, **options: Option) -> torch.optim.AdamW:
+    """The optimizer that everyone uses."""
+    lr = options.pop("lr", bench.case.lr)
+    parameters = bench.model.parameters()
+    return torch.optim.AdamW(parameters, lr=lr, weight_decay=WEIGHT_DECAY, **options)
