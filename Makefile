@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP := pip install --quiet --disable-pip-version-check --constraint constraints.txt
+INSTALL := $(BIN)/$(PIP)
+PEERS := .venv-bench
 
 .PHONY: help demo test check format features bench clean
 
@@ -43,8 +45,16 @@ format: $(VENV)/.dev ## Format the code and mend what the linter can.
 features: $(VENV)/.dev ## List the requirements that have no proof yet.
 	@$(BIN)/python tests/features.py
 
-bench: $(VENV)/.demo ## Measure start-up and report times.
-	@$(BIN)/python benchmarks/startup.py
+$(PEERS)/.done: pyproject.toml constraints.txt benchmarks/requirements.txt
+	$(PYTHON) -m venv $(PEERS)
+	@echo "installing Epochal and the frameworks it is compared with into $(PEERS) ..."
+	$(PEERS)/bin/$(PIP) --editable .
+	$(PEERS)/bin/$(PIP) --no-deps --requirement benchmarks/requirements.txt
+	@touch $@
 
-clean:               ## Remove the environment and caches.
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+bench: $(VENV)/.demo $(PEERS)/.done ## Measure start-up, and the time per step beside other frameworks (an hour or two).
+	@$(BIN)/python benchmarks/startup.py
+	@$(PEERS)/bin/python benchmarks/overhead.py
+
+clean:               ## Remove the environments and caches.
+	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis

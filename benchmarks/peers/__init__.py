@@ -1,0 +1,1 @@
+"""One module per peer: the same training, each as its own documentation teaches it."""

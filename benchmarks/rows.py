@@ -1,0 +1,83 @@
+"""What is measured: the rows of each table, and the targets that Epochal has in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CONTROL = "by hand"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table: a name for people, and the adapter behind it."""
+
+    name: str
+    peer: str
+    package: str = ""
+    opaque: bool = False
+    """Whether both sides get a dataset of which nothing can be known but its samples."""
+
+
+PEERS = (
+    Row(CONTROL, "hand_written"),
+    Row("Epochal", "epochal", "epochal"),
+    Row("Ignite", "ignite", "pytorch-ignite"),
+    Row("Fabric", "fabric", "lightning"),
+    Row("mmengine", "mmengine", "mmengine"),
+    Row("Accelerate", "accelerate", "accelerate"),
+    Row("Lightning", "lightning", "lightning"),
+    Row("transformers", "transformers", "transformers"),
+    Row("Composer", "composer", "mosaicml"),
+)
+OPAQUE = Row("Epochal (opaque dataset)", "epochal", "epochal", opaque=True)
+
+ROWS = {
+    "minimal": (*PEERS[:2], OPAQUE, *PEERS[2:]),
+    "realistic": PEERS,
+    "as-user": PEERS[:2],
+}
+
+TARGETS = {
+    ("minimal", "tiny"): 1.03,
+    ("minimal", "mlp"): 1.01,
+    ("minimal", "gpt-mini"): 1.01,
+    ("realistic", "tiny"): 1.05,
+    ("realistic", "mlp"): 1.05,
+    ("realistic", "gpt-mini"): 1.05,
+    ("as-user", "tiny"): 0.6,
+}
+IMPORT_TARGET, FIRST_STEP_TARGET = 0.05, 0.5
+
+TOLERANCES = {"minimal": 0.0, "realistic": 0.0, "as-user": 1e-3}
+"""By how much losses and norms may differ; a fused optimizer rounds in another order."""
+
+PAIRS = {"minimal": 8, "realistic": 4, "as-user": 8}
+"""Pairs of segments in one process; starting it takes longer than most of them."""
+
+ABOUT = {
+    "minimal": "No logging, no saving; the same DataLoader and AdamW for everyone.",
+    "realistic": """
+Bar, log every 50 steps, accuracy each step, evaluation and checkpoint each epoch, on a
+pseudo-terminal; by hand the same.
+""",
+    "as-user": """
+Data as `ep.data.Tensors`, AdamW from a config (fused where torch can); otherwise as minimal, and
+against the same hand-written loop, which has a DataLoader and AdamW as torch gives them.
+""",
+}
+NOTES = {
+    "minimal": """
+Opaque: both sides get a class of its own around the dataset, so that the engine cannot see the
+tensors and gather whole batches; what the other row is below it, gathering saves.
+transformers takes the norm of the gradient at each step; no argument stops it.
+""",
+    "realistic": """
+The checkpoint of Epochal is written by a hook with the same `torch.save` as by hand; its record is
+on. mmengine has no bar, only log lines. Lightning and Composer measure with torchmetrics, Ignite
+with its own metrics, the others with plain tensors. Composer evaluates without a loss.
+""",
+    "as-user": "",
+}
+STUBBED = """
+Composer was made for torch below 2.7.1 and runs with stand-ins for torchvision and mcli.
+"""
