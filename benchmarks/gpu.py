@@ -8,10 +8,10 @@ batches and optimizer. A row is printed as soon as it is known, and a table at t
     python benchmarks/gpu.py --device cpu --quick       # tries every contender, measures nothing
 
 ``us/step`` is the median of several blocks of steps, each from one synchronization to the next;
-``first`` the seconds from the start of the process to the end of its first step; ``peak`` the
-device memory allocated by tensors after the warm-up and over the whole run, and ``reserved`` what
-the process holds in the end; ``loss`` the difference of the final loss to the hand-written loop's,
-and to that of the same loop with the optimizer that Epochal builds.
+``first`` the seconds from the start of the process to the end of its first step; ``peak`` and
+``whole`` the gigabytes of tensors on the device after the warm-up and over the whole run, ``held``
+what the process has of it in the end; ``loss`` the relative difference of the final loss to that of
+the hand-written loop, ``same opt`` to that of the same loop with the optimizer that Epochal builds.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ TARGETS = {"tiny": 70, "resnet18": 4_100, "gpt2": 34_000}
 """Microseconds per step that ``auto`` is to reach on one H200."""
 
 HEADER = f"{'case':<9} {'contender':<22}{'us/step':>10}{'ratio':>7}{'first':>7}" + (
-    f"{'peak':>7}{'whole':>7}{'reserv':>7}{'loss':>10}{'same opt':>10}  "
+    f"{'peak':>7}{'whole':>7}{'held':>7}{'loss':>10}{'same opt':>10}  "
 )
 
 
