@@ -144,7 +144,7 @@ class TaskCalls:
         """One function for a batch, with those methods that the task has."""
         model, fail, loss, metric = self._model, self._fail, self._loss, self._metric
         pre, post = self._find("pre_batch_forward"), self._find("post_batch_forward")
-        forward = self._find("batch_forward") or self._missing("batch_forward")
+        forward = self._find("batch_forward") or _missing(self._run, "batch_forward")
 
         def compute(batch: Batch, *, is_training: bool = True) -> _Computed:
             if pre is not None:
@@ -182,16 +182,16 @@ class TaskCalls:
     def _bind_loss(self) -> Callable[..., Any]:
         method = self._find("batch_loss")
         if method is None:
-            return self._missing("batch_loss")
+            return _missing(self._run, "batch_loss")
         if len(parameter_names(method)) < 3:
             return method
         loss_fn = getattr(self._run.task, "loss_fn", None)
         return lambda out, batch: method(out, batch, loss_fn)
 
-    def _missing(self, name: str) -> Callable[..., NoReturn]:
-        run = self._run
-        what, hint = "the task has no such method", f"write def {name}(self, ...) in it"
-        return lambda *_: _fail(run, name, what, hint)
+
+def _missing(run: Run, name: str) -> Callable[..., NoReturn]:
+    what, hint = "the task has no such method", f"write def {name}(self, ...) in it"
+    return lambda *_: _fail(run, name, what, hint)
 
 
 def _within(autocast: Autocast, compute: _Compute) -> _Compute:

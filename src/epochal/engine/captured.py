@@ -116,7 +116,7 @@ class CapturedSteps:
         """Try to capture a shape; whether it was worth it."""
         run = self._run
         begun = perf_counter()
-        with run.times.measuring("capture"):
+        with run.clock.times.measuring("capture"):
             trial = Trial(run, self._take_eagerly, batches)
             try:
                 trial.watch_eager()

@@ -19,7 +19,7 @@ def train(run: Run, stage: str = "main") -> None:
     while not run.stop_reason:
         start_epoch(run)
         if not run.stop_reason:
-            with run.times.training():
+            with run.clock.times.training():
                 take_steps(run)
         finish_epoch(run, epoch_means)
     run.fire("stage_end", stage)

@@ -3,110 +3,90 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
-import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from typing_extensions import override
 
+from epochal.engine.rates import GroupRates, read_rate
 from epochal.engine.schedule import Schedule, TorchSchedule
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
 
     from epochal.engine.monitor import Monitor
 
-    Group = dict[str, Any]  # torch's own: options by name
 
-
-class Rate:
-    """What moves the learning rate on, at the moments at which it may move.
-
-    It knows the rates as plain floats. Where an optimizer wants a tensor, that tensor is
-    written when the rate changes and never read again.
-
-    Args:
-        optimizer: Whose groups it owns the rates of.
-    """
+class Rate(ABC):
+    """What moves the learning rate on, at the moments at which it may move."""
 
     is_moved_by_steps: bool = False
     """Whether ``after_step`` does anything."""
 
-    def __init__(self, optimizer: Optimizer | None = None) -> None:
-        self._optimizer = optimizer
-        self._tensors: list[Tensor | None] = []
-        self._versions: list[int] = []  # how often each was written to, which the host knows
-        self.values: list[float] = []
-        """The rate of each group."""
+    rates: GroupRates
+    """The rates themselves, of which it is the one owner."""
 
-        self.adopt()
+    @property
+    def values(self) -> list[float]:
+        """The rate of each group, which costs no look at a device."""
+        return self.rates.values
 
+    def adopt(self) -> None:
+        """Take over rates that somebody else gave to groups; called after code of users ran."""
+        self.rates.adopt()
+
+    @abstractmethod
     def after_step(self, step: int) -> None:
         """Called after each update; ``step`` counts it."""
 
+    @abstractmethod
     def after_epoch(self) -> None:
         """Called after each complete epoch."""
 
+    @abstractmethod
     def after_eval(self) -> None:
         """Called after each evaluation of ``val`` that follows an update."""
 
+    @abstractmethod
     def after_value(self, value: float) -> None:
         """Called with each new value of the monitored metric that follows an update."""
 
+    @abstractmethod
     def admit(self) -> None:
         """Called before an update when the optimizer got parameters it did not have before."""
-        self.adopt()
-
-    def adopt(self) -> None:
-        """Take over the rates that somebody else gave to groups, and give tensors back."""
-        for index, group in enumerate(self._groups()):
-            rate: float | Tensor = group["lr"]
-            if index == len(self.values):
-                self.values.append(_read(rate))
-                self._tensors.append(rate if isinstance(rate, Tensor) else None)
-                self._versions.append(rate._version if isinstance(rate, Tensor) else 0)
-                continue
-            tensor = self._tensors[index]
-            if tensor is None or rate is not tensor:
-                self._put(index, group, _read(rate))
-            elif tensor._version != self._versions[index]:
-                self._put(index, group, _read(tensor, self.values[index]))
-
-    def _put(self, index: int, group: Group, value: float) -> None:
-        """Give a group its rate, where it wants it."""
-        tensor = self._tensors[index]
-        if tensor is None:
-            group["lr"] = value
-        else:
-            if value != self.values[index]:
-                tensor.fill_(value)
-            self._versions[index] = tensor._version
-            group["lr"] = tensor
-        self.values[index] = value
-
-    def _consult(self, advance: Callable[[], object]) -> None:
-        """Have a scheduler of torch reckon with plain floats, which reads no device."""
-        self.adopt()
-        for group, value in zip(self._groups(), self.values, strict=True):
-            group["lr"] = value
-        try:
-            advance()
-        finally:
-            self.adopt()
-
-    def _groups(self) -> list[Group]:
-        return [] if self._optimizer is None else self._optimizer.param_groups
 
 
 @final
 class FixedRate(Rate):
     """Rates stay what the optimizer was built with, or what somebody made of them."""
+
+    def __init__(self, optimizer: Optimizer | None = None) -> None:
+        self.rates = GroupRates(optimizer)
+
+    @override
+    def after_step(self, step: int) -> None:
+        pass
+
+    @override
+    def after_epoch(self) -> None:
+        pass
+
+    @override
+    def after_eval(self) -> None:
+        pass
+
+    @override
+    def after_value(self, value: float) -> None:
+        pass
+
+    @override
+    def admit(self) -> None:
+        self.rates.adopt()
 
 
 @final
@@ -118,7 +98,7 @@ class FactorRate(Rate):
     def __init__(
         self, schedule: Schedule, optimizer: Optimizer, *, step: int, total_steps: int | None
     ) -> None:
-        super().__init__(optimizer)
+        self.rates = GroupRates(optimizer)
         self._schedule = schedule
         self._total_steps = total_steps
         self._factor = 1.0
@@ -131,16 +111,29 @@ class FactorRate(Rate):
 
     @override
     def admit(self) -> None:
-        self.adopt()
+        self.rates.adopt()
         self._apply()
 
     def _apply(self) -> None:
-        for index, group in enumerate(self._groups()[: len(self.values)]):
+        groups = self.rates.groups
+        for index, value in enumerate(self.rates.values):
             # torch's own name for it, so that a loaded optimizer keeps its base rate.
-            base = group.get("initial_lr")
+            base = groups[index].get("initial_lr")
             if base is None or isinstance(base, Tensor):
-                base = group["initial_lr"] = self.values[index] if base is None else _read(base)
-            self._put(index, group, base * self._factor)
+                base = groups[index]["initial_lr"] = value if base is None else read_rate(base)
+            self.rates.put(index, base * self._factor)
+
+    @override
+    def after_epoch(self) -> None:
+        pass
+
+    @override
+    def after_eval(self) -> None:
+        pass
+
+    @override
+    def after_value(self, value: float) -> None:
+        pass
 
 
 @final
@@ -148,7 +141,7 @@ class TorchRate(Rate):
     """What one of torch's schedulers says, asked once per unit."""
 
     def __init__(self, schedule: TorchSchedule) -> None:
-        super().__init__(schedule.scheduler.optimizer)
+        self.rates = GroupRates(schedule.scheduler.optimizer)
         self._schedule = schedule
         self.is_moved_by_steps = schedule.unit == "step"
         _let_go_of_tensors(schedule.scheduler)
@@ -166,16 +159,19 @@ class TorchRate(Rate):
         self._advance("eval")
 
     @override
+    def after_value(self, value: float) -> None:
+        pass
+
+    @override
     def admit(self) -> None:
-        self.adopt()
+        self.rates.adopt()
         known: list[float] = getattr(self._schedule.scheduler, "base_lrs", [])
         for index in range(len(known), len(self.values)):
-            group = self._groups()[index]
-            known.append(group.setdefault("initial_lr", self.values[index]))
+            known.append(self.rates.groups[index].setdefault("initial_lr", self.values[index]))
 
     def _advance(self, unit: str) -> None:
         if self._schedule.unit == unit:
-            self._consult(self._schedule.scheduler.step)
+            self.rates.consult(self._schedule.scheduler.step)
 
 
 @final
@@ -188,13 +184,29 @@ class PlateauRate(Rate):
             hint = "write for example monitor: -val/loss"
             raise ConfigError(Problem("schedule", what, hint=hint))
         assert isinstance(schedule.scheduler, ReduceLROnPlateau)
-        super().__init__(schedule.scheduler.optimizer)
+        self.rates = GroupRates(schedule.scheduler.optimizer)
         self._scheduler = schedule.scheduler
         _turn(self._scheduler, monitor)
 
     @override
+    def after_step(self, step: int) -> None:
+        pass
+
+    @override
+    def after_epoch(self) -> None:
+        pass
+
+    @override
+    def after_eval(self) -> None:
+        pass
+
+    @override
     def after_value(self, value: float) -> None:
-        self._consult(partial(self._scheduler.step, value))
+        self.rates.consult(partial(self._scheduler.step, value))
+
+    @override
+    def admit(self) -> None:
+        self.rates.adopt()  # the scheduler looks at the groups itself
 
 
 def build_rate(
@@ -219,43 +231,15 @@ def build_rate(
     return FactorRate(schedule, optimizer, step=step, total_steps=total_steps)
 
 
-def read_rates(optimizer: Optimizer | None, known: Sequence[float] = ()) -> dict[str, float]:
-    """The rate as ``lr``; with several groups ``lr/<name or index>`` for each.
-
-    Args:
-        optimizer: Has the groups.
-        known: What the owner of the rates knows of them, so that no tensor need be read.
-    """
-    groups = [] if optimizer is None else optimizer.param_groups
-    rates = {}
-    for index, group in enumerate(groups):
-        name = "lr" if len(groups) == 1 else f"lr/{group.get('name', index)}"
-        is_known = isinstance(group["lr"], Tensor) and index < len(known)
-        rates[name] = known[index] if is_known else _read(group["lr"])
-    return rates
-
-
-def _read(rate: float | Tensor, known: float | None = None) -> float:
-    """A rate as a float; of a narrow one what is known, or the shortest decimal, if it fits."""
-    value = float(rate)
-    if not isinstance(rate, Tensor) or rate.dtype == torch.float64:
-        return value
-    likely = [float(f"{value:.{digits}g}") for digits in range(1, 10)]
-    for one in likely if known is None else [known, *likely]:
-        if torch.tensor(one, dtype=rate.dtype).item() == value:
-            return one
-    return value
-
-
 def _let_go_of_tensors(scheduler: LRScheduler) -> None:
     """Give a scheduler, and those it is made of, base rates that are plain floats."""
     for one in getattr(scheduler, "_schedulers", ()):
         _let_go_of_tensors(one)
     if hasattr(scheduler, "base_lrs"):
-        scheduler.base_lrs = [_read(rate) for rate in scheduler.base_lrs]
+        scheduler.base_lrs = [read_rate(rate) for rate in scheduler.base_lrs]
     for group in scheduler.optimizer.param_groups:
         if isinstance(group.get("initial_lr"), Tensor):
-            group["initial_lr"] = _read(group["initial_lr"])
+            group["initial_lr"] = read_rate(group["initial_lr"])
 
 
 def _turn(scheduler: ReduceLROnPlateau, monitor: Monitor) -> None:

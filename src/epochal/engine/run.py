@@ -19,13 +19,13 @@ from epochal.engine.feed import Feed, named_loaders, read_fact
 from epochal.engine.finite import LossWatch
 from epochal.engine.hook import ALIASES, EVENTS, USER_PRIORITY
 from epochal.engine.limits import Limits
-from epochal.engine.lr import read_rates
 from epochal.engine.meters import Meter
 from epochal.engine.monitor import Monitor
 from epochal.engine.move import mover, parse_dtype, place
 from epochal.engine.parts import Options, Parts, Setting
 from epochal.engine.plan import Plan
 from epochal.engine.precision import Precision
+from epochal.engine.rates import read_rates
 from epochal.engine.splits import split_name
 from epochal.engine.step import BatchFunctions, no_step
 from epochal.engine.store import Store
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from epochal.engine.feed import Microbatches
     from epochal.engine.metric import Metric
     from epochal.engine.task import Batch
-    from epochal.engine.times import Times
 
 _PARTS = (
     "task",
@@ -158,7 +157,15 @@ class Run:
     ) -> None:
         _require_objects(parts)
         self.options = options or Options()
-        self._settle(setting or Setting())
+        setting = setting or Setting()
+        self.config, self.tag, self.seed = setting.config, setting.tag, setting.seed
+        self.writer, self.dir = setting.writer, setting.dir
+        self.checkpoint_dir = setting.checkpoint_dir
+        self.device = torch.device(setting.device)
+        self.precision = Precision(
+            self.options.engine.precision, self.device, parse_dtype(setting.dtype)
+        )
+        self.dtype = self.precision.dtype
         self.task: Any = parts.task  # users bring any object that has the methods
         self.model = parts.model
         self.optimizer = parts.optimizer
@@ -203,30 +210,12 @@ class Run:
         """What the runner does with a batch of each split."""
 
         self.calls = TaskCalls(self)
-        self._build_batch_functions()
-
-    def _settle(self, setting: Setting) -> None:
-        self.config = setting.config
-        self.tag = setting.tag
-        self.seed = setting.seed
-        self.device = torch.device(setting.device)
-        self.precision = Precision(
-            self.options.engine.precision, self.device, parse_dtype(setting.dtype)
-        )
-        self.dtype = self.precision.dtype
-        self.writer = setting.writer
-        self.dir = setting.dir
-        self.checkpoint_dir = setting.checkpoint_dir
+        self._listeners_changed()
 
     @property
     def samples(self) -> int:
         """Training samples seen."""
         return self.feed.samples
-
-    @property
-    def times(self) -> Times:
-        """Where its time goes."""
-        return self.clock.times
 
     @property
     def epoch_number(self) -> int:
@@ -302,16 +291,13 @@ class Run:
         self.caches.update(caches)
 
     def _listeners_changed(self) -> None:
-        self._build_batch_functions()
-        if self.plan.is_started:
-            self.plan.start(self)
-
-    def _build_batch_functions(self) -> None:
         functions = BatchFunctions(self)
         self.train_batch = functions.train
         self.finish_batch = functions.finish
         self.report_batch = functions.report
         self.measure_batch = functions.measure
+        if self.plan.is_started:
+            self.plan.start(self)
 
     def release(self) -> None:
         """Let go of every part, so that their memory is free; plain facts stay."""

@@ -48,9 +48,9 @@ class Sums(ABC):
     def noting(self) -> Iterator[Notes]:
         """Note what a block adds on the host, instead of adding it."""
 
+    @abstractmethod
     def state_tensors(self) -> dict[str, Tensor]:
         """The tensors that steps add to, always the same ones."""
-        return {}
 
 
 class Taken(ABC):
@@ -114,6 +114,10 @@ class HostSums(Sums):
         finally:
             notes += [(name, one.total, one.count) for name, one in self._series.items()]
             self._series = kept
+
+    @override
+    def state_tensors(self) -> dict[str, Tensor]:
+        return {}
 
 
 @final

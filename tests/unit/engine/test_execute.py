@@ -19,6 +19,7 @@ from engine.parts import Diary, Sums, adder, fit, make_run
 from epochal.durable import WriteError
 from epochal.engine import Hook, Run, RunResult, TorchSchedule, Train, current_run
 from epochal.engine.execute import describe, execute, result_of_error
+from epochal.engine.meters import Meter
 from epochal.errors import ConfigError, DataError, Problem, TaskError
 
 EDGES = ("setup", "assembled", "run_start", "error", "run_end", "teardown")
@@ -355,3 +356,28 @@ def test_the_plan_can_be_shown_without_running() -> None:
         ("stop: max_time", "once at 1h"),
     }
     assert diary.entries == []
+
+
+@pytest.mark.parametrize("is_failing", [False, True])
+def test_means_that_cannot_be_delivered_at_the_end_do_not_hide_what_happened(
+    is_failing: bool,
+) -> None:
+    run = make_run(for_="1st")
+
+    def lose(means: dict[str, float]) -> None:
+        raise OSError("the device is gone")
+
+    def ask(run: Run) -> None:
+        run.meter.window().read_later(lose)
+        if is_failing:
+            raise ValueError("first")
+
+    def become_late(run: Run) -> None:
+        run.meter = Meter(is_late=True)
+
+    run.on("setup", become_late)
+    run.on("stage_end", ask)
+    with pytest.raises(ValueError if is_failing else OSError) as caught:
+        fit(run)
+    notes = getattr(caught.value, "__notes__", [])
+    assert any("the device is gone" in note for note in notes) == is_failing

@@ -11,7 +11,8 @@ from torch.optim import lr_scheduler
 
 from engine.parts import Sums, adder, fit, make_run
 from epochal.engine import Monitor, Run, Schedule, TorchSchedule
-from epochal.engine.lr import FactorRate, FixedRate, build_rate, read_rates
+from epochal.engine.lr import FactorRate, FixedRate, build_rate
+from epochal.engine.rates import read_rates
 from epochal.errors import ConfigError
 
 
@@ -220,10 +221,6 @@ def test_without_a_schedule_the_rate_stays() -> None:
     optimizer = sgd()
     assert type(build_rate(None, optimizer, step=0, total_steps=None)) is FixedRate
     assert rates_of(None, optimizer, for_="1ep") == [1.0, 1.0]
-
-
-def test_a_run_without_an_optimizer_has_no_rates() -> None:
-    assert read_rates(None) == {}
 
 
 def tensor_groups(*rates: float) -> torch.optim.Optimizer:

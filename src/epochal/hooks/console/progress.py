@@ -104,7 +104,7 @@ class Console(Hook):
         position, pace = track.position(), track.pace()
 
         def show(means: dict[str, float]) -> None:
-            full = self._fill(reading, means)
+            full = _complete(reading, means, has_norm=self._shows["grad_norm"])
             line = interval_line(position, pace, full)
             if self._display is None:
                 logger.info(line)
@@ -162,12 +162,6 @@ class Console(Hook):
             memory_mib=memory // 2**20 if memory and self._shows["memory"] else None,
         )
 
-    def _fill(self, reading: Reading, means: dict[str, float]) -> Reading:
-        values = _losses_first(means)
-        grad_norm = values.pop("grad_norm", None)
-        shown = grad_norm if self._shows["grad_norm"] else None
-        return replace(reading, values=values, grad_norm=shown)
-
     def _summarize(self, run: Run, split: str, metrics: dict[str, float], seconds: float) -> None:
         monitor = run.monitor
         best = monitor is not None and monitor.improved and monitor.metric in metrics
@@ -189,6 +183,12 @@ class Console(Hook):
         if self._display is not None:
             self._display.stop()
             self._display = None
+
+
+def _complete(reading: Reading, means: dict[str, float], *, has_norm: bool) -> Reading:
+    values = _losses_first(means)
+    grad_norm = values.pop("grad_norm", None)
+    return replace(reading, values=values, grad_norm=grad_norm if has_norm else None)
 
 
 def _first_rate(run: Run) -> float | None:
