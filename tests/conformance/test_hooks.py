@@ -19,6 +19,7 @@ from epochal.hooks.banner import Banner
 from epochal.hooks.console import Console
 from epochal.hooks.early_stopping import EarlyStopping
 from epochal.hooks.final_weights import FinalWeights
+from epochal.hooks.profiler import Profiler
 from epochal.hooks.recording import Recording
 from epochal.hooks.time_report import TimeReport
 from epochal.testing import Diary, HookConformance
@@ -47,6 +48,11 @@ class TestEarlyStopping(HookConformance):
 class TestFinalWeights(HookConformance):
     def make(self) -> FinalWeights:
         return FinalWeights()
+
+
+class TestProfiler(HookConformance):
+    def make(self) -> Profiler:
+        return Profiler(wait=1, warmup=1, steps=3)
 
 
 class TestRecording(HookConformance):

@@ -17,6 +17,7 @@ VERBS = {
     "new": "write a small project that runs as it is",
     "check": "report every mistake of a config, before anything is built",
     "plan": "show what a config will run, in which order, how often",
+    "profile": "look closely at a few steps: a trace, a table of operators, advice",
     "run": "train what a config describes, and keep a record",
     "test": "evaluate the weights of a finished run on its test data",
     "predict": "write the predictions of a finished run",

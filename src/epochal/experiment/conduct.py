@@ -129,17 +129,28 @@ def _run_checked(experiment: Experiment, loaded: Loaded, report: Report) -> RunR
     return result
 
 
-def plan_experiment(experiment: Experiment, loaded: Loaded) -> tuple[Run, Runner, Report]:
-    """The run that an experiment would be, built but not started, without a record."""
+def plan_experiment(
+    experiment: Experiment, loaded: Loaded, *, is_quiet: bool = False
+) -> tuple[Run, Runner, Report]:
+    """The run that an experiment would be, built but not started, without a record.
+
+    Args:
+        experiment: What to build.
+        loaded: Its config.
+        is_quiet: Leave out the hooks that every run has: nothing is shown, nothing is saved.
+    """
     loaded = _settle(experiment, loaded, None)
     report = _check(experiment, loaded, None)
     if report.problems:
         raise ConfigError(*report.problems)
-    run, runner = assemble(experiment, _prepare(loaded, report), Record(NullWriter()))
+    assembly, record = _prepare(loaded, report), Record(NullWriter())
+    run, runner = assemble(experiment, assembly, record, is_quiet=is_quiet)
     return run, runner, report
 
 
-def assemble(experiment: Experiment, assembly: Assembly, record: Record) -> tuple[Run, Runner]:
+def assemble(
+    experiment: Experiment, assembly: Assembly, record: Record, *, is_quiet: bool = False
+) -> tuple[Run, Runner]:
     """Take all build steps, in order; nothing runs yet."""
 
     def step(name: str, build: Callable[..., PartT], *parts: object) -> PartT:
@@ -165,7 +176,7 @@ def assemble(experiment: Experiment, assembly: Assembly, record: Record) -> tupl
         updater=_build_updater(assembly) if optimizer is not None else None,
         average=_build_average(assembly) if optimizer is not None else None,
         metrics=step("metrics", experiment.build_metrics),
-        hooks=[*_own_hooks(assembly, options.log, hooks), *hooks],
+        hooks=hooks if is_quiet else [*_own_hooks(assembly, options.log, hooks), *hooks],
         monitor=_build_monitor(assembly),
     )
     record.add_given(_note_given(assembly, parts))

@@ -60,17 +60,23 @@ def share_out(times: Mapping[str, float]) -> list[Share]:
     return shares
 
 
-def advise(times: Mapping[str, float], device_time: Mapping[str, float]) -> str:
+def advise(
+    times: Mapping[str, float],
+    device_time: Mapping[str, float],
+    *,
+    shortest: float = _SHORT_SECONDS,
+) -> str:
     """What would make such a run faster, in one sentence; empty if nothing is known.
 
     Args:
         times: Seconds of each part.
         device_time: What was seen of the device; empty where it works in step with the host.
+        shortest: Seconds below which nothing can be said.
     """
     total = sum(times.values())
     if total <= 0:
         return ""
-    if total < _SHORT_SECONDS:
+    if total < shortest:
         return "too short a run to say what slows it down"
     notable = {
         part: seconds / total

@@ -1,0 +1,93 @@
+"""``epochal profile``: a few real steps under torch's profiler, a trace and a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from epochal.cli.words import add_config_words, add_json_option, print_json, split_words
+from epochal.errors import ConfigError, EpochalError, Problem
+from epochal.experiment.arguments import choices_of
+from epochal.experiment.failure import show_failure
+from epochal.experiment.figures import format_count
+from epochal.experiment.interrupts import deferring_interrupts
+from epochal.records.times import format_time
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from epochal.experiment.profiling import Profiled
+
+_SHOWN = 12
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's words and options."""
+    add_config_words(parser)
+    add_json_option(parser)
+    parser.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, ... (default: the best)")
+    parser.add_argument(
+        "--steps", type=int, default=10, metavar="N", help="steps to record (default: 10)"
+    )
+    parser.add_argument(
+        "--wait", type=int, default=5, metavar="N", help="steps to let pass first (default: 5)"
+    )
+    parser.add_argument(
+        "--warmup", type=int, default=2, metavar="N", help="steps to warm up (default: 2)"
+    )
+    parser.add_argument("--shapes", action="store_true", help="note the shapes of inputs")
+    parser.add_argument("--memory", action="store_true", help="note what tensors take")
+    parser.add_argument("--stack", action="store_true", help="note the lines of code; slow")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder for the trace (default: profile-TAG)"
+    )
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Take a few steps and print what they do."""
+    files, overrides = split_words(args.words)
+    if len(files) > 1:
+        what, hint = "profile looks at one config at a time", f"write profile {files[0]}"
+        raise ConfigError(Problem("command line", what, hint=hint))
+    with deferring_interrupts():
+        from epochal.engine.execute import result_of_error
+        from epochal.experiment.profiling import profile_file
+        from epochal.hooks.profiler import Profiler
+
+    detail = {"shapes": args.shapes, "memory": args.memory, "stack": args.stack}
+    profiler = Profiler(wait=args.wait, warmup=args.warmup, steps=args.steps, **detail)
+    try:
+        done = profile_file(
+            files[0], profiler, out=args.out, overrides=overrides, **choices_of(args)
+        )
+    except EpochalError:
+        raise
+    except Exception as error:  # of the user's code, while parts are built
+        result = result_of_error(error)
+        show_failure(result)
+        return result.exit_code
+    show_failure(done.result)
+    if args.json:
+        print_json(done.to_json())
+    elif done.profile is not None:
+        print("\n".join(_describe(done)))
+    return done.result.exit_code
+
+
+def _describe(done: Profiled) -> Iterator[str]:
+    from epochal.hooks.profiler import operator_lines
+
+    profile = done.profile
+    assert profile is not None  # the caller looked
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in profile.shares.items())
+    pace = f"{format_time(profile.step_seconds)} a step, with what the profiler itself costs"
+    yield f"{done.tag} on {done.device}: {format_count(profile.steps, 'step')} profiled"
+    yield f"  time     {pace}"
+    yield f"  shares   {shares}"
+    yield f"  advice   {profile.advice}"
+    if profile.dir is not None:
+        yield f"  folder   {profile.dir}"
+        yield "  open     trace.json.gz in ui.perfetto.dev or chrome://tracing; table.txt has all"
+    yield ""
+    yield from (f"  {line}" for line in operator_lines(profile, _SHOWN))

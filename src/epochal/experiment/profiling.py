@@ -1,0 +1,108 @@
+"""A few real steps of an experiment under the profiler; nothing is evaluated, nothing recorded."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from typing_extensions import Unpack
+
+from epochal.engine.every import Every
+from epochal.engine.execute import execute
+from epochal.errors import RecordError, TaskError
+from epochal.experiment.conduct import plan_experiment
+from epochal.experiment.experiment import Experiment
+from epochal.experiment.text import on_disk
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from epochal.engine import Run, RunResult
+    from epochal.experiment.choices import Choices
+    from epochal.hooks.profiler import Profile, Profiler
+
+_NEVER_REACHED = Every(1e9, "ep")
+
+
+@final
+@dataclass(frozen=True)
+class Profiled:
+    """Steps that were looked at, and how the short run ended."""
+
+    tag: str
+    device: str
+    result: RunResult
+    profile: Profile | None
+    """None when the run failed before a step was recorded."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain values."""
+        values: dict[str, Any] = {"tag": self.tag, "device": self.device}
+        values |= {"status": self.result.status, "reason": self.result.reason}
+        if self.profile is None:
+            return values
+        profile = self.profile
+        known = asdict(profile) | {"dir": None if profile.dir is None else str(profile.dir)}
+        return values | known | {"shares": profile.shares, "advice": profile.advice}
+
+
+def profile_file(
+    path: Path,
+    profiler: Profiler,
+    *,
+    out: Path | None = None,
+    overrides: Sequence[str] = (),
+    **choices: Unpack[Choices],
+) -> Profiled:
+    """Train as long as the profiler takes, as the config says but for evaluations.
+
+    Args:
+        path: The config file.
+        profiler: How many steps to look at, and how closely.
+        out: Where the trace goes; by default ``profile-<tag>`` in the working folder.
+        overrides: Changes such as ``optim.lr=1e-3``.
+        choices: What belongs to this run alone; see ``Choices``.
+
+    Raises:
+        ConfigError: The config has mistakes.
+        RecordError: The folder for the trace exists already.
+        TaskError: The config does not train.
+    """
+    if out is not None:
+        _require_new(out)  # before anything is built
+    experiment = Experiment(path, overrides=overrides, choices=choices)
+    run, runner, _ = plan_experiment(experiment, experiment.loaded, is_quiet=True)
+    if run.optimizer is None and runner.needs_optimizer is False:
+        raise TaskError(
+            f"{path}: its runner takes no steps, so there is nothing to profile\n"
+            "  profile a config that trains, or set runner=train"
+        )
+    name = re.sub(r"[^\w.-]+", "-", on_disk(run.tag))
+    profiler.dir = out or Path(f"profile-{name}")
+    profiler.stops_run = True
+    _require_new(profiler.dir)
+    _leave_out_evaluations(run)
+    run.events.add_hook(profiler)
+    device = str(run.device)
+    result = execute(run, runner)
+    return Profiled(run.tag, device, result, profiler.result)
+
+
+def _require_new(dir: Path) -> None:
+    if dir.exists():
+        raise RecordError(
+            f"{dir}: exists already, and is not overwritten\n"
+            "  name another folder with --out, or delete this one"
+        )
+
+
+def _leave_out_evaluations(run: Run) -> None:
+    # A period that is never reached: what is never evaluated at all would be warned of.
+    train = run.options.train
+    periods = dict.fromkeys(train.eval_periods, _NEVER_REACHED)
+    changed = replace(
+        train, eval_every=periods, eval_at_start=False, eval_at_end=False, sanity_batches=0
+    )
+    run.options = replace(run.options, train=changed)

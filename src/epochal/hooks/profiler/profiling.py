@@ -1,0 +1,210 @@
+"""Looks closely at a few steps of a run, with torch's profiler."""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, final
+
+from torch.profiler import ProfilerActivity, profile, schedule
+from typing_extensions import override
+
+from epochal import durable
+from epochal.config.bounds import AtLeast
+from epochal.engine.hook import Hook
+from epochal.engine.times import read_times
+from epochal.errors import ConfigError, Problem
+from epochal.hooks.profiler.summary import Profile, operator_lines, summarise
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from epochal.engine.run import Run
+
+logger = logging.getLogger(__name__)
+
+TRACE_NAME = "trace.json.gz"
+TABLE_NAME = "table.txt"
+_PART = "profiling"
+_SHOWN = 5
+_TABLE_ROWS = 100
+_LOG_LEVEL = "KINETO_LOG_LEVEL"
+_NOTHING: tuple[int, float, dict[str, float]] = (0, 0.0, {})
+
+
+@final
+class Profiler(Hook):
+    """Records what a few steps do, in ``profile/trace.json.gz`` and ``profile/table.txt``.
+
+    It is stepped after every step, ends by itself, and changes nothing in the training. If the
+    run ends earlier, the steps recorded so far are kept. The trace opens in ui.perfetto.dev.
+
+    Args:
+        wait: Steps to let pass first; the first ones are never typical.
+        warmup: Steps in which the profiler is on but nothing is kept.
+        steps: Steps to record.
+        shapes: Note the shapes of operators' inputs.
+        memory: Note what tensors take and give back.
+        stack: Note the lines of code that called each operator; slow.
+    """
+
+    priority = 50
+    counts_as = _PART
+
+    dir: Path | None = None
+    """Where to write, instead of ``profile`` in the run's folder."""
+
+    stops_run: bool = False
+    """Whether the run ends when the steps are recorded."""
+
+    result: Profile | None = None
+    """What was recorded in the latest run."""
+
+    def __init__(
+        self,
+        *,
+        wait: Annotated[int, AtLeast(0)] = 5,
+        warmup: Annotated[int, AtLeast(1)] = 2,
+        steps: Annotated[int, AtLeast(1)] = 10,
+        shapes: bool = False,
+        memory: bool = False,
+        stack: bool = False,
+    ) -> None:
+        for key, value, least in (("wait", wait, 0), ("warmup", warmup, 1), ("steps", steps, 1)):
+            if not value >= least:
+                what = f"must be at least {least}, got {value!r}"
+                raise ConfigError(Problem(f"Profiler.{key}", what, hint=f"`{key}: {least}`"))
+        self._wait, self._warmup, self._steps = wait, warmup, steps
+        self._shapes, self._memory, self._stack = shapes, memory, stack
+        self._torch: profile | None = None
+        self._since = 0.0
+
+    @override
+    def run_start(self, run: Run) -> None:
+        self.result = None
+        self._taken = 0
+        self._has_begun = False
+        self._dir = self.dir or (None if run.dir is None else run.dir / "profile")
+
+    @override
+    def stage_start(self, run: Run, name: str) -> None:
+        if self._has_begun:
+            return
+        self._has_begun = True
+        activities = [ProfilerActivity.CPU]
+        if run.device.type == "cuda":
+            activities.append(ProfilerActivity.CUDA)
+        self._torch = profile(
+            activities=activities,
+            schedule=schedule(wait=self._wait, warmup=self._warmup, active=self._steps, repeat=1),
+            acc_events=True,
+            record_shapes=self._shapes,
+            profile_memory=self._memory,
+            with_stack=self._stack,
+        )
+        with _silence():
+            self._torch.start()
+        self._mark(run)
+
+    @override
+    def step_end(self, run: Run) -> None:
+        if self._torch is None:
+            return
+        self._taken += 1
+        recorded = self._taken - self._wait - self._warmup
+        if recorded > 0:
+            self._recorded = recorded, run.clock.seconds - self._since, read_times(run)
+        is_on = self._step(self._torch)
+        if recorded == 0:
+            self._mark(run)
+        if recorded == self._steps:
+            self._finish()
+        if self.stops_run and (recorded == self._steps or not is_on):
+            run.stop("profiled")
+
+    @override
+    def stage_end(self, run: Run, name: str) -> None:
+        self._finish()
+
+    @override
+    def run_end(self, run: Run) -> None:
+        self._finish()  # a training that failed has no end of a stage
+
+    def _mark(self, run: Run) -> None:
+        """Count the time of recorded steps from here."""
+        self._recorded = _NOTHING
+        self._before = read_times(run)
+        self._since = run.clock.seconds
+
+    def _step(self, current: profile) -> bool:
+        """Tell torch that a step is over; gives whether its profiler is still there."""
+        try:
+            with _silence():
+                current.step()
+        except RuntimeError as error:  # there can be one profiler at a time
+            logger.warning("Profiler: nothing is recorded: %s", error)
+            self._torch = None
+            return False
+        return True
+
+    def _finish(self) -> None:
+        done, self._torch = self._torch, None
+        if done is None:
+            return
+        with _silence():
+            done.stop()
+        steps, seconds, times = self._recorded
+        if not steps:
+            logger.warning(
+                "Profiler: nothing was recorded: the run ended after %d steps, and at least %d "
+                "are needed; choose a smaller wait or warmup",
+                self._taken,
+                self._wait + self._warmup + 1,
+            )
+            return
+        operators, device_seconds = summarise(done.key_averages(), steps)
+        spent = {part: times[part] - self._before.get(part, 0.0) for part in times if part != _PART}
+        dir = self._write(
+            done, "self_device_time_total" if device_seconds else "self_cpu_time_total"
+        )
+        self.result = Profile(steps, seconds / steps, operators, device_seconds, spent, dir)
+        self._tell(self.result)
+
+    def _write(self, done: profile, order: str) -> Path | None:
+        """Write the trace, and the table in the order of a column; gives the folder."""
+        if self._dir is None:
+            return None
+        dir = self._dir
+        table = done.key_averages().table(sort_by=order, row_limit=_TABLE_ROWS)
+        try:
+            if not dir.is_dir():
+                durable.make_dir(dir)
+            done.export_chrome_trace(str(dir / TRACE_NAME))
+            durable.write_text(dir / TABLE_NAME, table)
+        except OSError as error:
+            logger.warning("Profiler: the profile is lost: %s", error)
+            return None
+        return dir
+
+    def _tell(self, result: Profile) -> None:
+        is_cut = result.steps < self._steps
+        count = f"{result.steps} of {self._steps}" if is_cut else f"{result.steps}"
+        ending = ", then the run ended" if is_cut else ""
+        place = "" if result.dir is None else f"; trace and table are in {result.dir}"
+        logger.info("profiled %s steps%s%s", count, ending, place)
+        for line in operator_lines(result, _SHOWN):
+            logger.info("  %s", line)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep the profiler's library from writing to the terminal when it starts and stops."""
+    kept = os.environ.get(_LOG_LEVEL)
+    os.environ.setdefault(_LOG_LEVEL, "99")
+    try:
+        yield
+    finally:
+        if kept is None:
+            del os.environ[_LOG_LEVEL]

@@ -1,0 +1,65 @@
+"""Tests of ``epochal profile``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from small_project import Command, run_folders
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SHORT = ("--wait", "1", "--warmup", "1", "--steps", "3", "--device", "cpu")
+
+
+def test_a_few_steps_become_a_table_a_trace_and_advice(shop: Path, epochal: Command) -> None:
+    done = epochal("profile", "config.yaml", "optim.lr=0.1", *SHORT)
+    assert done.code == 0, done.err
+    for text in (
+        "shop on cpu: 3 steps profiled",
+        "  time     ",
+        "  shares   data wait ",
+        "  advice   ",
+        "  folder   profile-shop",
+        "ui.perfetto.dev",
+        "  operator",
+        "aten::addmm",
+    ):
+        assert text in done.out
+    assert (shop / "profile-shop" / "trace.json.gz").exists()
+    assert run_folders(shop) == []
+
+
+def test_profile_as_json(shop: Path, epochal: Command) -> None:
+    done = epochal("profile", "config.yaml", *SHORT, "--json", "--out", "there", "--shapes")
+    values = json.loads(done.out)
+    assert (values["steps"], values["dir"], values["reason"]) == (3, "there", "profiled")
+
+
+def test_a_folder_that_exists_is_not_overwritten(shop: Path, epochal: Command) -> None:
+    (shop / "there").mkdir()
+    done = epochal("profile", "config.yaml", *SHORT, "--out", "there")
+    assert done.code != 0
+    assert "there: exists already, and is not overwritten" in done.err
+    assert "--out" in done.err
+
+
+def test_mistakes_end_with_a_message(shop: Path, epochal: Command) -> None:
+    assert "optim.lrr" in epochal("profile", "config.yaml", "optim.lrr=1").err
+    assert "Profiler.steps" in epochal("profile", "config.yaml", "--steps", "0").err
+    done = epochal("profile", "config.yaml", "base.yaml")
+    assert "one config at a time" in done.err
+
+
+def test_a_part_that_cannot_be_built_ends_with_its_place(shop: Path, epochal: Command) -> None:
+    done = epochal("profile", "config.yaml", "task.type=shop.parts.Stumbling", *SHORT)
+    assert done.code == 1
+    assert "while building task (shop.parts.Stumbling)" in done.err
+
+
+def test_a_run_that_fails_is_told(shop: Path, epochal: Command) -> None:
+    done = epochal("profile", "config.yaml", "task.type=shop.parts.FloatLoss", *SHORT)
+    assert done.code != 0
+    assert "batch_loss" in done.err
+    assert done.out == ""

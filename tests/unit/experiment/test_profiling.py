@@ -1,0 +1,87 @@
+"""Tests of a few steps under the profiler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.errors import RecordError, TaskError
+from epochal.experiment.profiling import Profiled, profile_file
+from epochal.hooks.profiler import Profiler
+from small_project import tree
+
+if TYPE_CHECKING:
+    from epochal.engine import Run
+
+CONFIG = Path("config.yaml")
+
+
+def profile(*overrides: str, out: str | None = None, steps: int = 3) -> Profiled:
+    profiler = Profiler(wait=1, warmup=1, steps=steps)
+    folder = None if out is None else Path(out)
+    return profile_file(CONFIG, profiler, out=folder, overrides=overrides, device="cpu")
+
+
+def test_the_trace_is_all_that_is_left(shop: Path) -> None:
+    before = tree(shop)
+    done = profile()
+    assert done.profile is not None
+    assert done.profile.steps == 3
+    assert (done.result.reason, done.result.steps) == ("profiled", 5)
+    left = {str(path) for path in tree(shop).keys() - before.keys()}
+    assert left == {"profile-shop", "profile-shop/table.txt", "profile-shop/trace.json.gz"}
+
+
+def test_nothing_is_evaluated_whatever_the_config_says(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(run: Run, split: str) -> dict[str, float]:
+        raise AssertionError("evaluated")
+
+    monkeypatch.setattr("epochal.engine.runner.evaluate", fail)
+    done = profile("train.eval_every=1st", "train.eval_at_start=true", "train.eval_at_end=true")
+    assert done.result.ok
+    assert "evaluation" not in done.result.times
+
+
+def test_a_short_training_gives_what_it_has(shop: Path) -> None:
+    done = profile("train.for=4st", steps=10)
+    assert done.profile is not None
+    assert done.profile.steps == 2
+
+
+def test_tags_become_names_of_folders(shop: Path) -> None:
+    done = profile("tag=a/b c")
+    assert done.profile is not None
+    assert done.profile.dir == Path("profile-a-b-c")
+
+
+@pytest.mark.parametrize("out", [None, "there"])
+def test_a_folder_that_exists_is_not_overwritten(shop: Path, out: str | None) -> None:
+    profile(out=out)
+    with pytest.raises(RecordError, match="exists already, and is not overwritten"):
+        profile(out=out)
+
+
+def test_what_takes_no_steps_is_refused(shop: Path) -> None:
+    with pytest.raises(TaskError, match="takes no steps, so there is nothing to profile"):
+        profile("runner=test")
+
+
+def test_a_run_that_fails_says_so(shop: Path) -> None:
+    done = profile("task.type=shop.parts.FloatLoss")
+    assert done.profile is None
+    assert done.result.status == "failed"
+    assert done.to_json()["status"] == "failed"
+
+
+def test_everything_can_be_had_as_plain_values(shop: Path) -> None:
+    values = profile(out="there").to_json()
+    assert values["tag"] == "shop"
+    assert values["dir"] == "there"
+    assert values["steps"] == 3
+    assert values["advice"]
+    assert set(values["shares"]) == {"data wait", "host"}
+    assert {"name", "calls", "cpu_seconds", "device_seconds"} == set(values["operators"][0])
