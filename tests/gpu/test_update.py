@@ -81,7 +81,7 @@ def test_others_are_capturable_with_their_rate_on_the_device(kind: str) -> None:
     assert isinstance(group["lr"], Tensor)
 
 
-def test_a_form_that_somebody_wrote_stays() -> None:
+def test_a_form_that_somebody_chose_stays() -> None:
     group = train({"type": "AdamW", "foreach": True})[1].optimizer.param_groups[0]
     assert not group["fused"]
     assert not group["capturable"]
@@ -214,7 +214,7 @@ def test_bad_gradients_are_held_back(kind: str, action: str) -> None:
     assert all(parameter.isfinite().all() for parameter in keep.model.parameters())
     assert keep.average is not None
     assert all(tensor.isfinite().all() for tensor in keep.average.state_tensors().values())
-    assert result.reason == ("diverged" if action == "stop" else "completed")
+    assert result.reason == ("diverged" if action == "stop" else "max_epochs")
 
 
 def test_tf32_holds_for_the_run_only() -> None:

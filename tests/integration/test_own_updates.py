@@ -28,7 +28,6 @@ class Still(ep.Updater):
 
     def apply(self, run, total=None):
         run.store.force_set("word", self.word)
-        self.finish_step(run)
 '''
 
 
@@ -76,7 +75,7 @@ def test_an_own_updater_leaves_the_weights_where_it_says() -> None:
     class Still(ep.Updater):
         @override
         def apply(self, run: ep.Run, total: Any = None) -> None:
-            self.finish_step(run)
+            pass
 
     model = TinyModel()
     before = [weight.detach().clone() for weight in model.parameters()]

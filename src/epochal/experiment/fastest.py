@@ -33,8 +33,8 @@ def in_fastest_form(
     """
     if not isinstance(factory, type) or not issubclass(factory, Optimizer) or not parameters:
         return spec
-    written = [name for name in _FORMS if _is_written(spec, name)]
-    forms = () if written else _forms_for(factory, parameters, model)
+    is_chosen = any(_is_chosen(spec, name) for name in _FORMS)
+    forms = () if is_chosen else _forms_for(factory, parameters, model)
     place = Place("default")
     chosen = {name: from_plain(True, place=place, layer="default") for name in forms}
     return replace(spec, arguments=MappingProxyType({**spec.arguments, **chosen}))
@@ -53,9 +53,10 @@ def use_rate_tensors(optimizer: Optimizer) -> None:
     optimizer._warned_capturable_if_run_uncaptured = True
 
 
-def _is_written(spec: Spec, name: str) -> bool:
-    node = spec.arguments.get(name)
-    return node is not None and node.layer != "default"
+def _is_chosen(spec: Spec, name: str) -> bool:
+    """Whether a config says something else than the default, which expanded ones spell out."""
+    node, parameter = spec.arguments.get(name), spec.signature.get(name)
+    return node is not None and (parameter is None or node.to_plain() != parameter.default)
 
 
 def _forms_for(

@@ -19,12 +19,30 @@ def test_plan_shows_what_will_happen_and_does_nothing(shop: Path, epochal: Comma
         "  runner   Train on cpu",
         "  length   2 epochs, 12 steps",
         "  model    Net, 15 parameters",
+        "  optim    SGD (fused)",
         "evaluate val",
         "values that nobody wrote",
         "model.dropout",
     ):
         assert text in done.out
     assert tree(shop) == before
+
+
+def test_plan_tells_what_an_option_costs_in_every_step(shop: Path, epochal: Command) -> None:
+    words = ("plan", "config.yaml", "engine.on_nonfinite=skip", "--device", "cpu")
+    assert "  note " not in epochal(*words).out
+    text = (
+        "  note     engine.on_nonfinite=skip costs one host read per step with SGD; "
+        "a fused optimizer would not\n"
+    )
+    assert text in epochal(*words, "optim.fused=false").out
+
+
+def test_plan_shows_who_watches_for_gradients_that_are_not_finite(
+    shop: Path, epochal: Command
+) -> None:
+    done = epochal("plan", "config.yaml", "engine.on_nonfinite=stop", "--device", "cpu")
+    assert "watch gradients" in done.out
 
 
 def test_plan_as_json(shop: Path, epochal: Command) -> None:

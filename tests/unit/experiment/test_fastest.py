@@ -58,15 +58,18 @@ def test_a_class_that_cannot_be_fused_is_left_alone() -> None:
     "written",
     [
         {"fused": False},
-        {"fused": None},
         {"foreach": True},
         {"foreach": False},
-        {"capturable": False},
     ],
 )
-def test_a_form_that_somebody_wrote_stays(written: dict[str, Any]) -> None:
+def test_a_form_that_somebody_chose_stays(written: dict[str, Any]) -> None:
     optimizer = trained({"type": "AdamW", "lr": 0.01, **written}).optimizer
     assert not optimizer.param_groups[0]["fused"]
+
+
+def test_defaults_that_are_spelled_out_are_no_choice() -> None:
+    optim = {"type": "AdamW", "fused": None, "capturable": False, "differentiable": False}
+    assert trained(optim).optimizer.param_groups[0]["fused"]
 
 
 def test_an_optimizer_given_as_an_object_is_left_alone() -> None:
