@@ -13,7 +13,7 @@ from torchmetrics import Metric  # noqa: TC002  # stays above the stand-ins
 from torchmetrics.classification import MulticlassAccuracy
 
 from peers.stand_in import stand_in
-from work import LOG_EVERY, Job
+from work import Job
 
 stand_in("torchvision", "mcli")
 
@@ -74,7 +74,7 @@ def minimal(job: Job) -> None:
 
 
 def realistic(job: Job) -> None:
-    """Its own bar, console log and checkpoints; its evaluation has no loss."""
+    """Its own bar, which also shows the loss, and checkpoints; its evaluation has no loss."""
     trainer(
         job,
         Measured(job),
@@ -82,6 +82,4 @@ def realistic(job: Job) -> None:
         save_folder=str(job.folder),
         save_interval="1ep",
         progress_bar=True,
-        log_to_console=True,
-        console_log_interval=f"{LOG_EVERY}ba",
     ).fit()
