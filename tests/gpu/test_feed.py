@@ -164,7 +164,7 @@ def test_a_loader_may_use_its_host_memory_again() -> None:
     means = []
     for (batch,) in feed(Reused()).epoch(0):
         slow = slow @ slow / 1500**0.5
-        means.append(batch.mean())
+        means.append(batch.max())
     assert torch.stack(means).tolist() == list(range(50))
 
 

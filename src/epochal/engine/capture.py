@@ -69,7 +69,7 @@ class Graph:
         self._run = run
         self._outcomes: list[Outcome] = []
         self._graph = torch.cuda.CUDAGraph()
-        move = mover(run.device, run.dtype)
+        move = mover(run.device, run.dtype, channels_last=run.options.engine.channels_last)
         moved = tuple([move(batch) for batch in microbatches])
         inputs, tensors = like(moved, lambda tensor: tensor.detach().clone())
         for tensor, source in zip(tensors, _tensors(moved), strict=True):

@@ -137,6 +137,7 @@ class CapturedSteps:
             finally:
                 trial.undo()
         self._graphs[key] = graph
+        _give_back_memory(run.device)
         self._captures += 1
         self._note_names(trial.task_names)
         self._fingerprint = take_fingerprint(run, self._task_names)
@@ -232,6 +233,12 @@ def _tensors(microbatches: Microbatches) -> list[Tensor]:
     tensors: list[Tensor] = []
     flatten(microbatches, tensors)
     return tensors
+
+
+def _give_back_memory(device: torch.device) -> None:
+    """Let go of what eager steps needed: graphs have memory of their own."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def _settle(device: torch.device) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from epochal.engine.run import Run
 
+_ROOM = 10  # a trial keeps four copies for a while, and steps need memory too
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -78,18 +79,21 @@ def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str,
 class Snapshot:
     """The contents of tensors, and of all random generators, at one moment.
 
-    They are kept in the host's memory, so that a device that is nearly full has room.
+    They are kept on the device if it has much room, since that is faster, else on the host.
 
     Args:
         tensors: What to keep, by name.
-        device: Whose generator two snapshots are compared by.
+        device: Where they are; two snapshots are also compared by its generator.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], device: torch.device) -> None:
+        place = device if _has_room(tensors, device) else torch.device("cpu")
         self._tensors = dict(tensors)
         self._generators = generator_states()
         self._device_random = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-        self._kept = {name: _on_host(tensor) for name, tensor in tensors.items()}
+        self._kept = {
+            name: tensor.detach().to(place, copy=True) for name, tensor in tensors.items()
+        }
 
     def restore(self) -> None:
         """Put everything back, in place."""
@@ -101,7 +105,7 @@ class Snapshot:
     def first_difference(self, other: Snapshot) -> str:
         """The name of a tensor whose bits are others in the other snapshot; empty if none."""
         for name, tensor in self._kept.items():
-            if not torch.equal(_bits(tensor), _bits(other._kept[name])):
+            if not torch.equal(_bits(tensor), _bits(other._kept[name].to(tensor.device))):
                 return name
         if self._device_random is not None and other._device_random is not None:
             is_same = torch.equal(self._device_random, other._device_random)
@@ -117,14 +121,19 @@ class Snapshot:
         gap = way = 0.0
         for name, start in since._kept.items():
             if start.is_floating_point() and name.startswith(prefix):
-                here, there = self._kept[name].double(), other._kept[name].double()
+                here = self._kept[name].double()
+                there, start = (one.to(here) for one in (other._kept[name], start))
                 gap += float((here - there).square().sum())
-                way += float((here - start.double()).square().sum())
+                way += float((here - start).square().sum())
         return float((gap / way) ** 0.5) if way else (0.0 if gap == 0 else float("inf"))
 
 
-def _on_host(tensor: Tensor) -> Tensor:
-    return tensor.detach().to("cpu", copy=True)
+def _has_room(tensors: Mapping[str, Tensor], device: torch.device) -> bool:
+    """Whether a copy of all tensors would take a small part of what is free."""
+    if device.type != "cuda":
+        return False
+    free, _ = torch.cuda.mem_get_info(device)
+    return sum(tensor.nbytes for tensor in tensors.values()) < free / _ROOM
 
 
 def _bits(tensor: Tensor) -> Tensor:
