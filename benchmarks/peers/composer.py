@@ -7,18 +7,22 @@ is measured uses them. Its figures on a set-up that it supports may differ.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import Tensor
 from torch.nn import functional
 from torchmetrics import Metric  # noqa: TC002  # stays above the stand-ins
 from torchmetrics.classification import MulticlassAccuracy
 
 from peers.stand_in import stand_in
-from work import Job
 
 stand_in("torchvision", "mcli")
 
 from composer import Trainer  # noqa: E402  # it needs the stand-ins
 from composer.models import ComposerModel  # noqa: E402  # same
+
+if TYPE_CHECKING:
+    from work import Job
 
 Batch = tuple[Tensor, Tensor]
 
