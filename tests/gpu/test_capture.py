@@ -442,8 +442,8 @@ COMPILERS_WARN = pytest.mark.filterwarnings("ignore")  # torch's own compiler wa
 
 @COMPILERS_WARN
 def test_compiled_steps_end_close_to_eager_ones() -> None:
-    eager, _ = train("eager", model=Net(dropout=0.0), engine={"deterministic": False})
-    compiled, seen = train("compile", model=Net(dropout=0.0), engine={"deterministic": False})
+    eager, _ = train("eager", engine={"deterministic": False})
+    compiled, seen = train("compile", engine={"deterministic": False})
     assert seen.choices["step"] == "compile"
     assert compiled.metrics["train/loss"] == pytest.approx(eager.metrics["train/loss"], rel=0.02)
 

@@ -26,19 +26,27 @@ def compile_compute(run: Run, *, has_one_shape: bool) -> Compute:
         has_one_shape: Compile for the first shape alone, not for sizes that vary.
     """
     plain: Compute = run.calls.compute
-    backend = run.options.engine.compile_backend
     dynamic = False if has_one_shape else None
     if run.train_metrics or run.calls.has_extra_metrics:
-        return torch.compile(plain, backend=backend, dynamic=dynamic)
+        return _compile(run, plain, dynamic)
 
     def losses_and_metrics(batch: Batch) -> tuple[Any, Any]:
         _, _, metrics, losses = plain(batch)
         return metrics, losses
 
-    compiled = torch.compile(losses_and_metrics, backend=backend, dynamic=dynamic)
+    compiled = _compile(run, losses_and_metrics, dynamic)
 
     def compute(batch: Batch) -> tuple[Batch, Any, Any, Any]:
         metrics, losses = compiled(batch)
         return batch, None, metrics, losses
 
     return compute
+
+
+def _compile(
+    run: Run, function: Callable[[Batch], Any], dynamic: bool | None
+) -> Callable[[Batch], Any]:
+    backend = run.options.engine.compile_backend
+    # Dropout draws the numbers that eager code draws, so that both train the same.
+    options = {"fallback_random": True} if backend == "inductor" else None
+    return torch.compile(function, backend=backend, dynamic=dynamic, options=options)
