@@ -48,5 +48,5 @@ def _compile(
 ) -> Callable[[Batch], Any]:
     backend = run.options.engine.compile_backend
     # Dropout draws the numbers that eager code draws, so that both train the same.
-    options = {"fallback_random": True} if backend == "inductor" else None
+    options: dict[str, Any] | None = {"fallback_random": True} if backend == "inductor" else None
     return torch.compile(function, backend=backend, dynamic=dynamic, options=options)
