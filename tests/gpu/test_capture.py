@@ -307,6 +307,12 @@ REFUSALS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
         "do not repeat",
     ),
     "a hook inside the step": (lambda: {"hooks": [AtBatches]}, "AtBatches.batch_end acts inside"),
+    "a schedule that moves the momentum": (
+        lambda: {
+            "schedule": {"type": "OneCycleLR", "max_lr": 0.01, "total_steps": 200},
+        },
+        "optim.0.betas moves with the steps",
+    ),
     "an optimizer that cannot": (
         lambda: {"optim": {"type": "Adafactor", "lr": 0.01}},
         "Adafactor is not capturable",

@@ -10,7 +10,12 @@ import torch
 
 from epochal.engine.capture import Graph, Workshop
 from epochal.engine.compiled import compile_compute
-from epochal.engine.frozen import Fingerprint, find_change, take_fingerprint
+from epochal.engine.frozen import (
+    Fingerprint,
+    find_change,
+    groups_fingerprint,
+    take_fingerprint,
+)
 from epochal.engine.layout import UnknownLayoutError, flatten, like
 from epochal.engine.obstacles import find_obstacle
 from epochal.engine.payback import Payback
@@ -54,6 +59,7 @@ class CapturedSteps:
         self._is_compiling = wish == "compile"
         self._graphs: dict[Hashable, Graph] = {}
         self._seen: dict[Hashable, list[Microbatches]] = {}
+        self._first_groups: dict[Hashable, Fingerprint] = {}
         self._shown: Graph | None = None
         self._eager_steps = 0
         self._captures = 0
@@ -100,6 +106,8 @@ class CapturedSteps:
                 self._graphs[key].replay(tensors)
                 return
         else:
+            if not seen:
+                self._first_groups[key] = groups_fingerprint(self._run)
             seen.append(like(microbatches, lambda tensor: tensor.detach().clone())[0])
         self._update(self._run, microbatches)
         self._count_eager_step()
@@ -119,6 +127,7 @@ class CapturedSteps:
         with run.clock.times.measuring("capture"):
             trial = Trial(run, self._take_eagerly, batches)
             try:
+                self._require_steady_groups(key)
                 trial.watch_eager()
                 trial.undo()
                 graph = self._build_graph(trial, batches[0])
@@ -143,6 +152,12 @@ class CapturedSteps:
         self._fingerprint = take_fingerprint(run, self._task_names)
         self._report(verdict, perf_counter() - begun)
         return True
+
+    def _require_steady_groups(self, key: Hashable) -> None:
+        """Refuse what moves from step to step, such as the momentum under OneCycleLR."""
+        change = find_change(self._first_groups.pop(key, {}), groups_fingerprint(self._run))
+        if change:
+            raise RefusedError(f"{change} moves with the steps, and a graph would keep it")
 
     def _note_names(self, names: set[str] | None) -> None:
         """Attributes of the task count if the step of any shape reads them."""
@@ -224,6 +239,7 @@ class CapturedSteps:
     def _drop_graphs(self) -> None:
         self._graphs.clear()
         self._seen.clear()
+        self._first_groups.clear()
         self._shown = None
         self._eager_steps = 0
         self._workshop = Workshop(self._run.device)

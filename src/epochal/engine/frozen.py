@@ -42,6 +42,12 @@ def take_fingerprint(run: Run, task_names: Iterable[str] | None = None) -> Finge
         _add_module(found, f"model.{name}" if name else "model", module)
     for name, parameter in run.model.named_parameters():
         found[f"model.{name}.requires_grad"] = parameter.requires_grad
+    return found | groups_fingerprint(run)
+
+
+def groups_fingerprint(run: Run) -> Fingerprint:
+    """The plain values of the optimizer's parameter groups; rates that are tensors may move."""
+    found: Fingerprint = {}
     groups = [] if run.optimizer is None else run.optimizer.param_groups
     for index, group in enumerate(groups):
         for name, value in group.items():

@@ -217,6 +217,28 @@ def test_what_keeps_changing_is_left_to_eager_steps_in_the_end(
     assert "step: eager: Factored.factor keeps changing: captured 2 times" in caplog.text
 
 
+def test_a_schedule_that_moves_more_than_the_rate_is_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Fading(Hook):
+        """Stands for a scheduler that moves the momentum after each step."""
+
+        def run_start(self, run: Run) -> None:
+            groups = run.optimizer.param_groups
+            take_step = run.take_step
+
+            def take_and_fade(microbatches: Any) -> None:
+                take_step(microbatches)
+                groups[0]["weight_decay"] += 0.01
+
+            run.take_step = take_and_fade
+
+    caplog.set_level(logging.INFO)
+    _, _, choices = trained(None, Fading())
+    assert choices["step"] == "eager"
+    assert "optim.0.weight_decay moves with the steps" in caplog.text
+
+
 def test_an_obstacle_that_comes_later_ends_the_captured_steps(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
