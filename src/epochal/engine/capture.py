@@ -75,7 +75,9 @@ class Graph:
         for tensor, source in zip(tensors, _tensors(moved), strict=True):
             tensor.requires_grad_(source.requires_grad)
         # Aliases: a task may ask for gradients of its inputs, which could not be written then.
-        self._inputs = [tensor.detach() for tensor in tensors]
+        self.inputs = [tensor.detach() for tensor in tensors]
+        """What a replay reads; whoever makes a batch right here spares it a copy."""
+
         self._notes = self._capture(update, inputs, workshop)
         self._parameters = list(run.updater.parameters)
         self._gradients = [parameter.grad for parameter in self._parameters]
@@ -109,7 +111,8 @@ class Graph:
 
     def replay(self, tensors: list[Tensor]) -> None:
         """Take the step with these tensors, in the order of ``layout.flatten``."""
-        torch._foreach_copy_(self._inputs, tensors, non_blocking=True)
+        if tensors[0] is not self.inputs[0]:
+            torch._foreach_copy_(self.inputs, tensors, non_blocking=True)
         self._graph.replay()
         self._run.meter.count(self._notes)
         for outcome in self._outcomes:

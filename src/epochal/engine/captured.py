@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from time import perf_counter
 from typing import TYPE_CHECKING, final
+from weakref import WeakMethod
 
 import torch
 
@@ -68,7 +69,7 @@ class CapturedSteps:
         self._workshop = Workshop(run.device)
         self._fingerprint: Fingerprint = {}
         self._task_names: set[str] | None = set()
-        self._payback = Payback(run, self._switch) if wish == "auto" else None
+        self._payback = Payback(run, WeakMethod(self._switch)) if wish == "auto" else None
         run.choices["step"] = "eager"
 
     def __call__(self, microbatches: Microbatches) -> None:
@@ -145,6 +146,8 @@ class CapturedSteps:
                 return False
             finally:
                 trial.undo()
+        if not self._graphs:
+            run.feed.aim.at(graph.inputs)
         self._graphs[key] = graph
         _give_back_memory(run.device)
         self._captures += 1
@@ -237,6 +240,7 @@ class CapturedSteps:
         self._drop_graphs()
 
     def _drop_graphs(self) -> None:
+        self._run.feed.aim.at([])
         self._graphs.clear()
         self._seen.clear()
         self._first_groups.clear()

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from epochal.engine.ahead import Ahead
-from epochal.engine.gather import Gatherer
+from epochal.engine.gather import Aim, Gatherer
 from epochal.engine.move import Change, Mover, batch_size, keep
 from epochal.engine.seeding import derive
 from epochal.errors import DataError
@@ -65,6 +65,9 @@ class Feed:
         is_ahead = isinstance(move, Change) and move.device.type == "cuda"
         self._ahead = Ahead(move) if is_ahead and isinstance(move, Change) else None
         self._gatherer = Gatherer(move, is_pinned=is_ahead)
+        self.aim = Aim()
+        """Where training batches of data on the device go."""
+
         self.position = 0
         """Index in the epoch of the first batch of the step."""
 
@@ -101,7 +104,7 @@ class Feed:
         read, accumulate = 0, self._accumulate
         self.is_complete = False
         with explaining_deaths(loader, "train_loader"):
-            batches = self.open(loader, self._limit)
+            batches = self.open(loader, self._limit, self.aim if accumulate == 1 else None)
             while True:
                 begun = perf_counter()
                 microbatches = tuple(islice(batches, accumulate))
@@ -127,9 +130,9 @@ class Feed:
         _require_batches(read, loader, "train_loader")
         self.is_complete = True
 
-    def open(self, loader: Loader, limit: int | None) -> Iterator[Batch]:
+    def open(self, loader: Loader, limit: int | None, aim: Aim | None = None) -> Iterator[Batch]:
         """A pass over any loader in its own order: gathered if it can be, ahead if that helps."""
-        gathered = self._gatherer.find(loader)
+        gathered = self._gatherer.find(loader, aim)
         batches = islice(loader if gathered is None else gathered.batches, limit)
         is_moved = gathered is not None and gathered.is_moved
         return batches if self._ahead is None or is_moved else self._ahead(batches)

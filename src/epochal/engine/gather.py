@@ -79,15 +79,21 @@ class Gatherer:
         # The datasets are kept too: their ids would be given to others after their end.
         self._residents: dict[int, tuple[InMemory, tuple[Tensor, ...], Pack]] = {}
 
-    def find(self, loader: Loader) -> Gathered | None:
-        """The batches of a pass over the loader, if they can be gathered."""
+    def find(self, loader: Loader, aim: Aim | None = None) -> Gathered | None:
+        """The batches of a pass over the loader, if they can be gathered.
+
+        Args:
+            loader: Left as it is.
+            aim: Where batches of data on the device should go, if somebody keeps a place.
+        """
         table = find_table(loader)
         if table is None:
             return None
         owner = table.owner
         if isinstance(owner, InMemory) and owner.is_resident:
             columns, pack = self._settle(owner)
-            return Gathered(table._replace(pack=pack).batches(columns), is_moved=True)
+            aim = aim if pack == owner.pack else None
+            return Gathered(table._replace(pack=pack).batches(columns, aim=aim), is_moved=True)
         is_pinned = self._is_pinned and table.tensors[0].device.type == "cpu"
         return Gathered(table.batches(table.tensors, is_pinned=is_pinned), is_moved=False)
 
@@ -97,6 +103,36 @@ class Gatherer:
             moved = tuple(self._move(tensor) for tensor in dataset.tensors)
             self._residents[id(dataset)] = dataset, *_lay_out(moved, dataset.pack)
         return self._residents[id(dataset)][1:]
+
+
+@final
+class Aim:
+    """Where gathered batches go: into tensors that a captured step reads, or into new ones."""
+
+    def __init__(self) -> None:
+        self._targets: list[Tensor] = []
+        self._size = -1
+
+    def at(self, targets: list[Tensor]) -> None:
+        """Let batches of that size go into these tensors; none: all batches are new."""
+        self._targets = targets
+        self._size = len(targets[0]) if targets and targets[0].ndim else -1
+
+    def selector(
+        self, columns: tuple[Tensor, ...], pack: Pack, select: Callable[[Tensor], Batch]
+    ) -> Callable[[Tensor], Batch]:
+        """Gathers rows into the targets if they fit, else as ``select`` does."""
+        into = torch.index_select
+
+        def select_into(indices: Tensor) -> Batch:
+            targets = self._targets
+            if len(indices) != self._size or len(targets) != len(columns):
+                return select(indices)
+            for column, target in zip(columns, targets, strict=True):
+                into(column, 0, indices, out=target)
+            return pack(targets)
+
+        return select_into
 
 
 class Gathered(NamedTuple):
@@ -118,7 +154,9 @@ class Table(NamedTuple):
     generator: torch.Generator | None
     """Of a shuffled order."""
 
-    def batches(self, columns: tuple[Tensor, ...], *, is_pinned: bool = False) -> Iterator[Batch]:
+    def batches(
+        self, columns: tuple[Tensor, ...], *, is_pinned: bool = False, aim: Aim | None = None
+    ) -> Iterator[Batch]:
         """The batches of one pass over ``columns``, which stand for the tensors."""
         length = len(columns[0])
         used = length - length % self.batch_size if self.drop_last else length
@@ -131,6 +169,8 @@ class Table(NamedTuple):
         if device.type == "cuda":
             order = order.pin_memory()
         select = _selector(columns, self.pack, is_pinned=is_pinned)
+        if aim is not None:
+            select = aim.selector(columns, self.pack, select)
         return map(select, _split(order.to(device, non_blocking=True), self.batch_size))
 
 

@@ -11,6 +11,7 @@ from epochal.engine.every import Every
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from weakref import WeakMethod
 
     from epochal.engine.run import Run
 
@@ -29,10 +30,11 @@ class Payback:
 
     Args:
         run: The run whose steps are timed.
-        switch: Called with True when compiling would pay, and with False if it did not.
+        switch: Called with True when compiling would pay, and with False if it did not. Weak, so
+            that the memory of graphs is given back when their owner is gone.
     """
 
-    def __init__(self, run: Run, switch: Callable[[bool], None]) -> None:
+    def __init__(self, run: Run, switch: WeakMethod[Callable[[bool], None]]) -> None:
         self._run = run
         self._switch = switch
         self._is_over = False
@@ -72,7 +74,7 @@ class Payback:
         left = seconds_of_steps_left(run, seconds)
         if left is not None and left > WORTH_SECONDS:
             logger.info("step: %.1f ms each, %.0f min to go: compiling", 1000 * seconds, left / 60)
-            self._switch(True)
+            self._call_switch(True)
 
     def _tell(self, seconds: float) -> None:
         self._is_over = True
@@ -90,7 +92,12 @@ class Payback:
             )
         else:
             logger.info("step: compiled: %s, which does not pay: captured again", text)
-            self._switch(False)
+            self._call_switch(False)
+
+    def _call_switch(self, is_compiling: bool) -> None:
+        switch = self._switch()
+        if switch is not None:
+            switch(is_compiling)
 
     def _may_compile(self) -> bool:
         """Not where bits must repeat, since the clock says when; not in the last steps either."""

@@ -75,7 +75,14 @@ def test_batches_are_copied_into_inputs_of_its_own() -> None:
     before = [tensor.clone() for tensor in batch]
     graph.replay(other)
     assert all(torch.equal(a, b) for a, b in zip(batch, before, strict=True))
-    assert all(torch.equal(a, b) for a, b in zip(graph._inputs, other, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(graph.inputs, other, strict=True))
+
+
+def test_a_batch_that_was_made_in_the_inputs_is_not_copied() -> None:
+    graph, _ = captured(prepared())
+    before = [tensor.clone() for tensor in graph.inputs]
+    graph.replay(graph.inputs)
+    assert all(torch.equal(a, b) for a, b in zip(graph.inputs, before, strict=True))
 
 
 def test_inputs_that_the_task_wants_gradients_of_can_be_written() -> None:

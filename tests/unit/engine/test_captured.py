@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from engine.parts import Sums, adder, fit, make_run, numbers, weights
+from epochal.components.data.tensors import Tensors
 from epochal.engine import Hook, Run, captured, choose
 from epochal.engine.layout import like
 from epochal.engine.meters import Meter
@@ -21,6 +22,7 @@ class FakeGraph:
 
     captures = 0
     replays = 0
+    copies = 0
     error: Exception | None = None
 
     def __init__(self, run: Run, update: Any, microbatches: Any, workshop: Any) -> None:
@@ -28,11 +30,12 @@ class FakeGraph:
             raise FakeGraph.error
         FakeGraph.captures += 1
         self._run, self._update = run, update
-        self._inputs, self._tensors = like(microbatches, torch.clone)
+        self._inputs, self.inputs = like(microbatches, torch.clone)
 
     def replay(self, tensors: list[Tensor]) -> None:
         FakeGraph.replays += 1
-        for target, source in zip(self._tensors, tensors, strict=True):
+        FakeGraph.copies += tensors[0] is not self.inputs[0]
+        for target, source in zip(self.inputs, tensors, strict=True):
             target.copy_(source)
         self._update(self._run, self._inputs)
 
@@ -54,7 +57,7 @@ def fake_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(captured, "Workshop", FakeWorkshop)
     for module in (captured, choose):
         monkeypatch.setattr(module, "find_obstacle", lambda run: "")
-    FakeGraph.captures = FakeGraph.replays = 0
+    FakeGraph.captures = FakeGraph.replays = FakeGraph.copies = 0
     FakeGraph.error = None
 
 
@@ -103,6 +106,21 @@ class Changing(Sums):
         super().__init__()
         sampler = [list(range(size)) for size in range(1, 80)]
         self.train_loader = DataLoader(numbers(100), batch_sampler=sampler)
+
+
+def test_data_on_the_device_are_gathered_into_the_inputs_of_the_graph() -> None:
+    class Resident(Sums):
+        def __init__(self) -> None:
+            super().__init__()
+            tensors = Tensors(*numbers(22).tensors, resident=True)
+            self.train_loader = tensors.loader(batch_size=4, shuffle=True)
+
+    _, expected, _ = trained(Resident(), step="eager")
+    result, ended, _ = trained(Resident())
+    assert torch.equal(ended, expected)
+    assert result.steps == 36
+    # Three batches of the first trial, the one in hand, and all of the short last batches.
+    assert FakeGraph.copies == 3 + 1 + 3 + 3
 
 
 def test_shapes_that_never_repeat_are_given_up(caplog: pytest.LogCaptureFixture) -> None:

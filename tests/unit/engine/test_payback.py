@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakMethod
 
 import pytest
 
@@ -36,11 +37,12 @@ class Timer(Hook):
         self.is_compiled = is_compiled
 
     def run_start(self, run: Run) -> None:
-        self.payback = Payback(run, lambda on: self._switch(run, on))
+        self._run = run
+        self.payback = Payback(run, WeakMethod(self._switch))
         self.payback.watch(is_compiled=False, seconds=0.1)
 
-    def _switch(self, run: Run, is_compiling: bool) -> None:
-        self.switches.append((run.step, is_compiling))
+    def _switch(self, is_compiling: bool) -> None:
+        self.switches.append((self._run.step, is_compiling))
         if is_compiling:
             self.payback.watch(is_compiled=True, seconds=12.0)
         else:
