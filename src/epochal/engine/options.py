@@ -96,7 +96,12 @@ class EngineOptions:
     num_threads: Annotated[int, AtLeast(1)] | None = None
     """CPU threads of one operation; by default torch's own choice."""
 
+    empty_cache_every: Every = 0  # type: ignore[assignment]  # the schema shows what users type
+    """How often the device's cached memory is given back, which waits for it; 0 is never."""
+
     def __post_init__(self) -> None:
+        every = _every("engine.empty_cache_every", self.empty_cache_every)
+        _set(self, "empty_cache_every", every)
         guard(self, "engine")
 
 

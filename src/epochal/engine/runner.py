@@ -17,6 +17,7 @@ from epochal.engine.every import Every
 from epochal.engine.feed import named_loaders, require_loaders
 from epochal.engine.limits import add_ends, find_limits
 from epochal.engine.loop import train
+from epochal.engine.memory import add_emptying
 from epochal.engine.splits import split_name
 from epochal.engine.step import build_step
 from epochal.engine.update import Updater, warn_of_own_step
@@ -99,6 +100,7 @@ class Train(Runner):
                 run.plan.add_period(f"evaluate {split}", every, partial(_evaluate_due, split))
         run.device_time = choose_device_time(run.device)
         run.device_time.add_to(run)
+        add_emptying(run)
         add_ends(run)
 
     @override

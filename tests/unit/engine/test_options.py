@@ -81,6 +81,8 @@ def test_other_sections_check_their_values() -> None:
         LogOptions(record_every="often")
     with pytest.raises(ConfigError, match=r"engine\.num_threads"):
         EngineOptions(num_threads=0)
+    with pytest.raises(ConfigError, match=r"engine\.empty_cache_every"):
+        EngineOptions(empty_cache_every=100)
 
 
 def test_options_and_hooks_are_imported_without_torch() -> None:
@@ -95,3 +97,4 @@ def test_steps_are_taken_as_torch_would_unless_somebody_chooses() -> None:
     options = EngineOptions()
     assert (options.step, options.precision, options.on_nonfinite) == ("auto", "fp32", "warn")
     assert (options.channels_last, options.compile_backend) == (False, "inductor")
+    assert options.empty_cache_every.is_never
