@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Updater,
         current_run,
     )
+    from epochal.engine.anatomy import analyze
     from epochal.engine.task import ModuleTask as TaskFlow
     from epochal.errors import ConfigError, EpochalError
     from epochal.experiment.arguments import Args, parse_args
@@ -54,6 +55,7 @@ _HOMES = {
     "Task": "epochal.engine",
     "TaskFlow": "epochal.engine",
     "Updater": "epochal.engine",
+    "analyze": "epochal.engine.anatomy",
     "build": "epochal.experiment.builder",
     "current_run": "epochal.engine",
     "data": "epochal.components.data",
@@ -85,6 +87,7 @@ __all__ = [
     "Task",
     "TaskFlow",
     "Updater",
+    "analyze",
     "build",
     "current_run",
     "data",

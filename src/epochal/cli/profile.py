@@ -1,4 +1,4 @@
-"""``epochal profile``: a few real steps under torch's profiler, a trace and a table."""
+"""``epochal profile``: a few real steps under torch's profiler, and the layers of the model."""
 
 from __future__ import annotations
 
@@ -88,6 +88,10 @@ def _describe(done: Profiled) -> Iterator[str]:
     yield f"  advice   {profile.advice}"
     if profile.dir is not None:
         yield f"  folder   {profile.dir}"
-        yield "  open     trace.json.gz in ui.perfetto.dev or chrome://tracing; table.txt has all"
+        yield "  open     trace.json.gz in ui.perfetto.dev or chrome://tracing"
+        yield "  more     table.txt has all operators, model.txt all layers"
     yield ""
     yield from (f"  {line}" for line in operator_lines(profile, _SHOWN))
+    if done.model is not None:
+        yield ""
+        yield from (f"  {line}".rstrip() for line in done.model.lines())

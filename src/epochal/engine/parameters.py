@@ -33,7 +33,7 @@ def count_parameters(model: nn.Module) -> Count:
     sizes = [
         (parameter.numel(), parameter.requires_grad)
         for parameter in model.parameters()
-        if not _is_open(parameter)
+        if not is_open(parameter)
     ]
     return Count(
         total=sum(size for size, _ in sizes),
@@ -44,7 +44,7 @@ def count_parameters(model: nn.Module) -> Count:
 
 def has_open_sizes(model: nn.Module) -> bool:
     """Whether some sizes of the model are set by the first batch."""
-    return any(_is_open(tensor) for tensor in (*model.parameters(), *model.buffers()))
+    return any(is_open(tensor) for tensor in (*model.parameters(), *model.buffers()))
 
 
 def require_parameters(optimizer: Optimizer, model: nn.Module) -> None:
@@ -74,5 +74,6 @@ def require_parameters(optimizer: Optimizer, model: nn.Module) -> None:
         )
 
 
-def _is_open(tensor: Tensor) -> bool:
+def is_open(tensor: Tensor) -> bool:
+    """Whether the first batch sets the size of a tensor."""
     return is_lazy(tensor)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
+from epochal.engine import anatomy
 from epochal.engine import evaluate as evaluation
 from epochal.engine.batch import TaskCalls
 from epochal.engine.clock import Clock
@@ -34,12 +35,13 @@ from epochal.engine.update import choose_updater
 from epochal.errors import TaskError, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from torch import Tensor, nn
 
     from epochal.engine.feed import Microbatches
     from epochal.engine.metric import Metric
+    from epochal.engine.step import FinishBatch, TrainBatch
     from epochal.engine.task import Batch
 
 _PARTS = (
@@ -149,6 +151,11 @@ class Run:
     limits = Limits()
     """Totals of the run, as far as they are known."""
 
+    train_batch: TrainBatch
+    finish_batch: FinishBatch
+    report_batch: FinishBatch
+    measure_batch: FinishBatch
+
     device_time: DeviceTime | NoDeviceTime = NoDeviceTime()
     """How long its steps take on the device."""
 
@@ -210,7 +217,7 @@ class Run:
         """What the runner does with a batch of each split."""
 
         self.calls = TaskCalls(self)
-        self._listeners_changed()
+        _hear_listeners(self)
 
     @property
     def samples(self) -> int:
@@ -239,7 +246,7 @@ class Run:
         if self.monitor is None and self.calls.has_error:
             names = [name for name in named_loaders(self.task, "val") if name]
             self.monitor = Monitor("/".join(["val", *names[:1], "err"]), "min")
-        self._listeners_changed()
+        _hear_listeners(self)
 
     def fire(self, event: str, *values: object) -> None:
         """Tell everyone who listens to an event."""
@@ -261,7 +268,7 @@ class Run:
     ) -> None:
         """Call a function at an event; it takes any of the event's arguments, by name."""
         self.events.add_function(event, function, priority=priority, every=every)
-        self._listeners_changed()
+        _hear_listeners(self)
 
     def stop(self, reason: str, *, status: str = "stopped") -> None:
         """End the run after the current step; the first reason given stays."""
@@ -290,14 +297,17 @@ class Run:
         """Have facts written into every checkpoint."""
         self.caches.update(caches)
 
-    def _listeners_changed(self) -> None:
-        functions = BatchFunctions(self)
-        self.train_batch = functions.train
-        self.finish_batch = functions.finish
-        self.report_batch = functions.report
-        self.measure_batch = functions.measure
-        if self.plan.is_started:
-            self.plan.start(self)
+    def register_flops(
+        self, data: Mapping[str, Any] | None = None, keys: Sequence[str] = ()
+    ) -> int:
+        """Count the FLOPs of a forward pass of one sample, and write them into every checkpoint.
+
+        Args:
+            data: Tensors or lists of samples by name, of which the first sample counts; by
+                default it is the first one of the training data, through the task.
+            keys: Which of them the model takes, in this order; empty is all.
+        """
+        return anatomy.register_flops(self, data, keys)
 
     def release(self) -> None:
         """Let go of every part, so that their memory is free; plain facts stay."""
@@ -306,6 +316,17 @@ class Run:
         self.store.clear()
         for name in _PARTS:
             self.__dict__.pop(name, None)
+
+
+def _hear_listeners(run: Run) -> None:
+    """Choose anew what is done with each batch and between steps."""
+    functions = BatchFunctions(run)
+    run.train_batch = functions.train
+    run.finish_batch = functions.finish
+    run.report_batch = functions.report
+    run.measure_batch = functions.measure
+    if run.plan.is_started:
+        run.plan.start(run)
 
 
 def _read_meta(task: object) -> dict[str, Any]:

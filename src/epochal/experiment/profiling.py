@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import Unpack
 
+from epochal import durable
+from epochal.engine.anatomy import analyze_run
 from epochal.engine.every import Every
 from epochal.engine.execute import execute
 from epochal.errors import RecordError, TaskError
@@ -20,9 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from epochal.engine import Run, RunResult
+    from epochal.engine.anatomy import Anatomy
     from epochal.experiment.choices import Choices
     from epochal.hooks.profiler import Profile, Profiler
 
+logger = logging.getLogger(__name__)
+
+MODEL_NAME = "model.txt"
+_LAST = 10_000
 _NEVER_REACHED = Every(1e9, "ep")
 
 
@@ -37,10 +45,14 @@ class Profiled:
     profile: Profile | None
     """None when the run failed before a step was recorded."""
 
+    model: Anatomy | None = None
+    """None when the run failed, or its model cannot work on a single sample."""
+
     def to_json(self) -> dict[str, Any]:
         """The same as plain values."""
         values: dict[str, Any] = {"tag": self.tag, "device": self.device}
         values |= {"status": self.result.status, "reason": self.result.reason}
+        values["model"] = None if self.model is None else self.model.to_json()
         if self.profile is None:
             return values
         profile = self.profile
@@ -85,9 +97,40 @@ def profile_file(
     _require_new(profiler.dir)
     _leave_out_evaluations(run)
     run.events.add_hook(profiler)
+    look = _Look()
+    run.on("stage_end", look, priority=_LAST)
     device = str(run.device)
     result = execute(run, runner)
-    return Profiled(run.tag, device, result, profiler.result)
+    done = Profiled(run.tag, device, result, profiler.result, look.found)
+    _write_model(done)
+    return done
+
+
+@final
+class _Look:
+    """Looks at the model after the last step, when the optimizer has its state."""
+
+    def __init__(self) -> None:
+        self.found: Anatomy | None = None
+
+    def __call__(self, run: Run) -> None:
+        if run.stop_status == "interrupted":
+            return
+        try:
+            self.found = analyze_run(run)
+        except Exception as error:  # of the user's code, with a batch that it never meets
+            logger.warning("the model is left out, since one sample alone fails: %s", error)
+
+
+def _write_model(done: Profiled) -> None:
+    """Write every layer of the model next to the trace."""
+    dir = None if done.profile is None else done.profile.dir
+    if dir is None or done.model is None:
+        return
+    try:
+        durable.write_text(dir / MODEL_NAME, "\n".join([*done.model.lines(rows=None), ""]))
+    except OSError as error:
+        logger.warning("the table of layers is lost: %s", error)
 
 
 def _require_new(dir: Path) -> None:

@@ -25,6 +25,12 @@ def test_a_few_steps_become_a_table_a_trace_and_advice(shop: Path, epochal: Comm
         "ui.perfetto.dev",
         "  operator",
         "aten::addmm",
+        "  more     table.txt has all operators, model.txt all layers",
+        "  model       Net",
+        "  FLOPs       ",
+        "a sample, forward",
+        "  latency     ",
+        "  layer ",
     ):
         assert text in done.out
     assert (shop / "profile-shop" / "trace.json.gz").exists()
@@ -35,6 +41,7 @@ def test_profile_as_json(shop: Path, epochal: Command) -> None:
     done = epochal("profile", "config.yaml", *SHORT, "--json", "--out", "there", "--shapes")
     values = json.loads(done.out)
     assert (values["steps"], values["dir"], values["reason"]) == (3, "there", "profiled")
+    assert values["model"]["kind"] == "Net"
 
 
 def test_a_folder_that_exists_is_not_overwritten(shop: Path, epochal: Command) -> None:

@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from epochal.engine import Run
 
 CONFIG = Path("config.yaml")
+PAIRWISE = """
+
+class Pairwise(Net):
+    def forward(self, x):
+        if len(x) < 2:
+            raise ValueError("pairs are needed")
+        return super().forward(x)
+"""
 
 
 def profile(*overrides: str, out: str | None = None, steps: int = 3) -> Profiled:
@@ -31,7 +39,8 @@ def test_the_trace_is_all_that_is_left(shop: Path) -> None:
     assert done.profile.steps == 3
     assert (done.result.reason, done.result.steps) == ("profiled", 5)
     left = {str(path) for path in tree(shop).keys() - before.keys()}
-    assert left == {"profile-shop", "profile-shop/table.txt", "profile-shop/trace.json.gz"}
+    files = {"model.txt", "table.txt", "trace.json.gz"}
+    assert left == {"profile-shop"} | {f"profile-shop/{name}" for name in files}
 
 
 def test_nothing_is_evaluated_whatever_the_config_says(
@@ -77,11 +86,34 @@ def test_a_run_that_fails_says_so(shop: Path) -> None:
     assert done.to_json()["status"] == "failed"
 
 
+def test_the_model_is_looked_at_with_the_state_of_its_optimizer(shop: Path) -> None:
+    done = profile()
+    assert done.model is not None
+    assert done.model.model.kind == "Net"
+    assert done.model.samples_per_step == 4
+    assert done.model.memory_bytes["optimizer"] == done.model.memory_bytes["parameters"]
+    lines = (shop / "profile-shop" / "model.txt").read_text().splitlines()
+    assert lines == done.model.lines(rows=None)
+
+
+def test_a_model_that_cannot_take_one_sample_is_left_out(
+    shop: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = shop / "shop" / "parts.py"
+    parts.write_text(parts.read_text() + PAIRWISE)
+    done = profile("model.type=shop.parts.Pairwise")
+    assert done.result.ok
+    assert (done.model, done.to_json()["model"]) == (None, None)
+    assert "one sample alone fails: pairs are needed" in caplog.text
+    assert not (shop / "profile-shop" / "model.txt").exists()
+
+
 def test_everything_can_be_had_as_plain_values(shop: Path) -> None:
     values = profile(out="there").to_json()
     assert values["tag"] == "shop"
     assert values["dir"] == "there"
     assert values["steps"] == 3
     assert values["advice"]
+    assert values["model"]["parameters"] > 0
     assert set(values["shares"]) == {"data wait", "host"}
     assert {"name", "calls", "cpu_seconds", "device_seconds"} == set(values["operators"][0])
