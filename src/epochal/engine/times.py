@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from epochal.engine.run import Run
 
+
 @final
 class Times:
     """Counts each moment of a run into exactly one part: the one that is open just then.
