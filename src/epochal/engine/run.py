@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-from epochal.engine import anatomy
 from epochal.engine import evaluate as evaluation
 from epochal.engine.batch import TaskCalls
 from epochal.engine.clock import Clock
@@ -307,6 +306,8 @@ class Run:
                 default it is the first one of the training data, through the task.
             keys: Which of them the model takes, in this order; empty is all.
         """
+        from epochal.engine import anatomy  # hardly any run needs it
+
         return anatomy.register_flops(self, data, keys)
 
     def release(self) -> None:
