@@ -52,7 +52,7 @@ $(PEERS)/.done: pyproject.toml constraints.txt benchmarks/requirements.txt
 	$(PEERS)/bin/$(PIP) --no-deps --requirement benchmarks/requirements.txt
 	@touch $@
 
-bench: $(VENV)/.demo $(PEERS)/.done ## Measure start-up, and the time per step beside other frameworks (an hour or two).
+bench: $(VENV)/.demo $(PEERS)/.done ## Measure start-up, and the time per step beside other frameworks (takes hours).
 	@$(BIN)/python benchmarks/startup.py
 	@$(PEERS)/bin/python benchmarks/overhead.py
 
