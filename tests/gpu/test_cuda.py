@@ -74,4 +74,4 @@ def test_no_memory_of_a_run_stays_on_the_device() -> None:
     assert train("cuda").ok  # libraries keep memory for each stream that they saw
     before = torch.cuda.memory_allocated()
     assert train("cuda").ok
-    assert torch.cuda.memory_allocated() == before
+    assert torch.cuda.memory_allocated() <= before

@@ -103,6 +103,8 @@ class CapturedSteps:
         if len(seen) >= WARM_STEPS:
             del self._seen[key]
             if self._capture(key, seen):
+                seen.clear()
+                _give_back_memory(self._run.device)
                 self._shown = self._graphs[key]
                 self._graphs[key].replay(tensors)
                 return
@@ -149,7 +151,6 @@ class CapturedSteps:
         if not self._graphs:
             run.feed.aim.at(graph.inputs)
         self._graphs[key] = graph
-        _give_back_memory(run.device)
         self._captures += 1
         self._note_names(trial.task_names)
         self._fingerprint = take_fingerprint(run, self._task_names)
@@ -256,7 +257,7 @@ def _tensors(microbatches: Microbatches) -> list[Tensor]:
 
 
 def _give_back_memory(device: torch.device) -> None:
-    """Let go of what eager steps needed: graphs have memory of their own."""
+    """Let go of what eager steps and the trial needed: graphs have memory of their own."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
