@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
 from epochal.errors import RecordError, suggest
+from epochal.records.attempts import read_attempts, select_current
 from epochal.records.failure import count_of, explain_failure, recording
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
+
+    from epochal.records.attempts import Attempt
 
     Rows = np.ndarray[tuple[int], np.dtype[np.void]]
 
@@ -82,6 +85,14 @@ class MetricWriter:
                 f"metric {name!r}: cannot be recorded: value {value!r} at step {step!r}\n"
                 "  log a number at a whole step, such as run.log({'loss': 0.5}, step=10)"
             ) from error
+
+    @property
+    def num_points(self) -> int:
+        """How many points the file holds, also those of earlier processes."""
+        try:
+            return (self._folder / "metrics.bin").stat().st_size // POINT_BYTES
+        except OSError:  # there is none yet
+            return 0
 
     @recording()
     def sync(self) -> None:
@@ -143,6 +154,9 @@ class Points:
     names: Mapping[int, str]
     """Series number to metric name."""
 
+    current: NDArray[np.bool_]
+    """Which rows belong to the run as it is now; later attempts did the others again."""
+
     bad_rows: int = 0
     """Rows whose checksum is wrong."""
 
@@ -173,19 +187,10 @@ class Points:
         numbers = [number for number, known in self.names.items() if known == name]
         if not numbers:
             raise RecordError(f"{name}: no such metric\n  {_hint(name, self.names)}".rstrip())
-        rows = self.rows[np.isin(self.rows["series"], numbers) & self._is_current()]
+        rows = self.rows[np.isin(self.rows["series"], numbers) & self.current]
         _, first_from_end = np.unique(rows["step"][::-1], return_index=True)
         rows = rows[len(rows) - 1 - first_from_end]  # the last word for each step
         return rows["step"].astype(np.int64), rows["value"].astype(np.float64)
-
-    def _is_current(self) -> NDArray[np.bool_]:
-        import numpy as np
-
-        current = np.ones(len(self.rows), dtype=bool)
-        for attempt in np.unique(self.rows["attempt"]):
-            restart = self.rows["step"][self.rows["attempt"] == attempt].min()
-            current &= (self.rows["attempt"] >= attempt) | (self.rows["step"] < restart)
-        return current
 
 
 def _hint(name: str, names: Mapping[int, str]) -> str:
@@ -207,9 +212,19 @@ def load_points(folder: Path) -> Points:
     crcs = np.fromiter((crc32(view[i : i + _HEAD_BYTES]) for i in starts), np.uint32, len(rows))
     good = rows["crc"] == crcs
     names, bad_names = read_names(folder)
-    return Points(
-        rows if good.all() else rows[good], names, int((~good).sum()), torn_bytes, bad_names
-    )
+    # The attempts count all rows, but a damaged one may claim to be of any attempt.
+    numbers = np.where(good, rows["attempt"], 0)
+    steps = np.where(good, rows["step"], 0)
+    current = select_current(numbers, steps, _read_attempts(folder)) & good
+    return Points(rows[good], names, current[good], int((~good).sum()), torn_bytes, bad_names)
+
+
+def _read_attempts(folder: Path) -> list[Attempt]:
+    try:
+        run = durable.decode_json((folder / "run.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return []
+    return read_attempts(run) if isinstance(run, dict) else []
 
 
 def read_points(folder: Path) -> Rows:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
 
 from epochal import durable
 from epochal.errors import ConfigError, RecordError, suggest
+from epochal.records.attempts import Attempt, read_attempts
 from epochal.records.failure import count_of
 from epochal.records.metrics import load_points, read_lines, read_names
 from epochal.records.process import is_gone
@@ -57,6 +58,9 @@ class RunSummary:
     runner: str = ""
     """What was done, such as ``train`` or ``test``; empty when unknown."""
 
+    attempt: int = 0
+    """How often it was resumed."""
+
 
 class Point(NamedTuple):
     """One value of a metric."""
@@ -97,6 +101,11 @@ class RunRecord:
     def provenance(self) -> Mapping[str, Any]:
         """Who set each value, newest first, by dotted key; empty when it is lost."""
         return _read_mapping(self.path / "config" / "provenance.json", [])
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        """The processes that worked on it, in order."""
+        return read_attempts(self.run)
 
     @cached_property
     def points(self) -> Points:
@@ -240,6 +249,8 @@ def _summarise(path: Path) -> _Parts:
     state = _text(status.get("status")) or "damaged"
     has_ended = state not in ("starting", "running", "damaged")
     result = _read_mapping(path / "result.json", damage if has_ended else [])
+    if _number(result.get("attempt")) != _number(status.get("attempt")) and status:
+        result = {}  # that of an earlier process, which was resumed
     if has_ended and result.get("metrics"):
         # Whatever a result names was recorded first.
         files = (path / "metrics.bin", path / "series.jsonl")
@@ -264,6 +275,7 @@ def _summarise(path: Path) -> _Parts:
         result=result,
         damage=tuple(damage),
         runner=_text(run.get("runner")),
+        attempt=_number(status.get("attempt")),
     )
     return summary, run, status, result
 

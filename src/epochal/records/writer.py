@@ -76,8 +76,15 @@ class Writer(Protocol):
     def write_result(self, result: Mapping[str, object]) -> None:
         """How the run ended."""
 
-    def log(self, points: Mapping[str, float], step: int, *, attempt: int = 0) -> None:
+    def log(self, points: Mapping[str, float], step: int) -> None:
         """One point for each named metric, all at the same step, all or none."""
+
+    @property
+    def num_points(self) -> int:
+        """How many points the record holds; whoever goes on from here keeps these."""
+
+    def sync(self) -> None:
+        """Bring all points onto the disk; any thread may call it."""
 
     def event(self, kind: str, **data: object) -> None:
         """Something that happened once, such as a stage, a warning or a saved checkpoint."""
@@ -88,13 +95,19 @@ class Writer(Protocol):
 
 @final
 class RunWriter(Writer):
-    """Writes into the folder of one run; one thread of one process may use it."""
+    """Writes into the folder of one run; one thread of one process may use it.
 
-    def __init__(self, folder: RunFolder) -> None:
+    Args:
+        folder: Where to.
+        attempt: The number of this process among those that worked on the run.
+    """
+
+    def __init__(self, folder: RunFolder, *, attempt: int = 0) -> None:
         self.folder = folder
+        self.attempt = attempt
         self._metrics = MetricWriter(folder.path)
         self._events: durable.Appender | None = None
-        self._status: dict[str, object] = {}
+        self._status = _read_status(folder.path) if attempt else {}
 
     @property
     @override
@@ -148,6 +161,7 @@ class RunWriter(Writer):
             self._status = {"reason": "", "step": 0, "epoch": 0, "started": now}
         owner = {"pid": os.getpid(), "host": host_name(), "process": process_token(os.getpid())}
         ended = now if status in ENDED else None
+        owner |= {"attempt": self.attempt}
         self._status |= {"status": status, **owner, "updated": now, "ended": ended, **fields}
         self._metrics.sync()  # a reader must find the points of the step that the status names
         durable.write_json(self.path / "status.json", self._status)
@@ -155,18 +169,28 @@ class RunWriter(Writer):
     @override
     @recording()
     def write_result(self, result: Mapping[str, object]) -> None:
-        durable.write_json(self.path / "result.json", result)
+        durable.write_json(self.path / "result.json", {"attempt": self.attempt, **result})
 
     @override
-    def log(self, points: Mapping[str, float], step: int, *, attempt: int = 0) -> None:
-        self._metrics.log(points, step, attempt=attempt)
+    def log(self, points: Mapping[str, float], step: int) -> None:
+        self._metrics.log(points, step, attempt=self.attempt)
+
+    @property
+    @override
+    def num_points(self) -> int:
+        return self._metrics.num_points
+
+    @override
+    def sync(self) -> None:
+        self._metrics.sync()
 
     @override
     @recording()
     def event(self, kind: str, **data: object) -> None:
         if self._events is None:
             self._events = durable.open_lines(self.path / "events.jsonl")
-        self._events.append(durable.encode_line({"time": _now(), "kind": kind, **data}))
+        attempt = {"attempt": self.attempt} if self.attempt else {}
+        self._events.append(durable.encode_line({"time": _now(), "kind": kind, **attempt, **data}))
 
     @override
     @recording()
@@ -219,7 +243,16 @@ class NullWriter(Writer):
         pass
 
     @override
-    def log(self, points: Mapping[str, float], step: int, *, attempt: int = 0) -> None:
+    def log(self, points: Mapping[str, float], step: int) -> None:
+        pass
+
+    @property
+    @override
+    def num_points(self) -> int:
+        return 0
+
+    @override
+    def sync(self) -> None:
         pass
 
     @override
@@ -229,6 +262,15 @@ class NullWriter(Writer):
     @override
     def close(self) -> None:
         pass
+
+
+def _read_status(folder: Path) -> dict[str, object]:
+    """What earlier processes left, without how the last of them ended."""
+    try:
+        value = durable.decode_json((folder / "status.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return {**value, "reason": ""} if isinstance(value, dict) else {}
 
 
 def _now() -> str:

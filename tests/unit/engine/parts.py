@@ -55,7 +55,7 @@ class Points:
     def __init__(self) -> None:
         self.points: list[tuple[int, dict[str, float]]] = []
 
-    def log(self, points: Mapping[str, float], step: int, *, attempt: int = 0) -> None:
+    def log(self, points: Mapping[str, float], step: int) -> None:
         self.points.append((step, dict(points)))
 
 

@@ -49,7 +49,7 @@ def use(writer: Writer) -> None:
     writer.write_run({"tag": "tag"})
     writer.write_status("starting")
     writer.log({"loss": 1.0}, 1)
-    writer.log({"loss": 0.5}, 2, attempt=1)
+    writer.log({"loss": 0.5}, 2)
     writer.event("saved", step=2)
     writer.write_status("running", step=2, epoch=1)
     writer.write_result({"status": "finished"})
@@ -228,7 +228,7 @@ def test_event_data_may_be_anything(writer: RunWriter, folder: RunFolder) -> Non
 def test_closed_writer_can_go_on(writer: RunWriter, folder: RunFolder) -> None:
     use(writer)
     writer.event("after")
-    writer.log({"loss": 0.25}, 3, attempt=1)
+    writer.log({"loss": 0.25}, 3)
     writer.close()
     assert len((folder.path / "events.jsonl").read_text().splitlines()) == 2
     assert read_series(folder.path, "loss")[0].tolist() == [1, 2, 3]
@@ -242,3 +242,36 @@ def test_folder_that_vanished_is_reported(writer: RunWriter, folder: RunFolder) 
         writer.write_status("running")
     with pytest.raises(RecordError, match=r"series\.jsonl: cannot be written: no such file"):
         writer.log({"a": 1.0}, 1)
+
+
+def test_process_that_goes_on_keeps_the_start_and_counts_itself(
+    writer: RunWriter, folder: RunFolder
+) -> None:
+    use(writer)
+    before = read_json(folder.path / "status.json")
+    second = RunWriter(folder, attempt=1)
+    assert second.num_points == 2
+    second.write_status("running", step=1)
+    second.log({"loss": 0.25}, 2)
+    second.event("resumed")
+    second.write_result({"status": "failed"})
+    second.close()
+    status = read_json(folder.path / "status.json")
+    assert (status["started"], status["attempt"], status["reason"]) == (before["started"], 1, "")
+    assert read_json(folder.path / "result.json") == {"attempt": 1, "status": "failed"}
+    assert (folder.path / "events.jsonl").read_text().splitlines()[-1].count('"attempt":1') == 1
+    assert read_series(folder.path, "loss")[1].tolist() == [1.0, 0.25]
+
+
+def test_damaged_status_does_not_keep_a_run_from_going_on(folder: RunFolder) -> None:
+    (folder.path / "status.json").write_text("{")
+    writer = RunWriter(folder, attempt=1)
+    writer.write_status("running")
+    assert read_json(folder.path / "status.json")["attempt"] == 1
+
+
+def test_points_are_counted_before_and_after_the_first_one(writer: RunWriter) -> None:
+    assert writer.num_points == 0
+    writer.log({"a": 1.0, "b": 2.0}, 1)
+    writer.sync()
+    assert writer.num_points == 2

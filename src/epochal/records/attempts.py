@@ -1,0 +1,128 @@
+"""The processes that worked on one run, and which points of theirs still count."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, final
+
+from epochal.records.process import host_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@final
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """One process that worked on a run."""
+
+    attempt: int
+    """Its number: 0 for the process that started the run, then 1, 2, ..."""
+
+    started: str = ""
+    host: str = ""
+    pid: int = 0
+    command: str = ""
+    checkpoint: str = ""
+    """The checkpoint that it went on from; empty for the first process."""
+
+    origin: int | None = None
+    """The attempt that wrote this checkpoint."""
+
+    step: int = 0
+    """The step of this checkpoint."""
+
+    kept_points: int | None = None
+    """How many points there were when this checkpoint was taken; None if nobody knows."""
+
+    overrides: tuple[str, ...] = ()
+    """Every change to the recorded config so far."""
+
+    changed: tuple[str, ...] = ()
+    """What else was not as before: code or data."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as ``run.json`` keeps it."""
+        values = asdict(self)
+        return {name: value for name, value in values.items() if value not in (None, "", ())}
+
+
+def begin_attempt(number: int) -> Attempt:
+    """The attempt of this process, which starts now."""
+    started = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return Attempt(attempt=number, started=started, host=host_name(), pid=os.getpid())
+
+
+def read_attempts(run: Mapping[str, Any]) -> list[Attempt]:
+    """The attempts that a ``run.json`` lists; what is damaged is left out."""
+    listed = run.get("attempts")
+    entries = listed if isinstance(listed, list) else []
+    return [found for entry in entries if (found := _read_one(entry)) is not None]
+
+
+def _read_one(entry: object) -> Attempt | None:
+    if not isinstance(entry, dict) or not _is_count(entry.get("attempt")):
+        return None
+    texts = {
+        name: value
+        for name in ("started", "host", "command", "checkpoint")
+        if isinstance(value := entry.get(name), str)
+    }
+    counts = {
+        name: value
+        for name in ("attempt", "pid", "origin", "step", "kept_points")
+        if _is_count(value := entry.get(name))
+    }
+    lists = {
+        name: tuple(map(str, value))
+        for name in ("overrides", "changed")
+        if isinstance(value := entry.get(name), list)
+    }
+    known: dict[str, Any] = {**texts, **counts, **lists}
+    return Attempt(**known)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def select_current(
+    numbers: NDArray[np.integer[Any]], steps: NDArray[np.integer[Any]], known: Sequence[Attempt]
+) -> NDArray[np.bool_]:
+    """Which points belong to the run as it is now, and were not done again by a later attempt.
+
+    An attempt adds its own points to those that existed when its checkpoint was taken. Of one
+    that is not listed only its points are known: what it did again begins at its first step.
+
+    Args:
+        numbers: The attempt of each point, in the order they were logged.
+        steps: The step of each point.
+        known: What ``run.json`` lists.
+    """
+    import numpy as np
+
+    listed = {one.attempt: one for one in known}
+    waiting = sorted({*listed, *map(int, np.unique(numbers))})
+    current = np.zeros(len(numbers), dtype=bool)
+    allowed = np.ones(len(numbers), dtype=bool)
+    rows = np.arange(len(numbers))
+    while waiting:
+        number = waiting.pop()
+        own = numbers == number
+        current |= own & allowed
+        attempt = listed.get(number)
+        if attempt is None:
+            allowed &= steps < steps[own].min()
+            continue
+        if attempt.kept_points is None:
+            allowed &= steps <= attempt.step
+        else:
+            allowed &= rows < attempt.kept_points
+        origin = number - 1 if attempt.origin is None else attempt.origin
+        waiting = [one for one in waiting if one <= origin]
+    return current
