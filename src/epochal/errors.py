@@ -8,6 +8,7 @@ EpochalError                   exit code 1
 ├── DataError               65 a loader is empty, or died
 ├── CheckpointError         74 weights cannot be written or read
 └── RecordError             74 a run's record is missing or damaged
+Preempted                   75 not an error: the run ends here, to go on later
 
 A message answers three questions in this order: where, what, what now.
 """
@@ -133,6 +134,12 @@ class CheckpointError(EpochalError):
     """Weights cannot be written or read."""
 
     exit_code = 74
+
+
+class Preempted(KeyboardInterrupt):
+    """The machine is wanted for something else: whatever goes on ends now, to go on later."""
+
+    exit_code: ClassVar[int] = 75
 
 
 class RecordError(EpochalError):

@@ -1,4 +1,4 @@
-"""Ctrl-C in a process of its own: the run ends, and its record says so."""
+"""Ctrl-C and SIGTERM in a process of its own: the run ends, and its record says so."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Process:
                 return
         raise AssertionError(f"{text!r} never came: {self.end()}")
 
-    def interrupt(self) -> None:
-        self.child.send_signal(signal.SIGINT)
+    def interrupt(self, number: int = signal.SIGINT) -> None:
+        self.child.send_signal(number)
 
     def end(self) -> tuple[int, str]:
         _, errors = self.child.communicate(timeout=30)
@@ -160,3 +160,32 @@ def test_run_goes_on_when_the_reader_of_its_output_leaves(shop: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert status_of(shop)["status"] == "finished"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_preempted_run_ends_after_its_step_and_can_go_on(
+    shop: Path, start: Start, number: int
+) -> None:
+    process = start("run", "config.yaml", "train.for=1000000ep")
+    process.wait_for(" 2/1000000]")
+    process.interrupt(number)
+    code, errors = process.end()
+    assert code == 75, errors
+    assert "run preempted" in errors
+    assert "told to end after" in errors
+    assert "Traceback" not in errors
+    status = status_of(shop)
+    assert (status["status"], status["reason"]) == ("preempted", "preempted")
+    assert status["ended"]
+    assert not list(shop.rglob("final.safetensors"))
+
+
+def test_run_that_is_preempted_while_parts_are_built_ends_at_once(shop: Path, start: Start) -> None:
+    write(shop / "shop" / "slow.py", SLOW)
+    process = start("run", "config.yaml", "task.type=shop.slow.Unbuilt")
+    process.wait_for("stuck in a constructor")
+    process.interrupt(signal.SIGTERM)
+    code, errors = process.end()
+    assert code == 75, errors
+    assert "told to end before the first step" in errors
+    assert status_of(shop)["status"] == "preempted"

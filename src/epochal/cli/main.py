@@ -23,8 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         with catching_interrupts():
             _forgive_narrow_terminals()
             return _execute(words)
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    except KeyboardInterrupt as wish:
+        code: int = getattr(wish, "exit_code", INTERRUPTED)  # of Preempted, not imported here
+        return code
 
 
 def _execute(words: list[str]) -> int:

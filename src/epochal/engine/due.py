@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
+
+from epochal.engine.preempt import Abandoned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from epochal.engine.every import Every
     from epochal.engine.run import Run
+
+END_PRIORITY = 20_000
+"""Of what ends a run: the very last thing at a position."""
 
 
 @final
@@ -40,12 +45,16 @@ class Due:
         return position(run, self.every.unit) >= self.at
 
     def happen(self, run: Run) -> None:
-        """Do it, and look for the next time."""
+        """Do it, and look for the next time; what is abandoned stays due."""
+        before = self.at
         if self.is_once:
             self.at = math.inf
         else:
             self.at = self.every.after(position(run, self.every.unit))
-        self.call(run)
+        try:
+            self.call(run)
+        except Abandoned:
+            self.at = before
 
     def earliest_step(self, run: Run) -> float:
         """A step that is not later than the one at which it is due."""
@@ -66,6 +75,32 @@ def position(run: Run, unit: str) -> float:
     if unit == "ep":
         return run.epoch
     return run.samples if unit == "sa" else run.clock.seconds
+
+
+def list_times(dues: Iterable[Due]) -> list[tuple[Any, ...]]:
+    """What a checkpoint keeps of dues: when each comes next."""
+    return [(*_key(due), due.at) for due in dues]
+
+
+def set_times(dues: Iterable[Due], times: Iterable[tuple[Any, ...]], run: Run) -> None:
+    """Let dues go on from a checkpoint, at the run's position.
+
+    What it does not know is counted from here, and so is each end of the run: one that was
+    reached is reached still.
+    """
+    known: dict[tuple[Any, ...], list[float]] = {}
+    for *key, at in times:
+        known.setdefault(tuple(key), []).append(at)
+    for due in dues:
+        left = known.get(_key(due))
+        if left and not (due.is_once and due.priority == END_PRIORITY):
+            due.at = left.pop(0)
+        else:
+            due.aim(run)
+
+
+def _key(due: Due) -> tuple[Any, ...]:
+    return due.name, due.priority, due.every.amount, due.every.unit, due.is_once
 
 
 @final

@@ -16,6 +16,7 @@ from epochal.engine.meters import Meter
 from epochal.engine.move import Change
 from epochal.engine.outcome import Outcome, check_number
 from epochal.engine.parameters import has_open_sizes
+from epochal.engine.preempt import PREEMPTED, Abandoned, is_told_to_stop
 from epochal.engine.seeding import derive, seeded
 from epochal.engine.splits import SPLITS
 from epochal.errors import TaskError, suggest
@@ -51,7 +52,7 @@ def evaluate(run: Run, split: str) -> dict[str, float]:
         run.log(metrics)
         run.evaluated_at[split] = run.step
         watch(run, split, metrics)
-        if split == "val" and run.step > run.first_step:
+        if split == "val" and run.step > 0:
             run.updater.rate.after_eval()
         run.fire("eval_end", split, metrics)
     return metrics
@@ -111,7 +112,7 @@ def _rehearse(run: Run, events: Events, limit: int) -> dict[str, float]:
 
 @contextmanager
 def _forgotten(run: Run) -> Iterator[None]:
-    """Forget what a block logs, stores and wishes; only Ctrl-C counts."""
+    """Forget what a block logs, stores and wishes; only what comes from outside counts."""
     writer, latest = run.writer, dict(run.latest)
     wish = run.stop_reason, run.stop_status
     run.writer = NullWriter()
@@ -120,7 +121,7 @@ def _forgotten(run: Run) -> Iterator[None]:
             yield
     finally:
         run.writer, run.latest = writer, latest
-        if run.stop_status != "interrupted":
+        if not is_told_to_stop(run):
             run.stop_reason, run.stop_status = wish
 
 
@@ -168,7 +169,7 @@ def watch(run: Run, split: str, metrics: dict[str, float]) -> None:
     value = metrics[monitor.metric]
     if monitor.update(value):
         run.fire("better_model", value)
-    if run.step > run.first_step:
+    if run.step > 0:
         run.updater.rate.after_value(value)
 
 
@@ -290,8 +291,8 @@ def _pass(
                 outcome = _as_outcome(step(run, batch), batch)
             take(outcome)
             events.fire("batch_end", run, split, index, outcome.batch, outcome.out)
-            if run.stop_status == "interrupted":
-                raise KeyboardInterrupt
+            if is_told_to_stop(run):
+                raise Abandoned if run.stop_status == PREEMPTED else KeyboardInterrupt
         events.fire("loop_end", run, split)
 
 

@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +15,19 @@ from torch.utils.data import get_worker_info
 
 from epochal.durable import WriteError
 from epochal.engine.evaluate import keeping_modes, settle_sizes
+from epochal.engine.preempt import (
+    EXIT_CODE,
+    PREEMPTED,
+    Abandoned,
+    Preemption,
+    preempting,
+    react_as_child,
+)
 from epochal.engine.result import RunResult
 from epochal.engine.run import making_current
 from epochal.engine.seeding import derive, machine, seeded
 from epochal.engine.times import read_times
-from epochal.errors import ConfigError, EpochalError
+from epochal.errors import ConfigError, EpochalError, Preempted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,7 +38,7 @@ if TYPE_CHECKING:
     from epochal.engine.run import Run
     from epochal.engine.runner import Runner
 
-_Handler = Callable[[int, "FrameType | None"], object] | int | None
+_CODES = {"interrupted": 130, PREEMPTED: EXIT_CODE}
 
 _logger = logging.getLogger(__name__)
 
@@ -50,11 +57,12 @@ def execute(run: Run, runner: Runner, *, raise_errors: bool = False) -> RunResul
     value: object = None
     error: BaseException | None = None
     try:
-        with _surroundings(run):
+        with _surroundings(run) as preemption:
             try:
                 value = _work(run, runner)
             except BaseException as caught:  # also Ctrl-C: the hooks must hear how it ended
                 error = caught
+            preemption.is_ending = True
             error = _end(run, error)
         result = _build_result(run, value, error)
         if error is not None and (raise_errors or not _is_expected(error)):
@@ -73,11 +81,10 @@ def result_of_error(
     config: Mapping[str, Any] | None = None,
 ) -> RunResult:
     """The result of a run that ended with an error before it could start."""
-    is_interrupt = isinstance(error, KeyboardInterrupt)
-    status = "interrupted" if is_interrupt else "failed"
+    status, reason = _verdict_of(error)
     return RunResult(
         status=status,
-        reason="user_interrupt" if is_interrupt else _reason(error),
+        reason=reason,
         exception_type=type(error).__name__,
         message=str(error),
         traceback="".join(traceback.format_exception(error)),
@@ -105,7 +112,10 @@ def _work(run: Run, runner: Runner) -> object:
     runner.prepare(run)
     run.has_started = True
     run.fire("run_start")
-    return runner.run(run)
+    try:
+        return runner.run(run)
+    except Abandoned:  # an evaluation that the plan does not know of
+        return None
 
 
 def _end(run: Run, error: BaseException | None) -> BaseException | None:
@@ -134,6 +144,10 @@ def _deliver(run: Run) -> list[BaseException]:
     return []
 
 
+def _request_save(run: Run, reason: str) -> None:
+    """Have the run saved at its next step boundary."""
+
+
 def _build_result(run: Run, value: object, error: BaseException | None) -> RunResult:
     status, reason = _verdict(run, error)
     return RunResult(
@@ -158,13 +172,19 @@ def _build_result(run: Run, value: object, error: BaseException | None) -> RunRe
 
 
 def _verdict(run: Run, error: BaseException | None) -> tuple[str, str]:
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted", "user_interrupt"
     if error is not None:
-        return "failed", _reason(error)
+        return _verdict_of(error)
     if run.stop_reason:
         return run.stop_status, run.stop_reason
     return "finished", "completed"
+
+
+def _verdict_of(error: BaseException) -> tuple[str, str]:
+    if isinstance(error, Preempted | Abandoned):
+        return PREEMPTED, PREEMPTED
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", "user_interrupt"
+    return "failed", _reason(error)
 
 
 def _reason(error: BaseException) -> str:
@@ -174,8 +194,8 @@ def _reason(error: BaseException) -> str:
 
 
 def _exit_code(status: str, error: BaseException | None) -> int:
-    if status == "interrupted":
-        return 130
+    if status in _CODES:
+        return _CODES[status]
     if error is None or isinstance(error, SystemExit):
         return 0 if error is None else _code_of_exit(error)
     if isinstance(error, EpochalError):
@@ -202,15 +222,16 @@ def _is_expected(error: BaseException) -> bool:
 
 
 @contextmanager
-def _surroundings(run: Run) -> Iterator[None]:
+def _surroundings(run: Run) -> Iterator[Preemption]:
     """What holds while the run goes on, and is as before when it is over."""
     with (
         making_current(run),
         machine(run.options.engine),
         seeded(derive(run.seed, "run")),
         _stopping_on_interrupt(run),
+        preempting(run, _request_save) as preemption,
     ):
-        yield
+        yield preemption
 
 
 @contextmanager
@@ -226,7 +247,8 @@ def _stopping_on_interrupt(run: Run) -> Iterator[None]:
 
     def stop(number: int, frame: FrameType | None) -> None:
         if os.getpid() != owner:
-            _react_as_child(before, number, frame)
+            if get_worker_info() is None:  # a loader's worker leaves it to the run
+                react_as_child(before, number, frame)
             return
         signal.signal(signal.SIGINT, signal.default_int_handler)
         run.stop("user_interrupt", status="interrupted")
@@ -237,9 +259,3 @@ def _stopping_on_interrupt(run: Run) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _react_as_child(before: _Handler, number: int, frame: FrameType | None) -> None:
-    """React in a process that was forked off: a loader's worker leaves it to the run."""
-    if get_worker_info() is None and callable(before):
-        before(number, frame)

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from epochal.engine.ahead import Ahead
 from epochal.engine.gather import Aim, Gatherer
 from epochal.engine.move import Change, Mover, batch_size, keep
+from epochal.engine.preempt import keep_workers
 from epochal.engine.seeding import derive
 from epochal.errors import DataError
 
@@ -132,6 +133,7 @@ class Feed:
 
     def open(self, loader: Loader, limit: int | None, aim: Aim | None = None) -> Iterator[Batch]:
         """A pass over any loader in its own order: gathered if it can be, ahead if that helps."""
+        keep_workers(loader)
         gathered = self._gatherer.find(loader, aim)
         batches = islice(loader if gathered is None else gathered.batches, limit)
         is_moved = gathered is not None and gathered.is_moved

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from epochal.engine.evaluate import join_metrics, watch
+from epochal.engine.preempt import PREEMPTED
 
 if TYPE_CHECKING:
     from epochal.engine.meters import Window
@@ -21,8 +22,11 @@ def train(run: Run, stage: str = "main") -> None:
         if not run.stop_reason:
             with run.clock.times.training():
                 take_steps(run)
+        if run.stop_status == PREEMPTED:
+            return  # the epoch goes on when the run does
         finish_epoch(run, epoch_means)
-    run.fire("stage_end", stage)
+    if run.stop_status != PREEMPTED:
+        run.fire("stage_end", stage)
 
 
 def take_steps(run: Run) -> None:

@@ -7,10 +7,11 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from epochal.engine.due import Alarm, Due
+from epochal.engine.due import END_PRIORITY, Alarm, Due
 from epochal.engine.events import SPLIT_EVENTS, Events, tell
 from epochal.engine.every import Every
 from epochal.engine.hook import EVENTS
+from epochal.engine.preempt import PREEMPTED
 from epochal.engine.splits import SPLITS
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from epochal.engine.run import Run
 
 EVAL_PRIORITY = 10_000
-END_PRIORITY = 20_000
-"""Of what ends a run: the very last thing at a position."""
 
 _EACH_STEP = Every(1, "st")
 _WITHIN_EPOCHS = frozenset({"st", "sa", "s"})
@@ -60,7 +59,9 @@ class Plan:
         self._events = events
         self._alarm = alarm or Alarm()
         self._own_dues: list[Due] = []
-        self._dues: list[Due] = []
+        self.dues: list[Due] = []
+        """Everything that will happen, each knowing when."""
+
         self._is_woken = False
         self._has_new = False
         self._rings_at = math.inf
@@ -91,8 +92,8 @@ class Plan:
         """
         self.is_started = True
         self._has_new = False
-        self._dues = _keep_known(self._dues, self._all_dues(), run)
-        self._look_ahead(run)
+        self.dues = _keep_known(self.dues, self._all_dues(), run)
+        self.look_ahead(run)
 
     def run_due(self, run: Run) -> None:
         """Do all that is due after this step, low priorities first.
@@ -108,12 +109,20 @@ class Plan:
         if self._has_new:
             self.start(run)
         run.updater.rate.adopt()
-        self._look_ahead(run)
+        self.look_ahead(run)
 
     def run_due_between_epochs(self, run: Run) -> None:
         """Do all that is due after this many epochs, and what the clock made due meanwhile."""
         self._happen(run, _BETWEEN_EPOCHS)
         if self._is_woken:
+            self.run_due(run)
+
+    def catch_up(self, run: Run) -> None:
+        """Do what was still due at this position when the run was preempted; after a resume."""
+        units = _WITHIN_EPOCHS if run.is_in_epoch else _WITHIN_EPOCHS | _BETWEEN_EPOCHS
+        if any(due.is_due(run) for due in self.dues if due.every.unit in units):
+            if not run.is_in_epoch:
+                self._happen(run, _BETWEEN_EPOCHS)
             self.run_due(run)
 
     def wake(self) -> None:
@@ -126,7 +135,7 @@ class Plan:
         self._alarm.cancel()
         self._rings_at = math.inf
         self._own_dues.clear()
-        self._dues.clear()
+        self.dues.clear()
 
     def describe(self) -> list[PlanRow]:
         """Every listener and every due thing, in the order of events and priorities."""
@@ -161,28 +170,27 @@ class Plan:
         return sorted([*dues, *self._own_dues], key=lambda due: due.priority)
 
     def _happen(self, run: Run, units: frozenset[str]) -> None:
-        for due in self._dues:
+        for due in self.dues:
+            if run.stop_status == PREEMPTED:
+                return  # the rest happens when the run goes on
             if due.every.unit in units and due.is_due(run):
                 due.happen(run)
 
-    def _look_ahead(self, run: Run) -> None:
-        soonest = min((due.earliest_step(run) for due in self._dues), default=math.inf)
+    def look_ahead(self, run: Run) -> None:
+        """Find the step at which something is due next, and set the alarm for what goes by time."""
+        soonest = min((due.earliest_step(run) for due in self.dues), default=math.inf)
         soonest_time = min(
-            (due.at for due in self._dues if due.every.unit == "s"), default=math.inf
+            (due.at for due in self.dues if due.every.unit == "s"), default=math.inf
         )
-        if soonest_time != self._rings_at:
-            self._set_alarm(run, soonest_time)
+        if soonest_time != self._rings_at:  # an alarm costs a thread
+            self._rings_at = soonest_time
+            self._alarm.cancel()
+            if soonest_time < math.inf:
+                self._alarm.set(soonest_time - run.clock.seconds, self._ring)
         self.next_due = sys.maxsize if soonest == math.inf else math.ceil(soonest)
         # A thread or a signal may have woken the plan while the line above was overtaking it.
         if self._is_woken:
             self.next_due = 0
-
-    def _set_alarm(self, run: Run, at: float) -> None:
-        """Set the alarm, which costs a thread, so only when the time is another one."""
-        self._rings_at = at
-        self._alarm.cancel()
-        if at < math.inf:
-            self._alarm.set(at - run.clock.seconds, self._ring)
 
     def _ring(self) -> None:
         self._rings_at = math.inf  # should it have rung too early, it is set again

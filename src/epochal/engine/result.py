@@ -16,11 +16,12 @@ class RunResult:
     """The outcome of one run; holds no model, no tensor of it and no exception object."""
 
     status: str
-    """``finished``, ``stopped`` (by a hook or a limit), ``failed`` or ``interrupted``."""
+    """``finished``, ``stopped`` (by a hook or a limit), ``failed``, ``interrupted`` (Ctrl-C) or
+    ``preempted`` (SIGTERM or SIGUSR1; it can be resumed)."""
 
     reason: str
     """``max_epochs``, ``max_steps``, ``max_samples``, ``max_time``, ``early_stop``,
-    ``user_interrupt``, ``exception``, ``completed`` (test and predict), or what a hook said."""
+    ``user_interrupt``, ``preempted``, ``oom``, ``exception``, ``completed`` (test and predict), or what a hook said."""
 
     exception_type: str | None = None
     message: str = ""

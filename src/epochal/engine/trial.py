@@ -20,6 +20,7 @@ from epochal.engine.frozen import (
     random_states,
     take_fingerprint,
 )
+from epochal.engine.preempt import is_told_to_stop
 from epochal.engine.states import Snapshot, find_states
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def aside(run: Run) -> Iterator[None]:
             yield
     finally:
         run.finish_batch = finish
-        if run.stop_status != "interrupted":
+        if not is_told_to_stop(run):
             run.stop_reason, run.stop_status = wish
 
 

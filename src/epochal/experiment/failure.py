@@ -42,6 +42,8 @@ def describe_failure(result: RunResult) -> list[str]:
     """The lines inside the frame of a run that failed or was interrupted."""
     if result.status == "interrupted":
         lines = [f"stopped by Ctrl-C after {describe_length(result)}"]
+    elif result.status == "preempted":
+        lines = list(_describe_preemption(result))
     else:
         lines = [*_message(result), *(f"  {note}" for note in _notes(result))]
         if not _is_ours(result):
@@ -51,6 +53,15 @@ def describe_failure(result: RunResult) -> list[str]:
         if result.status == "failed":
             lines.append(f"full traceback: {command()} show {name_run(result.dir)} --log")
     return lines
+
+
+def _describe_preemption(result: RunResult) -> Iterator[str]:
+    if not result.steps:
+        yield "told to end before the first step"
+        return
+    yield f"told to end after {describe_length(result)}"
+    if result.dir is not None:
+        yield f"go on: {command()} resume {name_run(result.dir)}"
 
 
 def describe_length(result: RunResult) -> str:

@@ -1,13 +1,14 @@
-"""Ctrl-C while a command starts up: it always ends the command, and never inside an import."""
+"""Ctrl-C and SIGTERM while a command starts up: they end it, and never inside an import."""
 
 from __future__ import annotations
 
+import os
 import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
 # Imported before everything else: what this imports delays the moment from which we catch.
@@ -18,7 +19,7 @@ class _Wish:
     """Whether somebody wants to stop, and whether now is the time."""
 
     is_deferred = False
-    is_pending = False
+    pending: type[KeyboardInterrupt] | None = None
 
 
 _wish = _Wish()
@@ -31,14 +32,42 @@ def catching_interrupts() -> Iterator[None]:
     Where SIGINT is ignored, as in the background of a script, it stays so.
     """
     before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler or not _install():
+    if before is not signal.default_int_handler or not _install(signal.SIGINT, _interrupt):
         yield
         return
     try:
         yield
     finally:
-        _wish.is_pending = False
+        _wish.pending = None
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def ending_when_preempted() -> Iterator[None]:
+    """Let SIGTERM and SIGUSR1 raise ``Preempted``, held as Ctrl-C is: there is nothing to save.
+
+    A run that has taken steps reacts by itself. Where others handle a signal, it stays so.
+    """
+    from epochal.errors import Preempted
+
+    owner = os.getpid()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:  # forked off: as if we were not there
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        else:
+            _take(Preempted)
+
+    names = ("SIGTERM", "SIGUSR1")
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    ours = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
+    ours = [number for number in ours if _install(number, end)]
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager
@@ -55,22 +84,26 @@ def deferring_interrupts() -> Iterator[None]:
         yield
     finally:
         _wish.is_deferred = False
-    if _wish.is_pending:
-        _wish.is_pending = False
-        raise KeyboardInterrupt
+    kind, _wish.pending = _wish.pending, None
+    if kind is not None:
+        raise kind
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    if _wish.is_deferred and not _wish.is_pending:
-        _wish.is_pending = True
+    _take(KeyboardInterrupt)
+
+
+def _take(kind: type[KeyboardInterrupt]) -> None:
+    if _wish.is_deferred and _wish.pending is None:
+        _wish.pending = kind
         return
-    _wish.is_pending = False
-    raise KeyboardInterrupt
+    _wish.pending = None
+    raise kind
 
 
-def _install() -> bool:
+def _install(number: int, handler: Callable[[int, FrameType | None], None]) -> bool:
     try:
-        signal.signal(signal.SIGINT, _interrupt)
+        signal.signal(number, handler)
     except ValueError:  # only the main thread may
         return False
     return True

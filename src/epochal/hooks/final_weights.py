@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from epochal.checkpoint import save_weights
 from epochal.engine.hook import Hook
+from epochal.engine.preempt import PREEMPTED
 from epochal.records.times import SAVING
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class FinalWeights(Hook):
     Averaged weights, if the run has some, go into ``checkpoints/final-ema.safetensors``.
 
     An interrupted training has come to its end, too. One that failed leaves none, and neither
-    does one that took no step or has no record.
+    does one that was preempted, took no step or has no record.
     """
 
     priority = 200
@@ -51,7 +52,9 @@ class FinalWeights(Hook):
 
     @override
     def run_end(self, run: Run) -> None:
-        if run.checkpoint_dir is None or run.step == run.first_step or self._has_failed:
+        if run.checkpoint_dir is None or not run.step or self._has_failed:
+            return
+        if run.stop_status == PREEMPTED:
             return
         facts = {
             "tag": run.tag,

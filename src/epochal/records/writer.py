@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from epochal.records.folder import RunFolder
 
-Status = Literal["starting", "running", "finished", "stopped", "failed", "interrupted"]
-ENDED: tuple[Status, ...] = ("finished", "stopped", "failed", "interrupted")
+Status = Literal["starting", "running", "finished", "stopped", "failed", "interrupted", "preempted"]
+ENDED: tuple[Status, ...] = ("finished", "stopped", "failed", "interrupted", "preempted")
 
 FORMAT = 1
 """Version of the record's layout, kept in ``run.json``."""

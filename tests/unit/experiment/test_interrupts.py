@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.experiment.interrupts import catching_interrupts, deferring_interrupts
+from epochal.errors import Preempted
+from epochal.experiment.interrupts import (
+    catching_interrupts,
+    deferring_interrupts,
+    ending_when_preempted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,3 +89,42 @@ def test_handler_of_others_is_put_back_or_left_alone() -> None:
 def test_without_our_handler_nothing_is_held() -> None:
     with deferring_interrupts(), pytest.raises(KeyboardInterrupt):
         press_ctrl_c()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_before_the_run_ends_the_command_at_once(number: int) -> None:
+    before = signal.getsignal(number)
+    with ending_when_preempted(), pytest.raises(Preempted):
+        signal.raise_signal(number)
+    assert signal.getsignal(number) is before
+
+
+def test_a_signal_inside_an_import_is_raised_after_it_the_second_at_once() -> None:
+    reached = []
+    with pytest.raises(Preempted), ending_when_preempted(), deferring_interrupts():
+        signal.raise_signal(signal.SIGTERM)
+        reached.append("imported")
+    assert reached == ["imported"]
+    with pytest.raises(Preempted), ending_when_preempted(), deferring_interrupts():
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        reached.append("never")
+    assert reached == ["imported"]
+
+
+def test_handlers_of_others_for_ending_are_left_alone() -> None:
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    try:
+        with ending_when_preempted():
+            signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_forked_process_ends_as_if_nobody_had_cared() -> None:
+    with ending_when_preempted():
+        child = os.fork()
+        if child == 0:  # nothing of pytest may go on in here
+            signal.raise_signal(signal.SIGTERM)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
