@@ -8,34 +8,57 @@ made to fail, and what then remains on disk can be looked at. Failures are ``Wri
 
 from __future__ import annotations
 
-import dataclasses
 import errno
-import functools
-import json
-import math
 import os
-import zlib
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, final
+from typing import TYPE_CHECKING, Self, final
 
 from typing_extensions import override
 
+from epochal.durable.blobs import DTYPE_BYTES, Blob, lay_out
+from epochal.durable.text import decode_json, decode_line, encode_json, encode_line
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-DTYPE_BYTES: Mapping[str, int] = {
-    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1,
-    "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
-    "U32": 4, "I32": 4, "F32": 4,
-    "U64": 8, "I64": 8, "F64": 8, "C64": 8,
-}  # fmt: skip
-"""The element types of safetensors files, with their sizes."""
+__all__ = [
+    "DTYPE_BYTES",
+    "REMOVING",
+    "STAGING",
+    "Appender",
+    "Blob",
+    "Operations",
+    "StagedDir",
+    "WriteError",
+    "append_line",
+    "decode_json",
+    "decode_line",
+    "encode_json",
+    "encode_line",
+    "make_dir",
+    "open_lines",
+    "operations",
+    "remove_stale",
+    "remove_tree",
+    "rename",
+    "replace_link",
+    "staged_dir",
+    "write_bytes",
+    "write_json",
+    "write_safetensors",
+    "write_text",
+]
+
+STAGING = ".staging-"
+"""How the names of folders begin that are not complete."""
+
+REMOVING = ".removing-"
+"""How the names of folders begin that are on their way out."""
 
 _CHUNK_BYTES = 1 << 24
-_NOT_FINITE = {"$nan": math.nan, "$inf": math.inf, "-$inf": -math.inf}
-_CRC_KEY = b',"crc":'
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 
 class WriteError(OSError):
@@ -63,6 +86,8 @@ class Operations:
     replace: Callable[[Path, Path], None] = os.replace
     unlink: Callable[[Path], None] = os.unlink
     mkdir: Callable[[Path], None] = os.mkdir
+    rmdir: Callable[[Path], None] = os.rmdir
+    symlink: Callable[[str, Path], None] = os.symlink
 
 
 operations = Operations()
@@ -97,62 +122,151 @@ def make_dir(path: Path) -> None:
         _sync_dir(path.parent)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Blob:
-    """The bytes of one tensor, in row-major order."""
-
-    dtype: str
-    """The name that safetensors gives to the element type, such as ``BF16``."""
-
-    shape: tuple[int, ...]
-    data: bytes | memoryview
-
-
 def write_safetensors(
     path: Path, tensors: Mapping[str, Blob], metadata: Mapping[str, str] | None = None
 ) -> str:
     """Put tensors at ``path`` in the safetensors format; returns the file's SHA-256."""
+    fill, digest = _filler(tensors, metadata or {})
+    _stage(path, fill)
+    return digest()
+
+
+def _filler(
+    tensors: Mapping[str, Blob], metadata: Mapping[str, str]
+) -> tuple[Callable[[int], None], Callable[[], str]]:
+    """What writes a safetensors file into a descriptor, and the SHA-256 of what it wrote."""
     import hashlib
     from concurrent.futures import ThreadPoolExecutor
 
     digest = hashlib.sha256()
-    names = sorted(tensors, key=lambda name: (-DTYPE_BYTES[tensors[name].dtype], name))
-    header = _safetensors_header(tensors, names, metadata or {})
+    header, names = lay_out(tensors, metadata)
+
+    def views() -> Iterator[memoryview]:
+        yield memoryview(header)
+        yield from (tensors[name].view(name) for name in names)
 
     def fill(descriptor: int) -> None:
-        with ThreadPoolExecutor(max_workers=1) as beside:
-            for data in (header, *(tensors[name].data for name in names)):
-                view = memoryview(data).cast("B") if len(data) else memoryview(b"")
+        with ThreadPoolExecutor(max_workers=1) as beside:  # hashes while this thread writes
+            for view in views():
                 for start in range(0, len(view), _CHUNK_BYTES):
                     chunk = view[start : start + _CHUNK_BYTES]
                     hashed = beside.submit(digest.update, chunk)
                     _write_all(descriptor, chunk)
                     hashed.result()
 
-    _stage(path, fill)
-    return digest.hexdigest()
+    return fill, digest.hexdigest
 
 
-def _safetensors_header(
-    tensors: Mapping[str, Blob], names: list[str], metadata: Mapping[str, str]
-) -> bytes:
-    entries: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
-    offset = 0
-    for name in names:
-        blob = tensors[name]
-        size = memoryview(blob.data).nbytes
-        if size != math.prod(blob.shape) * DTYPE_BYTES[blob.dtype] or name == "__metadata__":
-            raise ValueError(f"{name}: {size} bytes do not make {blob.dtype} of {blob.shape}")
-        entries[name] = {
-            "dtype": blob.dtype,
-            "shape": list(blob.shape),
-            "data_offsets": [offset, offset + size],
-        }
-        offset += size
-    text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # the data must start at a multiple of 8
-    return len(text).to_bytes(8, "little") + text
+@final
+class StagedDir:
+    """A folder that is being filled beside its final place; each of its files is synced."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write_bytes(self, name: str, data: bytes) -> str:
+        """Put ``data`` into the file ``name``; returns its SHA-256."""
+        import hashlib
+
+        _create(self.path / name, lambda descriptor: _write_all(descriptor, memoryview(data)))
+        return hashlib.sha256(data).hexdigest()
+
+    def write_safetensors(self, name: str, tensors: Mapping[str, Blob]) -> str:
+        """Put tensors into the file ``name``; returns its SHA-256."""
+        fill, digest = _filler(tensors, {"format": "pt"})
+        _create(self.path / name, fill)
+        return digest()
+
+
+@contextmanager
+def staged_dir(target: Path, owner: str) -> Iterator[StagedDir]:
+    """A folder to fill, which gets the name ``target`` when the block ends, and not before.
+
+    Whatever goes wrong, ``target`` is there whole and synced, or not at all. ``target`` must
+    be free; ``owner`` tells ``remove_stale`` who was at work.
+    """
+    staging = target.with_name(f"{STAGING}{target.name}-{owner}")
+    with _explained(target):
+        if target.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        operations.mkdir(staging)
+        try:
+            yield StagedDir(staging)
+            _sync_dir(staging)
+            operations.replace(staging, target)
+        except BaseException:
+            with suppress(OSError):
+                _remove(staging)
+            raise
+        _sync_dir(target.parent)
+
+
+def replace_link(path: Path, name: str) -> None:
+    """Let ``path`` point to its neighbour ``name``, at once; a text file where links cannot be."""
+    temporary = _temporary(path)
+    with _explained(path):
+        try:
+            operations.symlink(name, temporary)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            _stage(path, lambda descriptor: _write_all(descriptor, memoryview(name.encode())))
+            return
+        try:
+            operations.replace(temporary, path)
+        except BaseException:
+            with suppress(OSError):
+                operations.unlink(temporary)
+            raise
+        _sync_dir(path.parent)
+
+
+def rename(path: Path, target: Path) -> None:
+    """Give a file or folder another name beside the old one, durably."""
+    with _explained(path, "renamed"):
+        operations.replace(path, target)
+        _sync_dir(path.parent)
+
+
+def remove_tree(path: Path, owner: str) -> None:
+    """Remove a folder such that nobody sees half of it: it is renamed first."""
+    with _explained(path, "removed"):
+        gone = path.with_name(f"{REMOVING}{path.name}-{owner}")
+        operations.replace(path, gone)
+        _sync_dir(path.parent)
+        _remove(gone)
+
+
+def remove_stale(folder: Path, is_stale: Callable[[str], bool]) -> list[str]:
+    """Remove what ``staged_dir`` and others left in ``folder`` when they were killed.
+
+    ``is_stale`` is asked about each owner. Returns the names that were removed.
+    """
+    removed = []
+    with _explained(folder, "cleaned"), suppress(FileNotFoundError):
+        for path in sorted(folder.iterdir()):
+            owner = _owner(path.name)
+            if owner and is_stale(owner):
+                _remove(path)
+                removed.append(path.name)
+    return removed
+
+
+def _owner(name: str) -> str:
+    if name.startswith((STAGING, REMOVING)):
+        return name.rpartition("-")[2]
+    if name.startswith(".") and name.endswith(".tmp"):
+        return name.removesuffix(".tmp").rpartition(".")[2].partition("-")[0]
+    return ""
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        for child in sorted(path.iterdir()):
+            _remove(child)
+        operations.rmdir(path)
+    else:
+        operations.unlink(path)
 
 
 @final
@@ -246,88 +360,27 @@ def append_line(path: Path, value: Mapping[str, object]) -> None:
         lines.append(encode_line(value))
 
 
-def encode_line(value: Mapping[str, object]) -> bytes:
-    """One line of JSON whose last entry, ``crc``, is the CRC-32 of the text without it."""
-    text = encode_json(value)
-    return b"%s%s%d}\n" % (text[:-1], _CRC_KEY, zlib.crc32(text))
+def _temporary(path: Path) -> Path:
+    # Beside the target, never in the system's folder for temporary files: a rename
+    # across file systems would be a copy, and a copy can be interrupted.
+    return path.with_name(f".{path.name[:40]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
 
 
-def decode_line(line: bytes) -> dict[str, Any] | None:
-    """What ``encode_line`` was given, or None when the line is damaged."""
-    text, found, crc = line.rstrip(b"\n").rpartition(_CRC_KEY)
+def _create(path: Path, fill: Callable[[int], None]) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+    descriptor = operations.open(path, flags, 0o666)
     try:
-        value = decode_json(text + b"}" if found else line)
-        is_whole = not found or int(crc.rstrip(b"}")) == zlib.crc32(text + b"}")
-    except (ValueError, RecursionError):
-        return None
-    return value if is_whole and isinstance(value, dict) else None
-
-
-def encode_json(value: object, *, indent: int | None = None) -> bytes:
-    """Valid JSON for almost anything.
-
-    Infinities and NaN become ``"$inf"``, ``"-$inf"`` and ``"$nan"``, as in configs; paths and
-    other objects become their ``str``; arrays become lists; dataclasses become mappings.
-    """
-    plain = _plain(value)
-    separators = (",", ":") if indent is None else None
-    dump = functools.partial(json.dumps, plain, indent=indent, separators=separators)
-    try:
-        return dump(ensure_ascii=False, allow_nan=False).encode()
-    except UnicodeEncodeError:  # lone surrogates exist in JSON as escapes only
-        return dump(allow_nan=False).encode()
-
-
-def decode_json(data: bytes) -> object:
-    """The value of a JSON text, with ``"$nan"`` and its kin as floats; may raise ValueError."""
-    value = json.loads(data)
-    return _revive(value) if b'$inf"' in data or b'"$nan"' in data else value
-
-
-def _revive(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _revive(child) for key, child in value.items()}
-    if isinstance(value, list):
-        return [_revive(child) for child in value]
-    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
-
-
-def _plain(value: object) -> object:
-    if value is None or isinstance(value, int | str):
-        return value
-    if isinstance(value, float):
-        if math.isfinite(value):
-            return value
-        return "$nan" if math.isnan(value) else "$inf" if value > 0 else "-$inf"
-    if isinstance(value, Mapping):
-        return {str(key): _plain(child) for key, child in value.items()}
-    return _plain_object(value)
-
-
-def _plain_object(value: object) -> object:
-    if isinstance(value, list | tuple):
-        return [_plain(child) for child in value]
-    if isinstance(value, set | frozenset):
-        return [_plain(child) for child in sorted(value, key=str)]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    to_list = getattr(value, "tolist", None)  # arrays and tensors, without importing either
-    return _plain(to_list()) if callable(to_list) else str(value)
+        fill(descriptor)
+        operations.fsync(descriptor)
+    finally:
+        operations.close(descriptor)
 
 
 def _stage(path: Path, fill: Callable[[int], None]) -> None:
-    # Beside the target, never in the system's folder for temporary files: a rename
-    # across file systems would be a copy, and a copy can be interrupted.
-    temporary = path.with_name(f".{path.name[:40]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    temporary = _temporary(path)
     with _explained(path):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
-        descriptor = operations.open(temporary, flags, 0o666)
         try:
-            try:
-                fill(descriptor)
-                operations.fsync(descriptor)
-            finally:
-                operations.close(descriptor)
+            _create(temporary, fill)
             operations.replace(temporary, path)
         except BaseException:  # also Ctrl-C must not leave half a file behind
             with suppress(OSError):

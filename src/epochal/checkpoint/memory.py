@@ -1,0 +1,250 @@
+"""Tensors as pieces of memory: what shares memory is stored once, and shares it again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from epochal.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DTYPES = {
+    torch.bool: "BOOL",
+    torch.uint8: "U8",
+    torch.int8: "I8",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.uint16: "U16",
+    torch.int16: "I16",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.uint32: "U32",
+    torch.int32: "I32",
+    torch.float32: "F32",
+    torch.uint64: "U64",
+    torch.int64: "I64",
+    torch.float64: "F64",
+    torch.complex64: "C64",
+}
+"""The element types that safetensors files know, by their names there."""
+
+_SAME_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_REAL = {torch.complex32: torch.float16, torch.complex128: torch.float64}
+_ALIGNMENT = 16  # no element is wider
+
+
+@final
+@dataclass(slots=True)
+class _Leaf:
+    """One tensor of a tree: where its memory lies, and the tag that will say so."""
+
+    name: str
+    tensor: Tensor
+    tag: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def start(self) -> int:
+        return self.tensor.data_ptr()
+
+    @property
+    def end(self) -> int:
+        pairs = zip(self.tensor.shape, self.tensor.stride(), strict=True)
+        last = sum((size - 1) * stride for size, stride in pairs)
+        return self.start + (last + 1) * self.tensor.element_size()
+
+    @property
+    def geometry(self) -> tuple[object, ...]:
+        return (self.start, self.tensor.shape, self.tensor.stride(), self.tensor.dtype)
+
+
+@final
+class Shelf:
+    """Collects the tensors of a tree; their tags are complete once ``tensors`` was called."""
+
+    def __init__(self) -> None:
+        self._leaves: list[_Leaf] = []
+        self._names: set[str] = set()
+
+    def add(self, tensor: Tensor, path: tuple[str, ...]) -> dict[str, Any]:
+        """The tag that stands for ``tensor`` in the plain tree."""
+        obstacle = _obstacle(tensor)
+        if obstacle:
+            key = ".".join(path[1:])
+            where = f"{path[0]}: {key}" if key else path[0]
+            raise CheckpointError(f"{where}: cannot be kept in a checkpoint: {obstacle}")
+        plain = tensor.detach().as_subclass(Tensor).resolve_conj().resolve_neg()
+        leaf = _Leaf(self._free_name("/".join(path)), plain)
+        self._leaves.append(leaf)
+        return leaf.tag
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What must be stored, by name; fills in the tags."""
+        found: dict[str, Tensor] = {}
+        for group in _overlapping(self._leaves):
+            first = group[0]
+            if len({leaf.geometry for leaf in group}) == 1 and not _overlaps_itself(first.tensor):
+                found[first.name] = _describe_whole(group)
+            else:
+                found[first.name] = _describe_views(group)
+        return found
+
+    def _free_name(self, name: str) -> str:
+        free, number = name, 1
+        while free in self._names or free == "__metadata__":
+            number += 1
+            free = f"{name}~{number}"
+        self._names.add(free)
+        return free
+
+
+def _obstacle(tensor: Tensor) -> str:
+    kind = type(tensor)
+    if is_lazy(tensor):
+        return "a tensor that has no size yet\n  run one batch through the model first"
+    if tensor.layout != torch.strided:
+        return f"a tensor of layout {tensor.layout}\n  convert it first, such as with .to_dense()"
+    if tensor.is_quantized:
+        return f"a quantised tensor ({tensor.dtype})\n  keep its int_repr(), scale and zero point"
+    if tensor.is_meta:
+        return "a tensor without values (meta)\n  move it to a device first"
+    is_plain = kind in (Tensor, nn.Parameter, nn.Buffer)
+    return "" if is_plain else f"a {kind.__module__}.{kind.__qualname__}\n  keep a plain tensor"
+
+
+def _overlapping(leaves: list[_Leaf]) -> list[list[_Leaf]]:
+    """Leaves whose memory overlaps, together; each group in the order of the tree."""
+    order = {id(leaf): number for number, leaf in enumerate(leaves)}
+    groups: list[list[_Leaf]] = []
+    ends: dict[object, tuple[int, list[_Leaf]]] = {}
+    for leaf in sorted(leaves, key=lambda leaf: leaf.start if leaf.tensor.numel() else -1):
+        if not leaf.tensor.numel():
+            groups.append([leaf])
+            continue
+        memory = (leaf.tensor.device, leaf.tensor.untyped_storage().data_ptr())
+        end, group = ends.get(memory, (-1, []))
+        if leaf.start >= end:
+            group = []
+            groups.append(group)
+        group.append(leaf)
+        ends[memory] = (max(end, leaf.end), group)
+    for group in groups:
+        group.sort(key=lambda leaf: order[id(leaf)])
+    return sorted(groups, key=lambda group: order[id(group[0])])
+
+
+def _overlaps_itself(tensor: Tensor) -> bool:
+    """Whether one element may be reached by several indices, as after ``expand``."""
+    reach = 0
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride <= reach:
+                return tensor.numel() > 0
+            reach += stride * (size - 1)
+    return False
+
+
+def _describe_whole(group: list[_Leaf]) -> Tensor:
+    tensor = group[0].tensor
+    stored, note = _store_as_known(tensor)
+    if tensor.stride() != torch.empty(tensor.shape, device="meta").stride():
+        note["stride"] = list(tensor.stride())
+    for leaf in group:
+        leaf.tag.update({"$tensor": group[0].name, **note})
+    return stored
+
+
+def _describe_views(group: list[_Leaf]) -> Tensor:
+    """One flat piece of memory, of which every member of the group is a view."""
+    tensor = group[0].tensor
+    storage = tensor.untyped_storage()
+    kinds = {leaf.tensor.dtype for leaf in group}
+    kind = kinds.pop() if len(kinds) == 1 else torch.uint8
+    width = kind.itemsize
+    unit = width if not kinds else _ALIGNMENT
+    low = (min(leaf.start for leaf in group) - storage.data_ptr()) // unit * unit
+    high = max(leaf.end for leaf in group) - storage.data_ptr()
+    flat = torch.empty(0, dtype=kind, device=tensor.device)
+    flat.set_(storage, low // width, ((high - low) // width,), (1,))
+    stored, note = _store_as_known(flat)
+    for leaf in group:
+        offset = leaf.start - storage.data_ptr() - low
+        leaf.tag.update({"$tensor": group[0].name, **note})
+        leaf.tag["shape"] = list(leaf.tensor.shape)
+        leaf.tag["stride"] = list(leaf.tensor.stride())
+        leaf.tag["offset"] = offset // leaf.tensor.element_size()
+        if kinds:
+            leaf.tag["cast"] = _name(leaf.tensor.dtype)
+    return stored
+
+
+def _store_as_known(tensor: Tensor) -> tuple[Tensor, dict[str, Any]]:
+    if tensor.dtype in DTYPES:
+        return tensor, {}
+    if tensor.dtype in _REAL:
+        return torch.view_as_real(tensor), {"dtype": _name(tensor.dtype)}
+    return tensor.view(_SAME_WIDTH[tensor.element_size()]), {"dtype": _name(tensor.dtype)}
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def find_dtype(name: str) -> torch.dtype:
+    """The element type that torch calls ``name``."""
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise CheckpointError(f"state: this torch has no element type {name!r}")
+    return dtype
+
+
+@final
+class Restorer:
+    """Gives the tensors that tags stand for; equal tags give one tensor."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self._tensors = tensors
+        self._made: dict[str, Tensor] = {}
+
+    def get(self, tag: Mapping[str, Any]) -> Tensor:
+        """The tensor of one tag, with its own strides, sharing what it shared."""
+        key = repr(sorted(tag.items()))
+        if key not in self._made:
+            self._made[key] = self._make(tag)
+        return self._made[key]
+
+    def _make(self, tag: Mapping[str, Any]) -> Tensor:
+        name = tag["$tensor"]
+        if name not in self._tensors:
+            raise CheckpointError(f"state: the tensor {name!r} is missing")
+        tensor = self._tensors[name]
+        if "dtype" in tag:
+            dtype = find_dtype(tag["dtype"])
+            tensor = torch.view_as_complex(tensor) if dtype in _REAL else tensor.view(dtype)
+        if "offset" in tag:
+            if "cast" in tag:
+                dtype = find_dtype(tag["cast"])
+                tensor = tensor[: len(tensor) // dtype.itemsize * dtype.itemsize].view(dtype)
+            start = tensor.storage_offset() + tag["offset"]
+            return tensor.as_strided(tag["shape"], tag["stride"], start)
+        if "stride" in tag:
+            shaped = torch.empty_strided(tensor.shape, tag["stride"], dtype=tensor.dtype)
+            return shaped.copy_(tensor)
+        return tensor
+
+
+def to_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies in host memory that nobody changes; from a device all at once, in pinned memory."""
+    copies = {}
+    for name, tensor in tensors.items():
+        is_elsewhere = tensor.device.type == "cuda"
+        copy = torch.empty_like(tensor, device="cpu", pin_memory=is_elsewhere)
+        copies[name] = copy.copy_(tensor, non_blocking=is_elsewhere)
+    if any(tensor.device.type == "cuda" for tensor in tensors.values()):
+        torch.cuda.synchronize()
+    return copies

@@ -1,0 +1,263 @@
+"""The checkpoints of a run as readers see them: what each one is, and whether it is whole.
+
+A checkpoint is a folder; its ``manifest.json`` names its other files with their sizes and
+SHA-256. Order comes from manifests, never from names, times or links.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, final
+
+from typing_extensions import override
+
+from epochal.errors import RecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+TENSORS = "tensors.safetensors"
+STATE = "state.json"
+DAMAGED = ".damaged"
+"""How the names of checkpoints end that were found damaged and set aside."""
+
+LINKS = ("last", "best")
+"""Names in the folder of checkpoints that point to others; readers never trust them."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """What a file of a checkpoint must be like."""
+
+    size: int
+    sha256: str
+
+
+@final
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    """What is known of a checkpoint without opening its tensors."""
+
+    path: Path
+    """The folder of the checkpoint."""
+
+    files: Mapping[str, StoredFile]
+    format: int = FORMAT
+    run: str = ""
+    """The id of the run that wrote it."""
+
+    attempt: int = 0
+    step: int = 0
+    epoch: int = 0
+    samples: int = 0
+    time: str = ""
+    reason: str = ""
+    """Why it was written, such as ``every`` or ``preempted``."""
+
+    monitor: str = ""
+    """The metric that decides which model is better; empty without one."""
+
+    mode: Literal["min", "max"] = "min"
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """The values measured at this very step, the monitored one among them."""
+
+    torch: str = ""
+    config: str = ""
+    """A digest of the expanded config."""
+
+    code: str = ""
+    """A digest of the project's code."""
+
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """Per split, what tells one data set from another."""
+
+    choices: Mapping[str, Any] = field(default_factory=dict)
+    """What ``auto`` was decided to mean."""
+
+    @property
+    def name(self) -> str:
+        """The name of the folder."""
+        return self.path.name
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """What sorts checkpoints from oldest to newest."""
+        return (self.attempt, self.step, self.name)
+
+    @property
+    def score(self) -> float | None:
+        """How good it is, larger being better; None when that was not measured, or is NaN."""
+        value = self.metrics.get(self.monitor)
+        if value is None or math.isnan(value):
+            return None
+        return value if self.mode == "max" else -value
+
+
+FACTS = frozenset(field.name for field in fields(Manifest)) - {"path", "files", "format"}
+"""What the writer of a checkpoint may say about it."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Why a checkpoint cannot be used."""
+
+    path: Path
+    """The folder of the checkpoint."""
+
+    file: str
+    """Which of its files is wrong."""
+
+    what: str
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.path / self.file}: damaged: {self.what}"
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The text of ``manifest.json``; its ``digest`` covers everything else in it."""
+    from epochal import durable
+
+    plain = {item.name: getattr(manifest, item.name) for item in fields(manifest)}
+    del plain["path"]
+    text = json.loads(durable.encode_json(plain))
+    return durable.encode_json({**text, "digest": _digest(text)}, indent=1) + b"\n"
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of the checkpoint in the folder ``path``; raises RecordError without one."""
+    found = _read(path)
+    if isinstance(found, Damage):
+        raise RecordError(f"{found}\n  `ls {path.parent}` shows the other checkpoints")
+    return found
+
+
+def verify(path: Path) -> Damage | None:
+    """What is wrong with the checkpoint in the folder ``path``; every byte of it is read."""
+    found = _read(path)
+    return found if isinstance(found, Damage) else _check_files(found)
+
+
+def find_checkpoints(folder: Path) -> list[Manifest]:
+    """The checkpoints in ``folder`` whose manifests can be read, oldest first; bytes unchecked."""
+    return _read_all(folder)[0]
+
+
+def newest_valid(folder: Path) -> tuple[Manifest | None, list[Damage]]:
+    """The newest checkpoint that is whole, and what was found damaged on the way to it."""
+    found, damage = _read_all(folder)
+    return _first_whole(reversed(found), damage)
+
+
+def best_valid(folder: Path) -> tuple[Manifest | None, list[Damage]]:
+    """The whole checkpoint with the best monitored value, and what was damaged on the way."""
+    found, damage = _read_all(folder)
+    return _first_whole(rank(found), damage)
+
+
+def rank(manifests: Iterable[Manifest]) -> list[Manifest]:
+    """Those that have a score, best first; of equal ones, the older first."""
+    scored = [(one.score, one) for one in manifests if one.score is not None]
+    scored.sort(key=lambda pair: pair[1].order)
+    return [one for _, one in sorted(scored, key=lambda pair: -pair[0])]
+
+
+def _first_whole(
+    candidates: Iterable[Manifest], damage: list[Damage]
+) -> tuple[Manifest | None, list[Damage]]:
+    for manifest in candidates:
+        wrong = _check_files(manifest)
+        if wrong is None:
+            return manifest, damage
+        damage.append(wrong)
+    return None, damage
+
+
+def _read_all(folder: Path) -> tuple[list[Manifest], list[Damage]]:
+    found: list[Manifest] = []
+    damage: list[Damage] = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+        if is_checkpoint(path):
+            one = _read(path)
+            if isinstance(one, Damage):
+                damage.append(one)
+            else:
+                found.append(one)
+    return sorted(found, key=lambda manifest: manifest.order), damage
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a folder is meant to be a checkpoint: committed, and not set aside."""
+    if path.name.startswith(".") or DAMAGED in path.name or path.is_symlink():
+        return False
+    return any((path / name).exists() for name in (MANIFEST, STATE, TENSORS))
+
+
+def _read(path: Path) -> Manifest | Damage:
+    try:
+        text = json.loads((path / MANIFEST).read_bytes())
+        digest = text.pop("digest")
+    except OSError as error:
+        return Damage(path, MANIFEST, _explain(error))
+    except (ValueError, RecursionError, KeyError, AttributeError, TypeError):
+        return Damage(path, MANIFEST, "not the text of a manifest")
+    if digest != _digest(text):
+        return Damage(path, MANIFEST, "its text was changed")
+    if text.get("format") != FORMAT:
+        version = text.get("format")
+        return Damage(path, MANIFEST, f"format {version!r}, and this version reads {FORMAT}")
+    return _parse(path, text)
+
+
+def _parse(path: Path, text: Mapping[str, Any]) -> Manifest | Damage:
+    from epochal import durable
+
+    try:
+        plain: Any = durable.decode_json(json.dumps(text).encode())
+        files = {str(name): StoredFile(**stored) for name, stored in plain["files"].items()}
+        facts = {name: plain[name] for name in FACTS if name in plain}
+        return Manifest(path=path, files=files, format=plain["format"], **facts)
+    except (TypeError, KeyError, AttributeError) as error:
+        return Damage(path, MANIFEST, f"something is missing: {error}")
+
+
+def _digest(text: object) -> str:
+    plain = json.dumps(text, sort_keys=True, separators=(",", ":")).encode()
+    return hashlib.sha256(plain).hexdigest()
+
+
+def _check_files(manifest: Manifest) -> Damage | None:
+    for name in (STATE, TENSORS):
+        if name not in manifest.files:
+            return Damage(manifest.path, name, f"not named in {MANIFEST}")
+    for name, stored in manifest.files.items():
+        what = _check_file(manifest.path / name, stored)
+        if what:
+            return Damage(manifest.path, name, what)
+    return None
+
+
+def _check_file(path: Path, stored: StoredFile) -> str:
+    try:
+        size = path.stat().st_size
+        if size != stored.size:
+            return f"{size} bytes instead of {stored.size}"
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        return _explain(error)
+    return "" if digest == stored.sha256 else "its bytes were changed"
+
+
+def _explain(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "missing"
+    return (error.strerror or str(error)).lower()
