@@ -15,8 +15,9 @@ from epochal import durable
 from epochal.errors import ConfigError, RecordError, suggest
 from epochal.records.attempts import Attempt, read_attempts
 from epochal.records.failure import count_of
+from epochal.records.heartbeat import is_silent
 from epochal.records.metrics import load_points, read_lines, read_names
-from epochal.records.process import is_gone
+from epochal.records.process import host_name, is_gone
 
 if TYPE_CHECKING:
     import numpy as np
@@ -255,11 +256,7 @@ def _summarise(path: Path) -> _Parts:
         # Whatever a result names was recorded first.
         files = (path / "metrics.bin", path / "series.jsonl")
         damage += [f"{file.name}: missing" for file in files if not file.exists()]
-    if not has_ended and is_gone(
-        _number(status.get("pid")),
-        host=_text(status.get("host")),
-        token=_text(status.get("process")),
-    ):
+    if not has_ended and _is_lost(path, status):
         state = "lost"
     summary = RunSummary(
         path=path,
@@ -278,6 +275,15 @@ def _summarise(path: Path) -> _Parts:
         attempt=_number(status.get("attempt")),
     )
     return summary, run, status, result
+
+
+def _is_lost(path: Path, status: Mapping[str, Any]) -> bool:
+    """Whether its process is gone: known at once on its own machine, elsewhere by its silence."""
+    host = _text(status.get("host"))
+    if host and host != host_name():
+        return is_silent(path)
+    pid, token = _number(status.get("pid")), _text(status.get("process"))
+    return is_gone(pid, host=host, token=token)
 
 
 def _started_by_id(run_id: str) -> str:

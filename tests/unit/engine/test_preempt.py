@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from engine.parts import Diary, Sums, fit, make_run
 from torch.utils.data import DataLoader, Dataset
 
 from epochal.engine import RunResult, Train
@@ -16,8 +17,6 @@ from epochal.engine.execute import execute
 from epochal.engine.preempt import SIGNALS, Preemption, is_told_to_stop
 from epochal.engine.runner import Test as Evaluate
 from epochal.errors import Preempted
-
-from .parts import Diary, Sums, fit, make_run
 
 if TYPE_CHECKING:
     from epochal.engine.run import Run
