@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from epochal.experiment.arguments import Args, parse_args
     from epochal.experiment.builder import build
     from epochal.experiment.experiment import Experiment
-    from epochal.experiment.series import run
+    from epochal.experiment.series import resume, run
     from epochal.registry import register
 
 _HOMES = {
@@ -61,6 +61,7 @@ _HOMES = {
     "data": "epochal.components.data",
     "parse_args": "epochal.experiment.arguments",
     "register": "epochal.registry",
+    "resume": "epochal.experiment.series",
     "run": "epochal.experiment.series",
 }
 
@@ -93,6 +94,7 @@ __all__ = [
     "data",
     "parse_args",
     "register",
+    "resume",
     "run",
 ]
 

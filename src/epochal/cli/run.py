@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 
 from epochal.cli.outcome import print_outcome
 from epochal.cli.words import split_words
-from epochal.experiment.arguments import add_choices, choices_of
+from epochal.errors import ConfigError, Problem
+from epochal.experiment.arguments import add_choices, add_resume_choices, choices_of
 from epochal.experiment.figures import format_count
-from epochal.experiment.interrupts import deferring_interrupts
+from epochal.experiment.interrupts import deferring_interrupts, ending_when_preempted
 from epochal.experiment.upfront import check_file
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
     from epochal.engine import RunResult
+    from epochal.experiment.choices import Choices
     from epochal.experiment.upfront import Checked
 
 
@@ -28,17 +31,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="config files (YAML, TOML, JSON) and changes to them, such as optim.lr=1e-3",
     )
     add_choices(parser)
+    add_resume_choices(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Check every file, then run them; gives the exit code of the first that failed."""
     files, overrides = split_words(args.words)
     choices = choices_of(args)
+    _refuse_one_run_for_all(files, choices)
     checked = [check_file(path, overrides, choices) for path in files]
     wrong = [one for one in checked if one.problems]
     if wrong:
         _print_mistakes(wrong, len(files))
         return wrong[0].exit_code
+    with ending_when_preempted():
+        return _run_all(files, overrides, choices)
+
+
+def _run_all(files: list[Path], overrides: list[str], choices: Choices) -> int:
     with deferring_interrupts():
         from epochal.experiment.series import run_series
 
@@ -50,6 +60,13 @@ def execute(args: argparse.Namespace) -> int:
         failed = sum(not result.ok for result in results)
         print(f"{len(results)} runs, {failed} failed", file=sys.stderr if failed else sys.stdout)
     return next((result.exit_code for result in results if result.exit_code), 0)
+
+
+def _refuse_one_run_for_all(files: list[Path], choices: Choices) -> None:
+    named = choices.get("resume")
+    if named not in (None, "auto") and (len(files) > 1 or choices.get("variant") == "all"):
+        what = f"several configs cannot go on with one run, {str(named)!r}"
+        raise ConfigError(Problem("--resume", what, hint="name one config, or --resume auto"))
 
 
 def _print_mistakes(wrong: list[Checked], num_files: int) -> None:

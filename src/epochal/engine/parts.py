@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from epochal.engine.monitor import Monitor
     from epochal.engine.schedule import Schedule, TorchSchedule
     from epochal.engine.update import Updater
+    from epochal.records.manifests import Manifest
 
 
 @final
@@ -59,6 +60,25 @@ class Options:
 
 @final
 @dataclass(frozen=True, kw_only=True)
+class ResumePoint:
+    """Where an earlier process left a run, and another one goes on."""
+
+    state: Mapping[str, Any]
+    """The state of every part, by the part's name."""
+
+    manifest: Manifest
+    path: Path
+    """The folder of the checkpoint."""
+
+    is_strict: bool = True
+    """Whether its parts must be those of the run; not where the config may have changed."""
+
+    has_ended: bool = False
+    """Whether the run had come to an end of its own, and is to go on all the same."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
 class Setting:
     """Where and as what a run takes place."""
 
@@ -74,3 +94,8 @@ class Setting:
     writer: Writer = field(default_factory=NullWriter)
     dir: Path | None = None
     checkpoint_dir: Path | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What every checkpoint says about its run: id, attempt, digests of config, code and data."""
+
+    resume: ResumePoint | None = None
+    """What the run goes on from; None if it starts at its beginning."""

@@ -168,7 +168,33 @@ def _standard_parser() -> argparse.ArgumentParser:
     parser.add_argument("--test", action="store_true", help="evaluate only, train nothing")
     parser.add_argument("--local-rank", "--local_rank", help=argparse.SUPPRESS)  # set by launchers
     add_choices(parser)
+    add_resume_choices(parser)
     return parser
+
+
+def add_resume_choices(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of a run that goes on."""
+    parser.add_argument(
+        "--resume",
+        metavar="RUN",
+        help="go on with this run; auto: the newest unfinished one of the same config",
+    )
+    add_point_choices(parser)
+
+
+def add_point_choices(parser: argparse.ArgumentParser) -> None:
+    """Declare from where a run goes on, and what may have changed."""
+    parser.add_argument(
+        "--from",
+        dest="resume_from",
+        metavar="CHECKPOINT",
+        help="go on from `last` (the newest; default), `best`, or a checkpoint's name",
+    )
+    parser.add_argument(
+        "--allow-changed",
+        action="store_true",
+        help="go on although config, code or data have changed",
+    )
 
 
 def add_choices(parser: argparse.ArgumentParser) -> None:

@@ -30,6 +30,9 @@ class Assembly:
     device: torch.device
     given: Given
     is_debug: bool = False
+    is_resumed: bool = False
+    """Whether the weights come from a checkpoint, and not from ``init_from``."""
+
     written: Node | None = None
     """The config without defaults, as far as somebody wrote one."""
 

@@ -50,6 +50,16 @@ class Choices(TypedDict, total=False):
     allow_python: bool
     """Accept a ``.py`` config, which runs its code."""
 
+    resume: Path | str | None
+    """The run to go on with: its folder, its id or a part of it, ``last``; or ``auto``, the newest
+    unfinished run of the same config, if there is one."""
+
+    resume_from: str | None
+    """The checkpoint to go on from: ``last``, the newest, by default; ``best``; or a name."""
+
+    allow_changed: bool
+    """Go on although config, code or data are not what they were."""
+
     raise_errors: bool
     """Raise what ended a run instead of describing it in the result."""
 

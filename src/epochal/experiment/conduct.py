@@ -32,8 +32,10 @@ from epochal.experiment.assembly import Assembly
 from epochal.experiment.builder import Builder, to_recordable
 from epochal.experiment.device import choose_device, describe_device, prepare_debugging
 from epochal.experiment.failure import show_failure
+from epochal.experiment.interrupts import deferring_interrupts, ending_when_preempted
 from epochal.experiment.logs import FILE_ONLY, logging_to
 from epochal.experiment.record import Record, open_record
+from epochal.experiment.resume import plan_resume
 from epochal.experiment.settle import given_sections, settle, tell_replaced
 from epochal.experiment.steps import OPTIMIZER_HINT, model_dtype
 from epochal.experiment.text import readable
@@ -46,7 +48,9 @@ from epochal.records import NullWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
+    from epochal.config import Config, Node
     from epochal.experiment.experiment import Experiment
     from epochal.experiment.given import Loaded
 
@@ -69,7 +73,8 @@ def run_experiment(experiment: Experiment, loaded: Loaded, runner: str | None) -
         report = _check(experiment, loaded, runner)
         if report.problems:
             raise ConfigError(*report.problems)
-        result = _run_checked(experiment, loaded, report)
+        with ending_when_preempted():
+            result = _run_checked(experiment, loaded, report, runner)
     except EpochalError as error:
         if loaded.choices.get("raise_errors", False):
             raise
@@ -114,10 +119,19 @@ def _check(experiment: Experiment, loaded: Loaded, runner: str | None) -> Report
     return replace(report, expanded=expanded, problems=problems)
 
 
-def _run_checked(experiment: Experiment, loaded: Loaded, report: Report) -> RunResult:
-    assembly = _prepare(loaded, report)
+def _run_checked(
+    experiment: Experiment, loaded: Loaded, report: Report, runner: str | None
+) -> RunResult:
+    def recheck(config: Config, folder: Path | None) -> Node:
+        choices = loaded.choices | {"user_dir": loaded.user_dir or folder}
+        recorded = _settle(experiment, replace(loaded, config=config, choices=choices), runner)
+        return _check(experiment, recorded, runner).expanded
+
+    resumption = plan_resume(loaded.choices, report, recheck)
+    assembly = _prepare(loaded, report, is_resumed=resumption is not None)
     is_kept = not loaded.choices.get("no_file", False)
-    with open_record(loaded.config, report, is_kept=is_kept) as record:
+    opened = open_record(loaded.config, report, is_kept=is_kept, resumption=resumption)
+    with opened as record:
         with logging_to(record.log_path, level=assembly.args.log.level):
             given = given_sections(loaded, _prepared(experiment))
             record.write_start(_describe(loaded, report, assembly) | {"given": given})
@@ -125,7 +139,8 @@ def _run_checked(experiment: Experiment, loaded: Loaded, report: Report) -> RunR
             raise_errors = loaded.choices.get("raise_errors", False)
             result = _build_and_execute(experiment, assembly, record, raise_errors=raise_errors)
             _log_traceback(result)
-        record.write_end(result)
+        with deferring_interrupts():
+            record.write_end(result)
     return result
 
 
@@ -180,8 +195,9 @@ def assemble(
         monitor=_build_monitor(assembly),
     )
     record.add_given(_note_given(assembly, parts))
-    record.writer.write_observed(assembly.builder.observed)
-    return Run(parts, options, _build_setting(assembly, record)), runner
+    if record.point is None:
+        record.writer.write_observed(assembly.builder.observed)
+    return Run(parts, options, _build_setting(assembly, record, task)), runner
 
 
 def _note_given(assembly: Assembly, parts: Parts) -> list[str]:
@@ -205,7 +221,7 @@ def _note_given(assembly: Assembly, parts: Parts) -> list[str]:
     return list(own)
 
 
-def _prepare(loaded: Loaded, report: Report) -> Assembly:
+def _prepare(loaded: Loaded, report: Report, *, is_resumed: bool = False) -> Assembly:
     is_debug = loaded.choices.get("debug", False)
     if is_debug:
         prepare_debugging()
@@ -218,6 +234,7 @@ def _prepare(loaded: Loaded, report: Report) -> Assembly:
         device=choose_device(loaded.choices),
         given=loaded.given,
         is_debug=is_debug,
+        is_resumed=is_resumed,
         written=loaded.config.root,
         num_defaults=len(report.defaults),
         source="" if loaded.config.path is None else readable(str(loaded.config.path)),
@@ -301,7 +318,7 @@ def _build_options(assembly: Assembly) -> Options:
     )
 
 
-def _build_setting(assembly: Assembly, record: Record) -> Setting:
+def _build_setting(assembly: Assembly, record: Record, task: object) -> Setting:
     return Setting(
         config=assembly.config.to_plain(),
         tag=assembly.args.tag,
@@ -311,6 +328,8 @@ def _build_setting(assembly: Assembly, record: Record) -> Setting:
         writer=record.writer,
         dir=record.dir,
         checkpoint_dir=record.checkpoint_dir,
+        facts=record.add_origins(assembly.builder.registry.project, assembly.config, task),
+        resume=record.point,
     )
 
 

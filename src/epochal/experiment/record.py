@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.config import dump, load
+from epochal.engine.feed import read_fact
 from epochal.errors import RecordError
 from epochal.experiment.builder import to_recordable
+from epochal.experiment.changes import refuse_changes
+from epochal.experiment.fingerprint import (
+    data_changes,
+    digest_code,
+    digest_config,
+    fingerprint_data,
+)
+from epochal.experiment.resume import load_point
 from epochal.experiment.text import on_disk, readable
 from epochal.records import (
     NullWriter,
     RecordOptions,
+    RunFolder,
     RunWriter,
     Status,
     Writer,
@@ -24,13 +35,21 @@ from epochal.records import (
     create_run_folder,
     describe_machine,
 )
+from epochal.records.attempts import begin_attempt
+from epochal.records.heartbeat import beating
+from epochal.records.lease import holding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from epochal.check import Report
-    from epochal.config import Config
+    from epochal.config import Config, Node
     from epochal.engine import RunResult
+    from epochal.engine.parts import ResumePoint
+    from epochal.experiment.resume import Resumption
+    from epochal.registry.project import Project
+
+logger = logging.getLogger(__name__)
 
 _UNRECORDED = ("config", "value", "dir")
 
@@ -48,11 +67,53 @@ class Record:
     facts: dict[str, Any] = field(default_factory=dict)
     """What ``run.json`` holds."""
 
+    resumption: Resumption | None = None
+    point: ResumePoint | None = None
+    """What the run goes on from; None for a new one."""
+
+    notes: tuple[str, ...] = ()
+    """What people should know of it."""
+
     def write_start(self, info: dict[str, Any]) -> None:
-        """Write what is known before anything is built."""
-        if self.dir is not None:
-            self.facts.update(_describe_start() | info)
-            self.writer.write_run(self.facts)
+        """Write what is known before anything is built; of an old run, who goes on with it."""
+        if self.dir is None:
+            return
+        start = _describe_start()
+        if self.point is None:
+            self.facts.update(start | info | {"attempts": [begin_attempt(0).to_json()]})
+        else:
+            known = {name: info[name] for name in ("torch", "device")}
+            self.facts["attempts"][-1] |= start | known
+        self.writer.write_run(self.facts)
+        for note in self.notes:
+            logger.warning("%s", note)
+
+    def add_origins(self, project: Project, config: Node, task: object) -> dict[str, Any]:
+        """Keep what code the run imported; gives what its checkpoints say about themselves.
+
+        Raises:
+            ConfigError: The run goes on, and its data is not what it was.
+        """
+        if self.dir is None:
+            return {}
+        attempt = self.facts["attempts"][-1]
+        code = digest_code(project)
+        data = {"train": fingerprint_data(read_fact(task, "train_loader"))}
+        if self.point is not None and self.resumption is not None:
+            changes = data_changes(self.point.manifest.data.get("train", {}), data["train"])
+            if not self.resumption.is_anything_allowed:
+                refuse_changes(self.dir, changes)
+            known = attempt.get("changed", ())
+            attempt["changed"] = [*known, *map(str, changes)]
+        attempt["code"] = code
+        self.writer.write_run(self.facts)
+        return {
+            "run": self.dir.name,
+            "attempt": attempt["attempt"],
+            "config": digest_config(config.to_public()),
+            "code": digest_config(code),
+            "data": data,
+        }
 
     def add_meta(self, meta: dict[str, Any]) -> None:
         """Keep what the task knows about its data, such as the names of classes."""
@@ -87,10 +148,20 @@ class Record:
 
 
 @contextmanager
-def open_record(config: Config, report: Report, *, is_kept: bool) -> Iterator[Record]:
-    """A record with its configs written, read back and compared; closed in the end."""
+def open_record(
+    config: Config, report: Report, *, is_kept: bool, resumption: Resumption | None = None
+) -> Iterator[Record]:
+    """A record with its configs written, read back and compared; closed in the end.
+
+    With ``resumption`` it is that of an earlier run: its configs and its page stay as they are.
+    """
     if not is_kept:
         yield Record(NullWriter())
+        return
+    if resumption is not None:
+        path = resumption.record.path
+        with holding(path), beating(path), _reopened(resumption, report) as record:
+            yield record
         return
     values = report.expanded.to_plain()
     folder = create_run_folder(
@@ -99,11 +170,34 @@ def open_record(config: Config, report: Report, *, is_kept: bool) -> Iterator[Re
         tag=on_disk(values["tag"]),
     )
     writer = RunWriter(folder)
-    try:
+    with holding(folder.path), beating(folder.path), closing(writer):
         _write_configs(writer, config, report)
         yield Record(writer, folder.path, folder.checkpoint_dir, folder.log_path)
-    finally:
-        writer.close()
+
+
+@contextmanager
+def _reopened(resumption: Resumption, report: Report) -> Iterator[Record]:
+    """The record of a run that goes on; nothing is written to it before all is well."""
+    point, notes = load_point(resumption)
+    attempt = resumption.begin(point)
+    options = _record_options(report.expanded.to_plain()["record"])
+    folder = RunFolder(resumption.record.path, options.log_file)
+    listed = [one.to_json() for one in resumption.record.attempts]
+    facts = {**resumption.record.run, "attempts": [*listed, attempt.to_json()]}
+    writer = RunWriter(folder, attempt=attempt.attempt)
+    with closing(writer):
+        writer.write_status("starting", step=point.manifest.step, epoch=point.manifest.epoch)
+        folder.log_path.parent.mkdir(parents=True, exist_ok=True)
+        yield Record(
+            writer,
+            folder.path,
+            folder.checkpoint_dir,
+            folder.log_path,
+            facts=facts,
+            resumption=resumption,
+            point=point,
+            notes=tuple(notes),
+        )
 
 
 def _write_configs(writer: RunWriter, config: Config, report: Report) -> None:

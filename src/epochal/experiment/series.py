@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from typing_extensions import Unpack
@@ -13,13 +14,13 @@ from epochal.errors import CheckpointError, EpochalError
 from epochal.experiment.choices import check_choices, to_override
 from epochal.experiment.experiment import Experiment
 from epochal.experiment.failure import show_failure
+from epochal.experiment.resume import find_config, last_overrides, project_dir
 from epochal.experiment.text import reachable, readable
 from epochal.hooks.final_weights import FILE_NAME
 from epochal.records import RunRecord, find_runs, read_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from epochal.engine import RunResult
     from epochal.experiment.choices import Choices
@@ -67,13 +68,13 @@ def run_series(
 ) -> Iterator[RunResult]:
     """The result of each run as it ends; one that fails does not stop the others.
 
-    Ctrl-C does: after a run that was interrupted no other is started.
+    Ctrl-C and SIGTERM do: after a run that was told to end no other is started.
     """
     for source in sources:
         for variant in _variants(source, choices):
             result = _run_one(source, overrides, choices | {"variant": variant})
             yield result
-            if result.status == "interrupted":
+            if result.status in ("interrupted", "preempted"):
                 return
 
 
@@ -115,6 +116,53 @@ def run_again(
     typed = {one.partition("=")[0].strip() for one in overrides}
     kept = [to_override(key, value) for key, value in changes.items() if key not in typed]
     return _run_one(expanded, [*kept, *overrides], choices)
+
+
+def resume(
+    run_name: Path | str,
+    *,
+    overrides: Sequence[str] = (),
+    runs_dir: Path | str = "runs",
+    **choices: Unpack[Choices],
+) -> RunResult:
+    """Go on with a run where its newest checkpoint left it, in its own folder.
+
+    Args:
+        run_name: Its folder, its id or a part of it, or ``last``.
+        overrides: Changes such as ``train.for=20ep``; what would make another run of it is
+            refused unless ``allow_changed=True``.
+        runs_dir: Where ids are looked up.
+        choices: What belongs to this process alone; ``resume_from`` names a checkpoint.
+
+    Raises:
+        RecordError: There is no such run.
+        CheckpointError: Parts of it came from Python, or its config is gone.
+    """
+    check_choices(choices, sections=SECTIONS)
+    record = read_run(run_name, Path(runs_dir))
+    _refuse_given(record)
+    if choices.get("user_dir") is None:
+        choices["user_dir"] = project_dir(record)
+    typed = [readable(one) for one in overrides]
+    again = {one.partition("=")[0].strip() for one in typed}
+    again |= {"train.for"} if choices.get("epochs") is not None else set()
+    kept = [one for one in last_overrides(record) if one.partition("=")[0] not in again]
+    if record.expanded.get("init_from") is not None:
+        kept.append(to_override("init_from", None))  # the file may be gone, and is not needed
+    choices["resume"] = record.path
+    return _run_one(find_config(record), [*kept, *typed], choices)
+
+
+def _refuse_given(record: RunRecord) -> None:
+    """Refuse a run of which a config alone cannot bring back every part."""
+    given = record.run.get("given")
+    if isinstance(given, list) and given:
+        raise CheckpointError(
+            f"{record.path}: {', '.join(map(str, given))} came from Python, so its config alone "
+            "cannot go on\n"
+            "  run the script that made it, with "
+            f"Experiment(..., choices={{'resume': {str(record.path)!r}}})"
+        )
 
 
 def _read_finished(run_name: str, runs_dir: Path) -> RunRecord:

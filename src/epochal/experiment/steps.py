@@ -109,7 +109,7 @@ def _use_no_workers(task: Task) -> None:
 def place_model(assembly: Assembly, model: nn.Module) -> nn.Module:
     """The model in its number format, with its first weights, on the run's device."""
     weights: str | None = assembly.args.init_from
-    if weights is not None:
+    if weights is not None and not assembly.is_resumed:
         apply_weights(model, _path(weights))
     return place(
         model,

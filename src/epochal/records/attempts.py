@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, final
 
@@ -44,12 +44,15 @@ class Attempt:
     """Every change to the recorded config so far."""
 
     changed: tuple[str, ...] = ()
-    """What else was not as before: code or data."""
+    """What was not as before, and was allowed: config, code or data."""
+
+    code: Mapping[str, str] = field(default_factory=dict)
+    """The project's files that it imported, each with a digest."""
 
     def to_json(self) -> dict[str, Any]:
         """The same as ``run.json`` keeps it."""
         values = asdict(self)
-        return {name: value for name, value in values.items() if value not in (None, "", ())}
+        return {name: value for name, value in values.items() if value not in (None, "", (), {})}
 
 
 def begin_attempt(number: int) -> Attempt:
@@ -83,7 +86,11 @@ def _read_one(entry: object) -> Attempt | None:
         for name in ("overrides", "changed")
         if isinstance(value := entry.get(name), list)
     }
-    known: dict[str, Any] = {**texts, **counts, **lists}
+    code = entry.get("code")
+    files = (
+        {str(name): str(digest) for name, digest in code.items()} if isinstance(code, dict) else {}
+    )
+    known: dict[str, Any] = {**texts, **counts, **lists, "code": files}
     return Attempt(**known)
 
 

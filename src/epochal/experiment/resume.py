@@ -1,0 +1,268 @@
+"""From the folder of a run to the point where it goes on: the same config, code and data."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from epochal.config import load
+from epochal.engine.parts import ResumePoint
+from epochal.errors import CheckpointError, ConfigError, Problem, suggest
+from epochal.experiment.changes import Change, config_changes, refuse_changes, to_changes
+from epochal.experiment.fingerprint import code_changes
+from epochal.experiment.text import reachable
+from epochal.records import RunRecord, find_runs, read_run
+from epochal.records.attempts import Attempt, begin_attempt
+from epochal.records.manifests import best_valid, find_checkpoints, newest_valid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from epochal.check import Report
+    from epochal.config import Config, Node
+    from epochal.experiment.choices import Choices
+    from epochal.records.manifests import Damage, Manifest
+    from epochal.registry.project import Project
+
+logger = logging.getLogger(__name__)
+
+AUTO = "auto"
+LAST = "last"
+BEST = "best"
+_AT_ITS_END = ("max_epochs", "max_steps", "max_samples", "max_time", "completed", "early_stop")
+_LIVING = ("starting", "running")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Resumption:
+    """A run that is to go on, looked at but not touched."""
+
+    record: RunRecord
+    chosen: str
+    """``last``, ``best`` or the name of a checkpoint."""
+
+    overrides: tuple[str, ...]
+    """Every change to the config as it was first recorded."""
+
+    changes: tuple[Change, ...]
+    """What differs from the last attempt: the config, the code."""
+
+    is_anything_allowed: bool
+
+    @property
+    def checkpoint_dir(self) -> Path:
+        """Where its checkpoints lie."""
+        return self.record.path / "checkpoints"
+
+    def begin(self, point: ResumePoint) -> Attempt:
+        """The attempt of this process, which goes on from a checkpoint."""
+        known = [self.record.summary.attempt, *(one.attempt for one in self.record.attempts)]
+        known += [one.attempt for one in find_checkpoints(self.checkpoint_dir)]
+        points = point.state.get("log", {}).get("points")
+        return replace(
+            begin_attempt(max(known) + 1),
+            checkpoint=point.manifest.name,
+            origin=point.manifest.attempt,
+            step=point.manifest.step,
+            kept_points=points if isinstance(points, int) else None,
+            overrides=self.overrides,
+            changed=tuple(map(str, self.changes)),
+        )
+
+
+def plan_resume(
+    choices: Choices, report: Report, recheck: Callable[[Config, Path | None], Node]
+) -> Resumption | None:
+    """The run that the choices ask to go on with; None to start a new one.
+
+    Args:
+        choices: Which run, and what may have changed.
+        report: The config that is about to run.
+        recheck: Gives the expanded form of a recorded config, with the project's folder.
+
+    Raises:
+        RecordError: There is no such run.
+        ConfigError: It is another run, by its config or its code.
+    """
+    named = choices.get("resume")
+    if named is None:
+        return None
+    _require_resumable(choices, report)
+    if str(named) == AUTO:
+        record = _find_unfinished(report, recheck)
+        if record is None:
+            return None
+    else:
+        record = read_run(named, _runs_dir(report))
+    is_allowed = bool(choices.get("allow_changed"))
+    first, latest = _recorded(record, recheck)
+    values = report.expanded.to_public()
+    changes = [*config_changes(latest, values), *_code_changes(record, report.project)]
+    if not is_allowed:
+        refuse_changes(record.path, changes)
+    _refuse_ended(record, changes)
+    return Resumption(
+        record=record,
+        chosen=choices.get("resume_from") or LAST,
+        overrides=to_changes(config_changes(first, values)),
+        changes=tuple(changes),
+        is_anything_allowed=is_allowed,
+    )
+
+
+def _require_resumable(choices: Choices, report: Report) -> None:
+    if choices.get("no_file"):
+        what = "a run goes on in its own folder"
+        raise ConfigError(Problem("--no-file", what, hint="leave out --no-file, or --resume"))
+    runner = report.expanded.find("runner.type")
+    if runner is not None and runner.value in ("test", "predict"):
+        what = f"only a training can go on, and the runner is {runner.value!r}"
+        raise ConfigError(Problem("--resume", what, hint=f"use `epochal {runner.value} RUN`"))
+
+
+def _runs_dir(report: Report) -> Path:
+    node = report.expanded.find("record.log_dir")
+    return Path("runs") if node is None else Path(str(node.value))
+
+
+def find_config(record: RunRecord) -> Path:
+    """The expanded config that a run left.
+
+    Raises:
+        CheckpointError: It is gone.
+    """
+    found = sorted((record.path / "config").glob("expanded.*"))
+    if not found:
+        raise CheckpointError(
+            f"{record.path}: has no expanded config to go on with\n"
+            f"  name the config yourself: epochal run FILE --resume {record.path}"
+        )
+    return found[0]
+
+
+def last_overrides(record: RunRecord) -> tuple[str, ...]:
+    """What the last attempt had changed in the config that the run began with."""
+    return record.attempts[-1].overrides if record.attempts else ()
+
+
+def project_dir(record: RunRecord) -> Path | None:
+    """The folder of the code that a run used, if the record tells."""
+    folder = record.run.get("project_dir")
+    return Path(reachable(folder)) if isinstance(folder, str) else None
+
+
+def _recorded(
+    record: RunRecord, recheck: Callable[[Config, Path | None], Node]
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The expanded config that a run began with, and that of its last attempt."""
+    path, folder = find_config(record), project_dir(record)
+    first = recheck(load(path), folder).to_public()
+    overrides = last_overrides(record)
+    latest = recheck(load(path, overrides=overrides), folder).to_public() if overrides else first
+    return first, latest
+
+
+def _code_changes(record: RunRecord, project: Project) -> list[Change]:
+    attempts = [one for one in record.attempts if one.code]
+    return code_changes(attempts[-1].code, project) if attempts else []
+
+
+def _refuse_ended(record: RunRecord, changes: list[Change]) -> None:
+    """Refuse a run that has come to its end, unless it is to be another end now."""
+    summary = record.summary
+    is_over = summary.status == "finished" or (
+        summary.status == "stopped" and summary.reason in _AT_ITS_END
+    )
+    if is_over and not any(change.key.startswith("train.") for change in changes):
+        what = f"has come to its end already ({summary.status}, {summary.reason})"
+        hint = "train longer with train.for=..., or begin a new run with init_from=..."
+        raise ConfigError(Problem(str(record.path), what, hint=hint))
+
+
+def _find_unfinished(
+    report: Report, recheck: Callable[[Config, Path | None], Node]
+) -> RunRecord | None:
+    """The newest run of the same experiment that has checkpoints and did not come to its end."""
+    values = report.expanded.to_public()
+    without = ""
+    for summary in reversed(find_runs(_runs_dir(report))):
+        if (summary.project, summary.tag) != (values["project"], values["tag"]):
+            continue
+        if summary.status in ("finished", "stopped", "damaged"):
+            continue
+        record = read_run(summary.path)
+        if not _is_same_config(record, values, recheck):
+            continue
+        if summary.status in _LIVING or find_checkpoints(record.path / "checkpoints"):
+            return record
+        without = without or str(summary.path)
+    reason = f"{without} has no checkpoint" if without else "no unfinished run of this config"
+    logger.warning("resume=auto: %s; a new run starts at its beginning", reason)
+    return None
+
+
+def _is_same_config(
+    record: RunRecord, values: Mapping[str, Any], recheck: Callable[[Config, Path | None], Node]
+) -> bool:
+    try:
+        _, latest = _recorded(record, recheck)
+    except (CheckpointError, ConfigError):
+        return False
+    return all(change.is_free for change in config_changes(latest, values))
+
+
+def load_point(resumption: Resumption) -> tuple[ResumePoint, list[str]]:
+    """The state to go on from, and what to tell people; the caller holds the folder's lease.
+
+    Damaged checkpoints are named, set aside, and skipped, unless one was asked for by name.
+
+    Raises:
+        CheckpointError: There is no such checkpoint, or none that is whole.
+    """
+    from epochal.checkpoint.store import read_checkpoint, set_aside
+
+    folder, chosen = resumption.checkpoint_dir, resumption.chosen
+    notes = []
+    if chosen not in (LAST, BEST):
+        path = _find_named(folder, chosen)
+    else:
+        found, damaged = newest_valid(folder) if chosen == LAST else best_valid(folder)
+        path = _require_found(folder, chosen, found, damaged).path
+        notes = [f"{one}; set aside as {set_aside(one.path).name}" for one in damaged]
+    state, manifest = read_checkpoint(path)
+    notes += [f"changed: {change}" for change in resumption.changes]
+    notes.append(f"going on from {path.name}: step {manifest.step}, epoch {manifest.epoch}")
+    return ResumePoint(state=state, manifest=manifest, path=path), notes
+
+
+def _find_named(folder: Path, name: str) -> Path:
+    path = folder / Path(name).name
+    if not path.is_dir():
+        known = [manifest.name for manifest in find_checkpoints(folder)]
+        hint = suggest(name, known) or f"`ls {folder}` shows what is there"
+        raise CheckpointError(f"{path}: no such checkpoint\n  {hint}")
+    return path
+
+
+def _require_found(
+    folder: Path, chosen: str, found: Manifest | None, damaged: list[Damage]
+) -> Manifest:
+    if found is not None:
+        return found
+    if damaged:
+        raise CheckpointError(
+            f"{folder}: none of its checkpoints is whole, {len(damaged)} are damaged\n"
+            "  begin a new run; weights can be taken from another file with init_from=..."
+        )
+    if chosen == BEST and find_checkpoints(folder):
+        raise CheckpointError(
+            f"{folder}: no checkpoint knows how good it is, since no monitor was measured\n"
+            "  go on from the newest: --from last"
+        )
+    raise CheckpointError(
+        f"{folder}: has no checkpoint to go on from\n"
+        "  `epochal run FILE` starts anew; checkpoint: {every: 1ep} makes some"
+    )
