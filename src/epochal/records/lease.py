@@ -40,7 +40,7 @@ class Lease:
         """Give it back; a second call does nothing, and neither does one after it was lost."""
         if _identity(_read(self._path)) == _identity(self._owner):
             with suppress(OSError):
-                durable.operations.unlink(self._path)
+                durable.remove_file(self._path)
 
 
 @contextmanager

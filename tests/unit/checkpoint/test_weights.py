@@ -396,7 +396,9 @@ def test_failed_save_keeps_the_old_weights(
     model = nn.Linear(2, 2)
     save_weights(path, model)
     before = path.read_bytes()
-    monkeypatch.setattr(durable, "operations", dataclasses.replace(durable.operations, write=fail))
+    monkeypatch.setattr(
+        durable.system, "operations", dataclasses.replace(durable.system.operations, write=fail)
+    )
     with pytest.raises(CheckpointError, match=r"weights\.safetensors: cannot be written"):
         save_weights(path, nn.Linear(2, 2))
     assert path.read_bytes() == before

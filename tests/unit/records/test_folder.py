@@ -168,7 +168,7 @@ def test_a_place_where_nothing_can_be_written_is_named(
     def refuse(path: Path) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(durable, "operations", durable.Operations(mkdir=refuse))
+    monkeypatch.setattr(durable.system, "operations", durable.Operations(mkdir=refuse))
     with pytest.raises(RecordError) as caught:
         create_run_folder(RecordOptions(log_dir=tmp_path / "x"), project="p", tag="t")
     what, hint = str(caught.value).splitlines()
@@ -182,7 +182,7 @@ def test_a_full_disk_is_not_the_fault_of_the_place(
     def refuse(path: Path) -> None:
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr(durable, "operations", durable.Operations(mkdir=refuse))
+    monkeypatch.setattr(durable.system, "operations", durable.Operations(mkdir=refuse))
     with pytest.raises(RecordError, match="free some space there"):
         create_run_folder(RecordOptions(log_dir=tmp_path), project="p", tag="t")
 

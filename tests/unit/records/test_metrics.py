@@ -82,7 +82,7 @@ def test_name_is_durable_before_the_first_point_that_uses_it(
 ) -> None:
     writer.log({"a": 0.0}, 0)
     calls: list[tuple[str, str]] = []
-    real = durable.operations
+    real = durable.system.operations
 
     def name_of(descriptor: int) -> str:
         return Path(os.readlink(f"/proc/self/fd/{descriptor}")).name  # noqa: PTH115
@@ -95,7 +95,9 @@ def test_name_is_durable_before_the_first_point_that_uses_it(
         calls.append(("fsync", name_of(descriptor)))
         real.fsync(descriptor)
 
-    monkeypatch.setattr(durable, "operations", dataclasses.replace(real, write=write, fsync=fsync))
+    monkeypatch.setattr(
+        durable.system, "operations", dataclasses.replace(real, write=write, fsync=fsync)
+    )
     writer.log({"a": 0.0, "b": 1.0, "c": 2.0}, 1)
     assert calls == [
         *[("write", "series.jsonl"), ("fsync", "series.jsonl")] * 2,
@@ -219,7 +221,7 @@ def test_full_disk_costs_one_call_and_tears_nothing(
     tmp_path: Path, writer: MetricWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer.log({"a": 1.0, "b": 2.0}, 1)
-    good = durable.operations
+    good = durable.system.operations
     room = iter([50])
 
     def write(descriptor: int, data: bytes | memoryview) -> int:
@@ -227,10 +229,10 @@ def test_full_disk_costs_one_call_and_tears_nothing(
             return os.write(descriptor, data[:size])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(durable, "operations", dataclasses.replace(good, write=write))
+    monkeypatch.setattr(durable.system, "operations", dataclasses.replace(good, write=write))
     with pytest.raises(RecordError, match=r"metrics\.bin: cannot be written: no space left"):
         writer.log({"a": 3.0, "b": 4.0}, 2)
-    monkeypatch.setattr(durable, "operations", good)
+    monkeypatch.setattr(durable.system, "operations", good)
     writer.log({"a": 5.0}, 3)
     points = load_points(tmp_path)
     assert points.rows["value"].tolist() == [1.0, 2.0, 5.0]
@@ -336,8 +338,8 @@ def test_unknown_metric_suggests_the_closest(tmp_path: Path, writer: MetricWrite
 def test_sync_reaches_the_disk(writer: MetricWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     writer.log({"a": 1.0}, 1)
     synced: list[int] = []
-    watched = dataclasses.replace(durable.operations, fsync=synced.append)
-    monkeypatch.setattr(durable, "operations", watched)
+    watched = dataclasses.replace(durable.system.operations, fsync=synced.append)
+    monkeypatch.setattr(durable.system, "operations", watched)
     writer.sync()
     assert len(synced) == 1
 
@@ -347,7 +349,7 @@ def test_files_that_could_not_be_opened_are_opened_by_the_next_call(
     tmp_path: Path, writer: MetricWriter, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
     count = 0
-    good = durable.operations
+    good = durable.system.operations
 
     def guard(name: str) -> Any:
         def call(*args: Any) -> Any:
@@ -360,10 +362,10 @@ def test_files_that_could_not_be_opened_are_opened_by_the_next_call(
         return call
 
     guarded = {name: guard(name) for name in ("open", "write", "fsync")}
-    monkeypatch.setattr(durable, "operations", dataclasses.replace(good, **guarded))
+    monkeypatch.setattr(durable.system, "operations", dataclasses.replace(good, **guarded))
     with contextlib.suppress(RecordError):
         writer.log({"a": 1.0, "b": 2.0}, 1)
-    monkeypatch.setattr(durable, "operations", good)
+    monkeypatch.setattr(durable.system, "operations", good)
     writer.log({"a": 3.0, "b": 4.0}, 2)
     points = load_points(tmp_path)
     assert points.damage == ()

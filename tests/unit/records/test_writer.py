@@ -65,7 +65,7 @@ def test_null_writer_takes_everything_and_writes_nothing(
         raise AssertionError("an operation on the disk")
 
     forbidden = durable.Operations(refuse, refuse, refuse, refuse, refuse, refuse, refuse, refuse)  # type: ignore[arg-type]  # they are never called
-    monkeypatch.setattr(durable, "operations", forbidden)
+    monkeypatch.setattr(durable.system, "operations", forbidden)
     monkeypatch.chdir(tmp_path)
     use(NullWriter())
     assert not list(tmp_path.iterdir())

@@ -1,0 +1,71 @@
+"""A disk whose every operation can be made to fail, through the seam of epochal.durable."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+from typing import TYPE_CHECKING, Any
+
+from epochal import durable
+from epochal.durable import WriteError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pytest
+
+ERRORS = [errno.EIO, errno.ENOSPC]
+
+
+class Faults:
+    """Lets ``allowed`` operations pass and makes the next one fail, as a full disk would."""
+
+    def __init__(self, *, allowed: int, code: int = errno.EIO, short: bool = False) -> None:
+        self.names: list[str] = []
+        self.failed = ""
+        real = durable.Operations()
+        self._fail_at, self._code, self._short = allowed, code, short
+        fields = [field.name for field in dataclasses.fields(real)]
+        self.operations = durable.Operations(
+            **{name: self._guard(name, getattr(real, name)) for name in fields}
+        )
+
+    def _guard(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            self.names.append(name)
+            if len(self.names) - 1 == self._fail_at:
+                self.failed = name
+                if name == "close":  # the kernel lets go of the file even when close fails
+                    real(*args)
+                if name == "write" and self._short:
+                    return real(args[0], args[1][: len(args[1]) // 2])
+                raise OSError(self._code, os.strerror(self._code))
+            return real(*args)
+
+        return call
+
+
+def sweep(
+    monkeypatch: pytest.MonkeyPatch, action: Callable[[], object], *, code: int
+) -> list[tuple[Faults, WriteError]]:
+    """Every operation of ``action`` fails in turn; the faults and the errors they led to."""
+    outcomes = []
+    for allowed in range(100):
+        faults = Faults(allowed=allowed, code=code)
+        monkeypatch.setattr(durable.system, "operations", faults.operations)
+        try:
+            action()
+        except WriteError as error:
+            outcomes.append((faults, error))
+        else:
+            assert not faults.failed, f"a failed {faults.failed} was swallowed"
+            return outcomes
+        finally:
+            monkeypatch.setattr(durable.system, "operations", durable.Operations())
+    raise AssertionError("the sweep does not end")
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())

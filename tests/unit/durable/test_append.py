@@ -1,0 +1,174 @@
+"""Tests of epochal.durable.append: what is in the file after any operation failed."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from epochal import durable
+from epochal.durable import WriteError
+from failing_disk import ERRORS, Faults, sweep
+
+
+def test_file_is_synced_before_it_gets_its_name_and_the_folder_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = Faults(allowed=1000)
+    monkeypatch.setattr(durable.system, "operations", faults.operations)
+    durable.write_bytes(tmp_path / "a", b"x")
+    assert faults.names == [
+        *("open", "write", "fsync", "close", "replace"),
+        *("open", "fsync", "close"),
+    ]
+
+
+def test_appended_records_follow_each_other(tmp_path: Path) -> None:
+    with durable.Appender(tmp_path / "a") as appender:
+        appender.append(b"one")
+        appender.append(b"two")
+    with durable.Appender(tmp_path / "a") as appender:
+        appender.append(b"three")
+    assert (tmp_path / "a").read_bytes() == b"onetwothree"
+
+
+def test_append_is_one_write_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with durable.Appender(tmp_path / "a") as appender:
+        faults = Faults(allowed=1000)
+        monkeypatch.setattr(durable.system, "operations", faults.operations)
+        appender.append(b"x" * 1000)
+        assert faults.names == ["write"]
+
+
+def test_synced_append_is_on_the_disk_when_it_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with durable.Appender(tmp_path / "a", sync=True) as appender:
+        faults = Faults(allowed=1000)
+        monkeypatch.setattr(durable.system, "operations", faults.operations)
+        appender.append(b"x")
+        assert faults.names == ["write", "fsync"]
+
+
+@pytest.mark.parametrize("code", ERRORS)
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_failed_append_adds_nothing_and_the_next_one_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: int, code: int
+) -> None:
+    path = tmp_path / "a"
+    with durable.Appender(path, sync=True) as appender:
+        appender.append(b"old")
+        monkeypatch.setattr(
+            durable.system, "operations", Faults(allowed=allowed, code=code).operations
+        )
+        with pytest.raises(WriteError, match="cannot be written"):
+            appender.append(b"lost")
+        assert path.read_bytes() == b"old"
+        appender.append(b"new")
+    assert path.read_bytes() == b"oldnew"
+
+
+def full_after(path: Path, room: int) -> durable.Operations:
+    """A disk on which ``path`` can grow to ``room`` bytes only."""
+
+    def write(descriptor: int, data: bytes | memoryview) -> int:
+        left = room - path.stat().st_size
+        if left <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return os.write(descriptor, data[:left])
+
+    return dataclasses.replace(durable.system.operations, write=write)
+
+
+@pytest.mark.parametrize("room", range(3, 8))
+def test_record_that_does_not_fit_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    path = tmp_path / "a"
+    with durable.Appender(path) as appender:
+        appender.append(b"old")
+        monkeypatch.setattr(durable.system, "operations", full_after(path, room))
+        with pytest.raises(WriteError, match="no space left"):
+            appender.append(b"too long")
+        assert path.read_bytes() == b"old"
+
+
+def test_record_that_could_not_be_taken_back_is_cut_before_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "fault")
+
+    path = tmp_path / "a"
+    good = durable.system.operations
+    with durable.Appender(path) as appender:
+        appender.append(b"old")
+        broken = dataclasses.replace(full_after(path, 5), truncate=fail)
+        monkeypatch.setattr(durable.system, "operations", broken)
+        with pytest.raises(WriteError, match="no space left"):
+            appender.append(b"too long")
+        assert path.read_bytes() == b"oldto"
+        with pytest.raises(WriteError, match="fault"):
+            appender.append(b"still broken")
+        monkeypatch.setattr(durable.system, "operations", good)
+        appender.append(b"new")
+    assert path.read_bytes() == b"oldnew"
+
+
+def test_appender_keeps_the_good_bytes_of_an_existing_file(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"good|torn")
+    with durable.Appender(tmp_path / "a", keep=5) as appender:
+        appender.append(b"new")
+    assert (tmp_path / "a").read_bytes() == b"good|new"
+
+
+@pytest.mark.parametrize("code", ERRORS)
+def test_failing_to_open_an_appender_leaves_no_open_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    count = iter(range(100))
+    descriptors = Path("/proc/self/fd")
+    before = len(list(descriptors.iterdir())) if descriptors.exists() else 0
+
+    def action() -> None:
+        durable.Appender(tmp_path / f"{next(count)}").close()
+
+    outcomes = sweep(monkeypatch, action, code=code)
+    assert [faults.failed for faults, _ in outcomes] == ["open", "open", "fsync", "close", "close"]
+    assert not before or len(list(descriptors.iterdir())) == before
+
+
+def test_closed_appender_refuses_and_closes_again_in_silence(tmp_path: Path) -> None:
+    appender = durable.Appender(tmp_path / "a")
+    appender.close()
+    appender.close()
+    with pytest.raises(WriteError, match="bad file descriptor"):
+        appender.append(b"x")
+
+
+def test_sync_reports_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with durable.Appender(tmp_path / "a") as appender:
+        appender.sync()
+        monkeypatch.setattr(durable.system, "operations", Faults(allowed=0).operations)
+        with pytest.raises(WriteError, match="a: cannot be written: input/output error"):
+            appender.sync()
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"half":', b"x" * 10_000])
+@pytest.mark.parametrize("lines", [0, 1, 500])
+def test_reopening_lines_cuts_a_torn_last_one(tmp_path: Path, torn: bytes, lines: int) -> None:
+    path = tmp_path / "events.jsonl"
+    whole = b"".join(durable.encode_line({"number": i}) for i in range(lines))
+    path.write_bytes(whole + torn)
+    durable.append_line(path, {"number": "new"})
+    assert path.read_bytes() == whole + durable.encode_line({"number": "new"})
+
+
+def test_append_line_makes_the_file(tmp_path: Path) -> None:
+    durable.append_line(tmp_path / "a.jsonl", {"x": 1})
+    assert durable.decode_line((tmp_path / "a.jsonl").read_bytes()) == {"x": 1}
