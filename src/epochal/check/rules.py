@@ -12,42 +12,49 @@ if TYPE_CHECKING:
     from epochal.check.walk import Walk
     from epochal.config.node import Node
 
+_TIMES = {"train.max_time": "24h or 90min", "engine.hang_after": "30min, or 0"}
+_WITH_WEIGHTS = ("manifest.json", "run.json", "checkpoints")
+
 
 def check_rules(walk: Walk, root: Node) -> None:
     """Report values that have the right type and cannot be meant all the same."""
     _check_weights(walk, root)
-    _check_max_time(walk, root)
+    _check_times(walk, root)
     _check_evaluated_splits(walk, root)
     _check_one_cycle(walk, root)
     _check_precision(walk, root)
 
 
 def _check_weights(walk: Walk, root: Node) -> None:
-    node = root.mapping.get("init_from")
+    section = root.mapping.get("init_from")
+    node = None if section is None else section.mapping.get("path", section)
     if node is None or not isinstance(node.value, str) or walk.mistakes.is_known_bad("init_from"):
         return
+    key = "init_from" if node is section else "init_from.path"
     path = Path(node.value).expanduser()
     what, hint = "", ""
-    if path.is_dir():
-        what, hint = "is a folder, not a file with weights", f"write {node.value}/FILE"
+    if path.is_dir() and not any((path / name).exists() for name in _WITH_WEIGHTS):
+        what = "is a folder, but neither a run nor a checkpoint"
+        hint = f"write {node.value}/FILE for a file with weights in it"
     elif not path.exists():
         what = "no such file"
         hint = f"relative paths start from the current folder, {Path.cwd()}"
     if what:
-        walk.mistakes.report("init_from", f"{what}: {node.value!r}", node.place, hint)
+        walk.mistakes.report(key, f"{what}: {node.value!r}", node.place, hint)
 
 
-def _check_max_time(walk: Walk, root: Node) -> None:
-    node = root.find("train.max_time")
-    if node is None or not isinstance(node.value, str):
-        return
-    try:
-        unit = parse_duration(node.value).unit
-    except ValueError:
-        return  # reported by its type already
-    if unit != "s":
-        what, hint = f"must be a time, got {node.value!r}", "write for example 24h or 90min"
-        walk.mistakes.report("train.max_time", what, node.place, hint)
+def _check_times(walk: Walk, root: Node) -> None:
+    for key, examples in _TIMES.items():
+        node = root.find(key)
+        if node is None or not isinstance(node.value, str):
+            continue
+        try:
+            unit = parse_duration(node.value).unit
+        except ValueError:
+            continue  # reported by its type already
+        if unit != "s":
+            what = f"must be a time, got {node.value!r}"
+            walk.mistakes.report(key, what, node.place, f"write for example {examples}")
 
 
 def _check_evaluated_splits(walk: Walk, root: Node) -> None:

@@ -99,9 +99,17 @@ class EngineOptions:
     empty_cache_every: Every = 0  # type: ignore[assignment]  # the schema shows what users type
     """How often the device's cached memory is given back, which waits for it; 0 is never."""
 
+    hang_after: Every = "30min"  # type: ignore[assignment]  # the schema shows what users type
+    """How long nothing may happen before the stacks of all threads are written; 0 is for ever."""
+
     def __post_init__(self) -> None:
         every = _every("engine.empty_cache_every", self.empty_cache_every)
         _set(self, "empty_cache_every", every)
+        hang_after = _every("engine.hang_after", self.hang_after)
+        if not hang_after.is_never and hang_after.unit != "s":
+            what = f"must be a time, got {str(hang_after)!r}"
+            _refuse("engine.hang_after", what, "write for example 30min, or 0")
+        _set(self, "hang_after", hang_after)
         guard(self, "engine")
 
 

@@ -1,0 +1,100 @@
+"""Out of memory in words: how much was in use, for which batch, and what to change."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from epochal.engine.run import Run
+
+EXIT_CODE = 71
+_CARRIERS = ("microbatches", "batch")
+_MAX_SHAPES = 6
+_NOTE = "what to change: "
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory of the device or of the host was used up."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError)
+
+
+def explain_exhaustion(run: Run, error: BaseException) -> None:
+    """Add to an error, once, what was in use, the shapes of the batch and what to change."""
+    if not is_out_of_memory(error) or _is_explained(error):
+        return
+    split, found = _find_batch(error)
+    rest = len(found) - _MAX_SHAPES
+    shapes = ", ".join(found[:_MAX_SHAPES] + [f"{rest} more"] * (rest > 0))
+    where = f"in {split} at step {run.step}" + (f", with {shapes}" if shapes else "")
+    advice = ", or ".join(_advise(run, split))
+    for note in (_describe_memory(run.device), where, _NOTE + advice):
+        if note:
+            error.add_note(note)
+
+
+def _is_explained(error: BaseException) -> bool:
+    return any(note.startswith(_NOTE) for note in getattr(error, "__notes__", ()))
+
+
+def _describe_memory(device: torch.device) -> str:
+    if device.type != "cuda":
+        return ""
+    peak, reserved = (
+        torch.cuda.max_memory_allocated(device),
+        torch.cuda.max_memory_reserved(device),
+    )
+    free, total = torch.cuda.mem_get_info(device)
+    return (
+        f"tensors took {_gib(peak)} of {_gib(total)} at most; torch had reserved {_gib(reserved)}, "
+        f"and {_gib(free)} are free now"
+    )
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB"
+
+
+def _find_batch(error: BaseException) -> tuple[str, list[str]]:
+    """The split that was worked on and the shapes of its batch, from the frames of the error."""
+    shapes: list[str] = []
+    for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
+        if not frame.f_globals.get("__name__", "").startswith("epochal."):
+            continue
+        for name in _CARRIERS:
+            shapes = shapes or list(_shapes(frame.f_locals.get(name)))
+        split = frame.f_locals.get("split")
+        if shapes and isinstance(split, str):
+            return split, shapes
+    return "train", shapes
+
+
+def _shapes(batch: object, name: str = "") -> Iterator[str]:
+    if isinstance(batch, torch.Tensor):
+        size = "x".join(map(str, batch.shape)) or "one number"
+        yield f"{name} {size}".strip()
+    elif isinstance(batch, Mapping):
+        for key, value in batch.items():
+            yield from _shapes(value, f"{name}.{key}".strip("."))
+    elif isinstance(batch, list | tuple):
+        for value in batch:
+            yield from _shapes(value, name)
+
+
+def _advise(run: Run, split: str) -> Iterator[str]:
+    """What takes less memory, the simplest first."""
+    accumulate = run.options.optim.accumulate
+    if split == "train":
+        yield (f"half the batch size with optim.accumulate={2 * accumulate}, which trains the same")
+        if run.device.type == "cuda" and run.options.engine.precision in ("fp32", "tf32"):
+            yield "engine.precision=bf16"
+        yield "torch.utils.checkpoint in the model, which computes activations twice"
+    else:
+        yield "a smaller batch size for this split"
+    if run.device.type != "cuda":
+        yield "fewer loader workers"
