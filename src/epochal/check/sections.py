@@ -57,6 +57,17 @@ _MONITOR = (
     _key("mode", "Literal['min', 'max'] | None", None, "Which way is better, if no sign says it."),
     _key("min_delta", "float", 0.0, "By how much a value must be better to count."),
 )
+_INIT_FROM = (
+    _key("path", "str", MISSING, "A file, or the folder of a checkpoint or of a run."),
+    _key("exclude", "list[str]", [], "Patterns of names that stay as built, such as head.*."),
+    _key("strict", "bool", True, "Whether all other names must be in the file and in the model."),
+    _key(
+        "try_ema",
+        "bool | Literal['required']",
+        False,
+        "Take averaged weights if there are any; required: fail without them.",
+    ),
+)
 _DTYPE = _key(
     "dtype",
     "Literal['float32', 'float64']",
@@ -79,7 +90,14 @@ _ALL = (
     _value("tag", "str | None", None, "Title of the run's record and name of its folder."),
     _value("desc", "str", "", "Why this run is made: the body of the record's README."),
     _value("seed", "int", 0, "Decides weights, order and every random choice."),
-    _value("init_from", "str | None", None, "File with weights to start from."),
+    Section(
+        "init_from",
+        "value",
+        "Weights to start from: a file, a checkpoint's folder or a run's.",
+        annotation="str | dict[str, Any] | None",
+        default=None,
+        keys=_INIT_FROM,
+    ),
     _value("env", "list[str]", [], "Environment variables that ${env:NAME} may read."),
     _value("imports", "list[str]", [], "Modules that register components, imported first."),
     Section("extra", "free", "Values of your own, at hand as run.config['extra'].", default={}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, final
 
 import torch
@@ -15,7 +16,7 @@ from epochal.errors import CheckpointError
 from epochal.records.failure import explain_failure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
 _ALIASES = "epochal.aliases"
@@ -97,22 +98,38 @@ def load_weights(path: Path) -> dict[str, Tensor]:
 
 
 def apply_weights(model: nn.Module, path: Path, *, strict: bool = True) -> Mismatch:
-    """Put the tensors of ``path`` into ``model``, all or none; dtypes and devices are the model's.
+    """Put the tensors of ``path`` into ``model``; see ``apply_tensors``."""
+    return apply_tensors(model, load_weights(path), path, strict=strict)
+
+
+def apply_tensors(
+    model: nn.Module,
+    tensors: Mapping[str, Tensor],
+    source: Path,
+    *,
+    strict: bool = True,
+    exclude: Sequence[str] = (),
+) -> Mismatch:
+    """Put tensors into ``model``, all or none; dtypes and devices are the model's.
 
     Prefixes that wrappers add to names are ignored on both sides.
 
     Args:
         model: What receives the weights.
-        path: A safetensors file.
+        tensors: The weights by name.
+        source: Where they came from, for messages.
         strict: Whether every name must occur on both sides. Without it, names on one side
             only are returned; shapes must agree in any case, and some name must match.
+        exclude: Patterns of names, such as ``head.*``, that stay as they are.
     """
     wanted = {name: value for name, value in model.state_dict().items() if _is_tensor(value)}
-    found = _match_names(wanted, load_weights(path))
+    found = _match_names(wanted, tensors)
+    _require_matches(source, exclude, {*wanted, *found})
+    found = {name: one for name, one in found.items() if not _is_excluded(name, exclude)}
     shared = {name: found[name] for name in wanted if name in found}
+    missing = [name for name in _missing(wanted, shared) if not _is_excluded(name, exclude)]
     mismatch = Mismatch(
-        missing=tuple(_missing(wanted, shared)),
-        unexpected=tuple(name for name in found if name not in wanted),
+        missing=tuple(missing), unexpected=tuple(name for name in found if name not in wanted)
     )
     problems = _conflicts(wanted, shared)
     if strict or (wanted and not shared):
@@ -120,12 +137,25 @@ def apply_weights(model: nn.Module, path: Path, *, strict: bool = True) -> Misma
         problems += _list("not in the model", mismatch.unexpected)
     if problems:
         problems.append("name the file of this model, or load what fits with strict=False")
-        raise CheckpointError("\n  ".join([f"{path}: does not fit the model", *problems]))
+        raise CheckpointError("\n  ".join([f"{source}: does not fit the model", *problems]))
     try:
         model.load_state_dict(shared, strict=False)
     except RuntimeError as error:  # a tensor that cannot be written to, or a hook of the model
-        raise CheckpointError(f"{path}: the model refused its weights\n  {error}") from error
+        raise CheckpointError(f"{source}: the model refused its weights\n  {error}") from error
     return mismatch
+
+
+def _is_excluded(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(_bare(name).removeprefix("module."), pattern) for pattern in patterns)
+
+
+def _require_matches(source: Path, patterns: Sequence[str], names: set[str]) -> None:
+    """Refuse a pattern that leaves nothing out, since it must be misspelt."""
+    for pattern in patterns:
+        if not any(_is_excluded(name, [pattern]) for name in names):
+            known = sorted({_bare(name).partition(".")[0] for name in names})
+            hint = f"names begin with {', '.join(known[:_MAX_LISTED])}"
+            raise CheckpointError(f"{source}: no name fits exclude: {pattern!r}\n  {hint}")
 
 
 def _named_tensors(path: Path, model: nn.Module) -> dict[str, Tensor]:

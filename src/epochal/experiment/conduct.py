@@ -373,7 +373,7 @@ def _describe(loaded: Loaded, report: Report, assembly: Assembly) -> dict[str, A
         "torch": torch.__version__,
         "device": describe_device(assembly.device),
         "defaults": len(report.defaults),
-        "init_from": args.init_from,
+        "init_from": assembly.config.mapping["init_from"].to_plain(),
         "monitor": None if monitor is None else monitor.metric,
     }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 from typing_extensions import Unpack
 
 from epochal.check import SECTIONS
+from epochal.checkpoint.initial import FINAL
 from epochal.config import load
 from epochal.engine.execute import result_of_error
 from epochal.errors import CheckpointError, EpochalError
@@ -16,7 +17,6 @@ from epochal.experiment.experiment import Experiment
 from epochal.experiment.failure import show_failure
 from epochal.experiment.resume import find_config, last_overrides, project_dir
 from epochal.experiment.text import reachable, readable
-from epochal.hooks.final_weights import FILE_NAME
 from epochal.records import RunRecord, find_runs, read_run
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from epochal.engine import RunResult
     from epochal.experiment.choices import Choices
 
-WEIGHTS = f"checkpoints/{FILE_NAME}"
+WEIGHTS = f"checkpoints/{FINAL}"
 Source = Any  # a path, a mapping, a namespace or an OmegaConf object
 
 

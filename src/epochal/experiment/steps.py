@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader
 
-from epochal.checkpoint import apply_weights
+from epochal.checkpoint.initial import init_weights
 from epochal.components.data.loader import LoaderOptions, build_loader
 from epochal.engine import Schedule, TorchSchedule
 from epochal.engine.move import parse_dtype, place
@@ -108,9 +108,11 @@ def _use_no_workers(task: Task) -> None:
 
 def place_model(assembly: Assembly, model: nn.Module) -> nn.Module:
     """The model in its number format, with its first weights, on the run's device."""
-    weights: str | None = assembly.args.init_from
-    if weights is not None and not assembly.is_resumed:
-        apply_weights(model, _path(weights))
+    node = assembly.config.mapping.get("init_from")
+    wanted = None if node is None else node.to_plain()
+    if wanted is not None and not assembly.is_resumed:
+        options = dict(wanted) if isinstance(wanted, Mapping) else {"path": wanted}
+        init_weights(model, _path(options.pop("path")), **options)
     return place(
         model,
         assembly.device,

@@ -111,6 +111,7 @@ def describe_weights(file: object) -> dict[str, str]:
     """The run whose weights are used, as far as the place of the file tells, and the file."""
     if not file:
         return {"weights": "as the model was built"}
+    file = file.get("path") if isinstance(file, Mapping) else file
     path = Path(str(file))
     run = {"of run": str(path.parent.parent)} if path.parent.name == "checkpoints" else {}
     return {**run, "weights": str(file)}

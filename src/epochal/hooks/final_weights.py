@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, final
 from typing_extensions import override
 
 from epochal.checkpoint import save_weights
+from epochal.checkpoint.initial import AVERAGED, FINAL
 from epochal.engine.hook import Hook
 from epochal.engine.preempt import PREEMPTED
 from epochal.records.times import SAVING
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from epochal.engine import Run
 
 logger = logging.getLogger(__name__)
-
-FILE_NAME = "final.safetensors"
-AVERAGED_NAME = "final-ema.safetensors"
 
 
 @final
@@ -62,10 +60,10 @@ class FinalWeights(Hook):
             "epoch": str(run.epoch),
             "meta": json.dumps(run.meta, default=str),
         }
-        _save(run.checkpoint_dir / FILE_NAME, run.model, facts)
+        _save(run.checkpoint_dir / FINAL, run.model, facts)
         if run.average is not None:
             with run.average.swapped():
-                _save(run.checkpoint_dir / AVERAGED_NAME, run.model, facts)
+                _save(run.checkpoint_dir / AVERAGED, run.model, facts)
 
 
 def _save(path: Path, model: nn.Module, facts: dict[str, str]) -> None:

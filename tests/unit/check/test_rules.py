@@ -28,9 +28,36 @@ def test_weights_that_do_not_exist_are_reported(check_dict, tmp_path: Path, monk
         )
     ]
     assert shown(check_dict(init_from="home"))[0][1:] == (
-        "is a folder, not a file with weights: 'home'",
-        "write home/FILE",
+        "is a folder, but neither a run nor a checkpoint: 'home'",
+        "write home/FILE for a file with weights in it",
     )
+
+
+def test_weights_may_be_those_of_a_run_or_of_a_checkpoint(check_dict, tmp_path: Path) -> None:
+    for name in ("run.json", "manifest.json"):
+        (tmp_path / name).touch()
+        assert check_dict(init_from=str(tmp_path)).ok
+        (tmp_path / name).unlink()
+
+
+def test_weights_with_options_are_checked_too(check_dict, tmp_path: Path) -> None:
+    (tmp_path / "a.safetensors").touch()
+    path = str(tmp_path / "a.safetensors")
+    report = check_dict(init_from={"path": path, "exclude": ["head.*"], "try_ema": "required"})
+    assert report.ok
+    assert report.expanded.mapping["init_from"].to_plain() == {
+        "path": path,
+        "exclude": ["head.*"],
+        "strict": True,
+        "try_ema": "required",
+    }
+    assert shown(check_dict(init_from={"path": "gone"}))[0][:2] == (
+        "init_from.path",
+        "no such file: 'gone'",
+    )
+    assert shown(check_dict(init_from={"exclude": []}))[0][0] == "init_from.path"
+    assert shown(check_dict(init_from={"path": path, "exlude": []}))[0][0] == "init_from.exlude"
+    assert shown(check_dict(init_from={"path": path, "try_ema": "yes"}))[0][0].endswith("try_ema")
 
 
 def test_the_place_of_missing_weights_is_shown(write_files, tmp_path: Path) -> None:

@@ -283,3 +283,16 @@ def test_averaged_weights_are_kept_in_the_record(shop: Path) -> None:
     assert own.keys() == averaged.keys()
     observed = json.loads((result.dir / "config" / "observed.json").read_text())
     assert observed["average"]["arguments"] == {"decay": 0.999}
+
+
+def test_first_weights_of_a_run_may_leave_parts_out(shop: Path) -> None:
+    first = ep.run("config.yaml")
+    options = json.dumps({"path": str(first.dir), "exclude": ["*bias"], "strict": False})
+    found = look(
+        lambda run: {name: value.clone() for name, value in run.model.state_dict().items()},
+        f"init_from={options}",
+    )
+    assert first.dir is not None
+    saved = load_weights(first.dir / "checkpoints" / "final.safetensors")
+    assert torch.equal(found["linear.weight"], saved["linear.weight"])
+    assert not torch.equal(found["linear.bias"], saved["linear.bias"])

@@ -14,7 +14,8 @@ from epochal.engine.hook import Hook
 from epochal.engine.parts import Setting
 from epochal.engine.runner import Test as Evaluate
 from epochal.engine.runner import Train
-from epochal.hooks.final_weights import AVERAGED_NAME, FILE_NAME, FinalWeights
+from epochal.checkpoint.initial import AVERAGED, FINAL
+from epochal.hooks.final_weights import FinalWeights
 from epochal.testing import SabotageError, TinyModel, short_options, tiny_run
 
 if TYPE_CHECKING:
@@ -36,14 +37,14 @@ def train(
 
 def test_the_weights_of_the_last_step_are_kept(tmp_path: Path) -> None:
     model = train(tmp_path)
-    kept = load_weights(tmp_path / FILE_NAME)
+    kept = load_weights(tmp_path / FINAL)
     assert kept.keys() == model.state_dict().keys()
     assert all(torch.equal(kept[name], tensor) for name, tensor in model.state_dict().items())
 
 
 def test_the_file_says_which_run_and_step_it_comes_from(tmp_path: Path) -> None:
     train(tmp_path)
-    with safe_open(tmp_path / FILE_NAME, "pt") as file:
+    with safe_open(tmp_path / FINAL, "pt") as file:
         facts = file.metadata()
     assert (facts["tag"], facts["step"], facts["epoch"]) == ("tiny", "6", "1")
 
@@ -54,7 +55,7 @@ def test_a_run_that_is_stopped_keeps_its_weights(tmp_path: Path) -> None:
             run.stop("enough")
 
     train(tmp_path, Stopper())
-    assert (tmp_path / FILE_NAME).exists()
+    assert (tmp_path / FINAL).exists()
 
 
 def test_a_run_that_failed_keeps_none(tmp_path: Path) -> None:
@@ -63,7 +64,7 @@ def test_a_run_that_failed_keeps_none(tmp_path: Path) -> None:
             raise SabotageError("on purpose")
 
     train(tmp_path, Broken())
-    assert not (tmp_path / FILE_NAME).exists()
+    assert not (tmp_path / FINAL).exists()
 
 
 def test_a_run_that_was_interrupted_keeps_its_weights_unless_it_took_no_step(
@@ -77,9 +78,9 @@ def test_a_run_that_was_interrupted_keeps_its_weights_unless_it_took_no_step(
             raise KeyboardInterrupt
 
     train(tmp_path / "none", Impatient("epoch_start"))
-    assert not (tmp_path / "none" / FILE_NAME).exists()
+    assert not (tmp_path / "none" / FINAL).exists()
     train(tmp_path, Impatient("step_end"))
-    assert (tmp_path / FILE_NAME).exists()
+    assert (tmp_path / FINAL).exists()
 
 
 def test_a_failure_does_not_count_against_the_next_run_of_the_same_object(tmp_path: Path) -> None:
@@ -87,7 +88,7 @@ def test_a_failure_does_not_count_against_the_next_run_of_the_same_object(tmp_pa
     keeper.error(tiny_run(), SabotageError("on purpose"))
     setting = Setting(checkpoint_dir=tmp_path)
     execute(tiny_run(keeper, setting=setting, options=short_options(for_="1ep")), Train())
-    assert (tmp_path / FILE_NAME).exists()
+    assert (tmp_path / FINAL).exists()
 
 
 def test_an_evaluation_and_a_run_without_record_keep_none(tmp_path: Path) -> None:
@@ -100,7 +101,7 @@ def test_a_lazy_part_that_no_batch_reached_is_left_out(tmp_path: Path) -> None:
     model = TinyModel()
     model.unused = torch.nn.LazyLinear(2)
     train(tmp_path, model=model)
-    assert set(load_weights(tmp_path / FILE_NAME)) == {"linear.weight", "linear.bias"}
+    assert set(load_weights(tmp_path / FINAL)) == {"linear.weight", "linear.bias"}
 
 
 def test_averaged_weights_are_kept_beside_them(tmp_path: Path) -> None:
@@ -113,7 +114,7 @@ def test_averaged_weights_are_kept_beside_them(tmp_path: Path) -> None:
     )
     run.average = average
     execute(run, Train())
-    own, kept = load_weights(tmp_path / FILE_NAME), load_weights(tmp_path / AVERAGED_NAME)
+    own, kept = load_weights(tmp_path / FINAL), load_weights(tmp_path / AVERAGED)
     assert all(torch.equal(own[name], tensor) for name, tensor in model.state_dict().items())
     assert all(torch.equal(kept[name], one) for name, one in average.state_tensors().items())
     assert not torch.equal(own["linear.weight"], kept["linear.weight"])
@@ -121,4 +122,4 @@ def test_averaged_weights_are_kept_beside_them(tmp_path: Path) -> None:
 
 def test_a_run_without_an_average_leaves_one_file(tmp_path: Path) -> None:
     train(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
+    assert [path.name for path in tmp_path.iterdir()] == [FINAL]
