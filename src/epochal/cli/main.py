@@ -35,6 +35,7 @@ def _execute(words: list[str]) -> int:
 
     parser = build_parser(next((word for word in words if word in VERBS), None))
     args = parse_words(parser, words)
+    args.typed = words
     if args.verb is None:
         parser.print_help()
         return 0

@@ -5,6 +5,11 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from epochal.cli.keep_alive import (
+    add_keep_alive_options,
+    keep_alive,
+    refuse_without_keep_alive,
+)
 from epochal.cli.outcome import print_outcome
 from epochal.cli.words import split_words
 from epochal.errors import ConfigError, Problem
@@ -32,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_choices(parser)
     add_resume_choices(parser)
+    add_keep_alive_options(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -39,11 +45,14 @@ def execute(args: argparse.Namespace) -> int:
     files, overrides = split_words(args.words)
     choices = choices_of(args)
     _refuse_one_run_for_all(files, choices)
+    refuse_without_keep_alive(args)
     checked = [check_file(path, overrides, choices) for path in files]
     wrong = [one for one in checked if one.problems]
     if wrong:
         _print_mistakes(wrong, len(files))
         return wrong[0].exit_code
+    if args.keep_alive:
+        return keep_alive(args, files)
     with ending_when_preempted():
         return _run_all(files, overrides, choices)
 

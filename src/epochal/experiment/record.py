@@ -35,6 +35,7 @@ from epochal.records import (
     create_run_folder,
     describe_machine,
 )
+from epochal.records.announce import announce
 from epochal.records.attempts import begin_attempt
 from epochal.records.heartbeat import beating
 from epochal.records.lease import holding
@@ -160,6 +161,7 @@ def open_record(
         return
     if resumption is not None:
         path = resumption.record.path
+        announce(path)
         with holding(path), beating(path), _reopened(resumption, report) as record:
             yield record
         return
@@ -169,6 +171,7 @@ def open_record(
         project=on_disk(values["project"]),
         tag=on_disk(values["tag"]),
     )
+    announce(folder.path)
     writer = RunWriter(folder)
     with holding(folder.path), beating(folder.path), closing(writer):
         _write_configs(writer, config, report)

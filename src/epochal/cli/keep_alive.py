@@ -1,0 +1,138 @@
+"""``epochal run --keep-alive``: a run that is started again whenever it dies."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from epochal.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_RESTARTS = 10
+_FLAGS = ("--keep-alive", "--install", "--dry-run", "--again")
+_WITH_VALUE = ("--restarts", "--from")
+_AGAIN = "--again"
+
+
+def add_keep_alive_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of a run that is looked after."""
+    group = parser.add_argument_group("keeping a run alive")
+    group.add_argument(
+        "--keep-alive",
+        action="store_true",
+        help="start the run again from its checkpoints whenever it crashes or is killed",
+    )
+    group.add_argument(
+        "--restarts",
+        type=int,
+        default=_RESTARTS,
+        metavar="N",
+        help=f"give up after N starts in a row without progress (default: {_RESTARTS})",
+    )
+    group.add_argument(
+        "--install", action="store_true", help="come back after the machine restarts, too"
+    )
+    group.add_argument(
+        "--dry-run", action="store_true", help="print what --install would write, and end"
+    )
+    group.add_argument(_AGAIN, action="store_true", help=argparse.SUPPRESS)  # what is installed
+
+
+def keep_alive(args: argparse.Namespace, files: Sequence[Path]) -> int:
+    """Look after one run until it is done or hopeless; gives the exit code."""
+    # Only now: an ordinary run needs none of it.
+    from epochal.launch.supervise import Commands
+    from epochal.launch.supervise import keep_alive as look_after
+    from epochal.launch.ticket import find_ticket
+
+    _refuse_what_cannot_go_on(args, files)
+    words = _own_words(args.typed)
+    program = [sys.executable, "-m", "epochal"]
+    start = [*program, *words]
+    ticket = find_ticket(files[0].stem, start)
+    if args.install:
+        _install(args, f"epochal-{ticket.path.stem}", [*program, *_installed_words(args.typed)])
+        if args.dry_run:
+            return 0
+        ticket.open(start)
+    if args.again and not ticket.is_open:
+        _tell("there is nothing left to do")
+        return 0
+    if (folder := ticket.read_run()) is not None:
+        _tell(f"going on with {folder}")
+
+    def resume(folder: Path) -> list[str]:
+        point = ["--from", args.resume_from] if args.resume_from else []
+        return [*program, "resume", str(folder), *point, *_options_of_process(args)]
+
+    return look_after(Commands(start=start, resume=resume), ticket, limit=args.restarts, tell=_tell)
+
+
+def refuse_without_keep_alive(args: argparse.Namespace) -> None:
+    """Refuse options that mean nothing for a run that is not looked after."""
+    for name in ("install", "dry_run", "again"):
+        if getattr(args, name) and not args.keep_alive:
+            option = f"--{name.replace('_', '-')}"
+            raise ConfigError(Problem(option, "needs --keep-alive", hint=f"--keep-alive {option}"))
+
+
+def _refuse_what_cannot_go_on(args: argparse.Namespace, files: Sequence[Path]) -> None:
+    what, hint = "", ""
+    if len(files) > 1 or args.variant == "all":
+        what, hint = "looks after one run at a time", "start one command for each config"
+    elif args.no_file:
+        what, hint = "a run without a record has nothing to go on from", "leave out --no-file"
+    elif args.dry_run and not args.install:
+        what, hint = (
+            "--dry-run shows what --install would write",
+            "--keep-alive --install --dry-run",
+        )
+    elif args.restarts < 0:
+        what, hint = f"--restarts cannot be {args.restarts}", "--restarts 10"
+    if what:
+        raise ConfigError(Problem("--keep-alive", what, hint=hint))
+
+
+def _install(args: argparse.Namespace, name: str, command: list[str]) -> None:
+    from epochal.launch.install import install, make_job, plan_installation
+
+    job = make_job(name, command)
+    plan = plan_installation(job)
+    if args.dry_run:
+        print(f"would write to {plan.where}:\n\n{plan.text.rstrip()}")
+        return
+    install(job, plan)
+    print(f"wrote to {plan.where}:\n\n{plan.text.rstrip()}\n")
+    print(f"remove it with: {plan.removal}" + (f"\n{plan.remark}" if plan.remark else ""))
+
+
+def _own_words(typed: Sequence[str]) -> list[str]:
+    """What was typed, without what concerns the supervisor alone."""
+    kept, rest = [], iter(typed)
+    for word in rest:
+        if word in _WITH_VALUE:
+            next(rest, None)
+        elif word not in _FLAGS and not word.startswith(tuple(f"{one}=" for one in _WITH_VALUE)):
+            kept.append(word)
+    return kept
+
+
+def _installed_words(typed: Sequence[str]) -> list[str]:
+    """What is typed after a restart of the machine: the same, but only if work is left."""
+    return [*(word for word in typed if word not in ("--install", _AGAIN)), _AGAIN]
+
+
+def _options_of_process(args: argparse.Namespace) -> list[str]:
+    """Options that belong to a process and not to the run."""
+    options = [("--device", args.device), ("--gpus", args.gpus)]
+    words = [text for name, value in options if value is not None for text in (name, str(value))]
+    words += ["--debug"] if args.debug else []
+    return words + (["--allow-changed"] if args.allow_changed else [])
+
+
+def _tell(text: str) -> None:
+    print(f"keep-alive: {text}", file=sys.stderr, flush=True)

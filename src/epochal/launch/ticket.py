@@ -1,0 +1,110 @@
+"""What is kept alive: one small file that outlives supervisors and machines."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from epochal import durable
+from epochal.errors import RecordError
+from epochal.records.folder import slug
+from epochal.records.process import host_name, is_gone, process_token
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_FOLDER = Path(".epochal")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """The file of one command that is kept alive; it is there as long as its work is not done."""
+
+    path: Path
+
+    @property
+    def run_file(self) -> Path:
+        """Where the run's process writes which folder it has."""
+        return self.path.with_suffix(".run")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is work left from before."""
+        return self.path.exists()
+
+    def read_run(self) -> Path | None:
+        """The folder of the run, if it has one yet."""
+        try:
+            text = self.run_file.read_text("utf-8").strip()
+        except OSError:
+            return None
+        return Path(text) if text and Path(text).is_dir() else None
+
+    def take(self, command: Sequence[str]) -> None:
+        """Make this process the one that looks after the command.
+
+        Raises:
+            RecordError: Another living process does.
+        """
+        owner = _read(self.path)
+        pid, host = owner.get("pid"), owner.get("host")
+        if isinstance(pid, int) and isinstance(host, str) and pid != os.getpid():
+            token = owner.get("process")
+            if not is_gone(pid, host=host, token=token if isinstance(token, str) else ""):
+                raise RecordError(
+                    f"keep-alive: process {pid} on {host} looks after this command already\n"
+                    f"  stop it first, or delete {self.path} if it is surely gone"
+                )
+        facts = {"command": list(command), "time": _now(), "host": host_name()}
+        self._make_folder()
+        durable.write_json(
+            self.path, {**facts, "pid": os.getpid(), "process": process_token(os.getpid())}
+        )
+
+    def open(self, command: Sequence[str]) -> None:
+        """Note that there is work, for somebody who comes later."""
+        if not self.is_open:
+            self._make_folder()
+            durable.write_json(self.path, {"command": list(command), "time": _now()})
+
+    def close(self) -> None:
+        """Note that the work is done, or given up."""
+        self.path.unlink(missing_ok=True)
+        self.run_file.unlink(missing_ok=True)
+
+    def _make_folder(self) -> None:
+        if not self.path.parent.is_dir():
+            durable.make_dir(self.path.parent)
+
+
+def find_ticket(name: str, command: Sequence[str]) -> Ticket:
+    """The ticket of a command in the current folder; the same command has the same one."""
+    text = "\0".join([str(Path.cwd()), *command])
+    digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return Ticket(_FOLDER.absolute() / "keep-alive" / f"{slug(name, default='run')}-{digest}.json")
+
+
+def leave_notice(text: str, **facts: object) -> Path:
+    """Leave a notice for people in the current folder; gives the file that has all of them."""
+    path = _FOLDER / "notices.jsonl"
+    if not path.parent.is_dir():
+        durable.make_dir(path.parent)
+    durable.append_line(path, {"time": _now(), "text": text, **facts})
+    return path
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        value = durable.decode_json(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,20 @@
+"""Tells whoever started this process which folder its run has."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from epochal import durable
+
+VARIABLE = "EPOCHAL_RUN_FILE"
+"""The environment variable that names the file to write the folder's path into."""
+
+
+def announce(folder: Path) -> None:
+    """Write the folder where the starter looks for it, once, if there is a starter."""
+    target = os.environ.pop(VARIABLE, "")  # not for processes that the run starts
+    if target:
+        with suppress(OSError):  # then a restart begins anew
+            durable.write_text(Path(target), str(folder.absolute()))

@@ -1,0 +1,131 @@
+"""Tests of ``epochal run --keep-alive``: what is started, refused and installed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epochal.launch import install, supervise
+from small_project import Command, tree
+
+PROGRAM = [sys.executable, "-m", "epochal"]
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the supervisor is asked to do, instead of doing it."""
+    asked: dict[str, Any] = {}
+
+    def keep_alive(commands: supervise.Commands, ticket: object, **options: object) -> int:
+        asked.update(commands=commands, ticket=ticket, **options)
+        return 7
+
+    monkeypatch.setattr(supervise, "keep_alive", keep_alive)
+    return asked
+
+
+def test_the_run_is_started_with_what_was_typed(
+    shop: Path, epochal: Command, looked: dict[str, Any]
+) -> None:
+    words = ["--device", "cpu", "optim.lr=0.3", "--debug"]
+    own = ["--keep-alive", "--restarts", "3", "--from", "best"]
+    assert epochal("run", "config.yaml", *own, *words).code == 7
+    assert looked["commands"].start == [*PROGRAM, "run", "config.yaml", *words]
+    assert looked["limit"] == 3
+    resumed = looked["commands"].resume(Path("runs/a"))
+    assert resumed == [
+        *PROGRAM, "resume", "runs/a", "--from", "best", "--device", "cpu", "--debug"
+    ]  # fmt: skip
+
+
+def test_options_may_be_written_with_an_equals_sign(
+    shop: Path, epochal: Command, looked: dict[str, Any]
+) -> None:
+    assert epochal("run", "config.yaml", "--keep-alive", "--restarts=0", "--from=last").code == 7
+    assert looked["commands"].start == [*PROGRAM, "run", "config.yaml"]
+    assert looked["commands"].resume(Path("a")) == [*PROGRAM, "resume", "a", "--from", "last"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--keep-alive", "config.yaml"], "looks after one run at a time"),
+        (["--keep-alive", "--variant", "all"], "looks after one run at a time"),
+        (["--keep-alive", "--no-file"], "a run without a record has nothing to go on from"),
+        (["--keep-alive", "--dry-run"], "--dry-run shows what --install would write"),
+        (["--keep-alive", "--restarts", "-1"], "--restarts cannot be -1"),
+        (["--install"], "--install: needs --keep-alive"),
+        (["--dry-run"], "--dry-run: needs --keep-alive"),
+    ],
+)
+def test_what_cannot_be_kept_alive_is_refused(
+    shop: Path, epochal: Command, words: list[str], message: str
+) -> None:
+    done = epochal("run", "config.yaml", *words)
+    assert done.code == 78
+    assert message in done.err
+
+
+def test_mistakes_of_the_config_are_found_before_anything_is_started(
+    shop: Path, epochal: Command, looked: dict[str, Any]
+) -> None:
+    assert epochal("run", "config.yaml", "optim.lrr=1", "--keep-alive").code == 78
+    assert not looked
+
+
+def test_what_was_left_is_gone_on_with(
+    shop: Path, epochal: Command, looked: dict[str, Any]
+) -> None:
+    words = ("run", "config.yaml", "--keep-alive")
+    epochal(*words)
+    looked["ticket"].open([])
+    looked["ticket"].run_file.write_text(str(shop))
+    assert f"keep-alive: going on with {shop}" in epochal(*words).err
+
+
+def test_after_a_restart_of_the_machine_nothing_is_begun_anew(
+    shop: Path, epochal: Command, looked: dict[str, Any]
+) -> None:
+    done = epochal("run", "config.yaml", "--keep-alive", "--again")
+    assert (done.code, looked) == (0, {})
+    assert "nothing left to do" in done.err
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[install.Job]:
+    """The jobs that are installed, instead of installing them."""
+    jobs: list[install.Job] = []
+    plan = install.Plan("crontab", "your crontab", "@reboot it", "crontab -e", "by hand")
+    monkeypatch.setattr(install, "plan_installation", lambda job: jobs.append(job) or plan)
+    monkeypatch.setattr(install, "install", lambda job, plan: jobs.append(job))
+    return jobs
+
+
+def test_a_dry_run_shows_what_would_be_installed(
+    shop: Path, epochal: Command, written: list[install.Job], looked: dict[str, Any]
+) -> None:
+    before = tree(shop)
+    done = epochal("run", "config.yaml", "--keep-alive", "--install", "--dry-run")
+    assert (done.code, looked, len(written)) == (0, {}, 1)
+    assert "would write to your crontab:\n\n@reboot it" in done.out
+    assert tree(shop) == before
+
+
+def test_what_is_installed_goes_on_but_begins_nothing(
+    shop: Path, epochal: Command, written: list[install.Job], looked: dict[str, Any]
+) -> None:
+    done = epochal("run", "config.yaml", "--keep-alive", "--install", "--restarts", "3")
+    assert done.code == 7
+    assert "remove it with: crontab -e" in done.out
+    job = written[0]
+    words = ["run", "config.yaml", "--keep-alive", "--restarts", "3", "--again"]
+    assert list(job.command) == [*PROGRAM, *words]
+    assert job.dir == shop
+    assert job.name == f"epochal-{looked['ticket'].path.stem}"
+    assert looked["ticket"].is_open
+    # The unit looks after the same ticket as the command that installed it.
+    epochal(*words)
+    assert looked["ticket"].is_open
