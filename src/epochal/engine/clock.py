@@ -46,6 +46,9 @@ class Clock:
         self.times = Times(now)
         """Where the time went."""
 
+        self.first_seconds = 0.0
+        """What it showed when this process began."""
+
         self._started = now()
         self._paused_seconds = 0.0
         self._is_paused = False
@@ -65,6 +68,16 @@ class Clock:
     def training_seconds(self) -> float:
         """Seconds since the run started that were not spent in pauses."""
         return self.seconds - self._paused_seconds
+
+    def state_dict(self) -> dict[str, float]:
+        """What a checkpoint keeps."""
+        return {"seconds": self.seconds, "paused_seconds": self._paused_seconds}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        """Go on from a checkpoint; the time between is nobody's."""
+        self.first_seconds = state["seconds"]
+        self._started = self.now() - state["seconds"]
+        self._paused_seconds = state["paused_seconds"]
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -113,7 +126,8 @@ def seconds_left(run: Run) -> float | None:
     """How long the run will still take at its pace so far, or None if nobody can say."""
     guesses = []
     if run.limits.steps is not None and run.step > run.first_step:
-        pace = run.clock.seconds / (run.step - run.first_step)
+        seconds = run.clock.seconds - run.clock.first_seconds
+        pace = seconds / (run.step - run.first_step)
         guesses.append((run.limits.steps - run.step) * pace)
     if run.limits.seconds is not None:
         guesses.append(run.limits.seconds - run.clock.seconds)

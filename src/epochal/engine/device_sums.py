@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from epochal.engine.sums import Sums, Taken, weigh
+from epochal.engine.sums import Sums, Taken, total_notes, weigh
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from epochal.engine.sums import Notes, Number, Totals, Weighted
+    from epochal.engine.sums import Notes, Number, State, Totals, Weighted
 
 _CHUNK = 32  # names that one vector has room for
 
@@ -88,6 +88,31 @@ class DeviceSums(Sums):
     @override
     def state_tensors(self) -> dict[str, Tensor]:
         return {str(index): chunk for index, chunk in enumerate(self._chunks)}
+
+    @override
+    def state_dict(self) -> State:
+        return {
+            "chunks": list(self._chunks),
+            "sums": {name: element.place for name, element in self._sums.items()},
+            "counts": {name: element.place for name, element in self._counts.items()},
+            "hosts": {name: list(host) for name, host in self._hosts.items()},
+        }
+
+    @override
+    def load_state_dict(self, state: State) -> None:
+        for chunk in self._chunks:
+            chunk.zero_()
+        self._hosts = {}
+        if "chunks" not in state:
+            self.count(total_notes(state))
+            return
+        for elements, places in ((self._sums, state["sums"]), (self._counts, state["counts"])):
+            for name, place in places.items():
+                if name not in elements:
+                    elements[name] = self._new_element()
+                chunk = state["chunks"][place // _CHUNK]
+                elements[name].view.copy_(chunk[place % _CHUNK])
+        self._hosts = {name: list(host) for name, host in state["hosts"].items()}
 
     def _add_product(self, name: str, value: Number, count: Tensor) -> None:
         """Count in a value whose count is on the device too."""

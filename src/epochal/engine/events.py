@@ -26,7 +26,10 @@ class Events:
     """
 
     def __init__(self, hooks: Iterable[object] = (), *, task: object = None) -> None:
-        self._listeners = [listener for hook in hooks for listener in hook_listeners(hook)]
+        self.hooks = list(hooks)
+        """The objects among them, in the order in which they came."""
+
+        self._listeners = [listener for hook in self.hooks for listener in hook_listeners(hook)]
         self._task_listeners: list[Listener] = []
         self._table: dict[tuple[str, str], tuple[Listener, ...]] = {}
 
@@ -43,6 +46,7 @@ class Events:
     def add_hook(self, hook: object) -> None:
         """Add a hook; it hears what happens from now on."""
         self._listeners.extend(hook_listeners(hook))
+        self.hooks.append(hook)
         self._compile()
 
     def add_function(
@@ -55,6 +59,7 @@ class Events:
     def clear(self) -> None:
         """Let go of everyone."""
         self._listeners.clear()
+        self.hooks.clear()
         self.set_task(None)
 
     def listeners(self, event: str, split: str = "") -> tuple[Listener, ...]:

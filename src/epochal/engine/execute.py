@@ -10,11 +10,12 @@ import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.utils.data import get_worker_info
 
 from epochal.durable import WriteError
 from epochal.engine.evaluate import keeping_modes, settle_sizes
+from epochal.engine.exhausted import EXIT_CODE as OUT_OF_MEMORY
+from epochal.engine.exhausted import explain_exhaustion, is_out_of_memory
 from epochal.engine.preempt import (
     EXIT_CODE,
     PREEMPTED,
@@ -25,8 +26,10 @@ from epochal.engine.preempt import (
 )
 from epochal.engine.result import RunResult
 from epochal.engine.run import making_current
+from epochal.engine.saving import request_save
 from epochal.engine.seeding import derive, machine, seeded
 from epochal.engine.times import read_times
+from epochal.engine.watchdog import watching
 from epochal.errors import ConfigError, EpochalError, Preempted
 
 if TYPE_CHECKING:
@@ -62,6 +65,7 @@ def execute(run: Run, runner: Runner, *, raise_errors: bool = False) -> RunResul
                 value = _work(run, runner)
             except BaseException as caught:  # also Ctrl-C: the hooks must hear how it ended
                 error = caught
+                explain_exhaustion(run, caught)
             preemption.is_ending = True
             error = _end(run, error)
         result = _build_result(run, value, error)
@@ -144,10 +148,6 @@ def _deliver(run: Run) -> list[BaseException]:
     return []
 
 
-def _request_save(run: Run, reason: str) -> None:
-    """Have the run saved at its next step boundary."""
-
-
 def _build_result(run: Run, value: object, error: BaseException | None) -> RunResult:
     status, reason = _verdict(run, error)
     return RunResult(
@@ -190,7 +190,7 @@ def _verdict_of(error: BaseException) -> tuple[str, str]:
 def _reason(error: BaseException) -> str:
     if isinstance(error, ConfigError):
         return "config"
-    return "oom" if _is_out_of_memory(error) else "exception"
+    return "oom" if is_out_of_memory(error) else "exception"
 
 
 def _exit_code(status: str, error: BaseException | None) -> int:
@@ -200,8 +200,8 @@ def _exit_code(status: str, error: BaseException | None) -> int:
         return 0 if error is None else _code_of_exit(error)
     if isinstance(error, EpochalError):
         return error.exit_code
-    if _is_out_of_memory(error):
-        return 71
+    if is_out_of_memory(error):
+        return OUT_OF_MEMORY
     return 74 if isinstance(error, WriteError) else 1
 
 
@@ -210,10 +210,6 @@ def _code_of_exit(error: SystemExit) -> int:
     if error.code is None:
         return 0
     return error.code & 0xFF if isinstance(error.code, int) else 1
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 
 def _is_expected(error: BaseException) -> bool:
@@ -228,8 +224,9 @@ def _surroundings(run: Run) -> Iterator[Preemption]:
         making_current(run),
         machine(run.options.engine),
         seeded(derive(run.seed, "run")),
+        watching(run),
         _stopping_on_interrupt(run),
-        preempting(run, _request_save) as preemption,
+        preempting(run, request_save) as preemption,
     ):
         yield preemption
 

@@ -25,7 +25,7 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, Enum, torch.dtype, 
 _LARGEST = 1000  # items of a container that are looked at
 _MODULE_NAMES = frozenset(vars(nn.Module()))
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_OF_THE_RUN = ("_loader", "meta")  # attributes of a task that the run itself reads and changes
+OF_THE_RUN = ("_loader", "meta")  # attributes of a task that the run itself reads and changes
 _POSITION = ("step", "epoch", "samples", "batch_index", "epoch_number", "latest")
 
 
@@ -55,7 +55,7 @@ def groups_fingerprint(run: Run) -> Fingerprint:
             if name == "params":
                 found[key] = tuple([id(parameter) for parameter in value])
             elif name not in ("lr", "initial_lr") or not isinstance(group["lr"], Tensor):
-                found[key] = _freeze(value)
+                found[key] = freeze(value)
     return found
 
 
@@ -79,13 +79,13 @@ def _add_object(
     for name in own if names is None else names:
         # Of a class attribute too: it may become one of the object, with the same value.
         value = own[name] if name in own else getattr_static(owner, name, None)
-        if name.endswith(_OF_THE_RUN):
+        if name.endswith(OF_THE_RUN):
             continue
         if isinstance(value, nn.Module):
             for inner, module in value.named_modules():
                 _add_module(found, f"{prefix}.{name}.{inner}".rstrip("."), module)
         else:
-            found[f"{prefix}.{name}"] = _freeze(value)
+            found[f"{prefix}.{name}"] = freeze(value)
 
 
 def _add_module(found: Fingerprint, prefix: str, module: nn.Module) -> None:
@@ -94,7 +94,7 @@ def _add_module(found: Fingerprint, prefix: str, module: nn.Module) -> None:
         found[f"{prefix}.{name}"] = len(getattr(module, name))
     for name, value in vars(module).items():
         if name not in _MODULE_NAMES:
-            found[f"{prefix}.{name}"] = _freeze(value)
+            found[f"{prefix}.{name}"] = freeze(value)
 
 
 @final
@@ -135,7 +135,7 @@ def _copy(value: object) -> object:
     return copy.copy(value) if type(value) in (list, dict, set) else None
 
 
-def _freeze(value: object) -> Hashable:
+def freeze(value: object) -> Hashable:
     """A value that can be compared later; of tensors only that there is one."""
     if isinstance(value, _PLAIN):
         return value
@@ -145,7 +145,7 @@ def _freeze(value: object) -> Hashable:
         if len(value) > _LARGEST:
             return type(value), len(value)
         items = value.items() if isinstance(value, dict) else value
-        frozen = [_freeze(item) for item in items]
+        frozen = [freeze(item) for item in items]
         return type(value), frozenset(frozen) if isinstance(value, set) else tuple(frozen)
     return type(value), id(value)
 

@@ -161,7 +161,7 @@ class Watch:
 
     def __init__(self, run: Run, name: str) -> None:
         self._name = name
-        self._window: Window = run.meter.window()
+        self._window: Window = run.meter.window("watch gradients")
         self._seen_step = run.step
         run.plan.add_period("watch gradients", _LOOK_EVERY, self.look)
         run.on("loop_end", self.look_at_end)

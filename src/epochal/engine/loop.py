@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from epochal.engine.evaluate import join_metrics, watch
 from epochal.engine.preempt import PREEMPTED
+from epochal.engine.resuming import is_inside_epoch, resume
+from epochal.engine.saving import save_if_requested
 
 if TYPE_CHECKING:
     from epochal.engine.meters import Window
@@ -14,11 +16,13 @@ if TYPE_CHECKING:
 
 def train(run: Run, stage: str = "main") -> None:
     """Train epoch after epoch until somebody says stop."""
-    epoch_means = run.meter.window()
+    epoch_means = run.meter.window("epoch")
     run.fire("stage_start", stage)
     run.plan.start(run)
-    while not run.stop_reason:
-        start_epoch(run)
+    take_up(run)
+    while run.is_in_epoch or not run.stop_reason:
+        if not run.is_in_epoch:
+            start_epoch(run)
         if not run.stop_reason:
             with run.clock.times.training():
                 take_steps(run)
@@ -27,6 +31,18 @@ def train(run: Run, stage: str = "main") -> None:
         finish_epoch(run, epoch_means)
     if run.stop_status != PREEMPTED:
         run.fire("stage_end", stage)
+
+
+def take_up(run: Run) -> None:
+    """Go on where a checkpoint was made, inside an epoch or before one, if there is such."""
+    point, run.resume = run.resume, None
+    if point is None:
+        save_if_requested(run)
+        return
+    if is_inside_epoch(point):
+        start_epoch(run)
+    resume(run, point)
+    run.plan.catch_up(run)
 
 
 def take_steps(run: Run) -> None:

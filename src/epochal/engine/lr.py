@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
@@ -60,6 +60,23 @@ class Rate(ABC):
     def admit(self) -> None:
         """Called before an update when the optimizer got parameters it did not have before."""
 
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps, beside what the groups of the optimizer hold."""
+        return {"values": list(self.values), "own": self.own_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint whose optimizer was loaded before."""
+        self.rates.load(state["values"])
+        self.load_own_state(state["own"])
+
+    @abstractmethod
+    def own_state(self) -> dict[str, Any]:
+        """What it knows beside the rates themselves."""
+
+    @abstractmethod
+    def load_own_state(self, state: dict[str, Any]) -> None:
+        """Take back what ``own_state`` gave."""
+
 
 @final
 class FixedRate(Rate):
@@ -88,6 +105,14 @@ class FixedRate(Rate):
     def admit(self) -> None:
         self.rates.adopt()
 
+    @override
+    def own_state(self) -> dict[str, Any]:
+        return {}
+
+    @override
+    def load_own_state(self, state: dict[str, Any]) -> None:
+        pass
+
 
 @final
 class FactorRate(Rate):
@@ -113,6 +138,14 @@ class FactorRate(Rate):
     def admit(self) -> None:
         self.rates.adopt()
         self._apply()
+
+    @override
+    def own_state(self) -> dict[str, Any]:
+        return {"factor": self._factor}
+
+    @override
+    def load_own_state(self, state: dict[str, Any]) -> None:
+        self._factor = state.get("factor", self._factor)
 
     def _apply(self) -> None:
         groups = self.rates.groups
@@ -169,6 +202,14 @@ class TorchRate(Rate):
         for index in range(len(known), len(self.values)):
             known.append(self.rates.groups[index].setdefault("initial_lr", self.values[index]))
 
+    @override
+    def own_state(self) -> dict[str, Any]:
+        return {"scheduler": self._schedule.scheduler.state_dict()}
+
+    @override
+    def load_own_state(self, state: dict[str, Any]) -> None:
+        _load_scheduler(self._schedule.scheduler, state)
+
     def _advance(self, unit: str) -> None:
         if self._schedule.unit == unit:
             self.rates.consult(self._schedule.scheduler.step)
@@ -208,6 +249,14 @@ class PlateauRate(Rate):
     def admit(self) -> None:
         self.rates.adopt()  # the scheduler looks at the groups itself
 
+    @override
+    def own_state(self) -> dict[str, Any]:
+        return {"scheduler": self._scheduler.state_dict()}
+
+    @override
+    def load_own_state(self, state: dict[str, Any]) -> None:
+        _load_scheduler(self._scheduler, state)
+
 
 def build_rate(
     schedule: Schedule | TorchSchedule | None,
@@ -229,6 +278,14 @@ def build_rate(
         needs_value = schedule.needs_value
         return PlateauRate(schedule, monitor) if needs_value else TorchRate(schedule)
     return FactorRate(schedule, optimizer, step=step, total_steps=total_steps)
+
+
+def _load_scheduler(scheduler: LRScheduler, state: dict[str, Any]) -> None:
+    if "scheduler" in state:
+        scheduler.load_state_dict(state["scheduler"])
+    # Else torch would take the first step for forgotten, if none is left to take here.
+    optimizer: Any = scheduler.optimizer  # torch reads it, but does not declare it
+    optimizer._opt_called = True
 
 
 def _let_go_of_tensors(scheduler: LRScheduler) -> None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from epochal.engine.sums import Notes, Number, Totals
+    from epochal.engine.sums import Notes, Number, State, Totals
 
     Means = dict[str, float]
     Take = Callable[[Means], object]
@@ -50,7 +50,10 @@ if TYPE_CHECKING:
 class Window:
     """Means since this reader's last read; made by ``Meter.window``."""
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, meter: Meter, name: str = "") -> None:
+        self.name = name
+        """What a checkpoint calls it; windows of one name are told apart by their order."""
+
         self._meter = meter
         self._sums: dict[str, float] = {}
         self._counts: dict[str, float] = {}
@@ -97,6 +100,14 @@ class Window:
         self._sums[name] = self._sums.get(name, 0.0) + total
         self._counts[name] = self._counts.get(name, 0.0) + count
 
+    def state_dict(self) -> State:
+        """What a checkpoint keeps."""
+        return {"name": self.name, "sums": dict(self._sums), "counts": dict(self._counts)}
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on from a checkpoint."""
+        self._sums, self._counts = dict(state["sums"]), dict(state["counts"])
+
 
 @final
 @dataclass(slots=True)
@@ -136,10 +147,10 @@ class Meter:
         self.add = self._sums.add
         """Counts in one batch's values, each with its count."""
 
-    def window(self) -> Window:
-        """A new reader, whose first window begins now."""
+    def window(self, name: str = "") -> Window:
+        """A new reader, whose first window begins now; a checkpoint knows it by its name."""
         self.fold()
-        window = Window(self)
+        window = Window(self, name)
         self._windows.append(window)
         return window
 
@@ -191,6 +202,26 @@ class Meter:
     def state_tensors(self) -> dict[str, Tensor]:
         """The tensors that a step adds to, always the same ones."""
         return self._sums.state_tensors()
+
+    def state_dict(self) -> State:
+        """What a checkpoint keeps; everybody has got what was on its way."""
+        assert not self._requests
+        windows = [window.state_dict() for window in self._windows]
+        return {"sums": self._sums.state_dict(), "windows": windows}
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on from a checkpoint; a window that it does not know begins empty."""
+        self._requests.clear()
+        self._sums.load_state_dict(state["sums"])
+        known: dict[str, list[State]] = {}
+        for one in state["windows"]:
+            known.setdefault(one["name"], []).append(one)
+        for window in self._windows:
+            named = known.get(window.name)
+            if named:
+                window.load_state_dict(named.pop(0))
+            else:
+                window.empty()
 
     def _spread(self, totals: Totals) -> None:
         for name, (total, count) in totals.items():

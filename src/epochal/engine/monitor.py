@@ -72,12 +72,13 @@ class Monitor:
 
     def state_dict(self) -> dict[str, float | None]:
         """What a checkpoint keeps."""
-        return {"best": self.best, "last": self.last}
+        return {"best": self.best, "last": self.last, "improved": self.improved}
 
     def load_state_dict(self, state: dict[str, float | None]) -> None:
         """Go on from a checkpoint."""
         self.best = state["best"]
         self.last = state["last"]
+        self.improved = bool(state.get("improved"))
 
     @override
     def __str__(self) -> str:

@@ -12,6 +12,7 @@ from epochal.engine.events import SPLIT_EVENTS, Events, tell
 from epochal.engine.every import Every
 from epochal.engine.hook import EVENTS
 from epochal.engine.preempt import PREEMPTED
+from epochal.engine.saving import save_if_requested
 from epochal.engine.splits import SPLITS
 
 if TYPE_CHECKING:
@@ -110,12 +111,14 @@ class Plan:
             self.start(run)
         run.updater.rate.adopt()
         self.look_ahead(run)
+        save_if_requested(run)
 
     def run_due_between_epochs(self, run: Run) -> None:
         """Do all that is due after this many epochs, and what the clock made due meanwhile."""
         self._happen(run, _BETWEEN_EPOCHS)
         if self._is_woken:
             self.run_due(run)
+        save_if_requested(run)
 
     def catch_up(self, run: Run) -> None:
         """Do what was still due at this position when the run was preempted; after a resume."""
@@ -179,9 +182,7 @@ class Plan:
     def look_ahead(self, run: Run) -> None:
         """Find the step at which something is due next, and set the alarm for what goes by time."""
         soonest = min((due.earliest_step(run) for due in self.dues), default=math.inf)
-        soonest_time = min(
-            (due.at for due in self.dues if due.every.unit == "s"), default=math.inf
-        )
+        soonest_time = min((due.at for due in self.dues if due.every.unit == "s"), default=math.inf)
         if soonest_time != self._rings_at:  # an alarm costs a thread
             self._rings_at = soonest_time
             self._alarm.cancel()

@@ -64,6 +64,14 @@ class GroupRates:
             group["lr"] = tensor
         self.values[index] = value
 
+    def load(self, values: Sequence[float]) -> None:
+        """Take rates from a checkpoint; the optimizer has the groups and tensors of it already."""
+        self._tensors = [
+            group["lr"] if isinstance(group["lr"], Tensor) else None for group in self.groups
+        ]
+        self._versions = [0 if one is None else one._version for one in self._tensors]
+        self.values = list(values)
+
     def consult(self, advance: Callable[[], object]) -> None:
         """Have a scheduler of torch reckon with plain floats, which reads no device."""
         self.adopt()

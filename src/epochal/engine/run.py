@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 
 from epochal.engine import evaluate as evaluation
+from epochal.engine import resuming
 from epochal.engine.batch import TaskCalls
 from epochal.engine.clock import Clock
 from epochal.engine.device_time import DeviceTime, NoDeviceTime
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
     from epochal.engine.feed import Microbatches
     from epochal.engine.metric import Metric
+    from epochal.engine.saved_objects import Attributes
+    from epochal.engine.saving import Saver
     from epochal.engine.step import FinishBatch, TrainBatch
     from epochal.engine.task import Batch
 
@@ -63,6 +66,9 @@ _PARTS = (
     "eval_steps",
     "caches",
     "meta",
+    "saver",
+    "attributes",
+    "resume",
 )
 
 _current: ContextVar[Run | None] = ContextVar("epochal_current_run", default=None)
@@ -147,6 +153,15 @@ class Run:
 
     stop_status: str = ""
 
+    requests_save: str = ""
+    """Why the run is to be saved at its next step boundary; empty if it is not."""
+
+    saver: Saver | None = None
+    """What makes its checkpoints; None makes none."""
+
+    attributes: Attributes
+    """What task and model change in themselves while the run trains."""
+
     limits = Limits()
     """Totals of the run, as far as they are known."""
 
@@ -165,8 +180,8 @@ class Run:
         self.options = options or Options()
         setting = setting or Setting()
         self.config, self.tag, self.seed = setting.config, setting.tag, setting.seed
-        self.writer, self.dir = setting.writer, setting.dir
-        self.checkpoint_dir = setting.checkpoint_dir
+        self.writer, self.facts, self.resume = setting.writer, setting.facts, setting.resume
+        self.dir, self.checkpoint_dir = setting.dir, setting.checkpoint_dir
         self.device = torch.device(setting.device)
         self.precision = Precision(
             self.options.engine.precision, self.device, parse_dtype(setting.dtype)
@@ -174,8 +189,7 @@ class Run:
         self.dtype = self.precision.dtype
         self.task: Any = parts.task  # users bring any object that has the methods
         self.model = parts.model
-        self.optimizer = parts.optimizer
-        self.schedule = parts.schedule
+        self.optimizer, self.schedule = parts.optimizer, parts.schedule
         self.metrics = dict(parts.metrics)
         self.train_metrics = _train_metrics(self.metrics)
         self.monitor = parts.monitor
@@ -216,6 +230,7 @@ class Run:
         """What the runner does with a batch of each split."""
 
         self.calls = TaskCalls(self)
+        resuming.place(self)
         _hear_listeners(self)
 
     @property

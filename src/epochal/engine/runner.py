@@ -19,6 +19,7 @@ from epochal.engine.limits import add_ends, find_limits
 from epochal.engine.loop import train
 from epochal.engine.memory import add_emptying
 from epochal.engine.preempt import is_told_to_stop
+from epochal.engine.saved_objects import Attributes
 from epochal.engine.splits import split_name
 from epochal.engine.step import build_step
 from epochal.engine.update import Updater, warn_of_own_step
@@ -99,6 +100,7 @@ class Train(Runner):
             if is_asked_for or named_loaders(run.task, split):
                 require_loaders(run.task, split)
                 run.plan.add_period(f"evaluate {split}", every, partial(_evaluate_due, split))
+        run.attributes = Attributes(run)
         run.device_time = choose_device_time(run.device)
         run.device_time.add_to(run)
         add_emptying(run)
@@ -108,8 +110,9 @@ class Train(Runner):
     def run(self, run: Run) -> object:
         options = run.options.train
         _warn_of_unmeasured(run)
-        check_sanity(run)
-        if options.eval_at_start:
+        if run.resume is None:
+            check_sanity(run)
+        if run.resume is None and options.eval_at_start:
             _evaluate_all(run)
         train(run)
         if options.eval_at_end:

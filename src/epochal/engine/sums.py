@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Weighted = tuple["Number", "Number"]  # value and count
 Totals = dict[str, tuple[float, float]]  # sum of values times counts, and sum of counts
+State = dict[str, Any]  # a tree of plain data and tensors
 Notes = list[tuple[str, float, float]]  # what a step adds on the host: name, sum, count
 
 LONGEST = 256
@@ -51,6 +52,14 @@ class Sums(ABC):
     @abstractmethod
     def state_tensors(self) -> dict[str, Tensor]:
         """The tensors that steps add to, always the same ones."""
+
+    @abstractmethod
+    def state_dict(self) -> State:
+        """What a checkpoint keeps: nothing is added up for it, since that would round."""
+
+    @abstractmethod
+    def load_state_dict(self, state: State) -> None:
+        """Go on from a checkpoint, in the same tensors; it may be of the other kind of sums."""
 
 
 class Taken(ABC):
@@ -119,6 +128,18 @@ class HostSums(Sums):
     def state_tensors(self) -> dict[str, Tensor]:
         return {}
 
+    @override
+    def state_dict(self) -> State:
+        return {"series": {name: series.state_dict() for name, series in self._series.items()}}
+
+    @override
+    def load_state_dict(self, state: State) -> None:
+        self._series.clear()
+        if "series" not in state:
+            self.count(total_notes(state))
+        for name, one in state.get("series", {}).items():
+            self._series[name] = _Series.from_state(one)
+
 
 @final
 class _Series:
@@ -158,6 +179,25 @@ class _Series:
         if self.counts:
             self.counts = [_join(self.counts).sum()]
 
+    def state_dict(self) -> State:
+        """Every value as it came."""
+        return {
+            "values": _pack(self.values),
+            "weights": list(self.weights),
+            "counts": _pack(self.counts),
+            "total": self.total,
+            "count": self.count,
+        }
+
+    @classmethod
+    def from_state(cls, state: State) -> _Series:
+        """The series that gave this state."""
+        series = cls()
+        series.values, series.counts = list(state["values"]), list(state["counts"])
+        series.weights = list(state["weights"])
+        series.total, series.count = state["total"], state["count"]
+        return series
+
     def read(self) -> tuple[float, float]:
         total, count = self.total, self.count
         for value, weight in zip(self.values, self.weights, strict=True):
@@ -181,6 +221,27 @@ def weigh(value: Number, count: Tensor, dtype: torch.dtype) -> tuple[Tensor, Ten
     if isinstance(value, Tensor):
         value = value.detach().reshape(()).to(count.device, dtype)
     return torch.where(count > 0, value * count, 0.0), count
+
+
+def total_notes(state: State) -> Notes:
+    """What the state of either kind of sums comes to."""
+    if "series" in state:
+        read = {name: _Series.from_state(one).read() for name, one in state["series"].items()}
+        return [(name, total, count) for name, (total, count) in read.items()]
+    numbers = [number for chunk in state["chunks"] for number in chunk.tolist()]
+    notes: Notes = []
+    for name, (total, count) in state["hosts"].items():
+        total += numbers[state["sums"][name]] if name in state["sums"] else 0.0
+        count += numbers[state["counts"][name]] if name in state["counts"] else 0.0
+        notes.append((name, total, count))
+    return notes
+
+
+def _pack(numbers: list[Tensor]) -> Tensor | list[Tensor]:
+    """Numbers as one vector where they are all alike; either can be made a list again."""
+    if not numbers or any(one.dtype != numbers[0].dtype or one.dim() for one in numbers):
+        return list(numbers)
+    return torch.stack(numbers)
 
 
 def _join(numbers: list[Tensor]) -> Tensor:

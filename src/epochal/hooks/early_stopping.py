@@ -51,13 +51,10 @@ class EarlyStopping(Hook):
         self._upper_bound = math.inf if upper_bound is None else upper_bound
         self._best: float | None = None
         self._misses = 0
-        self._is_loaded = False
 
     @override
     def run_start(self, run: Run) -> None:
-        if not self._is_loaded:  # one object may serve several runs
-            self._best, self._misses = None, 0
-        self._is_loaded = False
+        self._best, self._misses = None, 0  # one object may serve several runs
         # Not at setup: a task with post_metric_to_err brings its own monitor after that.
         if run.monitor is None:
             raise TaskError(
@@ -115,4 +112,3 @@ class EarlyStopping(Hook):
         """Go on counting from a checkpoint."""
         self._best = state["best"]
         self._misses = int(state["misses"] or 0)
-        self._is_loaded = True

@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from epochal.engine.every import Every
 from epochal.engine.hook import LOG_PRIORITY, Hook
+from epochal.engine.preempt import PREEMPTED
 from epochal.engine.times import read_times
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Recording(Hook):
 
     @override
     def run_start(self, run: Run) -> None:
-        self._window: Window = run.meter.window()
+        self._window: Window = run.meter.window("record")
         self._recorded_step = run.step
         run.writer.event("run_start", tag=run.tag, seed=run.seed, device=str(run.device))
         self._write_status(run)
@@ -92,8 +93,18 @@ class Recording(Hook):
         # Last, since after a failure of the device its numbers cannot be read.
         self._record_rest(run)
 
+    def state_dict(self) -> dict[str, int]:
+        """What a checkpoint keeps."""
+        return {"recorded_step": self._recorded_step}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on from a checkpoint, with what its window holds since that step."""
+        self._recorded_step = state["recorded_step"]
+
     def _record_rest(self, run: Run) -> None:
         """Record the last steps, which rarely fill a whole period."""
+        if run.stop_status == PREEMPTED:
+            return  # the run goes on, and these steps are part of a later point
         if run.step > self._recorded_step and self.every and not self.every.is_never:
             means = self._window.read()
             _write(run.writer, run.step, means, run.learning_rates)

@@ -71,3 +71,16 @@ def test_without_totals_nobody_can_say(run: Run) -> None:
 
 def test_the_cpu_has_no_peak_memory() -> None:
     assert peak_memory_bytes(torch.device("cpu")) is None
+
+
+def test_the_clock_goes_on_from_a_checkpoint_and_tells_the_pace_of_this_process() -> None:
+    hands = Hands()
+    clock = Clock(hands)
+    clock.load_state_dict({"seconds": 100.0, "paused_seconds": 20.0})
+    assert (clock.seconds, clock.training_seconds) == (100, 80)
+    hands.seconds += 5
+    assert clock.state_dict() == {"seconds": 105.0, "paused_seconds": 20.0}
+    run = make_run()
+    run.clock, run.limits = clock, Limits(steps=20)
+    run.first_step, run.step = 10, 15
+    assert seconds_left(run) == 5

@@ -10,7 +10,7 @@ import pytest
 
 from engine.parts import Hands, Sums, make_run
 from epochal.engine.clock import Clock
-from epochal.engine.due import Alarm, Due, position
+from epochal.engine.due import END_PRIORITY, Alarm, Due, list_times, position, set_times
 from epochal.engine.every import Every
 
 if TYPE_CHECKING:
@@ -93,3 +93,23 @@ def test_an_alarm_rings_once_and_can_be_cancelled() -> None:
     assert rung.wait(timeout=30)
     alarm.cancel()
     alarm.cancel()
+
+
+def test_dues_go_on_from_a_list_of_times() -> None:
+    def build() -> list[Due]:
+        return [
+            Due("save", 10, Every(4, "st"), print),
+            Due("save", 10, Every(4, "st"), print),
+            Due("once", 10, Every(2, "st"), print, is_once=True),
+            Due("stop", END_PRIORITY, Every(5, "st"), print, is_once=True),
+        ]
+
+    run = make_run()
+    dues, others = build(), build()
+    for due, at in zip(dues, (8.0, 9.0, math.inf, math.inf), strict=True):
+        due.at = at
+    others.append(Due("new", 10, Every(3, "st"), print))
+    run.step = 7
+    set_times(others, list_times(dues), run)
+    # What happened once is over, but an end that was reached is still reached.
+    assert [due.at for due in others] == [8, 9, math.inf, 5, 9]

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from epochal.engine.meters import Meter
+from epochal.engine.meters import Meter, Window
 
 
 def test_means_are_weighted_by_counts() -> None:
@@ -295,3 +295,46 @@ def test_a_step_that_is_noted_can_be_counted_again() -> None:
     meter.count(notes)
     assert list(meter.state_tensors()) == ["0"]
     assert window.read() == {"loss": 1.0, "lam": 3.0}
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("was_late", [False, True])
+def test_a_meter_goes_on_from_the_state_of_another(is_late: bool, was_late: bool) -> None:
+    def build(is_late: bool) -> tuple[Meter, Window, Window]:
+        meter = Meter(is_late=is_late)
+        return meter, meter.window("a"), meter.window("b")
+
+    meter, first, second = build(was_late)
+    other, other_first, other_second = build(is_late)
+    meter.add_one("loss", torch.tensor(0.1), 3)
+    first.read()
+    meter.add({"loss": (torch.tensor(0.7), 3), "acc": (0.5, 2), "n": (1.0, torch.tensor(2))})
+    other.add_one("loss", torch.tensor(9.0), 1)  # is forgotten
+    other.load_state_dict(meter.state_dict())
+    for one in (meter, other):
+        one.add_one("loss", torch.tensor(0.3), 7)
+    assert other_first.read() == first.read()
+    assert other_second.read() == second.read()
+
+
+def test_saving_adds_nothing_up_so_that_nothing_is_rounded_otherwise() -> None:
+    meter = Meter()
+    window = meter.window()
+    for value in (0.1, 0.2, 0.3):
+        meter.add_one("loss", torch.tensor(value), 3)
+    series = meter.state_dict()["sums"]["series"]["loss"]
+    assert series["values"].tolist() == torch.tensor([0.1, 0.2, 0.3]).tolist()
+    assert window.state_dict() == {"name": "", "sums": {}, "counts": {}}
+
+
+def test_a_window_that_a_state_does_not_know_begins_empty() -> None:
+    meter, other = Meter(), Meter()
+    meter.window("a")
+    meter.add_one("loss", 1.0, 1)
+    meter.fold()
+    state = meter.state_dict()
+    window = other.window("b")
+    other.add_one("loss", 5.0, 1)
+    other.fold()
+    other.load_state_dict(state)
+    assert window.read() == {}

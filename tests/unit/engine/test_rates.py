@@ -71,3 +71,15 @@ def test_tensors_come_back_though_a_scheduler_fails() -> None:
     with pytest.raises(ValueError, match="no"):
         rates.consult(fail)
     assert optimizer.param_groups[0]["lr"] is tensor
+
+
+def test_rates_are_loaded_with_the_tensors_that_groups_have() -> None:
+    layer = nn.Linear(2, 2)
+    groups = [{"params": [layer.weight]}, {"params": [layer.bias], "lr": 0.5}]
+    optimizer = torch.optim.SGD(groups, lr=torch.tensor(0.1))
+    rates = GroupRates(optimizer)
+    optimizer.param_groups[0]["lr"].fill_(0.3)
+    optimizer.param_groups[1]["lr"] = 0.7
+    rates.load([0.3, 0.7])
+    rates.adopt()
+    assert rates.values == [0.3, 0.7]

@@ -73,7 +73,7 @@ class Console(Hook):
     @override
     def run_start(self, run: Run) -> None:
         assert self.screen is not None
-        self._window: Window = run.meter.window()
+        self._window: Window = run.meter.window("console")
         self._lap = Lap(run)
         is_drawable = self.screen.is_terminal and not self.screen.is_dumb_terminal
         if self._has_bar and is_drawable and not (self.every and self.every.is_never):

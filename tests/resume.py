@@ -1,0 +1,167 @@
+"""Runs that are saved at every boundary, begun anew from each of them, and compared bit for bit.
+
+``follow`` trains once and keeps the state at each boundary; ``resume`` builds the same run anew and
+lets it go on from one of them; ``same`` compares what the two came to::
+
+    whole = follow(build)
+    for point in whole.points:
+        assert_same(whole, resume(build, point), point)
+
+``build`` makes a fresh run of the settings it is given: all parts new, nothing shared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from epochal.checkpoint import join, snapshot
+from epochal.engine import Hook, Run, Train
+from epochal.engine.execute import execute
+from epochal.engine.parts import ResumePoint
+from epochal.engine.saved import collect
+from epochal.engine.saving import request_save
+from epochal.records import NullWriter
+from epochal.records.manifests import Manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Build = Callable[[dict[str, Any]], Run]
+
+LEFT_OUT = ("clock", "stop", "log", "plan", "attributes")
+"""Parts that depend on the time, or on how a run came here."""
+
+
+class Notes(NullWriter):
+    """A writer that keeps every point as bits."""
+
+    def __init__(self) -> None:
+        self.points: list[tuple[int, str, str]] = []
+
+    @property
+    def num_points(self) -> int:
+        return len(self.points)
+
+    def log(self, points: Mapping[str, float], step: int, **_: Any) -> None:
+        self.points += [(step, name, float(value).hex()) for name, value in points.items()]
+
+    def sync(self) -> None:
+        pass
+
+
+class Keeper:
+    """Stands for the saver: keeps the state of every boundary in memory, as a file would."""
+
+    def __init__(self) -> None:
+        self.saved_at = None
+        self.kept: list[dict[str, Any]] = []
+
+    def attend(self, run: Run) -> None:
+        pass
+
+    def save(self, run: Run, reason: str) -> None:
+        run.meter.deliver()
+        taken = snapshot(collect(run))
+        self.kept.append(join(taken.plain, taken.tensors))
+
+
+class Asking(Hook):
+    """Has the run saved after every step, and notes what it came to in the end."""
+
+    priority = 20_000
+
+    def __init__(self) -> None:
+        self.digests: dict[str, str] = {}
+
+    def step_end(self, run: Run) -> None:
+        if isinstance(run.saver, Keeper):
+            request_save(run, "asked")
+
+    def run_end(self, run: Run) -> None:
+        run.meter.deliver()
+        state = collect(run)
+        self.digests = {part: digest(tree) for part, tree in state.items() if part not in LEFT_OUT}
+
+
+@dataclass
+class Outcome:
+    """What a run came to."""
+
+    digests: dict[str, str]
+    """Of the final state, by part."""
+
+    points: list[tuple[int, str, str]]
+    """Everything that was recorded, as bits."""
+
+    states: list[dict[str, Any]] = field(default_factory=list)
+    """The state at every boundary."""
+
+
+def follow(build: Build) -> Outcome:
+    """A whole run, saved at every boundary."""
+    keeper, asking, notes = Keeper(), Asking(), Notes()
+    run = build({"writer": notes})
+    run.events.add_hook(asking)
+    run.saver = keeper  # type: ignore[assignment]  # as far as the engine uses it
+    execute(run, Train(), raise_errors=True)
+    return Outcome(asking.digests, notes.points, keeper.kept)
+
+
+def resume(build: Build, state: dict[str, Any]) -> Outcome:
+    """The same run, built anew, from a state on."""
+    asking, notes = Asking(), Notes()
+    data = state["data"]
+    manifest = Manifest(path=Path(), files={}, step=data["step"], epoch=data["epoch"])
+    point = ResumePoint(state=state, manifest=manifest, path=Path())
+    run = build({"writer": notes, "resume": point})
+    run.events.add_hook(asking)
+    execute(run, Train(), raise_errors=True)
+    return Outcome(asking.digests, notes.points)
+
+
+def assert_same(whole: Outcome, resumed: Outcome, state: dict[str, Any]) -> None:
+    """Compare final states and records, the latter after those that the checkpoint counted."""
+    where = {name: state["data"][name] for name in ("step", "epoch", "is_in_epoch")}
+    differing = [part for part, one in whole.digests.items() if resumed.digests[part] != one]
+    assert not differing, f"resumed at {where}: other {differing}"
+    later = whole.points[state["log"]["points"] :]
+    assert resumed.points == later, f"resumed at {where}: other records"
+
+
+def assert_resumes_everywhere(build: Build) -> int:
+    """Resume at every boundary of a run; gives how many there were."""
+    whole = follow(build)
+    for state in whole.states:
+        assert_same(whole, resume(build, state), state)
+    return len(whole.states)
+
+
+def digest(tree: object) -> str:
+    """The same text for the same bits."""
+    found = hashlib.sha256()
+    _feed(found.update, tree)
+    return found.hexdigest()[:16]
+
+
+def _feed(take: Callable[[bytes], object], value: Any) -> None:
+    take(type(value).__name__.encode())
+    if isinstance(value, torch.Tensor):
+        plain = value.detach().cpu().contiguous()
+        take(f"{value.dtype}{tuple(value.shape)}".encode())
+        take(plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b"")
+    elif isinstance(value, dict):
+        for key in sorted(value, key=str):
+            take(repr(key).encode())
+            _feed(take, value[key])
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _feed(take, item)
+    elif isinstance(value, float):
+        take(value.hex().encode())
+    else:
+        take(value.tobytes() if hasattr(value, "tobytes") else repr(value).encode())
