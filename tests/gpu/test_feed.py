@@ -13,8 +13,9 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import epochal as ep
-from epochal.engine.feed import Feed, fixed_order
+from epochal.engine.feed import Feed
 from epochal.engine.move import Change, mover
+from epochal.engine.order import Pass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -175,8 +176,7 @@ def test_an_evaluation_between_steps_takes_nothing_from_the_training() -> None:
     one, given = feed(loader), []
     for step in one.epoch(0):
         given.append(step[0]["y"])
-        with fixed_order(val, 0):
-            seen = torch.cat([batch[0] for batch in one.open(val, 3)])
+        seen = torch.cat([batch[0] for batch in one.open(val, 3, Pass(0))])
         assert torch.equal(seen.cpu(), images()[: 3 * 64])
     assert [labels.tolist() for labels in given] == expected
 

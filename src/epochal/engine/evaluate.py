@@ -11,9 +11,10 @@ import torch
 
 from epochal.engine.average import AVERAGED
 from epochal.engine.events import Events
-from epochal.engine.feed import fixed_order, iter_batches, named_loaders, require_loaders
+from epochal.engine.feed import iter_batches, named_loaders, require_loaders
 from epochal.engine.meters import Meter
 from epochal.engine.move import Change
+from epochal.engine.order import Pass
 from epochal.engine.outcome import Outcome, check_number
 from epochal.engine.parameters import has_open_sizes
 from epochal.engine.preempt import PREEMPTED, Abandoned, is_told_to_stop
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from epochal.engine.feed import Open
     from epochal.engine.metric import Metric
     from epochal.engine.monitor import Monitor
     from epochal.engine.run import Run
@@ -131,8 +133,8 @@ def settle_sizes(run: Run) -> None:
     loader = next((loader for loaders in found for loader in loaders.values()), None)
     if loader is None or not has_open_sizes(run.model):
         return
-    with aside(run, run.split), fixed_order(loader, run.seed), _no_training(run):
-        for batch in iter_batches(loader, "the first loader", 1):
+    with aside(run, run.split), _no_training(run):
+        for batch in iter_batches(loader, "the first loader", 1, open_loader=_opener(run)):
             run.calls.forward(batch)
 
 
@@ -281,19 +283,23 @@ def _pass(
     """Each batch of a loader through the model, with the events of a loop around them."""
     split = run.split
     step = run.eval_steps.get(split, _plain_step)
-    with fixed_order(loader, derive(run.seed, "order", split)):
-        events.fire("loop_start", run, split)
-        batches = iter_batches(loader, _label(run), limit, open_loader=run.feed.open)
-        for index, batch in enumerate(batches):
-            run.batch_index = index
-            events.fire("batch_start", run, split, index, batch)
-            with run.precision.context():
-                outcome = _as_outcome(step(run, batch), batch)
-            take(outcome)
-            events.fire("batch_end", run, split, index, outcome.batch, outcome.out)
-            if is_told_to_stop(run):
-                raise Abandoned if run.stop_status == PREEMPTED else KeyboardInterrupt
-        events.fire("loop_end", run, split)
+    events.fire("loop_start", run, split)
+    batches = iter_batches(loader, _label(run), limit, open_loader=_opener(run))
+    for index, batch in enumerate(batches):
+        run.batch_index = index
+        events.fire("batch_start", run, split, index, batch)
+        with run.precision.context():
+            outcome = _as_outcome(step(run, batch), batch)
+        take(outcome)
+        events.fire("batch_end", run, split, index, outcome.batch, outcome.out)
+        if is_told_to_stop(run):
+            raise Abandoned if run.stop_status == PREEMPTED else KeyboardInterrupt
+    events.fire("loop_end", run, split)
+
+
+def _opener(run: Run) -> Open:
+    """Opens loaders of the split that is worked on: the same bits whenever that happens."""
+    return partial(run.feed.open, one_pass=Pass(derive(run.seed, "order", run.split)))
 
 
 def _plain_step(run: Run, batch: Batch) -> Outcome:

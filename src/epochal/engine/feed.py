@@ -8,17 +8,18 @@ from collections.abc import Iterator, Mapping, Sized
 from contextlib import contextmanager
 from itertools import islice
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
-import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from epochal.engine.ahead import Ahead
+from epochal.engine.foreign import Foreign, Stateful, find_stateful
 from epochal.engine.gather import Aim, Gatherer
 from epochal.engine.move import Change, Mover, batch_size, keep
-from epochal.engine.preempt import keep_workers
+from epochal.engine.order import Pass, tell_epoch
 from epochal.engine.seeding import derive
+from epochal.engine.twin import Twins
 from epochal.errors import DataError
 
 if TYPE_CHECKING:
@@ -33,11 +34,20 @@ Microbatches = tuple["Batch", ...]
 _DEAD_WORKER = re.compile(r"DataLoader worker \(pid")
 
 
+class _Resume(NamedTuple):
+    """Where an epoch begins that was begun before."""
+
+    epoch: int = -1
+    position: int = 0
+    loader: dict[str, Any] | None = None
+
+
 @final
 class Feed:
-    """The training loader as steps; its order is a function of the seed and the epoch.
+    """The training loader as steps; what they hold is a function of seed, epoch and position.
 
-    The loader is read from the task anew in each epoch, so a task may replace it.
+    The loader is read from the task anew in each epoch, so a task may replace it. Batches are
+    read under generators of their own, so how far ahead they are read changes nothing.
 
     Args:
         task: Has the ``train_loader``.
@@ -66,11 +76,18 @@ class Feed:
         is_ahead = isinstance(move, Change) and move.device.type == "cuda"
         self._ahead = Ahead(move) if is_ahead and isinstance(move, Change) else None
         self._gatherer = Gatherer(move, is_pinned=is_ahead)
+        self._twins = Twins()
+        self._foreign = Foreign()
+        self._resume = _Resume()
+        self._stateful: Stateful | None = None
         self.aim = Aim()
         """Where training batches of data on the device go."""
 
         self.position = 0
         """Index in the epoch of the first batch of the step."""
+
+        self.next_position = 0
+        """Index in the epoch of the first batch that was not handed out yet."""
 
         self.samples = 0
         """Samples that were handed out since the run started."""
@@ -96,16 +113,50 @@ class Feed:
             )
         return loaders[""]
 
+    def start_at(
+        self, epoch: int, position: int, samples: int, *, loader: dict[str, Any] | None = None
+    ) -> None:
+        """Begin one epoch in its midst: as if the batches before had been handed out.
+
+        Args:
+            epoch: Others begin with their first batch.
+            position: Index of the next batch.
+            samples: Handed out since the run started.
+            loader: What ``loader_state`` gave there.
+        """
+        self._resume = _Resume(epoch, position, loader)
+        self.position = self.next_position = position
+        self.samples = samples
+
+    def loader_state(self) -> dict[str, Any] | None:
+        """The state of a loader or dataset that keeps one; None for those that need none.
+
+        Only loaders need it that cannot be asked for their batches by position.
+        """
+        if self._stateful is not None:
+            is_over = self._limit is not None and self.next_position >= self._limit
+            return self._stateful.state(is_over=is_over)
+        loader = self.loader
+        owner = None if self._is_addressable(loader) else find_stateful(loader)
+        return None if owner is None else {"owner": owner.state_dict(), "is_over": False}
+
     def epoch(self, number: int) -> Iterator[Microbatches]:
         """The steps of one epoch, counted from 0; the last one may be short."""
         loader = self.loader
-        set_order(loader, derive(self._seed, "order", number), number)
+        resume, self._resume = self._resume, _Resume()
+        read, state = (resume.position, resume.loader) if resume.epoch == number else (0, None)
         known = count_batches(loader, self._limit)
         usual = getattr(loader, "batch_size", None) or 1
-        read, accumulate = 0, self._accumulate
-        self.is_complete = False
+        accumulate = self._accumulate
+        self.position = self.next_position = read
+        self.is_complete = 0 < read == known
+        if self.is_complete:
+            return
+        one_pass = Pass(derive(self._seed, "order", number), number, read)
+        self._stateful = None
         with explaining_deaths(loader, "train_loader"):
-            batches = self.open(loader, self._limit, self.aim if accumulate == 1 else None)
+            aim = self.aim if accumulate == 1 else None
+            batches = self.open(loader, self._limit, one_pass, aim=aim, state=state)
             while True:
                 begun = perf_counter()
                 microbatches = tuple(islice(batches, accumulate))
@@ -126,18 +177,50 @@ class Feed:
                         self.samples += first.shape[0]
                     else:
                         self.samples += batch_size(batch) or usual
+                self.next_position = read
                 self.is_complete = read == known
                 yield microbatches
+        self._stateful = None
         _require_batches(read, loader, "train_loader")
         self.is_complete = True
 
-    def open(self, loader: Loader, limit: int | None, aim: Aim | None = None) -> Iterator[Batch]:
-        """A pass over any loader in its own order: gathered if it can be, ahead if that helps."""
-        keep_workers(loader)
-        gathered = self._gatherer.find(loader, aim)
-        batches = islice(loader if gathered is None else gathered.batches, limit)
-        is_moved = gathered is not None and gathered.is_moved
-        return batches if self._ahead is None or is_moved else self._ahead(batches)
+    def open(
+        self,
+        loader: Loader,
+        limit: int | None,
+        one_pass: Pass,
+        *,
+        aim: Aim | None = None,
+        state: dict[str, Any] | None = None,
+    ) -> Iterator[Batch]:
+        """A pass over any loader: gathered if it can be, ahead if that helps.
+
+        Args:
+            loader: Left as it is, but for its samplers' epoch.
+            limit: Position at which the pass ends.
+            one_pass: Its seed, and where it begins.
+            aim: Where batches of data on the device go.
+            state: Of a loader that has one, at the beginning of this pass.
+        """
+        tell_epoch(loader, one_pass.epoch)
+        gathered = self._gatherer.find(loader, one_pass, aim)
+        can_be_ahead = self._ahead is not None
+        batches: Iterator[Batch]
+        if gathered is not None:
+            batches, can_be_ahead = gathered.batches, can_be_ahead and not gathered.is_moved
+        elif (twin := self._twins.find(loader)) is not None:
+            batches = twin.open(one_pass)
+        else:
+            batches = self._foreign.open(loader, one_pass, state)
+            if isinstance(batches, Stateful):
+                can_be_ahead = False  # its state would be that after the batch ahead
+                self._stateful = batches if one_pass.epoch is not None else self._stateful
+        batches = islice(batches, None if limit is None else max(limit - one_pass.start, 0))
+        return self._ahead(batches) if can_be_ahead and self._ahead is not None else batches
+
+    def _is_addressable(self, loader: Loader) -> bool:
+        """Whether batches can be had by position, whatever came before."""
+        return self._gatherer.can_gather(loader) or self._twins.find(loader) is not None
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -284,51 +367,6 @@ def _count_samples(loader: Loader) -> int | None:
         source = getattr(loader, "dataset", None)
     is_split = isinstance(source, IterableDataset) and getattr(loader, "num_workers", 0) > 1
     return len(source) if isinstance(source, Sized) and not is_split else None
-
-
-def set_order(loader: Loader, seed: int, epoch: int) -> None:
-    """Make the loader's order and its workers' seeds depend on ``seed`` alone."""
-    for owner in _drawers(loader):
-        # One each: a generator shared by loader and sampler would be drawn from in turns.
-        owner.generator = torch.Generator().manual_seed(seed)
-    for sampler in _samplers(loader):
-        if hasattr(sampler, "set_epoch"):
-            sampler.set_epoch(epoch)
-
-
-@contextmanager
-def fixed_order(loader: Loader, seed: int) -> Iterator[None]:
-    """Order a loader by ``seed`` for a block; afterwards its generators are as before."""
-    owners = _drawers(loader)
-    kept = [owner.generator for owner in owners]
-    try:
-        for owner in owners:
-            owner.generator = torch.Generator().manual_seed(seed)
-        yield
-    finally:
-        for owner, generator in zip(owners, kept, strict=True):
-            owner.generator = generator
-
-
-def _samplers(loader: Loader) -> list[Any]:  # samplers share no type, only attributes
-    batch_sampler = getattr(loader, "batch_sampler", None)
-    found = (
-        getattr(loader, "sampler", None),
-        batch_sampler,
-        getattr(batch_sampler, "sampler", None),
-    )
-    unique = {id(sampler): sampler for sampler in found if sampler is not None}
-    return list(unique.values())
-
-
-def _drawers(loader: Loader) -> list[Any]:  # same
-    """The loader and its samplers, as far as they draw from a generator of their own."""
-    owners = [*_samplers(loader), loader]
-    return [owner for owner in owners if isinstance(_generator(owner), torch.Generator | None)]
-
-
-def _generator(owner: object) -> object:
-    return getattr(owner, "generator", "none of its own")
 
 
 def _why_empty(loader: Loader) -> str:

@@ -23,6 +23,7 @@ from epochal.engine.move import Mover, keep
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from epochal.engine.order import Pass
     from epochal.engine.task import Batch, Loader
 
     Pack = Callable[[Iterable[Tensor]], Batch]
@@ -66,8 +67,6 @@ class InMemory(Dataset[Any], ABC):
 class Gatherer:
     """Makes the batches of loaders whose data lie in memory; leaves other loaders alone.
 
-    Random numbers come from the sampler's own generator only, as the loader would draw them.
-
     Args:
         move: Brings data that are to stay on the device there.
         is_pinned: Gather into page-locked memory, which a device reads while others work.
@@ -79,11 +78,12 @@ class Gatherer:
         # The datasets are kept too: their ids would be given to others after their end.
         self._residents: dict[int, tuple[InMemory, tuple[Tensor, ...], Pack]] = {}
 
-    def find(self, loader: Loader, aim: Aim | None = None) -> Gathered | None:
+    def find(self, loader: Loader, one_pass: Pass, aim: Aim | None = None) -> Gathered | None:
         """The batches of a pass over the loader, if they can be gathered.
 
         Args:
             loader: Left as it is.
+            one_pass: Its seed gives the order, as it would to the loader's sampler.
             aim: Where batches of data on the device should go, if somebody keeps a place.
         """
         table = find_table(loader)
@@ -93,9 +93,16 @@ class Gatherer:
         if isinstance(owner, InMemory) and owner.is_resident:
             columns, pack = self._settle(owner)
             aim = aim if pack == owner.pack else None
-            return Gathered(table._replace(pack=pack).batches(columns, aim=aim), is_moved=True)
+            return Gathered(
+                table._replace(pack=pack).batches(columns, one_pass, aim=aim), is_moved=True
+            )
         is_pinned = self._is_pinned and table.tensors[0].device.type == "cpu"
-        return Gathered(table.batches(table.tensors, is_pinned=is_pinned), is_moved=False)
+        return Gathered(table.batches(table.tensors, one_pass, is_pinned=is_pinned), is_moved=False)
+
+    @staticmethod
+    def can_gather(loader: Loader) -> bool:
+        """Whether the batches of a loader can be gathered."""
+        return find_table(loader) is not None
 
     def _settle(self, dataset: InMemory) -> tuple[tuple[Tensor, ...], Pack]:
         """The tensors of a dataset on the device, and what makes batches of their rows."""
@@ -151,20 +158,26 @@ class Table(NamedTuple):
     pack: Pack
     batch_size: int
     drop_last: bool
-    generator: torch.Generator | None
-    """Of a shuffled order."""
+    is_shuffled: bool
 
     def batches(
-        self, columns: tuple[Tensor, ...], *, is_pinned: bool = False, aim: Aim | None = None
+        self,
+        columns: tuple[Tensor, ...],
+        one_pass: Pass,
+        *,
+        is_pinned: bool = False,
+        aim: Aim | None = None,
     ) -> Iterator[Batch]:
         """The batches of one pass over ``columns``, which stand for the tensors."""
         length = len(columns[0])
         used = length - length % self.batch_size if self.drop_last else length
-        if self.generator is None:
-            parts = [_split(column[:used], self.batch_size) for column in columns]
+        first = min(one_pass.start * self.batch_size, used)
+        if not self.is_shuffled:
+            parts = [_split(column[first:used], self.batch_size) for column in columns]
             copy = _copier(self.pack, is_pinned=is_pinned)
             return map(copy, zip(*parts, strict=True))
-        order = torch.randperm(length, generator=self.generator, device="cpu")[:used]
+        generator = torch.Generator().manual_seed(one_pass.seed)
+        order = torch.randperm(length, generator=generator, device="cpu")[first:used]
         device = columns[0].device
         if device.type == "cuda":
             order = order.pin_memory()
@@ -189,8 +202,8 @@ def find_table(loader: Loader) -> Table | None:
     rows = _find_rows(dataset, loader.collate_fn)
     if rows is None or not _reads_each_row_once(sampler, dataset):
         return None
-    generator = getattr(sampler, "generator", None)
-    return Table(dataset, *rows, batch_sampler.batch_size, batch_sampler.drop_last, generator)
+    is_shuffled = type(sampler) is RandomSampler
+    return Table(dataset, *rows, batch_sampler.batch_size, batch_sampler.drop_last, is_shuffled)
 
 
 def _reads_each_row_once(sampler: object, dataset: Dataset[Any]) -> bool:
@@ -199,13 +212,10 @@ def _reads_each_row_once(sampler: object, dataset: Dataset[Any]) -> bool:
         return False
     if type(sampler) is SequentialSampler:
         return True
-    # Without a generator of its own it would draw from the global one.
     return (
         type(sampler) is RandomSampler
         and not sampler.replacement
         and sampler.num_samples == len(sampler.data_source)
-        and isinstance(sampler.generator, torch.Generator)
-        and sampler.generator.device.type == "cpu"
     )
 
 

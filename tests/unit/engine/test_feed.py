@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import sys
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -23,15 +27,16 @@ from torch.utils.data import (
 )
 
 import epochal as ep
+from epochal.engine.ambient import Ambient
 from epochal.engine.feed import (
     Feed,
     count_batches,
-    fixed_order,
     iter_batches,
     named_loaders,
     require_loaders,
 )
 from epochal.engine.move import Change
+from epochal.engine.order import Pass, fixed_order
 from epochal.errors import DataError
 
 if TYPE_CHECKING:
@@ -212,9 +217,9 @@ def test_a_pass_of_an_evaluation_is_gathered_in_its_own_order() -> None:
     one, shuffled = feed([]), loader(shuffle=True)
     with fixed_order(shuffled, 7):
         expected = [batch[0].tolist() for batch in shuffled]
-    with fixed_order(shuffled, 7):
-        batches = iter_batches(shuffled, "val_loader", 3, open_loader=one.open)
-        assert [batch[0].tolist() for batch in batches] == expected[:3]
+    open_loader = partial(one.open, one_pass=Pass(7))
+    batches = iter_batches(shuffled, "val_loader", 3, open_loader=open_loader)
+    assert [batch[0].tolist() for batch in batches] == expected[:3]
 
 
 def test_an_epoch_is_complete_when_its_last_batch_was_given() -> None:
@@ -386,13 +391,152 @@ def test_lengths_are_counted_where_they_are_known() -> None:
     assert feed([1]).samples_per_step is None
 
 
-def test_an_evaluation_leaves_the_generators_of_its_loader_as_they_were() -> None:
-    generator = torch.Generator().manual_seed(3)
-    one = loader(shuffle=True, generator=generator)
-    state = generator.get_state()
-    with fixed_order(one, 7):
-        first = [batch[0].tolist() for batch in one]
-    with fixed_order(one, 7):
-        assert [batch[0].tolist() for batch in one] == first
-    assert one.generator is generator
-    assert torch.equal(generator.get_state(), state)
+class Noisy(Dataset[Tensor]):
+    """Draws from every generator that is seeded for it."""
+
+    def __len__(self) -> int:
+        return 11
+
+    def __getitem__(self, index: int) -> Tensor:
+        values = [index, random.random(), np.random.rand(), torch.rand(()).item()]
+        return torch.tensor(values, dtype=torch.float64)
+
+
+class Stream(IterableDataset[Tensor]):
+    """Knows where it is, and draws."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.reads = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"position": self.position}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.position = state["position"]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        while self.position < 11:
+            self.reads += 1
+            self.position += 1
+            yield torch.tensor([self.position, random.random()])
+        self.position = 0
+
+
+SOURCES: dict[str, Any] = {
+    "gathered": lambda: loader(11, shuffle=True),
+    "gathered in order": lambda: loader(11),
+    "augmented": lambda: DataLoader(Noisy(), batch_size=2, shuffle=True),
+    "full batches": lambda: DataLoader(Noisy(), batch_size=2, shuffle=True, drop_last=True),
+    "weighted": lambda: DataLoader(
+        Noisy(), batch_size=2, sampler=WeightedRandomSampler([1.0] * 11, 11)
+    ),
+    "own sampler": lambda: DataLoader(Noisy(), batch_size=2, sampler=[3, 1, 4, 1, 5, 9, 2]),
+    "iterable": lambda: DataLoader(Stream(), batch_size=2),
+    "a list": lambda: [torch.tensor([number]) for number in range(6)],
+}
+
+
+def numbers(step: Any) -> list[Any]:
+    parts = [batch[0] if isinstance(batch, list) else batch for batch in step]
+    return [part.tolist() for part in parts]
+
+
+@pytest.mark.parametrize("limit", [None, 4])
+@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize("kind", SOURCES)
+def test_an_epoch_goes_on_from_every_position(
+    kind: str, accumulate: int, limit: int | None
+) -> None:
+    whole = feed(SOURCES[kind](), accumulate=accumulate, limit=limit)
+    list(whole.epoch(0))
+    steps, states = [], [(0, whole.samples, whole.loader_state())]
+    for step in whole.epoch(1):
+        steps.append(numbers(step))
+        states.append((whole.next_position, whole.samples, whole.loader_state()))
+    for done, (position, samples, state) in enumerate(states):
+        one = feed(SOURCES[kind](), accumulate=accumulate, limit=limit)
+        one.start_at(1, position, samples, loader=state)
+        assert one.next_position == position
+        assert [numbers(step) for step in one.epoch(1)] == steps[done:]
+        assert (one.samples, one.is_complete) == (whole.samples, True)
+        assert one.next_position == whole.next_position
+
+
+def test_several_resumes_in_one_epoch_change_nothing() -> None:
+    whole = [numbers(step) for step in feed(SOURCES["augmented"]()).epoch(2)]
+    given, position, samples = [], 0, 0
+    for count in (1, 2, 1, 2):
+        one = feed(SOURCES["augmented"]())
+        one.start_at(2, position, samples)
+        given += [numbers(step) for step in islice(one.epoch(2), count)]
+        position, samples = one.next_position, one.samples
+    assert given == whole
+    assert samples == 11
+
+
+def test_another_number_of_workers_after_a_resume_changes_nothing() -> None:
+    whole = [numbers(step) for step in feed(SOURCES["augmented"]()).epoch(2)]
+    one = feed(DataLoader(Noisy(), batch_size=2, shuffle=True, num_workers=1))
+    one.start_at(2, 3, 6)
+    assert [numbers(step) for step in one.epoch(2)] == whole[3:]
+
+
+def test_only_the_epoch_that_was_begun_goes_on_in_its_midst() -> None:
+    one = feed(loader(10))
+    one.start_at(1, 3, 6)
+    assert [one.position for _ in one.epoch(1)] == [3, 4]
+    assert [one.position for _ in one.epoch(2)] == [0, 1, 2, 3, 4]
+    one.start_at(1, 3, 6)
+    assert len(list(one.epoch(4))) == 5
+
+
+def test_an_epoch_that_was_at_its_end_is_complete_at_once() -> None:
+    one = feed(loader(10))
+    one.start_at(1, 5, 10)
+    assert list(one.epoch(1)) == []
+    assert one.is_complete
+    unknown = feed(DataLoader(Stream(), batch_size=2))
+    unknown.start_at(0, 6, 11, loader={"owner": {"position": 0}, "is_over": True})
+    assert list(unknown.epoch(0)) == []
+    assert unknown.is_complete
+
+
+def test_only_loaders_that_need_it_are_asked_for_their_state() -> None:
+    class Stateful(Noisy):
+        def state_dict(self) -> dict[str, int]:
+            raise AssertionError
+
+        def load_state_dict(self, state: object) -> None:
+            raise AssertionError
+
+    assert feed(DataLoader(Stateful())).loader_state() is None
+    assert feed([1]).loader_state() is None
+    assert feed(DataLoader(Stream())).loader_state() == {
+        "owner": {"position": 0},
+        "is_over": False,
+    }
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_reading_touches_no_global_generator(kind: str) -> None:
+    ambient, one = Ambient(), feed(SOURCES[kind]())
+    before = ambient.take()
+    for _ in one.epoch(0):
+        assert before.equals(ambient.take())
+
+
+def test_what_is_drawn_for_a_sample_differs_between_epochs() -> None:
+    one = feed(DataLoader(Noisy(), batch_size=11))
+    (first,), (second,) = (numbers(step) for epoch in (0, 1) for step in one.epoch(epoch))
+    assert not {row[1] for row in first} & {row[1] for row in second}
+
+
+def test_an_evaluation_of_the_training_loader_does_not_disturb_the_epoch() -> None:
+    whole = [numbers(step) for step in feed(SOURCES["augmented"]()).epoch(0)]
+    one, given, seen = feed(SOURCES["augmented"]()), [], []
+    for step in one.epoch(0):
+        given.append(numbers(step))
+        seen.append([batch.tolist() for batch in one.open(one.loader, 3, Pass(7))])
+    assert given == whole
+    assert seen == [seen[0]] * 6

@@ -20,9 +20,9 @@ from torch.utils.data import (
 )
 
 import epochal as ep
-from epochal.engine.feed import fixed_order
 from epochal.engine.gather import Gatherer, find_table
 from epochal.engine.move import Change
+from epochal.engine.order import Pass, fixed_order
 from epochal.engine.seeding import derive
 
 if TYPE_CHECKING:
@@ -53,10 +53,9 @@ def columns() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def gathered(loader: DataLoader[Any], seed: int = 0) -> list[Any]:
-    with fixed_order(loader, derive(seed, "order")):
-        found = Gatherer().find(loader)
-        assert found is not None, "the loader was not recognised"
-        return list(found.batches)
+    found = Gatherer().find(loader, Pass(derive(seed, "order")))
+    assert found is not None, "the loader was not recognised"
+    return list(found.batches)
 
 
 def loaded(loader: DataLoader[Any], seed: int = 0) -> list[Any]:
@@ -187,14 +186,30 @@ def others() -> dict[str, object]:
 @pytest.mark.parametrize("kind", others())
 def test_what_might_differ_is_left_to_the_loader(kind: str) -> None:
     loader: Any = others()[kind]
-    with fixed_order(loader, 0):
-        assert find_table(loader) is None
-        assert Gatherer().find(loader) is None
-
-
-def test_a_shuffled_loader_without_a_generator_is_left_alone() -> None:
-    loader = DataLoader(TensorDataset(torch.arange(5)), shuffle=True)
     assert find_table(loader) is None
+    assert Gatherer().find(loader, Pass(0)) is None
+    assert not Gatherer.can_gather(loader)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_a_pass_begins_at_any_position(shuffle: bool, drop_last: bool) -> None:
+    dataset = TensorDataset(*columns())
+    loader = DataLoader(dataset, batch_size=5, shuffle=shuffle, drop_last=drop_last)
+    whole = gathered(loader)
+    for start in range(len(whole) + 2):
+        found = Gatherer().find(loader, Pass(derive(0, "order"), start=start))
+        assert found is not None
+        assert_same(list(found.batches), whole[start:])
+
+
+def test_the_generator_of_the_sampler_is_neither_needed_nor_used() -> None:
+    generator = torch.Generator().manual_seed(1)
+    state = generator.get_state()
+    dataset = TensorDataset(torch.arange(LENGTH))
+    with_it = gathered(DataLoader(dataset, shuffle=True, generator=generator))
+    assert_same(with_it, gathered(DataLoader(dataset, shuffle=True)))
+    assert torch.equal(generator.get_state(), state)
 
 
 def test_an_empty_dataset_gives_no_batch() -> None:
@@ -220,12 +235,11 @@ def test_a_task_that_changes_its_batch_does_not_change_the_data(
     loader = data.loader(batch_size=4, shuffle=shuffle)
     gatherer = Gatherer()
     for _ in range(2):
-        with fixed_order(loader, 0):
-            found = gatherer.find(loader)
-            assert found is not None
-            for (batch,) in found.batches:
-                assert batch.sum() == batch.numel()
-                batch.zero_()
+        found = gatherer.find(loader, Pass(0))
+        assert found is not None
+        for (batch,) in found.batches:
+            assert batch.sum() == batch.numel()
+            batch.zero_()
 
 
 def test_resident_data_are_moved_and_cast_once() -> None:
@@ -242,11 +256,10 @@ def test_resident_data_are_moved_and_cast_once() -> None:
     gatherer = Gatherer(Counted())
     for shuffle in (True, False):
         loader = data.loader(batch_size=10, shuffle=shuffle)
-        with fixed_order(loader, 0):
-            found = gatherer.find(loader)
-            assert found is not None
-            assert found.is_moved
-            first = next(found.batches)
+        found = gatherer.find(loader, Pass(0))
+        assert found is not None
+        assert found.is_moved
+        first = next(found.batches)
         assert first["x"].dtype == torch.float64
         assert torch.equal(first["x"].float(), data.tensors[0][first["label"]])
     assert calls == [(LENGTH, 2), (LENGTH,)]
@@ -258,17 +271,18 @@ def test_resident_images_come_out_with_channels_last(shuffle: bool) -> None:
     data = ep.data.Tensors(image=images, label=torch.arange(LENGTH), resident=True)
     loader = data.loader(batch_size=4, shuffle=shuffle)
     move = Change(CPU, None, channels_last=True)
-    with fixed_order(loader, 0):
-        found = Gatherer(move).find(loader)
-        assert found is not None
-        for batch in found.batches:
-            assert batch["image"].is_contiguous(memory_format=torch.channels_last)
-            assert move(batch)["image"] is batch["image"]
-            assert torch.equal(batch["image"], images[batch["label"]])
+    found = Gatherer(move).find(loader, Pass(0))
+    assert found is not None
+    for batch in found.batches:
+        assert batch["image"].is_contiguous(memory_format=torch.channels_last)
+        assert move(batch)["image"] is batch["image"]
+        assert torch.equal(batch["image"], images[batch["label"]])
 
 
 def test_other_data_are_left_for_others_to_move() -> None:
-    found = Gatherer(Change(CPU, torch.float64)).find(ep.data.Tensors(torch.ones(3)).loader())
+    found = Gatherer(Change(CPU, torch.float64)).find(
+        ep.data.Tensors(torch.ones(3)).loader(), Pass(0)
+    )
     assert found is not None
     assert not found.is_moved
     assert next(found.batches)[0].dtype == torch.float32

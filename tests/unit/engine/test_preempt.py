@@ -206,6 +206,8 @@ def test_a_failure_while_the_run_is_ending_early_is_a_failure() -> None:
 class Told(Dataset[list[torch.Tensor]]):
     """Signals the process that reads it, as a scheduler does with all processes of a job."""
 
+    draws_random = False  # so that nothing is read twice to see whether it does
+
     def __init__(self, number: int) -> None:
         self.number = number
 

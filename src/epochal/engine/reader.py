@@ -1,0 +1,204 @@
+"""Samples read under seeds of their own, whoever reads them, whenever and in which process."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+from torch.utils.data import (
+    ConcatDataset,
+    Dataset,
+    StackDataset,
+    Subset,
+    TensorDataset,
+    default_collate,
+    default_convert,
+    get_worker_info,
+)
+
+from epochal.engine.ambient import Ambient, mix, seed_host
+from epochal.engine.compare import are_same
+from epochal.engine.gather import InMemory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from epochal.engine.task import Batch
+
+    Collate = Callable[[Any], Batch]
+
+_STILL_TYPES = (list, tuple, range, str, Tensor, TensorDataset)
+_STILL_FUNCTIONS = (default_collate, default_convert)
+_FEW = 5  # samples that are seeded sooner than it is seen whether they need to be
+
+
+class Ticket(NamedTuple):
+    """What is to be read, and under which seeds; goes to the process that reads it."""
+
+    indices: Any
+    """Of the samples of a batch; a single one if nothing is stacked."""
+
+    seed: int
+    """Of what is done with the whole batch."""
+
+    sample_seed: int | None
+    """Gives, with its index, the seed of a sample; None: its place in the batch gives it."""
+
+    is_first: bool = False
+    """Whether what can be found out about the dataset comes back with the batch."""
+
+
+class Findings(NamedTuple):
+    """What reading a first batch shows about a dataset."""
+
+    is_restless: bool
+    """Whether it drew from the generators that everybody draws from."""
+
+    is_unsteady: bool
+    """Whether two readings of one sample differ under the same seed."""
+
+
+def may_draw(dataset: object) -> bool:
+    """Whether reading samples may draw random numbers, as far as the dataset's kind says.
+
+    A dataset says itself that it does not by an attribute ``draws_random = False``.
+    """
+    kind = type(dataset)
+    if kind in _STILL_TYPES or InMemory in kind.__bases__:
+        return False
+    if isinstance(dataset, Subset) and kind is Subset:
+        return may_draw(dataset.dataset)
+    if isinstance(dataset, ConcatDataset) and kind is ConcatDataset:
+        return any(map(may_draw, dataset.datasets))
+    if isinstance(dataset, StackDataset) and kind is StackDataset:
+        parts: Any = dataset.datasets  # by position or by name
+        return any(map(may_draw, parts.values() if isinstance(parts, dict) else parts))
+    return bool(getattr(dataset, "draws_random", True))
+
+
+def may_collate_draw(collate: object, dataset: object) -> bool:
+    """The same for making a batch of samples."""
+    is_own = isinstance(dataset, InMemory) and collate is type(dataset).collate
+    is_still = collate in _STILL_FUNCTIONS or (is_own and not may_draw(dataset))
+    return not is_still and bool(getattr(collate, "draws_random", True))
+
+
+@final
+class Reader(Dataset[Any]):
+    """Stands for a dataset and makes whole batches; draws nothing that others would miss.
+
+    Each sample is read under generators that were seeded for it, and what concerns a whole batch
+    under a seed of the batch. Until a first draw is noticed nothing is seeded that need not be:
+    a batch during whose reading no generator moved is the same under any seeds, another one
+    is read again.
+
+    Args:
+        dataset: Any that is asked by index.
+        collate: Makes a batch of samples, or changes a single one.
+        is_stacked: Whether batches consist of several samples.
+    """
+
+    def __init__(self, dataset: Any, collate: Collate, *, is_stacked: bool) -> None:  # noqa: ANN401 - of any kind
+        self.dataset = dataset
+        self.is_restless = False
+        """Whether it is known to draw."""
+
+        self._collate = collate
+        self._is_stacked = is_stacked
+        self._draws = may_draw(dataset)
+        self._collate_draws = may_collate_draw(collate, dataset)
+        self._ambient = Ambient()
+
+    def __getitems__(self, ticket: Ticket) -> Batch:
+        """The batch of a ticket; that of a first one in a list together with findings."""
+        ambient = self._ambient
+        kept = ambient.take()
+        try:
+            batch = self._read(ticket)
+            if not ticket.is_first:
+                return batch
+            return [batch, Findings(self.is_restless, self._is_unsteady(ticket))]
+        finally:
+            ambient.put(kept)
+
+    def _read(self, ticket: Ticket) -> Batch:
+        is_worth = self._draws and self._is_stacked and len(ticket.indices) >= _FEW
+        if self.is_restless or not is_worth:
+            return self._read_seeded(ticket)
+        # For those who ask torch for its seed, which can be asked without a draw.
+        torch.default_generator.manual_seed(ticket.seed)
+        before = self._ambient.take()
+        try:
+            batch = self._read_plain(ticket.indices)
+        except Exception:
+            if before.equals(self._ambient.take()):
+                raise
+        else:
+            if before.equals(self._ambient.take()):
+                return batch
+        self.is_restless = True
+        return self._read_seeded(ticket)
+
+    def _read_plain(self, indices: Any) -> Batch:  # noqa: ANN401 - samplers give what they like
+        dataset = self.dataset
+        if not self._is_stacked:
+            return self._collate(dataset[indices])
+        many = getattr(dataset, "__getitems__", None)
+        return self._collate(many(indices) if many else [dataset[index] for index in indices])
+
+    def _read_seeded(self, ticket: Ticket) -> Batch:
+        samples = self._read_samples(ticket)
+        if self._collate_draws:
+            seed_host(mix(ticket.seed, 1))
+        return self._collate(samples)
+
+    def _read_samples(self, ticket: Ticket) -> Any:  # noqa: ANN401 - the dataset gives what it likes
+        dataset, indices = self.dataset, ticket.indices
+        if not self._is_stacked:
+            return self._read_sample(ticket, indices, 0)
+        many = getattr(dataset, "__getitems__", None)
+        if many:
+            seed_host(mix(ticket.seed, 0))
+            return many(indices)
+        return [self._read_sample(ticket, index, place) for place, index in enumerate(indices)]
+
+    def _read_sample(self, ticket: Ticket, index: Any, place: int) -> Any:  # noqa: ANN401 - same
+        if self._draws:
+            base = ticket.sample_seed
+            seed_host(mix(ticket.seed, place + 2) if base is None else mix(base, index))
+        return self.dataset[index]
+
+    def _is_unsteady(self, ticket: Ticket) -> bool:
+        if not self._draws:
+            return False
+        one = ticket._replace(indices=ticket.indices[:1]) if self._is_stacked else ticket
+        with suppress(Exception):  # the batch itself could be read: that is all that counts
+            return not are_same(self._read_samples(one), self._read_samples(one))
+        return False
+
+
+@final
+class Start:
+    """What a worker does first: the user's function, which finds the dataset that it knows.
+
+    Args:
+        function: Takes the worker's number; None does nothing.
+    """
+
+    def __init__(self, function: Callable[[int], object] | None) -> None:
+        self._function = function
+
+    def __call__(self, number: int) -> None:
+        """Called in the worker."""
+        info = get_worker_info()
+        if info is not None and isinstance(info.dataset, Reader):
+            object.__setattr__(info, "dataset", info.dataset.dataset)  # frozen, but ours
+        if self._function is not None:
+            self._function(number)
+
+
+def as_is(batch: Batch) -> Batch:
+    """What a loader makes of what a reader gives."""
+    return batch
