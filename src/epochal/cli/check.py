@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from epochal.cli.words import add_config_words, add_json_option, print_json, split_words
@@ -12,6 +13,9 @@ from epochal.experiment.upfront import ALL, Checked, check_file
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
+
+    from epochal.experiment.repro import Comparison
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,21 +25,63 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--defaults", action="store_true", help="also list the defaults that are filled in"
     )
+    parser.add_argument(
+        "--repro",
+        action="store_true",
+        help="then train a few steps twice, and compare them bit for bit",
+    )
+    parser.add_argument(
+        "--steps", type=int, default=10, metavar="N", help="how many steps (default: 10)"
+    )
+    parser.add_argument("--device", metavar="D", help="where to train them (default: the best)")
 
 
 def execute(args: argparse.Namespace) -> int:
     """Check every file, and every variant of it unless one was chosen."""
     files, overrides = split_words(args.words)
     choices = choices_of(args)
+    chosen = choices.copy()
     if choices.get("variant") is None:
         choices["variant"] = ALL
     checked = [check_file(path, overrides, choices, is_plain_too=True) for path in files]
+    code = next((one.exit_code for one in checked if one.problems), 0)
+    compared = []
+    if args.repro and not code:
+        from epochal.experiment.repro import check_repro
+
+        compared = [
+            check_repro(one.path, steps=args.steps, overrides=overrides, choices=chosen)
+            for one in checked
+        ]
     if args.json:
-        print_json([_to_json(one) for one in checked])
+        pairs = zip_longest(checked, compared)
+        print_json([_to_json(one) | _repro_to_json(other) for one, other in pairs])
     else:
-        for one in checked:
+        for one, other in zip_longest(checked, compared):
             _print_report(one, show_defaults=args.defaults)
-    return next((one.exit_code for one in checked if one.problems), 0)
+            _print_comparison(one.path, other)
+    return code or next((one.exit_code for one in compared if one.exit_code), 0)
+
+
+def _repro_to_json(compared: Comparison | None) -> dict[str, object]:
+    return {} if compared is None else {"repro": compared.to_json()}
+
+
+def _print_comparison(path: Path, compared: Comparison | None) -> None:
+    if compared is None:
+        return
+    if compared.is_same:
+        steps = format_count(compared.steps, "step")
+        print(f"{path}: {steps} twice, and every bit of losses, weights and optimizer is the same")
+    elif compared.first_difference is None:
+        print(f"{path}: the training failed", file=sys.stderr)
+    else:
+        after = compared.first_difference
+        where = f"after step {after}" if after else "before the first step"
+        print(f"{path}: two trainings differ {where}", file=sys.stderr)
+        for part in compared.parts:
+            print(f"  {part}", file=sys.stderr)
+        print(f"  {compared.hint}", file=sys.stderr)
 
 
 def _print_report(checked: Checked, *, show_defaults: bool) -> None:

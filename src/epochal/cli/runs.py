@@ -22,11 +22,13 @@ _HEADER = (
     "variant",
     "runner",
     "status",
+    "resumed",
     "steps",
     "time",
     "best",
     "result",
 )
+_RARE = ("variant", "resumed")
 _STATUSES = (*get_args(Status), "lost", "damaged")
 
 
@@ -68,8 +70,8 @@ def _is_wanted(summary: RunSummary, args: argparse.Namespace) -> bool:
 def _without_empty(
     header: tuple[str, ...], rows: list[tuple[str, ...]]
 ) -> tuple[list[str], list[list[str]]]:
-    """The table without the column ``variant`` if no run has one."""
-    kept = [i for i, name in enumerate(header) if name != "variant" or any(row[i] for row in rows)]
+    """The table without the columns of what hardly any run has, if none of these has it."""
+    kept = [i for i, name in enumerate(header) if name not in _RARE or any(row[i] for row in rows)]
     return [header[i] for i in kept], [[row[i] for i in kept] for row in rows]
 
 
@@ -82,6 +84,7 @@ def _row(summary: RunSummary) -> tuple[str, ...]:
         str(facts.get("variant") or ""),
         summary.runner,
         summary.status,
+        f"{summary.attempt}x" if summary.attempt else "",
         str(summary.step),
         "" if seconds is None else format_seconds(seconds),
         format_value(summary.result.get("best")),
@@ -124,6 +127,7 @@ def _to_json(summary: RunSummary) -> dict[str, object]:
         "tag",
         "runner",
         "status",
+        "attempt",
         "reason",
         "step",
         "epoch",

@@ -87,6 +87,7 @@ def _describe(record: RunRecord) -> Iterator[str]:
     yield from ([f"  runner   {did}"] if did else [])
     reason = f", {summary.reason}" if summary.reason else ""
     yield f"  status   {summary.status}{reason}, epoch {summary.epoch}, step {summary.step}"
+    yield from _describe_attempts(record)
     # A damaged record may hold anything: only what has the right type is shown.
     if isinstance(seconds := record.result.get("seconds"), int | float):
         yield f"  time     {format_seconds(seconds)}"
@@ -102,6 +103,13 @@ def _describe(record: RunRecord) -> Iterator[str]:
     yield from _describe_times(record)
     yield ""
     yield "  --explain KEY says where a value came from; --config and --log print more"
+
+
+def _describe_attempts(record: RunRecord) -> Iterator[str]:
+    for one in record.attempts:
+        if one.checkpoint:
+            yield f"  attempt  {one.attempt}: from {one.checkpoint}, step {one.step}, {one.started}"
+            yield from (f"           {text}" for text in (*one.changed,))
 
 
 def _describe_error(record: RunRecord) -> Iterator[str]:

@@ -95,7 +95,7 @@ def profile_file(
     profiler.dir = out or Path(f"profile-{name}")
     profiler.stops_run = True
     _require_new(profiler.dir)
-    _leave_out_evaluations(run)
+    leave_out_evaluations(run)
     run.events.add_hook(profiler)
     look = _Look()
     run.on("stage_end", look, priority=_LAST)
@@ -141,7 +141,8 @@ def _require_new(dir: Path) -> None:
         )
 
 
-def _leave_out_evaluations(run: Run) -> None:
+def leave_out_evaluations(run: Run) -> None:
+    """Have nothing evaluated in a run that has not started yet."""
     # A period that is never reached: what is never evaluated at all would be warned of.
     train = run.options.train
     periods = dict.fromkeys(train.eval_periods, _NEVER_REACHED)

@@ -173,13 +173,16 @@ def _code_changes(record: RunRecord, project: Project) -> list[Change]:
 def _refuse_ended(record: RunRecord, changes: list[Change]) -> None:
     """Refuse a run that has come to its end, unless it is to be another end now."""
     summary = record.summary
-    is_over = summary.status == "finished" or (
-        summary.status == "stopped" and summary.reason in _AT_ITS_END
-    )
-    if is_over and not any(change.key.startswith("train.") for change in changes):
+    if _is_over(record) and not any(change.key.startswith("train.") for change in changes):
         what = f"has come to its end already ({summary.status}, {summary.reason})"
         hint = "train longer with train.for=..., or begin a new run with init_from=..."
         raise ConfigError(Problem(str(record.path), what, hint=hint))
+
+
+def _is_over(record: RunRecord) -> bool:
+    summary = record.summary
+    is_stopped = summary.status == "stopped" and summary.reason in _AT_ITS_END
+    return summary.status == "finished" or is_stopped
 
 
 def _find_unfinished(
@@ -235,7 +238,14 @@ def load_point(resumption: Resumption) -> tuple[ResumePoint, list[str]]:
     state, manifest = read_checkpoint(path)
     notes += [f"changed: {change}" for change in resumption.changes]
     notes.append(f"going on from {path.name}: step {manifest.step}, epoch {manifest.epoch}")
-    return ResumePoint(state=state, manifest=manifest, path=path), notes
+    point = ResumePoint(
+        state=state,
+        manifest=manifest,
+        path=path,
+        is_strict=not resumption.is_anything_allowed,
+        has_ended=_is_over(resumption.record),
+    )
+    return point, notes
 
 
 def _find_named(folder: Path, name: str) -> Path:

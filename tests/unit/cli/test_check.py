@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from epochal.experiment.repro import Comparison
 from small_project import Command, tree, write
 
 
@@ -158,3 +159,33 @@ def test_user_dir_says_where_the_code_lies(
     write(Path("far.yaml"), f"$BASE: {shop / 'config.yaml'}\n")
     assert epochal("check", "far.yaml").code == 78
     assert epochal("check", "far.yaml", "--user-dir", shop).code == 0
+
+
+def test_steps_can_be_repeated_and_compared(shop: Path, epochal: Command) -> None:
+    before = tree(shop)
+    done = epochal("check", "config.yaml", "--repro", "--steps", "2")
+    assert done.code == 0
+    assert "config.yaml: 2 steps twice, and every bit of losses, weights and optimizer" in done.out
+    assert tree(shop) == before
+
+
+def test_trainings_that_differ_are_told_with_the_place(
+    shop: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    differing = Comparison(3, 2, ("losses: loss",), "look for generators", exit_code=1)
+    monkeypatch.setattr("epochal.experiment.repro.check_repro", lambda *_, **__: differing)
+    done = epochal("check", "config.yaml", "--repro")
+    assert done.code == 1
+    assert "two trainings differ after step 2\n  losses: loss\n  look for generators" in done.err
+    (found,) = json.loads(epochal("check", "config.yaml", "--repro", "--json").out)
+    assert found["repro"]["first_difference"] == 2
+    failed = Comparison(0, exit_code=70)
+    monkeypatch.setattr("epochal.experiment.repro.check_repro", lambda *_, **__: failed)
+    done = epochal("check", "config.yaml", "--repro")
+    assert (done.code, "the training failed" in done.err) == (70, True)
+
+
+def test_config_with_mistakes_is_not_trained(shop: Path, epochal: Command) -> None:
+    done = epochal("check", "config.yaml", "optim.lrr=1", "--repro")
+    assert done.code == 78
+    assert "twice" not in done.out

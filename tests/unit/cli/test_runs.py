@@ -112,3 +112,12 @@ def test_damaged_records_are_listed(
         path.write_bytes(content)
     assert epochal("runs").code == 0
     assert len(json.loads(epochal("runs", "--json").out)) == 1
+
+
+def test_runs_that_were_resumed_say_how_often(history: list[Path], epochal: Command) -> None:
+    assert "resumed" not in epochal("runs").out
+    status = json.loads((history[0] / "status.json").read_text())
+    (history[0] / "status.json").write_text(json.dumps(status | {"attempt": 2}))
+    out = epochal("runs").out
+    assert "resumed" in out
+    assert " 2x " in out

@@ -156,3 +156,14 @@ def test_times_of_a_run_that_was_killed_are_those_of_its_last_beat(
     out = epochal("show", "last").out
     assert "  data wait    40%  20.0 s" in out
     assert "the run waited for data 40% of the time" in out
+
+
+def test_attempts_are_listed(trained: Path, epochal: Command) -> None:
+    run = json.loads((trained / "run.json").read_text())
+    run["attempts"].append(
+        {"attempt": 1, "checkpoint": "step-6", "step": 6, "started": "noon", "changed": ["x: 1"]}
+    )
+    (trained / "run.json").write_text(json.dumps(run))
+    out = epochal("show", "last").out
+    assert "  attempt  1: from step-6, step 6, noon\n           x: 1\n" in out
+    assert "attempt  0" not in out
