@@ -6,7 +6,7 @@ PIP := pip install --quiet --disable-pip-version-check --constraint constraints.
 INSTALL := $(BIN)/$(PIP)
 PEERS := .venv-bench
 
-.PHONY: help demo test check format features bench clean
+.PHONY: help demo test torture check format features bench clean
 
 help:                ## Show this list.
 	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ demo: $(VENV)/.demo  ## Train the digits example on the CPU and say where its re
 
 test: check          ## Run the gates and every test.
 	$(BIN)/python -m pytest --numprocesses 2
+
+torture: $(VENV)/.dev ## Break checkpoints and kill runs by the thousand; prints what was counted.
+	$(BIN)/python -m pytest -m torture
 
 check: $(VENV)/.dev  ## Run the gates: format, lint, types, layers, spelling, dependencies.
 	$(BIN)/ruff format --check .

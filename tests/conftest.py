@@ -18,6 +18,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("FORCE_COLOR", None)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how much was tried by the tests that count: ``record_property("counted", text)``."""
+    reports = terminalreporter.getreports("passed")
+    lines = [text for one in reports for name, text in one.user_properties if name == "counted"]
+    if lines:
+        terminalreporter.section("counted")
+        for line in dict.fromkeys(lines):
+            terminalreporter.write_line(str(line))
+
+
 @pytest.fixture(autouse=True)
 def registered_names_are_forgotten() -> Iterator[None]:
     """Names that a test registers must not be seen by the next."""

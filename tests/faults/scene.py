@@ -1,0 +1,80 @@
+"""What the fault tests play: a run that saves, rotates and links, on a disk that fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import torch
+
+from epochal.checkpoint import remove_leftovers, tidy, write_checkpoint
+from epochal.records.manifests import find_checkpoints, is_checkpoint, newest_valid, verify
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from epochal.records.manifests import Manifest
+
+VALUES = {1: 0.9, 2: 0.2, 3: 0.5, 4: 0.1, 5: 0.7, 6: 0.05, 7: 0.3, 8: 0.6}
+"""What the monitor says at each step; smaller is better."""
+
+
+def commit(folder: Path, step: int) -> Manifest:
+    """One checkpoint of that step; its tensors depend on the step and fill several blocks."""
+    generator = torch.Generator().manual_seed(step)
+    weight = torch.randn(40, 50, generator=generator)
+    state = {"model": {"w": weight, "tied": weight}, "optim": {0: {"m": weight.t().clone()}}}
+    facts = {"step": step, "monitor": "val/loss", "metrics": {"val/loss": VALUES[step]}}
+    return write_checkpoint(folder, f"step-{step}", state, facts)
+
+
+def save(folder: Path, step: int) -> None:
+    """What a run does: commit, renew the links, remove what need not be kept."""
+    commit(folder, step)
+    tidy(folder, keep_last=2, keep_best=1)
+
+
+def kept_after(last: int) -> set[str]:
+    """The names that are left when ``last`` was the last step that was saved."""
+    best = min(range(1, last + 1), key=lambda step: VALUES[step], default=0)
+    return {f"step-{step}" for step in (last, last - 1, best) if step > 0}
+
+
+def start(template: Path, folder: Path) -> Path:
+    """A folder of its own that is like ``template``."""
+    if template.exists():
+        shutil.copytree(template, folder, symlinks=True)
+    return folder
+
+
+def visible(folder: Path) -> set[str]:
+    """The names of what a reader would take for checkpoints; all of them must be whole."""
+    if not folder.is_dir():
+        return set()
+    names = {path.name for path in folder.iterdir() if is_checkpoint(path)}
+    assert {name: verify(folder / name) for name in names} == dict.fromkeys(names)
+    assert {one.name for one in find_checkpoints(folder)} == names
+    return names
+
+
+def check_links(folder: Path) -> None:
+    """Links may be old or new or absent, and never lead nowhere."""
+    for name in ("last", "best"):
+        link = folder / name
+        if link.is_symlink():
+            assert verify(folder / os.readlink(link)) is None, f"{name} leads nowhere"  # noqa: PTH115
+
+
+def newest(folder: Path) -> int:
+    """The step from which a run would go on; 0 for a fresh start."""
+    manifest, damage = newest_valid(folder)
+    assert damage == []
+    return manifest.step if manifest else 0
+
+
+def clean(folder: Path) -> None:
+    """What the next start does first: nothing hidden may be left."""
+    remove_leftovers(folder)
+    if folder.is_dir():
+        assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
