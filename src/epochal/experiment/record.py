@@ -83,8 +83,9 @@ class Record:
         if self.point is None:
             self.facts.update(start | info | {"attempts": [begin_attempt(0).to_json()]})
         else:
-            known = {name: info[name] for name in ("torch", "device")}
-            self.facts["attempts"][-1] |= start | known
+            names = ("command", "cwd", "epochal", "torch", "device")
+            known = start | info
+            self.facts["attempts"][-1] |= {name: known[name] for name in names}
         self.writer.write_run(self.facts)
         for note in self.notes:
             logger.warning("%s", note)
@@ -185,8 +186,10 @@ def _reopened(resumption: Resumption, report: Report) -> Iterator[Record]:
     attempt = resumption.begin(point)
     options = _record_options(report.expanded.to_plain()["record"])
     folder = RunFolder(resumption.record.path, options.log_file)
-    listed = [one.to_json() for one in resumption.record.attempts]
-    facts = {**resumption.record.run, "attempts": [*listed, attempt.to_json()]}
+    run = resumption.record.run
+    listed = run.get("attempts")
+    before = listed if isinstance(listed, list) else []
+    facts = {**run, "attempts": [*before, attempt.to_json()]}
     writer = RunWriter(folder, attempt=attempt.attempt)
     with closing(writer):
         writer.write_status("starting", step=point.manifest.step, epoch=point.manifest.epoch)

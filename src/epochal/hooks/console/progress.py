@@ -20,6 +20,8 @@ from epochal.hooks.console.lines import Reading, interval_line, summary_line
 from epochal.hooks.console.track import Track
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from epochal.engine.meters import Window
     from epochal.engine.run import Run
 
@@ -90,6 +92,10 @@ class Console(Hook):
             self._follow(run).start_evaluation()
         if self._display is not None:
             self._display.start(split)
+
+    @override
+    def checkpoint_loaded(self, run: Run, path: Path) -> None:
+        self._follow(run).go_on()
 
     @override
     def loop_start(self, run: Run, split: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, final
 
 from epochal.engine.clock import seconds_left
@@ -36,6 +37,13 @@ class Track:
         self._steps = self._run.feed.steps_per_epoch
         self._epoch_begun = self._run.clock.training_seconds
         self.mark()
+
+    def go_on(self) -> None:
+        """A checkpoint was loaded: the steps before it count for its epoch."""
+        run = self._run
+        done = math.ceil(run.feed.next_position / run.options.optim.accumulate)
+        self.start_epoch()
+        self._first_step = run.step - done
 
     def start_evaluation(self) -> None:
         """A pass over another split begins."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from epochal.engine.hook import Hook
+from epochal.engine.options import OptimOptions
 from epochal.engine.runner import Predict
 from epochal.hooks.console.track import Track
 from epochal.testing import TinyTask, carry_out, short_options, tiny_run
@@ -133,3 +135,14 @@ def test_a_loader_without_length_is_followed_too() -> None:
 
 def test_a_run_that_ends_by_steps_knows_about_how_many_epochs_that_is() -> None:
     assert track(for_="9st", eval_every=0).positions[-1].num_epochs == 2
+
+
+def test_steps_before_a_checkpoint_count_for_their_epoch() -> None:
+    run = tiny_run()
+    run.options = replace(run.options, optim=OptimOptions(accumulate=2))
+    follower = Track(run)
+    follower.start_epoch()
+    run.step = 10
+    run.feed.start_at(1, 3, 40)
+    follower.go_on()
+    assert follower.position().index == 2
