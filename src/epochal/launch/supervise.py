@@ -57,7 +57,6 @@ class _Wish:
             self.child.tell(self.number)
         os.write(self.pipe[1], b"!")
 
-    @property
     def has_come(self) -> bool:
         """Whether somebody wants the end."""
         return self.number != 0
@@ -90,7 +89,7 @@ def keep_alive(
         while True:
             ending = _live(commands, ticket, wish)
             folder = ticket.read_run()
-            if wish.has_come:
+            if wish.has_come():
                 return _leave(ending, ticket, wish)
             decision = restarts.judge(ending)
             if not decision.is_again:
@@ -103,7 +102,7 @@ def keep_alive(
             tell(f"the run {ending}; {decision.why}")
             _note(folder, "restart", ending, why=decision.why)
             wait(wish, decision.delay_seconds)
-            if wish.has_come:
+            if wish.has_come():
                 return _leave(ending, ticket, wish)
 
 
@@ -115,7 +114,7 @@ def _live(commands: Commands, ticket: Ticket, wish: _Wish) -> Ending:
         return Ending(code=SUCCESS)
     command = commands.start if before is None or begun is None else commands.resume(before)
     wish.child = Child(command, {VARIABLE: str(ticket.run_file)})
-    if wish.has_come:  # it came while the child was being started
+    if wish.has_come():  # it came while the child was being started
         wish.child.tell(wish.number)
     code = wish.child.wait()
     wish.child = None

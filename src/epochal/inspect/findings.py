@@ -1,0 +1,33 @@
+"""What an examination finds: one line each, and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, final
+
+Level = Literal["ok", "warn", "fail"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    name: str
+    level: Level
+    what: str
+    hint: str = ""
+    """What to do, unless all is well."""
+
+    def to_json(self) -> dict[str, str]:
+        """The same for programs."""
+        return {"name": self.name, "level": self.level, "what": self.what, "hint": self.hint}
+
+
+def in_words(size: float) -> str:
+    """A number of bytes as people say it."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"

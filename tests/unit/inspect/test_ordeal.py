@@ -1,0 +1,65 @@
+"""Kills and full disks: tried with real processes, and what would be told of a loss."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.inspect import ordeal
+from epochal.inspect.ordeal import try_full_disk, try_kills
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_kills_cost_no_checkpoint(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    finding = try_kills(tmp_path, kills=2, size=5000, tell=lambda done, of: seen.append((done, of)))
+    assert (finding.name, finding.level) == ("kill", "ok")
+    assert "2 processes killed while saving" in finding.what
+    assert seen == [(1, 2), (2, 2)]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_costs_no_checkpoint(tmp_path: Path) -> None:
+    finding = try_full_disk(tmp_path, size=5000)
+    assert (finding.name, finding.level) == ("full disk", "ok")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("found", "what"),
+    [
+        ((None, []), "checkpoint 5 was written, but after a kill it is none"),
+        ((None, ["step-1/x: torn"]), "a kill left a damaged checkpoint: step-1/x: torn"),
+    ],
+)
+def test_a_loss_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: tuple[object, list[str]], what: str
+) -> None:
+    monkeypatch.setattr(ordeal, "_kill_one", lambda *_: 5)
+    monkeypatch.setattr(ordeal, "newest_valid", lambda _: found)
+    finding = try_kills(tmp_path, kills=3)
+    assert (finding.level, finding.what) == ("fail", what)
+    assert "record.log_dir" in finding.hint
+
+
+def test_the_time_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Newest:
+        step = 5
+
+    monkeypatch.setattr(ordeal, "_kill_one", lambda *_: 5)
+    monkeypatch.setattr(ordeal, "newest_valid", lambda _: (Newest, []))
+    finding = try_kills(tmp_path, kills=99, limit_seconds=0)
+    assert "1 processes killed" in finding.what
+
+
+def test_a_process_that_cannot_write_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ordeal.sys, "executable", "/bin/false")
+    with pytest.raises(OSError, match="the process that saves ended by itself"):
+        try_kills(tmp_path, kills=1)
+    with pytest.raises(OSError, match="the process that saves failed"):
+        try_full_disk(tmp_path)

@@ -1,0 +1,117 @@
+"""What a folder's file system is, can do, and has room for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.inspect import storage
+from epochal.inspect.storage import find_kind, look_at_clock, look_at_storage
+
+if TYPE_CHECKING:
+    from epochal.inspect.findings import Finding
+
+MOUNTS = r"""
+/dev/sda1 / ext4 rw 0 0
+server:/home /home nfs4 rw 0 0
+server:/data /home/my\040data lustre rw 0 0
+tmpfs /tmp tmpfs rw 0 0
+"""
+
+
+def finding(name: str, folder: Path) -> Finding:
+    (found,) = [one for one in look_at_storage(folder) if one.name == name]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("folder", "kind"),
+    [
+        ("/srv/runs", ("ext4", "/")),
+        ("/home/ada/runs", ("nfs4", "/home")),
+        ("/home/my data/runs", ("lustre", "/home/my data")),
+        ("/homes", ("ext4", "/")),
+    ],
+)
+def test_the_nearest_mount_counts(folder: str, kind: tuple[str, str]) -> None:
+    assert find_kind(Path(folder), MOUNTS) == kind
+
+
+def test_a_usual_folder_is_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mounts").write_text("/dev/sda1 / ext4 rw 0 0\n")
+    monkeypatch.setattr(storage, "MOUNTS", tmp_path / "mounts")
+    found = {one.name: one.level for one in look_at_storage(tmp_path)}
+    assert found.pop("room") in ("ok", "warn")  # who knows how full this disk is
+    assert found == {"file system": "ok", "abilities": "ok", "clock": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        ("nfs4", "shared over a network"),
+        ("fuse.sshfs", "shared over a network"),
+        ("tmpfs", "is memory"),
+        ("overlay", "goes with the container"),
+    ],
+)
+def test_file_systems_that_need_care_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, what: str
+) -> None:
+    (tmp_path / "mounts").write_text(f"x / {kind} rw 0 0\n")
+    monkeypatch.setattr(storage, "MOUNTS", tmp_path / "mounts")
+    found = finding("file system", tmp_path)
+    assert (found.level, what in found.what) == ("warn", True)
+    assert found.hint
+
+
+def test_a_system_that_does_not_say_is_no_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "MOUNTS", tmp_path / "nowhere")
+    assert finding("file system", tmp_path).level == "ok"
+
+
+def test_little_room_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = SimpleNamespace(free=10**9, total=10**12)
+    monkeypatch.setattr(storage.shutil, "disk_usage", lambda _: usage)
+    found = finding("room", tmp_path)
+    assert (found.level, found.what) == ("warn", "1.0 GB free of 1.0 TB")
+
+
+def refuse(*_: object) -> None:
+    raise OSError(1, "Operation not permitted")
+
+
+def test_a_folder_without_links_is_usable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    found = finding("abilities", tmp_path)
+    assert (found.level, found.what) == ("warn", "cannot do: link (operation not permitted)")
+
+
+def test_a_folder_without_renames_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage.durable, "write_text", refuse)
+    found = finding("abilities", tmp_path)
+    assert (found.level, found.what) == ("fail", "cannot do: rename (operation not permitted)")
+
+
+@pytest.mark.parametrize(
+    ("now", "what"),
+    [
+        (0.0, "shows 1970-01-01"),
+        (2e9, "files are dated 100 s ahead of this machine"),
+        (2e9 + 200, "files are dated 100 s behind this machine"),
+    ],
+)
+def test_a_wrong_clock_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now: float, what: str
+) -> None:
+    monkeypatch.setattr(
+        Path, "touch", lambda path: (path.write_text(""), os.utime(path, (2e9 + 100,) * 2))
+    )
+    monkeypatch.setattr(storage.time, "time", lambda: now)
+    found = look_at_clock(tmp_path)
+    assert (found.level, found.what) == ("warn", what)
