@@ -24,7 +24,8 @@ def commit(folder: Path, step: int) -> Manifest:
     """One checkpoint of that step; its tensors depend on the step and fill several blocks."""
     generator = torch.Generator().manual_seed(step)
     weight = torch.randn(40, 50, generator=generator)
-    state = {"model": {"w": weight, "tied": weight}, "optim": {0: {"m": weight.t().clone()}}}
+    optim = {0: {"m": weight.t().clone()}, "step": step}
+    state = {"model": {"w": weight, "tied": weight}, "optim": optim}
     facts = {"step": step, "monitor": "val/loss", "metrics": {"val/loss": VALUES[step]}}
     return write_checkpoint(folder, f"step-{step}", state, facts)
 
