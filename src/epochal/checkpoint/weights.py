@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from epochal import durable
+from epochal.checkpoint.memory import DTYPES
 from epochal.errors import CheckpointError
 from epochal.records.failure import explain_failure
 
@@ -21,25 +22,6 @@ if TYPE_CHECKING:
 
 _ALIASES = "epochal.aliases"
 _MAX_LISTED = 10
-
-_DTYPES = {
-    torch.bool: "BOOL",
-    torch.uint8: "U8",
-    torch.int8: "I8",
-    torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e5m2: "F8_E5M2",
-    torch.uint16: "U16",
-    torch.int16: "I16",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.uint32: "U32",
-    torch.int32: "I32",
-    torch.float32: "F32",
-    torch.uint64: "U64",
-    torch.int64: "I64",
-    torch.float64: "F64",
-    torch.complex64: "C64",
-}
 
 
 @final
@@ -200,7 +182,7 @@ def _memory(tensor: Tensor) -> object:
 
 
 def _to_blob(path: Path, name: str, tensor: Tensor) -> durable.Blob:
-    dtype = _DTYPES.get(tensor.dtype)
+    dtype = DTYPES.get(tensor.dtype)
     if dtype is None or tensor.is_meta or tensor.layout != torch.strided:
         kind = "without values (meta)" if tensor.is_meta else f"{tensor.dtype} {tensor.layout}"
         raise CheckpointError(
