@@ -25,6 +25,7 @@ from epochal.engine.gather import InMemory
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from epochal.engine.ambient import States
     from epochal.engine.task import Batch
 
     Collate = Callable[[Any], Batch]
@@ -116,20 +117,20 @@ class Reader(Dataset[Any]):
         ambient = self._ambient
         kept = ambient.take()
         try:
-            batch = self._read(ticket)
+            batch = self._read(ticket, kept)
             if not ticket.is_first:
                 return batch
             return [batch, Findings(self.is_restless, self._is_unsteady(ticket))]
         finally:
             ambient.put(kept)
 
-    def _read(self, ticket: Ticket) -> Batch:
+    def _read(self, ticket: Ticket, kept: States) -> Batch:
         is_worth = self._draws and self._is_stacked and len(ticket.indices) >= _FEW
         if self.is_restless or not is_worth:
             return self._read_seeded(ticket)
         # For those who ask torch for its seed, which can be asked without a draw.
         torch.default_generator.manual_seed(ticket.seed)
-        before = self._ambient.take()
+        before = kept._replace(torch=torch.default_generator.get_state())
         try:
             batch = self._read_plain(ticket.indices)
         except Exception:
