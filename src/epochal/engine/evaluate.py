@@ -292,8 +292,10 @@ def _pass(
             outcome = _as_outcome(step(run, batch), batch)
         take(outcome)
         events.fire("batch_end", run, split, index, outcome.batch, outcome.out)
-        if is_told_to_stop(run):
-            raise Abandoned if run.stop_status == PREEMPTED else KeyboardInterrupt
+        if run.stop_status == "interrupted":
+            raise KeyboardInterrupt
+        if run.stop_status == PREEMPTED and run.plan.is_at_work:
+            raise Abandoned
     events.fire("loop_end", run, split)
 
 

@@ -19,14 +19,13 @@ from epochal.engine.exhausted import explain_exhaustion, is_out_of_memory
 from epochal.engine.preempt import (
     EXIT_CODE,
     PREEMPTED,
-    Abandoned,
     Preemption,
     preempting,
     react_as_child,
 )
 from epochal.engine.result import RunResult
 from epochal.engine.run import making_current
-from epochal.engine.saving import request_save
+from epochal.engine.saving import request_save, save_if_requested
 from epochal.engine.seeding import derive, machine, seeded
 from epochal.engine.times import read_times
 from epochal.engine.watchdog import watching
@@ -116,10 +115,10 @@ def _work(run: Run, runner: Runner) -> object:
     runner.prepare(run)
     run.has_started = True
     run.fire("run_start")
-    try:
-        return runner.run(run)
-    except Abandoned:  # an evaluation that the plan does not know of
-        return None
+    value = runner.run(run)
+    if run.stop_status == PREEMPTED:
+        save_if_requested(run)  # the signal came when the last boundary was over
+    return value
 
 
 def _end(run: Run, error: BaseException | None) -> BaseException | None:
@@ -180,7 +179,7 @@ def _verdict(run: Run, error: BaseException | None) -> tuple[str, str]:
 
 
 def _verdict_of(error: BaseException) -> tuple[str, str]:
-    if isinstance(error, Preempted | Abandoned):
+    if isinstance(error, Preempted):
         return PREEMPTED, PREEMPTED
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", "user_interrupt"

@@ -60,6 +60,7 @@ def start_epoch(run: Run) -> None:
     """Begin an epoch with empty averages; each module is in the mode that hooks gave it."""
     run.is_in_epoch = True
     run.feed.is_complete = False
+    run.feed.position = run.feed.next_position = 0  # also for a save before the first batch
     for metric in run.train_metrics.values():
         metric.reset()
     run.fire("epoch_start", "train")

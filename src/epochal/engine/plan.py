@@ -63,6 +63,9 @@ class Plan:
         self.dues: list[Due] = []
         """Everything that will happen, each knowing when."""
 
+        self.is_at_work = False
+        """Whether something happens now that would happen again if it were abandoned."""
+
         self._is_woken = False
         self._has_new = False
         self._rings_at = math.inf
@@ -173,11 +176,15 @@ class Plan:
         return sorted([*dues, *self._own_dues], key=lambda due: due.priority)
 
     def _happen(self, run: Run, units: frozenset[str]) -> None:
-        for due in self.dues:
-            if run.stop_status == PREEMPTED:
-                return  # the rest happens when the run goes on
-            if due.every.unit in units and due.is_due(run):
-                due.happen(run)
+        self.is_at_work = True
+        try:
+            for due in self.dues:
+                if run.stop_status == PREEMPTED:
+                    return  # the rest happens when the run goes on
+                if due.every.unit in units and due.is_due(run):
+                    due.happen(run)
+        finally:
+            self.is_at_work = False
 
     def look_ahead(self, run: Run) -> None:
         """Find the step at which something is due next, and set the alarm for what goes by time."""

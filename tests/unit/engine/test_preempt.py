@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from engine.parts import Diary, Sums, fit, make_run
 from torch.utils.data import DataLoader, Dataset
 
+from engine.parts import Diary, Sums, adder, fit, make_run
 from epochal.engine import RunResult, Train
 from epochal.engine.execute import execute
 from epochal.engine.preempt import SIGNALS, Preemption, is_told_to_stop
 from epochal.engine.runner import Test as Evaluate
 from epochal.errors import Preempted
+from resume import Keeper, Notes, Outcome, assert_same, follow, resume
 
 if TYPE_CHECKING:
     from epochal.engine.run import Run
@@ -134,12 +135,13 @@ def test_an_evaluation_that_a_hook_started_is_abandoned_too() -> None:
     assert (result.status, result.steps, result.message) == ("preempted", 2, "")
 
 
-def test_an_evaluation_between_epochs_is_abandoned_too() -> None:
+def test_an_evaluation_that_would_not_come_again_is_finished() -> None:
     run = make_run(Sums(val=20), for_="9ep", eval_every=0, sanity_batches=0)
     run.on("onEpochEnd", lambda run: run.evaluate())
-    run.on("on_validation_batch_start", lambda: send())
+    run.on("on_validation_batch_start", lambda run, index: send() if index == 0 else None)
     result = fit(run)
     assert (result.status, result.steps, result.exit_code) == ("preempted", 5, 75)
+    assert (result.epochs, "val/mae" in result.metrics) == (1, True)
 
 
 @pytest.mark.parametrize("event", ["setup", "assembled", "run_start", "eval_start", "batch_start"])
@@ -297,3 +299,52 @@ def test_a_save_is_asked_for_once_there_is_something_to_save() -> None:
     preemption.take(signal.SIGUSR1)
     assert asked == ["preempted"]
     assert is_told_to_stop(run)
+
+
+def build(setting: dict[str, Any]) -> Run:
+    """Three epochs of five steps, with everything that a boundary can have."""
+    run = make_run(
+        Sums(val=20),
+        adder(dropout=0.2),
+        for_="3ep",
+        eval_every="2st",
+        sanity_batches=0,
+        setting=setting,
+    )
+    run.on("step_end", lambda run: run.log({"own": run.step}), every="3st")
+    return run
+
+
+def preempt(event: str, step: int) -> tuple[Keeper, Notes, RunResult]:
+    """A run that is signalled at the first such event after some steps."""
+    keeper, notes = Keeper(), Notes()
+    sent: list[int] = []
+    run = build({"writer": notes})
+    run.saver = keeper  # type: ignore[assignment]  # as far as the engine uses it
+
+    def act(run: Run) -> None:
+        if run.step >= step and not sent:
+            sent.append(run.step)
+            send()
+
+    run.on(event, act)
+    return keeper, notes, fit(run)
+
+
+@pytest.fixture(scope="module")
+def whole() -> Outcome:
+    return follow(build)
+
+
+@pytest.mark.parametrize("event", [*IN_STEP, *BETWEEN, "batch_start", "batch_end"])
+@pytest.mark.parametrize("step", [1, 2, 4, 5, 9, 10])
+def test_a_preempted_run_loses_no_step_and_goes_on_bit_for_bit(
+    event: str, step: int, whole: Outcome
+) -> None:
+    keeper, notes, result = preempt(event, step)
+    state = keeper.kept[-1]
+    assert (result.status, result.exit_code) == ("preempted", 75)
+    assert state["data"]["step"] == result.steps
+    assert len(notes.points) == state["log"]["points"]  # nothing is recorded after the save
+    assert notes.points == whole.points[: len(notes.points)]
+    assert_same(whole, resume(build, state), state)
