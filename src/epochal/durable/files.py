@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self, final
 
 from epochal.durable import system
 from epochal.durable.blobs import Blob, lay_out
@@ -11,10 +12,12 @@ from epochal.durable.text import encode_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from concurrent.futures import Future
     from pathlib import Path
 
 _CHUNK_BYTES = 1 << 24
 _SMALL_BYTES = 1 << 17
+_MAX_AHEAD = 1 << 30  # bytes that were written and not yet hashed
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -56,19 +59,15 @@ def write_safetensors(
     path: Path, tensors: Mapping[str, Blob], metadata: Mapping[str, str] | None = None
 ) -> str:
     """Put tensors at ``path`` in the safetensors format; returns the file's SHA-256."""
-    fill, digest = filler(tensors, metadata or {})
-    system.stage(path, fill)
-    return digest()
+    with Hasher() as hasher:
+        system.stage(path, filler(tensors, metadata or {}, hasher))
+        return hasher.digest()
 
 
 def filler(
-    tensors: Mapping[str, Blob], metadata: Mapping[str, str]
-) -> tuple[Callable[[int], None], Callable[[], str]]:
-    """What writes a safetensors file into a descriptor, and the SHA-256 of what it wrote."""
-    import hashlib
-    from concurrent.futures import ThreadPoolExecutor
-
-    digest = hashlib.sha256()
+    tensors: Mapping[str, Blob], metadata: Mapping[str, str], hasher: Hasher
+) -> Callable[[int], None]:
+    """What writes a safetensors file into a descriptor, and shows it to ``hasher``."""
     header, names = lay_out(tensors, metadata)
 
     def views() -> Iterator[memoryview]:
@@ -76,16 +75,51 @@ def filler(
         yield from (tensors[name].view(name) for name in names)
 
     def fill(descriptor: int) -> None:
-        with ThreadPoolExecutor(max_workers=1) as beside:  # hashes while this thread writes
-            for view in views():
-                for start in range(0, len(view), _CHUNK_BYTES):
-                    chunk = view[start : start + _CHUNK_BYTES]
-                    if len(chunk) < _SMALL_BYTES:  # not worth waking the other thread
-                        digest.update(chunk)
-                        system.write_all(descriptor, chunk)
-                    else:
-                        hashed = beside.submit(digest.update, chunk)
-                        system.write_all(descriptor, chunk)
-                        hashed.result()
+        for view in views():
+            for start in range(0, len(view), _CHUNK_BYTES):
+                chunk = view[start : start + _CHUNK_BYTES]
+                hasher.add(chunk)
+                system.write_all(descriptor, chunk)
 
-    return fill, digest.hexdigest
+    return fill
+
+
+@final
+class Hasher:
+    """The SHA-256 of what is being written, computed beside the writing and the syncing."""
+
+    def __init__(self) -> None:
+        import hashlib
+        from concurrent.futures import ThreadPoolExecutor
+
+        self._digest = hashlib.sha256()
+        self._beside = ThreadPoolExecutor(max_workers=1)
+        self._waiting: deque[tuple[Future[None], int]] = deque()
+        self._waiting_bytes = 0
+
+    def add(self, chunk: memoryview) -> None:
+        """Hash ``chunk`` soon; it must not change meanwhile."""
+        while self._waiting and (self._waiting_bytes > _MAX_AHEAD or self._waiting[0][0].done()):
+            self._wait()
+        if len(chunk) < _SMALL_BYTES and not self._waiting:  # not worth waking the other thread
+            self._digest.update(chunk)
+        else:
+            self._waiting.append((self._beside.submit(self._digest.update, chunk), len(chunk)))
+            self._waiting_bytes += len(chunk)
+
+    def digest(self) -> str:
+        """The SHA-256 of everything that was added."""
+        while self._waiting:
+            self._wait()
+        return self._digest.hexdigest()
+
+    def _wait(self) -> None:
+        hashed, size = self._waiting.popleft()
+        hashed.result()
+        self._waiting_bytes -= size
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._beside.shutdown(cancel_futures=True)

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, final
 
 from epochal.durable import system
-from epochal.durable.files import filler
+from epochal.durable.files import Hasher, filler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -41,9 +41,9 @@ class StagedDir:
 
     def write_safetensors(self, name: str, tensors: Mapping[str, Blob]) -> str:
         """Put tensors into the file ``name``; returns its SHA-256."""
-        fill, digest = filler(tensors, {"format": "pt"})
-        system.create(self.path / name, fill)
-        return digest()
+        with Hasher() as hasher:
+            system.create(self.path / name, filler(tensors, {"format": "pt"}, hasher))
+            return hasher.digest()
 
 
 @contextmanager

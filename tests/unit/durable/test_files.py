@@ -111,13 +111,21 @@ def test_safetensors_files_are_read_by_the_library(tmp_path: Path) -> None:
         assert file.get_tensor("empty").shape == (0, 4)
 
 
+@pytest.mark.parametrize("ahead", [0, 20, 1000])
+@pytest.mark.parametrize("small", [0, 5, 1000])
 def test_safetensors_larger_than_a_chunk_are_hashed_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: int, small: int
 ) -> None:
     monkeypatch.setattr(durable.files, "_CHUNK_BYTES", 7)
+    monkeypatch.setattr(durable.files, "_SMALL_BYTES", small)
+    monkeypatch.setattr(durable.files, "_MAX_AHEAD", ahead)
     path = tmp_path / "a.safetensors"
-    digest = durable.write_safetensors(path, {"a": durable.Blob("U8", (100,), bytes(range(100)))})
-    assert path.read_bytes().endswith(bytes(range(100)))
+    blobs = {
+        "a": durable.Blob("U8", (100,), bytes(range(100))),
+        "b": durable.Blob("U8", (3,), lambda: b"abc"),
+    }
+    digest = durable.write_safetensors(path, blobs)
+    assert path.read_bytes().endswith(bytes(range(100)) + b"abc")
     assert digest == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
