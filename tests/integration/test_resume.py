@@ -1,0 +1,238 @@
+"""Runs that were killed and go on: nothing can be told from a run that never stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import epochal as ep
+from epochal.checkpoint import load_weights
+from epochal.errors import CheckpointError
+from epochal.records import RunRecord, read_run
+from epochal.records.lease import holding
+from epochal.testing import TinyModel
+from small_project import Command, run_folders, tree, write
+
+DYING = """
+import os
+from pathlib import Path
+import epochal as ep
+from shop.parts import Points
+
+class Dying(ep.Hook):
+    '''Kills the process after the step that the environment names.'''
+    def step_end(self, run):
+        if os.environ.get("DIES_AT") == str(run.step):
+            run.saver.finish(run)
+            os._exit(9)
+
+class Sized(Points):
+    '''Has as many samples as a file says.'''
+    def __init__(self):
+        super().__init__(num_samples=int(Path("size.txt").read_text()))
+"""
+
+CONFIG = """
+$BASE: base.yaml
+tag: shop
+task: {type: shop.dying.Sized}
+model: {type: shop.parts.Net}
+train: {for: 3ep}
+monitor: +val/acc
+average: {type: ema, decay: 0.9}
+schedule: {type: StepLR, step_size: 4, gamma: 0.5}
+log: {console_every: 2st, record_every: 2st}
+checkpoint: {every: 4st, keep_last: null}
+hooks: [{type: shop.dying.Dying}]
+"""
+
+
+@pytest.fixture
+def dying(shop: Path) -> Path:
+    """A project whose runs die when they are told to."""
+    write(shop / "shop" / "dying.py", DYING)
+    write(shop / "config.yaml", CONFIG)
+    (shop / "size.txt").write_text("24")
+    return shop
+
+
+def kill(*words: str, step: int) -> Path:
+    """A run that was killed after a step."""
+    command = [sys.executable, "-m", "epochal", "run", "config.yaml", "--device", "cpu", *words]
+    environment = {**os.environ, "DIES_AT": str(step)}
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == 9, done.stderr
+    return run_folders(Path())[-1]
+
+
+def start(*overrides: str, **choices: Any) -> RunRecord:
+    result = ep.run("config.yaml", overrides=overrides, raise_errors=True, **choices)
+    assert result.dir is not None
+    return read_run(result.dir)
+
+
+def assert_same(one: RunRecord, other: RunRecord) -> None:
+    """Compare all that is left of two runs, bit for bit."""
+    for name in ("final.safetensors", "final-ema.safetensors"):
+        here, there = (load_weights(run.path / "checkpoints" / name) for run in (one, other))
+        assert here.keys() == there.keys()
+        assert all(torch.equal(here[key], there[key]) for key in here)
+    for key in ("metrics", "best", "steps", "epochs", "samples", "status", "reason"):
+        assert one.result[key] == other.result[key]
+    assert one.metric_names() == other.metric_names()
+    for name in one.metric_names():
+        (steps, values), (other_steps, other_values) = one.series(name), other.series(name)
+        assert steps.tolist() == other_steps.tolist(), name
+        assert values.tobytes() == other_values.tobytes(), name
+
+
+def test_killed_run_goes_on_bit_for_bit(dying: Path, epochal: Command) -> None:
+    folder = kill(step=11)
+    before = tree(folder / "config") | {"page": (folder / "README.md").read_bytes()}
+    assert read_run(folder).summary.status == "lost"
+    done = epochal("resume", folder.name, "--device", "cpu")
+    assert done.code == 0, done.err
+    assert "going on from shop-8: step 8, epoch 1" in done.out
+    record = read_run(folder)
+    assert_same(start(device="cpu"), record)
+    assert tree(folder / "config") | {"page": (folder / "README.md").read_bytes()} == before
+    assert [one.attempt for one in record.attempts] == [0, 1]
+    assert (record.summary.attempt, record.attempts[1].step) == (1, 8)
+    assert not (folder / "lease.json").exists()
+    assert "1x" in epochal("runs").out
+    assert "attempt  1: from shop-8, step 8" in epochal("show", folder.name).out
+
+
+def test_unfinished_run_is_found_by_itself_and_may_be_killed_again(
+    dying: Path, epochal: Command
+) -> None:
+    folder = kill("--resume", "auto", step=6)
+    assert kill("--resume", "auto", step=14) == folder
+    done = epochal("run", "config.yaml", "--device", "cpu", "--resume", "auto")
+    assert done.code == 0, done.err
+    record = read_run(folder)
+    assert [one.step for one in record.attempts] == [0, 4, 12]
+    assert_same(start(device="cpu"), record)
+    assert len(run_folders(dying)) == 2
+    fresh = epochal("run", "config.yaml", "--device", "cpu", "--resume", "auto", "--fast")
+    assert fresh.code == 0
+    assert len(run_folders(dying)) == 3
+
+
+def test_finished_run_goes_on_to_a_later_end(dying: Path) -> None:
+    short = start("train.for=2ep")
+    refused = ep.resume(short.path)
+    assert (refused.status, refused.reason) == ("failed", "config")
+    assert "has come to its end already" in refused.message
+    assert read_run(short.path).summary.status == "finished"
+    longer = ep.resume(short.path, overrides=["train.for=3ep"], raise_errors=True)
+    assert longer.dir == short.path
+    assert_same(start(), read_run(short.path))
+    again = ep.resume(short.path, epochs=4, raise_errors=True)
+    assert again.epochs == 4
+    assert [one.overrides for one in read_run(short.path).attempts] == [
+        (),
+        ('train.for="3ep"',),
+        ('train.for="4ep"',),
+    ]
+
+
+def test_best_checkpoint_and_named_ones_are_gone_on_from(dying: Path) -> None:
+    first = start("train.for=2ep")
+    step = read_run(first.path).best("val/acc", "max").step
+    longer = ep.resume(
+        first.path, overrides=["train.for=3ep"], resume_from="best", raise_errors=True
+    )
+    assert longer.steps == 18
+    assert read_run(first.path).attempts[-1].step == step
+    named = ep.resume(first.path, overrides=["train.for=4ep"], resume_from="shop-4")
+    assert named.steps == 24
+    missing = ep.resume(first.path, overrides=["train.for=5ep"], resume_from="shop-5")
+    assert "shop-5: no such checkpoint" in missing.message
+
+
+def test_changed_data_is_refused(dying: Path) -> None:
+    first = start("train.for=2ep")
+    (dying / "size.txt").write_text("28")
+    result = ep.resume(first.path, overrides=["train.for=3ep"])
+    assert result.reason == "config"
+    assert "training data, length: 24 -> 28" in result.message
+    assert read_run(first.path).last("val/acc").step == 12
+
+
+def test_changed_config_is_refused_unless_allowed(dying: Path, epochal: Command) -> None:
+    first = start("train.for=1ep")
+    words = ("resume", "last", "train.for=2ep", "optim.lr=0.01")
+    done = epochal(*words)
+    assert done.code == 78
+    assert "optim.lr: 0.1 -> 0.01" in done.err
+    before = tree(first.path)
+    assert epochal(*words).code == 78
+    assert tree(first.path) == before
+    done = epochal(*words, "--allow-changed")
+    assert done.code == 0, done.err
+    assert "changed: optim.lr: 0.1 -> 0.01" in done.out
+
+
+def test_folder_in_use_is_refused(dying: Path, epochal: Command) -> None:
+    first = start("train.for=1ep")
+    with holding(first.path):
+        done = epochal("resume", "last", "train.for=2ep")
+    assert done.code == 74
+    assert f"process {os.getpid()} on" in done.err
+    assert read_run(first.path).summary.status == "finished"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("resume", "2020"), 74, "2020: no such run in runs"),
+        (("run", "config.yaml", "--resume", "2020"), 74, "2020: no such run in runs"),
+        (("run", "config.yaml", "config.yaml", "--resume", "last"), 78, "several configs cannot"),
+        (("run", "config.yaml", "--resume", "last", "--no-file"), 78, "in its own folder"),
+    ],
+)
+def test_what_is_not_there_never_means_a_fresh_start(
+    dying: Path, epochal: Command, words: tuple[str, ...], code: int, message: str
+) -> None:
+    start("train.for=1ep")
+    done = epochal(*words)
+    assert (done.code, message in done.err) == (code, True), done.err
+    assert len(run_folders(dying)) == 1
+
+
+def test_run_without_checkpoints_cannot_go_on(dying: Path, epochal: Command) -> None:
+    folder = kill(step=2)
+    done = epochal("resume", folder)
+    assert done.code == 74
+    assert "has no checkpoint to" in done.err
+    assert read_run(folder).summary.status == "lost"
+
+
+def test_parts_from_python_go_on_in_their_script(dying: Path) -> None:
+    def experiment(**choices: Any) -> ep.Experiment:
+        torch.manual_seed(0)
+        return ep.Experiment(
+            "config.yaml",
+            model=TinyModel(),
+            overrides=[f"train.for={choices.pop('length', '1ep')}"],
+            choices={"raise_errors": True, **choices},  # type: ignore[typeddict-item]
+        )
+
+    first = experiment().run()
+    assert first.dir is not None
+    with pytest.raises(CheckpointError, match=r"model came from Python.*\n.*choices=\{'resume'"):
+        ep.resume(first.dir)
+    longer = experiment(length="2ep", resume=first.dir).run()
+    assert (longer.dir, longer.epochs) == (first.dir, 2)
+    whole = experiment(length="2ep").run()
+    assert whole.dir is not None
+    assert_same(read_run(whole.dir), read_run(first.dir))
+    assert json.loads((first.dir / "result.json").read_text())["attempt"] == 1
