@@ -242,9 +242,8 @@ def to_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Copies in host memory that nobody changes; from a device all at once, in pinned memory."""
     copies = {}
     for name, tensor in tensors.items():
-        is_elsewhere = tensor.device.type == "cuda"
-        copy = torch.empty_like(tensor, device="cpu", pin_memory=is_elsewhere)
-        copies[name] = copy.copy_(tensor, non_blocking=is_elsewhere)
-    if any(tensor.device.type == "cuda" for tensor in tensors.values()):
-        torch.cuda.synchronize()
+        copy = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
+        copies[name] = copy.copy_(tensor, non_blocking=tensor.is_cuda)
+    for device in {tensor.device for tensor in tensors.values() if tensor.is_cuda}:
+        torch.cuda.synchronize(device)
     return copies

@@ -220,13 +220,30 @@ def _read(path: Path) -> Manifest | Damage:
 def _parse(path: Path, text: Mapping[str, Any]) -> Manifest | Damage:
     from epochal import durable
 
+    plain: Any = durable.decode_json(json.dumps(text).encode())
+    if not _is_sound(plain):
+        return Damage(path, MANIFEST, "it makes no sense")
     try:
-        plain: Any = durable.decode_json(json.dumps(text).encode())
         files = {str(name): StoredFile(**stored) for name, stored in plain["files"].items()}
-        facts = {name: plain[name] for name in FACTS if name in plain}
-        return Manifest(path=path, files=files, format=plain["format"], **facts)
-    except (TypeError, KeyError, AttributeError) as error:
-        return Damage(path, MANIFEST, f"something is missing: {error}")
+    except TypeError as error:
+        return Damage(path, MANIFEST, f"it makes no sense: {error}")
+    facts = {name: plain[name] for name in FACTS if name in plain}
+    return Manifest(path=path, files=files, format=plain["format"], **facts)
+
+
+def _is_sound(plain: Mapping[str, Any]) -> bool:
+    """Whether values are of the types that whoever sorts and compares them expects."""
+    files, metrics = plain.get("files"), plain.get("metrics", {})
+    if not isinstance(files, dict) or not isinstance(metrics, dict):
+        return False
+    counts = (plain.get(name, 0) for name in ("attempt", "step", "epoch", "samples"))
+    return (
+        all(isinstance(count, int) for count in counts)
+        and all(isinstance(value, int | float) for value in metrics.values())
+        and isinstance(plain.get("monitor", ""), str)
+        and all("/" not in name and "\\" not in name for name in files)
+        and all(isinstance(stored, dict) for stored in files.values())
+    )
 
 
 def _digest(text: object) -> str:

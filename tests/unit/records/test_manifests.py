@@ -138,6 +138,25 @@ def test_manifest_that_names_too_few_files_is_found(tmp_path: Path) -> None:
     assert verify(path) == Damage(path, "state.json", "not named in manifest.json")
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"step": "7"},
+        {"attempt": None},
+        {"metrics": [1]},
+        {"metrics": {"val/acc": "high"}},
+        {"monitor": ["val/acc"]},
+        {"files": {"../../state.json": StoredFile(1, "")}},
+    ],
+)
+def test_manifest_whose_values_make_no_sense_is_found(tmp_path: Path, facts: Any) -> None:
+    path = make(tmp_path, "a")
+    manifest = Manifest(**{"path": path, "files": {}, **facts})
+    (path / "manifest.json").write_bytes(encode_manifest(manifest))
+    assert verify(path) == Damage(path, "manifest.json", "it makes no sense")
+    assert find_checkpoints(tmp_path) == []
+
+
 def test_reading_a_damaged_manifest_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match=r"manifest\.json: damaged: missing\n  `ls "):
         read_manifest(tmp_path / "nowhere")
