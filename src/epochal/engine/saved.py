@@ -47,7 +47,7 @@ def collect(run: Run) -> State:
             "is_in_epoch": run.is_in_epoch,
             "position": run.feed.next_position if run.is_in_epoch else 0,
             "samples": run.feed.samples,
-            "loader": run.feed.loader_state() if run.is_in_epoch else None,
+            "loader": run.feed.loader_state(),
         },
         "meter": run.meter.state_dict(),
         "metrics": {name: _collect_object(one) for name, one in run.train_metrics.items()},

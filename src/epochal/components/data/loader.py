@@ -40,10 +40,7 @@ class LoaderOptions:
     """Page-locked batches, which reach a GPU faster; null: when training on one."""
 
     persistent_workers: bool | None = None
-    """Keep the workers from one pass to the next; null: only for train.
-
-    Kept workers go on with their random numbers, new ones begin with the same each time.
-    """
+    """Keep the workers from one pass to the next; null: only for train."""
 
     collate: Callable[[list[Any]], Any] | None = None
     """Makes a batch of a list of samples; null: tensors, numbers and their nests are stacked."""
