@@ -176,6 +176,7 @@ def add_resume_choices(parser: argparse.ArgumentParser) -> None:
     """Declare the options of a run that goes on."""
     parser.add_argument(
         "--resume",
+        "--ckp",
         metavar="RUN",
         help="go on with this run; auto: the newest unfinished one of the same config",
     )

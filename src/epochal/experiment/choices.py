@@ -51,8 +51,8 @@ class Choices(TypedDict, total=False):
     """Accept a ``.py`` config, which runs its code."""
 
     resume: Path | str | None
-    """The run to go on with: its folder, its id or a part of it, ``last``; or ``auto``, the newest
-    unfinished run of the same config, if there is one."""
+    """The run to go on with: its folder, its id or a part of it, ``last``, or the folder of one of
+    its checkpoints; ``auto`` is the newest unfinished run of the same config, if there is one."""
 
     resume_from: str | None
     """The checkpoint to go on from: ``last``, the newest, by default; ``best``; or a name."""

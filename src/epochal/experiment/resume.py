@@ -91,12 +91,13 @@ def plan_resume(
     if named is None:
         return None
     _require_resumable(choices, report)
+    run_name, checkpoint = part_name(named)
     if str(named) == AUTO:
         record = _find_unfinished(report, recheck)
         if record is None:
             return None
     else:
-        record = read_run(named, _runs_dir(report))
+        record = read_run(run_name, _runs_dir(report))
     is_allowed = bool(choices.get("allow_changed"))
     first, latest = _recorded(record, recheck)
     values = report.expanded.to_public()
@@ -106,11 +107,19 @@ def plan_resume(
     _refuse_ended(record, changes)
     return Resumption(
         record=record,
-        chosen=choices.get("resume_from") or LAST,
+        chosen=choices.get("resume_from") or checkpoint or LAST,
         overrides=to_changes(config_changes(first, values)),
         changes=tuple(changes),
         is_anything_allowed=is_allowed,
     )
+
+
+def part_name(named: Path | str) -> tuple[Path | str, str]:
+    """The run that is meant and, where the folder of a checkpoint was named, its checkpoint."""
+    path = Path(named)
+    if path.parent.name == "checkpoints" and path.is_dir():
+        return path.parent.parent, path.name
+    return named, ""
 
 
 def _require_resumable(choices: Choices, report: Report) -> None:

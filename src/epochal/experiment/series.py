@@ -15,7 +15,7 @@ from epochal.errors import CheckpointError, EpochalError
 from epochal.experiment.choices import check_choices, to_override
 from epochal.experiment.experiment import Experiment
 from epochal.experiment.failure import show_failure
-from epochal.experiment.resume import find_config, last_overrides, project_dir
+from epochal.experiment.resume import find_config, last_overrides, part_name, project_dir
 from epochal.experiment.text import reachable, readable
 from epochal.records import RunRecord, find_runs, read_run
 
@@ -128,7 +128,7 @@ def resume(
     """Go on with a run where its newest checkpoint left it, in its own folder.
 
     Args:
-        run_name: Its folder, its id or a part of it, or ``last``.
+        run_name: Its folder, its id or a part of it, or ``last``; or the folder of a checkpoint.
         overrides: Changes such as ``train.for=20ep``; what would make another run of it is
             refused unless ``allow_changed=True``.
         runs_dir: Where ids are looked up.
@@ -139,8 +139,11 @@ def resume(
         CheckpointError: Parts of it came from Python, or its config is gone.
     """
     check_choices(choices, sections=SECTIONS)
+    run_name, checkpoint = part_name(run_name)
     record = read_run(run_name, Path(runs_dir))
     _refuse_given(record)
+    if checkpoint and not choices.get("resume_from"):
+        choices["resume_from"] = checkpoint
     if choices.get("user_dir") is None:
         choices["user_dir"] = project_dir(record)
     typed = [readable(one) for one in overrides]

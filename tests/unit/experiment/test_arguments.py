@@ -174,3 +174,11 @@ def test_values_that_a_script_sets_reach_the_experiment(shop: Path) -> None:
 def test_printed_args_show_values_only(shop: Path) -> None:
     assert repr(to_args({"a": {"b": 1}})) == "Args(a=Args(b=1))"
     assert "_origin" not in repr(parse())
+
+
+@pytest.mark.parametrize("option", ["--resume", "--ckp"])
+def test_script_goes_on_with_a_run(shop: Path, option: str) -> None:
+    args = ep.parse_args(["-c", "config.yaml", option, "runs/x", "--from", "best"])
+    choices = ep.Experiment(args).loaded.choices
+    assert (choices["resume"], choices["resume_from"]) == ("runs/x", "best")
+    assert not choices["allow_changed"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def trained(shop: Path) -> Path:
-    """A finished run that says it was killed."""
+    """A run that says it was interrupted, and has no checkpoint."""
     result = ep.run("config.yaml", raise_errors=True)
     assert result.dir is not None
+    shutil.rmtree(result.dir / "checkpoints")
     set_status(result.dir, "interrupted")
     return result.dir
 
@@ -74,6 +76,16 @@ def test_run_is_found_by_its_folder_and_by_its_name(trained: Path) -> None:
         assert found is not None
         assert found.record.path.absolute() == trained.absolute()
         assert (found.overrides, found.changes, found.chosen) == ((), (), "last")
+
+
+def test_folder_of_a_checkpoint_names_its_run_too(trained: Path) -> None:
+    path = write(trained, "a", 1)
+    found = plan(resume=path)
+    assert found is not None
+    assert (found.record.path, found.chosen) == (trained, "a")
+    found = plan(resume=path, resume_from="best")
+    assert found is not None
+    assert found.chosen == "best"
 
 
 def test_run_that_is_not_there_is_an_error(trained: Path) -> None:
