@@ -1,0 +1,125 @@
+"""Runs that are kept alive, in real processes: killed, preempted, left by their supervisor."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from small_project import run_folders, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOOKS = '''
+"""Hooks that end their process once, after a checkpoint was written."""
+
+import os
+import signal
+from pathlib import Path
+
+import epochal as ep
+
+
+class Once(ep.Hook):
+    """Kills its own process.
+
+    Args:
+        parent: Whether the supervisor is killed instead.
+    """
+
+    def __init__(self, *, parent: bool = False) -> None:
+        self.parent = parent
+
+    def checkpoint_saved(self, run, path):
+        flag = Path("flag")
+        if not flag.exists():
+            flag.write_text(str(run.step))
+            os.kill(os.getppid() if self.parent else os.getpid(), signal.SIGKILL)
+            while not run.stop_reason:  # until it is told of its parent's death
+                os.sched_yield()
+'''
+WORDS = ("run", "config.yaml", "--keep-alive", "--device", "cpu", "checkpoint.every=1ep")
+
+
+class Process:
+    """``epochal`` with words, in a process of its own."""
+
+    def __init__(self, *words: str) -> None:
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        self.child = subprocess.Popen(
+            [sys.executable, "-m", "epochal", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+
+    def end(self) -> tuple[int, str]:
+        _, errors = self.child.communicate(timeout=90)
+        return self.child.returncode, errors
+
+
+Start = Callable[..., Process]
+
+
+@pytest.fixture
+def start(shop: Path) -> Iterator[Start]:
+    """Starts processes that a failing test does not leave behind."""
+    write(shop / "shop" / "hooks.py", HOOKS)
+    started: list[Process] = []
+
+    def begin(*words: str) -> Process:
+        started.append(Process(*words))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.child.kill()
+        process.child.communicate()
+
+
+def read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def once(**options: Any) -> str:
+    return "hooks=" + json.dumps([{"type": "shop.hooks.Once", **options}])
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_comes_to_its_end(shop: Path, start: Start) -> None:
+    code, errors = start(*WORDS, "train.for=3ep", once()).end()
+    assert code == 0, errors
+    (folder,) = run_folders(shop)
+    status, run = read(folder / "status.json"), read(folder / "run.json")
+    assert (status["status"], status["step"]) == ("finished", 18)
+    assert len(run["attempts"]) == 2
+    assert '"kind":"restart"' in (folder / "events.jsonl").read_text()
+    assert "keep-alive: the run was killed by SIGKILL at step" in errors
+    assert not list((shop / ".epochal" / "keep-alive").iterdir())
+
+
+@pytest.mark.slow
+def test_a_run_whose_supervisor_is_killed_saves_and_is_gone_on_with(
+    shop: Path, start: Start
+) -> None:
+    words = (*WORDS, "train.for=20ep", once(parent=True))
+    assert start(*words).end()[0] == -signal.SIGKILL
+    # The pipes are closed, so the run itself has ended, too.
+    (folder,) = run_folders(shop)
+    saved = read(folder / "status.json")
+    assert saved["status"] == "preempted"
+    code, errors = start(*words).end()
+    assert code == 0, errors
+    assert f"going on with {folder}" in errors
+    assert run_folders(shop) == [folder]
+    attempts = read(folder / "run.json")["attempts"]
+    assert attempts[1]["step"] == saved["step"]  # no step was lost
