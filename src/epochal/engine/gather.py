@@ -130,10 +130,15 @@ class Aim:
     ) -> Callable[[Tensor], Batch]:
         """Gathers rows into the targets if they fit, else as ``select`` does."""
         into = torch.index_select
+        seen: list[Tensor] = []
+        fits = False
 
         def select_into(indices: Tensor) -> Batch:
+            nonlocal seen, fits
             targets = self._targets
-            if len(indices) != self._size or len(targets) != len(columns):
+            if targets is not seen:
+                seen, fits = targets, _are_alike(columns, targets)
+            if len(indices) != self._size or not fits:
                 return select(indices)
             for column, target in zip(columns, targets, strict=True):
                 into(column, 0, indices, out=target)
@@ -259,6 +264,13 @@ def _lay_out(tensors: tuple[Tensor, ...], pack: Pack) -> tuple[tuple[Tensor, ...
     flagged = zip(tensors, are_images, strict=True)
     rows = (part.permute(0, 2, 3, 1) if is_image else part for part, is_image in flagged)
     return tuple(rows), pack_images
+
+
+def _are_alike(columns: tuple[Tensor, ...], targets: list[Tensor]) -> bool:
+    """Whether rows of the columns are such as the targets hold, which torch would resize else."""
+    return [(column.shape[1:], column.dtype) for column in columns] == [
+        (target.shape[1:], target.dtype) for target in targets
+    ]
 
 
 def _split(tensor: Tensor, size: int) -> Iterator[Tensor]:

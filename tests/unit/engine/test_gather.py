@@ -20,7 +20,8 @@ from torch.utils.data import (
 )
 
 import epochal as ep
-from epochal.engine.gather import Gatherer, find_table
+from epochal.components.data.tensors import Tensors
+from epochal.engine.gather import Aim, Gatherer, find_table
 from epochal.engine.move import Change
 from epochal.engine.order import Pass, fixed_order
 from epochal.engine.seeding import derive
@@ -292,3 +293,31 @@ def test_the_default_collate_and_its_own_are_both_taken() -> None:
     data = ep.data.Tensors(x=torch.arange(6))
     for collate in (default_collate, data.collate):
         assert find_table(DataLoader(data, collate_fn=collate)) is not None
+
+
+def aimed(data: Tensors, targets: list[Tensor]) -> Any:
+    """The first batch of a resident dataset, for somebody who keeps a place for such batches."""
+    aim = Aim()
+    aim.at(targets)
+    found = Gatherer().find(data.loader(batch_size=4, shuffle=True), Pass(0), aim)
+    assert found is not None
+    return next(found.batches)
+
+
+def test_batches_go_where_somebody_keeps_a_place_for_them() -> None:
+    place = torch.empty(4, 2)
+    data = Tensors(torch.randn(LENGTH, 2), resident=True)
+    assert aimed(data, [place])[0] is place
+
+
+@pytest.mark.parametrize(
+    "other", [torch.randn(LENGTH, 5), torch.randn(LENGTH, 2, 1), torch.ones(LENGTH, 2).double()]
+)
+def test_a_place_for_other_batches_is_left_as_it_is(other: Tensor) -> None:
+    place = torch.zeros(4, 2)
+    address = place.data_ptr()
+    (batch,) = aimed(Tensors(other, resident=True), [place])
+    assert batch.shape == (4, *other.shape[1:])
+    assert batch.dtype == other.dtype
+    assert (place.shape, place.data_ptr()) == ((4, 2), address)
+    assert not place.any()
