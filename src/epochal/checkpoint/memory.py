@@ -54,6 +54,8 @@ class _Leaf:
 
     @property
     def end(self) -> int:
+        if self.tensor.is_contiguous():
+            return self.start + self.tensor.nbytes
         pairs = zip(self.tensor.shape, self.tensor.stride(), strict=True)
         last = sum((size - 1) * stride for size, stride in pairs)
         return self.start + (last + 1) * self.tensor.element_size()
@@ -88,7 +90,8 @@ class Shelf:
         found: dict[str, Tensor] = {}
         for group in _overlapping(self._leaves):
             first = group[0]
-            if len({leaf.geometry for leaf in group}) == 1 and not _overlaps_itself(first.tensor):
+            is_one = len(group) == 1 or len({leaf.geometry for leaf in group}) == 1
+            if is_one and not _overlaps_itself(first.tensor):
                 found[first.name] = _describe_whole(group)
             else:
                 found[first.name] = _describe_views(group)
@@ -140,6 +143,8 @@ def _overlapping(leaves: list[_Leaf]) -> list[list[_Leaf]]:
 
 def _overlaps_itself(tensor: Tensor) -> bool:
     """Whether one element may be reached by several indices, as after ``expand``."""
+    if tensor.is_contiguous():
+        return False
     reach = 0
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size > 1:
@@ -152,11 +157,21 @@ def _overlaps_itself(tensor: Tensor) -> bool:
 def _describe_whole(group: list[_Leaf]) -> Tensor:
     tensor = group[0].tensor
     stored, note = _store_as_known(tensor)
-    if tensor.stride() != torch.empty(tensor.shape, device="meta").stride():
+    if tensor.stride() != _row_major(tensor.shape):
         note["stride"] = list(tensor.stride())
     for leaf in group:
         leaf.tag.update({"$tensor": group[0].name, **note})
     return stored
+
+
+def _row_major(shape: torch.Size) -> tuple[int, ...]:
+    """The strides that torch gives to a new tensor."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
 
 
 def _describe_views(group: list[_Leaf]) -> Tensor:
@@ -236,6 +251,16 @@ class Restorer:
             shaped = torch.empty_strided(tensor.shape, tag["stride"], dtype=tensor.dtype)
             return shaped.copy_(tensor)
         return tensor
+
+
+def bytes_of(tensor: Tensor) -> memoryview:
+    """The values of a tensor in row-major order, as safetensors files hold them."""
+    if not tensor.numel():
+        return memoryview(b"")
+    whole = tensor.detach().cpu().contiguous()
+    flat = whole.as_strided((whole.numel(),), (1,))  # a single element may have any stride
+    view: memoryview = flat.view(torch.uint8).numpy().data
+    return view
 
 
 def to_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

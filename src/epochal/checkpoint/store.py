@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from epochal import durable
-from epochal.checkpoint.memory import DTYPES
+from epochal.checkpoint.memory import DTYPES, bytes_of
 from epochal.checkpoint.retain import choose_deletions
 from epochal.checkpoint.tree import Split, join, split_parts
 from epochal.errors import CheckpointError
@@ -172,14 +172,7 @@ def _free(folder: Path, name: str) -> Path:
 
 
 def _to_blob(tensor: Tensor) -> durable.Blob:
-    def data() -> bytes | memoryview:
-        if not tensor.numel():
-            return b""
-        flat = tensor.cpu().contiguous().reshape(-1).view(torch.uint8)
-        view: memoryview = flat.numpy().data
-        return view
-
-    return durable.Blob(DTYPES[tensor.dtype], tuple(tensor.shape), data)
+    return durable.Blob(DTYPES[tensor.dtype], tuple(tensor.shape), lambda: bytes_of(tensor))
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:

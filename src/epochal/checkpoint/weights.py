@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from epochal import durable
-from epochal.checkpoint.memory import DTYPES
+from epochal.checkpoint.memory import DTYPES, bytes_of
 from epochal.errors import CheckpointError
 from epochal.records.failure import explain_failure
 
@@ -189,9 +189,8 @@ def _to_blob(path: Path, name: str, tensor: Tensor) -> durable.Blob:
             f"{path}: {name!r} cannot be stored: {kind}\n"
             "  convert it before saving, such as with .to_dense() or .to(torch.float32)"
         )
-    flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-    data = flat.view(torch.uint8).numpy().data if flat.numel() else b""
-    return durable.Blob(dtype, tuple(tensor.shape), data)
+    values = tensor.detach().resolve_conj().resolve_neg()
+    return durable.Blob(dtype, tuple(tensor.shape), lambda: bytes_of(values))
 
 
 def _read_aliases(path: Path, metadata: Mapping[str, str]) -> dict[str, str]:

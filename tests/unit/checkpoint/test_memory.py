@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from epochal.checkpoint.memory import DTYPES, to_host
+from epochal.checkpoint.memory import DTYPES, bytes_of, to_host
 from epochal.checkpoint.tree import join, split
 from epochal.errors import CheckpointError
 
@@ -34,7 +36,7 @@ def again(tree: Any) -> Any:
 
 
 def raw(tensor: Tensor) -> list[int]:
-    return tensor.contiguous().reshape(-1).view(torch.uint8).tolist()
+    return list(bytes_of(tensor))
 
 
 @pytest.mark.parametrize("dtype", ALL_DTYPES, ids=str)
@@ -79,6 +81,14 @@ def test_strides_come_back_exactly(tensor: Tensor) -> None:
     assert back.stride() == tensor.stride()
     assert back.shape == tensor.shape
     assert raw(back) == raw(tensor)
+
+
+def test_bytes_of_a_tensor_are_those_of_its_values_in_order() -> None:
+    values = torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8)
+    assert bytes(bytes_of(values)) == b"\1\2\3\4"
+    assert bytes(bytes_of(values.t())) == b"\1\3\2\4"
+    assert bytes(bytes_of(values[:0])) == b""
+    assert bytes(bytes_of(torch.zeros(4)[::2][:1])) == bytes(4)  # one element, and a stride of 2
 
 
 def test_slice_of_a_large_tensor_is_stored_alone() -> None:
@@ -183,3 +193,33 @@ def test_copies_in_host_memory_are_apart_from_their_origin() -> None:
 
 def test_gradients_are_not_asked_of_what_comes_back() -> None:
     assert not again(nn.Parameter(torch.ones(2))).requires_grad
+
+
+@st.composite
+def views(draw: st.DrawFn) -> list[Tensor]:
+    """Several views of one piece of memory: any part, turned, stepped over, of other types."""
+    memory = torch.arange(48, dtype=torch.float64)
+    found = []
+    for _ in range(draw(st.integers(1, 5))):
+        start = draw(st.integers(0, 40))
+        view = memory[start : draw(st.integers(start, 48)) : draw(st.integers(1, 3))]
+        if draw(st.booleans()) and view.stride() == (1,):
+            view = view.view(draw(st.sampled_from([torch.float32, torch.uint8, torch.int64])))
+        if len(view) % 6 == 0 and len(view) and draw(st.booleans()):
+            view = view.view(2, 3, -1).permute(draw(st.permutations([0, 1, 2])))
+        found.append(view)
+    return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(views())
+def test_any_views_of_one_memory_come_back_and_share_what_they_shared(found: list[Tensor]) -> None:
+    back = again(found)
+    for tensor, other in zip(found, back, strict=True):
+        assert (other.dtype, other.shape) == (tensor.dtype, tensor.shape)
+        assert raw(other) == raw(tensor)
+        assert other.stride() == tensor.stride() or not tensor.numel()
+    if found[0].numel():
+        for first in (found[0], back[0]):
+            first.fill_(1)
+        assert [raw(tensor) for tensor in back] == [raw(tensor) for tensor in found]
