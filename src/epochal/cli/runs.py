@@ -113,6 +113,9 @@ def _metrics(summary: RunSummary) -> dict[str, object]:
 
 
 def _seconds(summary: RunSummary) -> float | None:
+    trained = summary.result.get("seconds")
+    if summary.attempt and isinstance(trained, int | float):  # without the time between attempts
+        return float(trained)
     try:
         begin = datetime.fromisoformat(summary.started)
         return (datetime.fromisoformat(summary.ended) - begin).total_seconds()

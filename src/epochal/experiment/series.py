@@ -114,8 +114,9 @@ def run_again(
         choices["user_dir"] = reachable(folder) if isinstance(folder, str) else None
     changes = _changes(record, runner) | {"init_from": str(weights)}
     typed = {one.partition("=")[0].strip() for one in overrides}
+    before = [one for one in last_overrides(record) if one.partition("=")[0] not in typed]
     kept = [to_override(key, value) for key, value in changes.items() if key not in typed]
-    return _run_one(expanded, [*kept, *overrides], choices)
+    return _run_one(expanded, [*before, *kept, *overrides], choices)
 
 
 def resume(
