@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from epochal.check.sections import split_names
 from epochal.config.duration import parse_duration
+from epochal.config.template import check_template
 
 if TYPE_CHECKING:
     from epochal.check.walk import Walk
@@ -23,6 +24,7 @@ def check_rules(walk: Walk, root: Node) -> None:
     _check_evaluated_splits(walk, root)
     _check_one_cycle(walk, root)
     _check_precision(walk, root)
+    _check_names(walk, root)
 
 
 def _check_weights(walk: Walk, root: Node) -> None:
@@ -55,6 +57,17 @@ def _check_times(walk: Walk, root: Node) -> None:
         if unit != "s":
             what = f"must be a time, got {node.value!r}"
             walk.mistakes.report(key, what, node.place, f"write for example {examples}")
+
+
+def _check_names(walk: Walk, root: Node) -> None:
+    node = root.find("checkpoint.name")
+    if node is None or not isinstance(node.value, str):
+        return
+    try:
+        check_template(node.value)
+    except ValueError as error:
+        what, _, hint = str(error).partition("\n")
+        walk.mistakes.report("checkpoint.name", f"{node.value!r} {what}", node.place, hint)
 
 
 def _check_evaluated_splits(walk: Walk, root: Node) -> None:

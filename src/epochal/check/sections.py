@@ -154,6 +154,12 @@ _ALL = (
         options="epochal.engine.options:LogOptions",
     ),
     Section(
+        "checkpoint",
+        "options",
+        "When the whole state is saved, and what is kept of it.",
+        options="epochal.engine.options:CheckpointOptions",
+    ),
+    Section(
         "record",
         "options",
         "Where the record is written.",

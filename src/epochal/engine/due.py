@@ -45,7 +45,7 @@ class Due:
         return position(run, self.every.unit) >= self.at
 
     def happen(self, run: Run) -> None:
-        """Do it, and look for the next time; what is abandoned stays due."""
+        """Do it, and look for the next time; what is abandoned or fails stays due."""
         before = self.at
         if self.is_once:
             self.at = math.inf
@@ -55,6 +55,9 @@ class Due:
             self.call(run)
         except Abandoned:
             self.at = before
+        except BaseException:
+            self.at = before
+            raise
 
     def earliest_step(self, run: Run) -> float:
         """A step that is not later than the one at which it is due."""

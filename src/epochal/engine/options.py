@@ -7,6 +7,7 @@ from typing import Annotated, Literal, final
 
 from epochal.config.bounds import Above, AtLeast, guard
 from epochal.config.duration import Duration, parse_duration
+from epochal.config.template import check_template
 from epochal.engine.every import Every
 from epochal.engine.splits import split_name
 from epochal.errors import ConfigError, Problem
@@ -154,6 +155,49 @@ class LogOptions:
     def __post_init__(self) -> None:
         _set(self, "console_every", _every("log.console_every", self.console_every))
         _set(self, "record_every", _every("log.record_every", self.record_every))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class CheckpointOptions:
+    """When the whole state of a run is saved, and what is kept: the section ``checkpoint``."""
+
+    every: Every | list[Every] = "1ep"  # type: ignore[assignment]  # the schema shows what users type
+    """How often to save: ``1ep``, ``500st``, ``10min``, or a list of them; 0 saves the end only."""
+
+    keep_last: Annotated[int, AtLeast(1)] | None = 1
+    """How many of the newest checkpoints are kept; null keeps all."""
+
+    keep_best: Annotated[int, AtLeast(0)] = 1
+    """How many of the best by ``monitor`` are kept; unless 0, each better model is saved."""
+
+    on_error: bool = True
+    """Save when an error comes between two steps, such as in an evaluation or from the data."""
+
+    on_failure: Literal["warn", "stop"] = "warn"
+    """When a checkpoint cannot be written: tell and try the next one, or end the run."""
+
+    name: str = "{tag}-{step}"
+    """Names of checkpoints: {tag}, {step}, {epoch}, {samples} and metrics, as {val/acc:.3f}."""
+
+    dir: str | None = None
+    """Where the folder with a run's checkpoints is made; in its own folder if null."""
+
+    def __post_init__(self) -> None:
+        written = self.every if isinstance(self.every, list | tuple) else [self.every]
+        _set(self, "every", [_every("checkpoint.every", every) for every in written])
+        try:
+            check_template(self.name)
+        except ValueError as error:
+            what, _, hint = str(error).partition("\n")
+            _refuse("checkpoint.name", f"{self.name!r} {what}", hint)
+        guard(self, "checkpoint")
+
+    @property
+    def periods(self) -> list[Every]:
+        """How often to save, without those that never come."""
+        periods: list[Every] = self.every  # type: ignore[assignment]  # made one above
+        return [every for every in periods if not every.is_never]
 
 
 @final

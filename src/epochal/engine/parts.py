@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
+from epochal.engine.options import (
+    CheckpointOptions,
+    EngineOptions,
+    LogOptions,
+    OptimOptions,
+    TrainOptions,
+)
 from epochal.records.writer import NullWriter, Writer
 
 if TYPE_CHECKING:
@@ -56,6 +62,7 @@ class Options:
     engine: EngineOptions = field(default_factory=EngineOptions)
     optim: OptimOptions = field(default_factory=OptimOptions)
     log: LogOptions = field(default_factory=LogOptions)
+    checkpoint: CheckpointOptions = field(default_factory=CheckpointOptions)
 
 
 @final

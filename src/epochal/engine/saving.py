@@ -202,7 +202,7 @@ class Saver:
             what, needed = f"{what}, {count} at most", count * size
         if needed > free:
             logger.warning(
-                "%s: %s has %s free; make room, or keep fewer with checkpoint.keep",
+                "%s: %s has %s free; make room, or keep fewer with checkpoint.keep_last",
                 what,
                 folder,
                 _in_words(free),

@@ -23,7 +23,13 @@ from epochal.engine import (
     Updater,
 )
 from epochal.engine.execute import execute, result_of_error
-from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
+from epochal.engine.options import (
+    CheckpointOptions,
+    EngineOptions,
+    LogOptions,
+    OptimOptions,
+    TrainOptions,
+)
 from epochal.engine.seeding import derive, seeded
 from epochal.engine.times import read_times
 from epochal.errors import ConfigError, EpochalError, Problem
@@ -40,6 +46,7 @@ from epochal.experiment.settle import given_sections, settle, tell_replaced
 from epochal.experiment.steps import OPTIMIZER_HINT, model_dtype
 from epochal.experiment.text import readable
 from epochal.hooks.banner import Banner
+from epochal.hooks.checkpointing import Checkpointing
 from epochal.hooks.console import Console
 from epochal.hooks.final_weights import FinalWeights
 from epochal.hooks.recording import Recording
@@ -191,7 +198,7 @@ def assemble(
         updater=_build_updater(assembly) if optimizer is not None else None,
         average=_build_average(assembly) if optimizer is not None else None,
         metrics=step("metrics", experiment.build_metrics),
-        hooks=hooks if is_quiet else [*_own_hooks(assembly, options.log, hooks), *hooks],
+        hooks=hooks if is_quiet else [*_own_hooks(assembly, options, hooks), *hooks],
         monitor=_build_monitor(assembly),
     )
     record.add_given(_note_given(assembly, parts))
@@ -315,6 +322,7 @@ def _build_options(assembly: Assembly) -> Options:
         engine=EngineOptions(**assembly.options("engine")),
         optim=OptimOptions() if optim is None else OptimOptions(**assembly.builder.options(optim)),
         log=LogOptions(**assembly.options("log")),
+        checkpoint=CheckpointOptions(**assembly.options("checkpoint")),
     )
 
 
@@ -333,8 +341,9 @@ def _build_setting(assembly: Assembly, record: Record, task: object) -> Setting:
     )
 
 
-def _own_hooks(assembly: Assembly, log: LogOptions, others: list[object]) -> list[object]:
+def _own_hooks(assembly: Assembly, options: Options, others: list[object]) -> list[object]:
     """What every run has, unless the user brings a hook of that kind."""
+    log = options.log
     own: list[object] = [
         Banner(
             machine=describe_device(assembly.device),
@@ -350,6 +359,7 @@ def _own_hooks(assembly: Assembly, log: LogOptions, others: list[object]) -> lis
             bar=not assembly.is_debug,  # it would draw over the prompt of a debugger
         ),
         Recording(every=log.record_every),
+        Checkpointing(options.checkpoint),
         FinalWeights(),
         TimeReport(),
     ]

@@ -52,6 +52,7 @@ BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "EarlyStopping": "epochal.hooks.early_stopping:EarlyStopping",
             "Profiler": "epochal.hooks.profiler.profiling:Profiler",
             "Recording": "epochal.hooks.recording:Recording",
+            "SafetensorsExport": "epochal.hooks.safetensors_export:SafetensorsExport",
         },
     }
 )

@@ -126,3 +126,19 @@ def test_a_precision_and_a_dtype_must_agree(
 def test_a_precision_and_a_dtype_that_agree_are_fine(check_dict, precision: str, dtype) -> None:
     model = {"type": "torch.nn.Identity"} | ({"dtype": dtype} if dtype else {})
     assert shown(check_dict(model=model, engine={"precision": precision})) == []
+
+
+def test_names_of_checkpoints_are_checked(check_dict) -> None:
+    assert check_dict(
+        checkpoint={"name": "{tag}-{step}-{val/acc:.3f}", "every": ["1ep", "5min"]}
+    ).ok
+    assert shown(check_dict(checkpoint={"name": "{stp}"})) == [
+        (
+            "checkpoint.name",
+            "'{stp}' knows no {stp}",
+            "write one of tag, step, epoch, samples, or a metric: {val/loss}",
+        )
+    ]
+    assert shown(check_dict(checkpoint={"evry": "1ep"}))[0][0] == "checkpoint.evry"
+    assert shown(check_dict(checkpoint={"keep_last": 0}))[0][0] == "checkpoint.keep_last"
+    assert shown(check_dict(checkpoint={"every": "often"}))[0][0] == "checkpoint.every"

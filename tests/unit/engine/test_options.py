@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from epochal.config.duration import Duration
 from epochal.engine.every import Every
 from epochal.engine.options import (
+    CheckpointOptions,
     EngineOptions,
     HookOptions,
     LogOptions,
@@ -98,3 +100,23 @@ def test_steps_are_taken_as_torch_would_unless_somebody_chooses() -> None:
     assert (options.step, options.precision, options.on_nonfinite) == ("auto", "fp32", "warn")
     assert (options.channels_last, options.compile_backend) == (False, "inductor")
     assert options.empty_cache_every.is_never
+
+
+def test_checkpoints_are_made_as_often_as_any_of_several_periods_says() -> None:
+    options = CheckpointOptions(every=["1ep", "10min", 0])
+    assert [str(every) for every in options.periods] == ["1ep", "10min"]
+    assert CheckpointOptions(every=0).periods == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"every": ["1ep", "soon"]}, r"checkpoint\.every: .*'soon'"),
+        ({"keep_last": 0}, r"checkpoint\.keep_last"),
+        ({"keep_best": -1}, r"checkpoint\.keep_best"),
+        ({"name": "{tag}"}, r"checkpoint\.name: '\{tag\}' gives every .*same name\n  add \{step\}"),
+    ],
+)
+def test_impossible_checkpoints_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        CheckpointOptions(**arguments)

@@ -226,4 +226,4 @@ def test_too_little_room_is_a_warning_with_a_remedy(
 
     monkeypatch.setattr(saving.shutil, "disk_usage", lambda path: Usage())
     train(Rehearsing(saver(tmp_path, keep_last=1)))
-    assert "has 100 B free; make room, or keep fewer with checkpoint.keep" in caplog.text
+    assert "has 100 B free; make room, or keep fewer with checkpoint.keep_last" in caplog.text

@@ -1,0 +1,86 @@
+"""SafetensorsExport: plain files with the model's weights, for other programs."""
+
+from __future__ import annotations
+
+import json
+import logging
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, final
+
+from typing_extensions import override
+
+from epochal import durable
+from epochal.checkpoint import save_weights
+from epochal.config.template import check_template, fill_template
+from epochal.engine.every import Every
+from epochal.engine.hook import Hook
+from epochal.engine.saving import fresh_metrics
+from epochal.errors import ConfigError, Problem
+from epochal.records.times import SAVING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from epochal.engine.run import Run
+
+logger = logging.getLogger(__name__)
+
+
+@final
+class SafetensorsExport(Hook):
+    """Writes ``safetensors/<name>.safetensors`` into the run's folder every so often.
+
+    A file holds the weights and says tag, step, epoch and the task's ``meta`` in its metadata. It
+    cannot be resumed from; that is what checkpoints are for. ``every`` is 1ep unless it is given.
+
+    Args:
+        name: Of the files: {tag}, {step}, {epoch}, {samples} and metrics, as {val/acc:.3f}.
+        keep: How many of the newest files are kept; null keeps all.
+        averaged: Write the averaged weights instead, if the run has some.
+    """
+
+    priority = 200
+    counts_as = SAVING
+    every = Every(1, "ep")
+
+    def __init__(
+        self, *, name: str = "{tag}-{step}", keep: int | None = None, averaged: bool = False
+    ) -> None:
+        try:
+            check_template(name)
+        except ValueError as error:
+            what, _, hint = str(error).partition("\n")
+            raise ConfigError(Problem("SafetensorsExport.name", what, hint=hint)) from error
+        if keep is not None and keep < 1:
+            what = f"must be at least 1, got {keep!r}"
+            raise ConfigError(Problem("SafetensorsExport.keep", what, hint="`keep: 1`"))
+        self._name = name
+        self._keep = keep
+        self._is_averaged = averaged
+        self._written: list[Path] = []
+
+    @override
+    def setup(self, run: Run) -> None:
+        self._written = []
+
+    @override
+    def step_end(self, run: Run) -> None:
+        if run.dir is None:
+            return
+        position = {"step": run.step, "epoch": run.epoch, "samples": run.samples}
+        values = {"tag": run.tag, **position, **run.latest, **fresh_metrics(run)}
+        path = run.dir / "safetensors" / f"{fill_template(self._name, values)}.safetensors"
+        facts = {"tag": run.tag, "step": str(run.step), "epoch": str(run.epoch)}
+        facts["meta"] = json.dumps(run.meta, default=str)
+        is_averaged = self._is_averaged and run.average is not None
+        if not path.parent.is_dir():
+            durable.make_dir(path.parent)
+        with run.average.swapped() if is_averaged and run.average else nullcontext():
+            save_weights(path, run.model, metadata=facts)
+        logger.debug("wrote %s", path)
+        self._forget_old(path)
+
+    def _forget_old(self, path: Path) -> None:
+        self._written = [one for one in self._written if one != path] + [path]
+        while self._keep is not None and len(self._written) > self._keep:
+            self._written.pop(0).unlink(missing_ok=True)

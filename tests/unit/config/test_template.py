@@ -1,0 +1,56 @@
+"""Tests of names made from templates."""
+
+from __future__ import annotations
+
+import pytest
+
+from epochal.config.template import LONGEST, check_template, fill_template
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("{tag}-{step}", "digits-42"),
+        ("{tag}-{step:06d}-{val/acc:.3f}", "digits-000042-0.938"),
+        ("ep{epoch}_{samples}", "ep2_640"),
+        ("{step}-{val/acc@0.5:.1f}-{test/acc}", "42-0.5-none"),
+    ],
+)
+def test_names_hold_what_the_run_knows(template: str, name: str) -> None:
+    check_template(template)
+    values = {"tag": "digits", "step": 42, "epoch": 2, "samples": 640, "val/acc": 0.9376}
+    assert fill_template(template, values | {"val/acc@0.5": 0.5}) == name
+
+
+@pytest.mark.parametrize(
+    ("tag", "name"),
+    [("a b/c", "a-b-c-1"), ("../x", "x-1"), ("Übung", "Übung-1"), ("", "1"), ("\n", "1")],
+)
+def test_odd_characters_become_dashes(tag: str, name: str) -> None:
+    assert fill_template("{tag}-{step}", {"tag": tag, "step": 1}) == name
+
+
+def test_names_are_never_empty_or_long() -> None:
+    assert fill_template("{tag}", {"tag": "..."}) == "checkpoint"
+    assert len(fill_template("{tag}-{step}", {"tag": "x" * 500, "step": 1})) == LONGEST
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{tag}", "same name\nadd {step}"),
+        ("best", "same name\nadd {step}"),
+        ("{stop}-{step}", "knows no {stop}\nwrite one of tag, step, epoch, samples"),
+        ("{step.real}", "knows no {step.real}"),
+        ("{step}-{}", "knows no {}"),
+        ("{step!r}", "{step!r}: names take no conversion"),
+        ("{step:.3q}", "{step:.3q}: Unknown format code 'q'"),
+        ("{tag:d}{step}", "{tag:d}: Unknown format code 'd'"),
+        ("{step", "expected '}' before end of string\nwrite for example {tag}-{step}"),
+        ("runs/{step}", "names a folder\nset checkpoint.dir"),
+    ],
+)
+def test_templates_that_cannot_be_meant_are_refused(template: str, message: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is compared below
+        check_template(template)
+    assert message in str(caught.value)
