@@ -165,14 +165,18 @@ class Updater:
 
     def _accumulate(self, run: Run, microbatches: Microbatches) -> None:
         total: Number = 0
+        first: Number = 1
         last = len(microbatches) - 1
         for index, batch in enumerate(microbatches):
             run.batch_index = run.feed.position + index
             outcome = run.train_batch(batch)
             if index == 0:
                 self.zero_grad()
-            self.backward(outcome.loss * outcome.count)
-            total = total + outcome.count
+                first = _not_zero(outcome.count)
+            # Relative to the first count: thousands of items would overflow fp16.
+            share = outcome.count / first
+            self.backward(outcome.loss * share)
+            total = total + share
             if index == last:
                 self.apply(run, total)
             run.finish_batch(outcome)
@@ -253,7 +257,7 @@ class ClosureUpdater(Updater):
         return loss / _not_zero(total)
 
 
-def _not_zero(total: Tensor) -> Tensor:
+def _not_zero(total: Number) -> Number:
     """The total, or 1 where it is 0, which a device need not be asked for."""
     return total + (total == 0)
 

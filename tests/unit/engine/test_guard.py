@@ -417,3 +417,34 @@ def test_a_second_run_may_use_the_same_optimizer() -> None:
     fit(run)
     assert not hasattr(optimizer, "found_inf")
     assert not hasattr(optimizer, "grad_scale")
+
+
+@pytest.mark.parametrize("kind", [int, torch.tensor])
+def test_fp16_gradients_do_not_overflow_by_the_count_of_items(kind: Any) -> None:
+    """Batches of a language model have thousands of them."""
+
+    class Tokens(Poisoned):
+        def __init__(self, items: int) -> None:
+            super().__init__(batch_size=2)
+            self.items = items
+
+        def batch_loss(self, out: dict[str, Tensor], batch: list[Tensor]) -> dict[str, Any]:
+            loss, _ = super().batch_loss(out, batch)["loss"]
+            return {"loss": (loss, kind(self.items))}
+
+    results = []
+    for items in (1, 100_000):
+        run = guarded(
+            Tokens(items),
+            torch.optim.SGD,
+            {"fused": True},
+            engine={"precision": "fp16"},
+            optim={"accumulate": 2},
+            for_="2ep",
+        )
+        model, guard = run.model, run.updater
+        fit(run)
+        results.append((weights(model), guard.state_tensors()))
+    (one, other) = results
+    assert same(one[0], other[0])
+    assert same(one[1], other[1])
