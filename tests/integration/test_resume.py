@@ -236,3 +236,11 @@ def test_parts_from_python_go_on_in_their_script(dying: Path) -> None:
     assert whole.dir is not None
     assert_same(read_run(whole.dir), read_run(first.dir))
     assert json.loads((first.dir / "result.json").read_text())["attempt"] == 1
+
+
+def test_checkpoints_of_another_place_are_gone_on_from(dying: Path, tmp_path: Path) -> None:
+    first = start("train.for=1ep", f"checkpoint.dir={tmp_path / 'large'}")
+    assert (first.path / "checkpoints").is_symlink()
+    longer = ep.resume(first.path, overrides=["train.for=2ep"], raise_errors=True)
+    assert longer.epochs == 2
+    assert [one.step for one in read_run(first.path).attempts] == [0, 6]

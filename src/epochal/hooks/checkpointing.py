@@ -106,7 +106,8 @@ def find_folder(run: Run, options: CheckpointOptions) -> Path | None:
         return own
     target = Path(options.dir).expanduser().absolute() / run.dir.name
     try:
-        durable.make_dir(target)
+        if not target.is_dir():  # a run that goes on has made it already
+            durable.make_dir(target)
         if own.is_dir() and not own.is_symlink() and not any(own.iterdir()):
             own.rmdir()
         if not own.exists():
