@@ -151,17 +151,20 @@ class Updater:
         elif self._is_norm_logged:
             self.grad_norm = get_total_norm(self._gradients())
         if guard is not None:
-            guard.check(self._gradients(), self.grad_norm)
+            # Finite gradients may have a norm that overflows, and no log may change the training.
+            guard.check(self._gradients(), None if self._clip is None else self.grad_norm)
 
     def state_tensors(self) -> dict[str, Tensor]:
         """All that a step changes besides model, optimizer, average and meter, by name."""
         return {} if self.guard is None else self.guard.state_tensors()
 
     def _finish_step(self, run: Run) -> None:
+        skipped = None if self.guard is None else self.guard.skipped
         if self.average is not None:
-            self.average.update(None if self.guard is None else self.guard.skipped)
+            self.average.update(skipped)
         if self._is_norm_logged and self.grad_norm is not None:
-            run.meter.add_one("grad_norm", self.grad_norm, 1)
+            count = 1 if skipped is None else 1 - skipped
+            run.meter.add_one("grad_norm", self.grad_norm, count)
 
     def _accumulate(self, run: Run, microbatches: Microbatches) -> None:
         total: Number = 0

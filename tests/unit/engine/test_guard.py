@@ -128,16 +128,41 @@ def test_finite_steps_are_those_of_an_unguarded_run(kind: Any, arguments: dict[s
     assert same(results[0][1], results[1][1])
 
 
-@pytest.mark.parametrize("options", [{"optim": {"clip": 0.5}}, {"log": {"grad_norm": True}}])
-def test_the_norm_of_the_gradient_tells_whether_it_is_finite(
-    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+def test_a_norm_that_clips_tells_whether_the_gradient_is_finite(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run = guarded(Poisoned(3), torch.optim.AdamW, {"fused": True}, for_="5st", **options)
+    clip = {"clip": 0.5}
+    run = guarded(Poisoned(3), torch.optim.AdamW, {"fused": True}, for_="5st", optim=clip)
     snapshots = Snapshots(run).taken
     monkeypatch.delattr(torch, "_amp_foreach_non_finite_check_and_unscale_")
     fit(run)
     assert same(snapshots[1], snapshots[2])
     assert not same(snapshots[2], snapshots[3])
+
+
+@pytest.mark.parametrize("is_logged", [True, False])
+def test_finite_gradients_are_applied_even_if_their_norm_overflows(is_logged: bool) -> None:
+    log = {"grad_norm": is_logged}
+    run = guarded(Poisoned(3, poison=1e30), torch.optim.SGD, {"fused": True}, for_="5st", log=log)
+    snapshots = Snapshots(run).taken
+    fit(run)
+    assert not same(snapshots[1], snapshots[2])
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+def test_the_norm_of_a_gradient_that_was_left_out_is_not_logged(precision: str) -> None:
+    points = Points()
+    run = guarded(
+        Poisoned(3),
+        torch.optim.SGD,
+        {"fused": True},
+        engine={"precision": precision},
+        log={"grad_norm": True},
+        for_="1ep",
+        setting={"writer": points},
+    )
+    fit(run)
+    assert 0 < points.points[-1][1]["train/epoch/grad_norm"] < 100
 
 
 def test_one_bad_microbatch_holds_back_the_whole_step() -> None:
