@@ -9,7 +9,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, final
 
 import torch
-from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from epochal.engine.task import Loader
 
-    Indices = Tensor | range | list[Any]
+    Indices = range | list[Any]
 
 _OWN_SAMPLERS = (
     RandomSampler,
@@ -71,8 +70,6 @@ def find_indices(sampler: object, seed: int) -> Indices | None:
     if isinstance(sampler, SequentialSampler):
         return range(len(sampler))
     generator = torch.Generator().manual_seed(seed)
-    if isinstance(sampler, RandomSampler) and _goes_through_all(sampler):
-        return torch.randperm(len(sampler), generator=generator)
     twin: Any = copy.copy(sampler)
     twin.generator = generator
     return list(twin)
@@ -90,8 +87,7 @@ def split(indices: Indices, size: int | None, start: int, *, drop_last: bool) ->
     if size is None:
         return (part[0] for part in split(indices, 1, start, drop_last=False))
     end = len(indices) - len(indices) % size if drop_last else len(indices)
-    parts = (indices[first : first + size] for first in range(start * size, end, size))
-    return (part.tolist() if isinstance(part, Tensor) else list(part) for part in parts)
+    return (list(indices[first : first + size]) for first in range(start * size, end, size))
 
 
 def run_apart(
@@ -161,10 +157,6 @@ def find_sampler(loader: DataLoader[Any]) -> tuple[object, int | None, bool]:
     if type(batches) is BatchSampler and type(batches.sampler) in _OWN_SAMPLERS:
         return batches.sampler, batches.batch_size, batches.drop_last
     return batches, None, False
-
-
-def _goes_through_all(sampler: RandomSampler) -> bool:
-    return not sampler.replacement and sampler.num_samples == len(sampler.data_source)
 
 
 def _samplers(loader: Loader) -> list[Any]:  # samplers share no type, only attributes

@@ -106,6 +106,7 @@ class Reader(Dataset[Any]):
         self.is_restless = False
         """Whether it is known to draw."""
 
+        self._many = _find_many(dataset)
         self._collate = collate
         self._is_stacked = is_stacked
         self._draws = may_draw(dataset)
@@ -146,7 +147,7 @@ class Reader(Dataset[Any]):
         dataset = self.dataset
         if not self._is_stacked:
             return self._collate(dataset[indices])
-        many = getattr(dataset, "__getitems__", None)
+        many = self._many
         return self._collate(many(indices) if many else [dataset[index] for index in indices])
 
     def _read_seeded(self, ticket: Ticket) -> Batch:
@@ -156,10 +157,10 @@ class Reader(Dataset[Any]):
         return self._collate(samples)
 
     def _read_samples(self, ticket: Ticket) -> Any:  # noqa: ANN401 - the dataset gives what it likes
-        dataset, indices = self.dataset, ticket.indices
+        indices = ticket.indices
         if not self._is_stacked:
             return self._read_sample(ticket, indices, 0)
-        many = getattr(dataset, "__getitems__", None)
+        many = self._many
         if many:
             seed_host(mix(ticket.seed, 0))
             return many(indices)
@@ -178,6 +179,19 @@ class Reader(Dataset[Any]):
         with suppress(Exception):  # the batch itself could be read: that is all that counts
             return not are_same(self._read_samples(one), self._read_samples(one))
         return False
+
+
+def _find_many(dataset: Any) -> Callable[[Any], Any] | None:  # noqa: ANN401 - of any kind
+    """What reads several samples at once, where that is more than reading one after the other."""
+    parts: list[Any] = []
+    if type(dataset) is Subset:
+        parts = [dataset.dataset]
+    elif type(dataset) is StackDataset:
+        held: Any = dataset.datasets
+        parts = list(held.values() if isinstance(held, dict) else held)
+    if parts and not any(map(_find_many, parts)):
+        return None
+    return getattr(dataset, "__getitems__", None)
 
 
 @final

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -81,9 +82,26 @@ def test_samplers_of_others_are_not_looked_into() -> None:
 def test_batches_are_those_of_torch_from_any_position_on(length: int, drop_last: bool) -> None:
     whole = list(BatchSampler(range(length), 3, drop_last))
     for start in range(len(whole) + 2):
-        for indices in (range(length), list(range(length)), torch.arange(length)):
+        for indices in (range(length), list(range(length))):
             assert list(split(indices, 3, start, drop_last=drop_last)) == whole[start:]
             assert list(split(indices, None, start, drop_last=False)) == list(range(length))[start:]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_sample_comes_once_in_an_epoch_however_often_it_is_resumed(seed: int) -> None:
+    draw = random.Random(seed)
+    length, size = draw.randint(1, 10_000), draw.randint(1, 100)
+    indices = find_indices(RandomSampler(range(length)), seed)
+    assert indices is not None
+    given: list[int] = []
+    position = 0
+    while len(given) < length:
+        batches = split(indices, size, position, drop_last=False)
+        for batch in islice(batches, draw.randint(1, 1 + length // size)):
+            given += batch
+            position += 1
+    assert given == indices
+    assert sorted(given) == list(range(length))
 
 
 class Own(Sampler[int]):

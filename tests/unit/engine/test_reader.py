@@ -108,6 +108,17 @@ def test_a_dataset_that_reads_batches_at_once_is_seeded_by_the_batch() -> None:
     assert not torch.equal(reader(Together()).__getitems__(whole._replace(seed=3)), one)
 
 
+def test_a_part_of_a_dataset_is_read_sample_by_sample_if_the_dataset_is() -> None:
+    whole = ticket(*range(8))
+    for kind in (Subset(Noisy(), range(8)), Subset(Subset(Noisy(), range(8)), range(8))):
+        one = reader(kind).__getitems__(whole)
+        assert torch.equal(one, reader(Noisy()).__getitems__(whole))
+    stacked = reader(StackDataset(Noisy(), ROWS.tolist())).__getitems__(whole)[0]
+    assert torch.equal(stacked, reader(Noisy()).__getitems__(whole))
+    together = reader(Subset(Together(), range(8))).__getitems__(whole)
+    assert torch.equal(together, reader(Together()).__getitems__(whole))
+
+
 def test_collating_is_seeded_by_the_batch() -> None:
     def shuffled(samples: list[Any]) -> list[Any]:
         return random.sample(samples, len(samples))
