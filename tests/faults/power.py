@@ -164,8 +164,8 @@ class Disk:
             node = node.now[name]
         return node
 
-    def _open(self, descriptor: int, path: tuple[str, ...], is_new: bool) -> None:
-        if is_new:
+    def _open(self, descriptor: int, path: tuple[str, ...], may_be_new: bool) -> None:
+        if may_be_new and path[-1] not in self._at(path[:-1]).now:
             self._at(path[:-1]).change((path[-1], File()))
         self._files[descriptor] = self._at(path)
 
