@@ -175,14 +175,27 @@ class Meter:
             self._wake()
 
     def deliver(self) -> bool:
-        """Give those who asked what they wait for; whether code of others was called."""
+        """Give those who asked what they wait for; whether code of others was called.
+
+        Everybody gets theirs, also if one of them raises, which is passed on then.
+        """
         has_acted = False
+        errors: list[Exception] = []
         while self._requests:
             request = self._requests.pop(0)
             self._spread(request.taken.read())
             for read, take in request.takers:
                 has_acted |= not str(getattr(take, "__module__", "")).startswith("epochal.")
-                take(read())
+                means = read()
+                try:
+                    take(means)
+                except Exception as error:
+                    error.add_note(f"raised in {_name(take)}, given means that it asked for")
+                    errors.append(error)
+        for another in errors[1:]:
+            errors[0].add_note(f"after that: {another!r}")
+        if errors:
+            raise errors[0]
         return has_acted
 
     def fold(self) -> None:
@@ -229,3 +242,9 @@ class Meter:
                 window.take(name, total, count)
             if self._notice is not None and count > 0 and not math.isfinite(total):
                 self._notice(name, total / count)
+
+
+def _name(take: Take) -> str:
+    """What people know a function by."""
+    owner = getattr(take, "__qualname__", type(take).__qualname__)
+    return f"{getattr(take, '__module__', type(take).__module__)}.{owner}"

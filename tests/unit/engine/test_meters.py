@@ -265,20 +265,6 @@ def test_late_means_that_are_not_finite_are_noticed_when_they_arrive() -> None:
     assert late.noticed == ["loss"]
 
 
-def test_a_reader_that_fails_takes_nothing_from_the_others() -> None:
-    late = Late()
-    late.add(1.0)
-
-    def fail(means: dict[str, float]) -> None:
-        raise ValueError("no")
-
-    late.often.read_later(fail)
-    late.ask("seldom")
-    with pytest.raises(ValueError, match="no"):
-        late.meter.deliver()
-    assert late.seldom.read() == {"loss": 1.0}
-
-
 def test_whether_code_of_others_was_called_is_told() -> None:
     late = Late()
     assert not late.meter.deliver()
@@ -338,3 +324,30 @@ def test_a_window_that_a_state_does_not_know_begins_empty() -> None:
     other.fold()
     other.load_state_dict(state)
     assert window.read() == {}
+
+
+def fail(means: dict[str, float]) -> None:
+    raise ValueError("no room for these")
+
+
+def test_a_taker_that_fails_takes_nothing_from_the_others_and_is_named() -> None:
+    late = Late()
+    late.add(1.0)
+    late.seldom.read_later(fail)
+    late.ask("often")
+    late.add(3.0)
+    late.ask("often")
+    with pytest.raises(ValueError, match="no room for these") as caught:
+        late.meter.deliver()
+    assert late.taken == [("often", {"loss": 1.0}), ("often", {"loss": 3.0})]
+    assert caught.value.__notes__ == [f"raised in {__name__}.fail, given means that it asked for"]
+    assert not late.meter.deliver()
+
+
+def test_every_taker_that_fails_is_told_of() -> None:
+    late = Late()
+    late.seldom.read_later(fail)
+    late.often.read_later(fail)
+    with pytest.raises(ValueError, match="no room for these") as caught:
+        late.meter.deliver()
+    assert caught.value.__notes__[1:] == ["after that: ValueError('no room for these')"]
