@@ -55,8 +55,9 @@ $(PEERS)/.done: pyproject.toml constraints.txt benchmarks/requirements.txt
 	$(PEERS)/bin/$(PIP) --no-deps --requirement benchmarks/requirements.txt
 	@touch $@
 
-bench: $(VENV)/.demo $(PEERS)/.done ## Measure start-up, and the time per step beside other frameworks (takes hours).
+bench: $(VENV)/.demo $(PEERS)/.done ## Measure start-up, saving, and the time per step beside other frameworks (takes hours).
 	@$(BIN)/python benchmarks/startup.py
+	@$(BIN)/python benchmarks/checkpoints.py
 	@$(PEERS)/bin/python benchmarks/overhead.py
 
 clean:               ## Remove the environments and caches.
