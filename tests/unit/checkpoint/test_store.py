@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
+import hashlib
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
+from epochal import durable
 from epochal.checkpoint.store import (
     read_checkpoint,
     remove_leftovers,
@@ -17,7 +22,19 @@ from epochal.checkpoint.store import (
 )
 from epochal.checkpoint.tree import snapshot
 from epochal.errors import CheckpointError
-from epochal.records.manifests import find_checkpoints, newest_valid, read_manifest, verify
+from epochal.records.manifests import (
+    TENSORS,
+    StoredFile,
+    encode_manifest,
+    find_checkpoints,
+    newest_valid,
+    read_manifest,
+    verify,
+)
+from failing_disk import Faults
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 STATE = {"model": {"w": torch.arange(3.0)}, "data": {"epoch": 2, "position": (1, 2)}}
 
@@ -173,3 +190,36 @@ def test_staged_folder_of_a_living_process_is_left_alone(folder: Path) -> None:
 
 def test_no_folder_has_no_leftovers(folder: Path) -> None:
     assert remove_leftovers(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("act", "what"),
+    [
+        (lambda folder: write_checkpoint(folder, "b", STATE, {}), "b: cannot be written"),
+        (lambda folder: set_aside(folder / "step-1"), "step-1: cannot be renamed"),
+        (lambda folder: tidy(folder, keep_last=1, keep_best=0), "last: cannot be written"),
+        (remove_leftovers, "checkpoints: cannot be cleaned"),
+    ],
+)
+def test_failing_disk_is_explained(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[Path], object], what: str
+) -> None:
+    save(folder, 1)
+    (folder / ".staging-x-999999999.00000000").mkdir()
+    faults = Faults(allowed=0, code=errno.ENOSPC)
+    monkeypatch.setattr(durable.system, "operations", faults.operations)
+    with pytest.raises(
+        CheckpointError, match=rf"{what}: no space left on device\n  free some space there, or"
+    ):
+        act(folder)
+    assert verify(folder / "step-1") is None
+
+
+def test_tensors_that_only_their_manifest_takes_for_tensors_are_an_error(folder: Path) -> None:
+    manifest = write_checkpoint(folder, "a", STATE, {})
+    (folder / "a" / "tensors.safetensors").write_bytes(b"x")
+    stored = StoredFile(1, hashlib.sha256(b"x").hexdigest())
+    changed = dataclasses.replace(manifest, files={**manifest.files, TENSORS: stored})
+    (folder / "a" / "manifest.json").write_bytes(encode_manifest(changed))
+    with pytest.raises(CheckpointError, match=r"tensors\.safetensors: cannot be read: "):
+        read_checkpoint(folder / "a")
