@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, final
 
+from epochal.engine.meters import LOSS_OF_NOTHING
+
 if TYPE_CHECKING:
     from epochal.engine.run import Run
 
@@ -21,15 +23,18 @@ class LossWatch:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._has_warned = False
+        self._warned: set[bool] = set()
 
     def __call__(self, name: str, mean: float) -> None:
-        """Warn of the first loss among such means."""
-        if self._has_warned or "loss" not in name:
+        """Warn of the first loss among such means, and of the first one of an empty batch."""
+        is_empty = name == LOSS_OF_NOTHING
+        if is_empty in self._warned or "loss" not in name:
             return
-        self._has_warned = True
+        self._warned.add(is_empty)
         if self._run.updater.guard is not None:
             what = "such updates are left out, and train/skipped is their share"
+        elif is_empty:
+            what = "its gradient may be so too; divide by count.clamp(min=1)"
         else:
             what = (
                 "the run goes on, but hardly learns any more; "

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     Means = dict[str, float]
     Take = Callable[[Means], object]
 
+LOSS_OF_NOTHING = "loss of a batch without items"
+"""Its values enter no mean, but ``notice`` is told of those that are not finite."""
+
 
 @final
 class Window:
@@ -238,7 +241,7 @@ class Meter:
 
     def _spread(self, totals: Totals) -> None:
         for name, (total, count) in totals.items():
-            for window in self._windows:
+            for window in self._windows if name != LOSS_OF_NOTHING else ():
                 window.take(name, total, count)
             if self._notice is not None and count > 0 and not math.isfinite(total):
                 self._notice(name, total / count)

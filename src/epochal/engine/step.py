@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn, final
 
 import torch
+from torch import Tensor
 
 from epochal.engine.events import tell
+from epochal.engine.meters import LOSS_OF_NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from epochal.engine.task import Batch
 
     TakeStep = Callable[[Microbatches], object]
+    Update = Callable[[Run, Microbatches], object]
     TrainBatch = Callable[[Batch], Outcome]
     FinishBatch = Callable[[Outcome], None]
 
@@ -80,6 +83,9 @@ def _build_report(run: Run) -> FinishBatch:
             calls.report(outcome, meter)
         else:
             add(outcome.losses)
+        loss, count = outcome.losses["loss"]
+        if type(count) is Tensor:
+            add({LOSS_OF_NOTHING: (loss, count <= 0)})
 
     return report
 

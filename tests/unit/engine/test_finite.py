@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
+import torch
 
 from engine.parts import Sums, fit, make_run
 from epochal.engine.finite import LossWatch
-
-if TYPE_CHECKING:
-    import pytest
 
 
 class Diverging(Sums):
@@ -57,3 +57,41 @@ def test_updates_that_are_left_out_are_told_as_such(caplog: pytest.LogCaptureFix
         "train/loss is inf since about step 5: such updates are left out, and train/skipped is "
         "their share"
     )
+
+
+class Masked(Sums):
+    """Counts its items; the last step's batches have none."""
+
+    def __init__(self, divisor: str, *, is_empty: bool = True) -> None:
+        super().__init__(20, batch_size=4, val=0)
+        self.divisor, self.is_empty, self.calls = divisor, is_empty, 0
+
+    def batch_loss(self, out: Any, batch: Any) -> Any:
+        self.calls += 1
+        mask = torch.full((4, 1), float(self.calls < 5 or not self.is_empty))
+        count = mask.sum()
+        errors = ((out["sum"] - batch[1]) ** 2 * mask).sum()
+        return {
+            "loss": (errors / (count if self.divisor == "count" else count.clamp(min=1)), count)
+        }
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_batch_without_items_whose_loss_is_no_number_is_told(
+    accumulate: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    result = fit(make_run(Masked("count"), for_="1ep", optim={"accumulate": accumulate}))
+    (warning,) = caplog.messages
+    assert warning.startswith("train/loss of a batch without items is nan since about step")
+    assert "count.clamp(min=1)" in warning
+    assert set(result.metrics) == {"train/loss", "train/mae", "train/epoch/loss", "train/epoch/mae"}
+
+
+@pytest.mark.parametrize(
+    "task", [Masked("clamped count"), Masked("count", is_empty=False)], ids=["empty", "full"]
+)
+def test_batches_whose_loss_is_a_number_are_not_told(
+    task: Masked, caplog: pytest.LogCaptureFixture
+) -> None:
+    fit(make_run(task, for_="1ep"))
+    assert caplog.messages == []
