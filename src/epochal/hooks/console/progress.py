@@ -20,8 +20,6 @@ from epochal.hooks.console.lines import Reading, interval_line, summary_line
 from epochal.hooks.console.track import Track
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from epochal.engine.meters import Window
     from epochal.engine.run import Run
 
@@ -77,6 +75,7 @@ class Console(Hook):
         assert self.screen is not None
         self._window: Window = run.meter.window("console")
         self._lap = Lap(run)
+        run.on("checkpoint_loaded", lambda run: self._follow(run).go_on())
         is_drawable = self.screen.is_terminal and not self.screen.is_dumb_terminal
         if self._has_bar and is_drawable and not (self.every and self.every.is_never):
             self._display = Display(self.screen, run, self._follow(run))
@@ -92,10 +91,6 @@ class Console(Hook):
             self._follow(run).start_evaluation()
         if self._display is not None:
             self._display.start(split)
-
-    @override
-    def checkpoint_loaded(self, run: Run, path: Path) -> None:
-        self._follow(run).go_on()
 
     @override
     def loop_start(self, run: Run, split: str) -> None:
