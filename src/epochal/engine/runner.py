@@ -18,7 +18,7 @@ from epochal.engine.feed import named_loaders, require_loaders
 from epochal.engine.limits import add_ends, find_limits
 from epochal.engine.loop import train
 from epochal.engine.memory import add_emptying
-from epochal.engine.preempt import is_told_to_stop
+from epochal.engine.preempt import PREEMPTED, Abandoned, is_told_to_stop
 from epochal.engine.saved_objects import Attributes
 from epochal.engine.splits import split_name
 from epochal.engine.step import build_step
@@ -186,6 +186,8 @@ def _warn_of_unmeasured(run: Run) -> None:
 
 
 def _evaluate_due(split: str, run: Run) -> None:
+    if run.stop_status == PREEMPTED and run.plan.is_at_work:
+        raise Abandoned
     if is_told_to_stop(run):
         return
     try:

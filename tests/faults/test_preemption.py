@@ -1,0 +1,137 @@
+"""SIGTERM at any line of the engine: exit code 75, no step lost, the same bits when it goes on."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from epochal.engine import Parts, Run, Setting, Train
+from epochal.engine.execute import execute
+from epochal.engine.options import TrainOptions
+from epochal.engine.parts import Options
+from epochal.hooks.recording import Recording
+from epochal.testing import CLASSES, FEATURES, TinyModel, TinyTask
+from resume import Keeper, Notes, Outcome, assert_same, follow, resume
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from epochal.engine import RunResult
+
+TRIALS = 80
+
+
+class Rows(TinyTask):
+    """Batches of tensors, two epochs of four."""
+
+    def __init__(self) -> None:
+        x = torch.randn(16, FEATURES, generator=torch.Generator().manual_seed(0))
+        data = TensorDataset(x, x[:, :CLASSES].argmax(1))
+        self.train_loader = DataLoader(data, batch_size=4, shuffle=True)
+        self.val_loader = DataLoader(data, batch_size=8)
+
+    def batch_forward(self, model: Any, batch: Any) -> Any:
+        return super().batch_forward(model, {"x": batch[0]})
+
+    def batch_loss(self, out: Any, batch: Any) -> Any:
+        return super().batch_loss(out, {"label": batch[1]})
+
+    def batch_metric(self, out: Any, batch: Any) -> Any:
+        return super().batch_metric(out, {"label": batch[1]})
+
+
+def build(setting: dict[str, Any]) -> Run:
+    torch.manual_seed(0)
+    model = TinyModel()
+    parts = Parts(
+        task=Rows(),
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+        hooks=[Recording(every="3st")],
+    )
+    options = Options(train=TrainOptions(for_="2ep", eval_every="3st", sanity_batches=0))  # type: ignore[arg-type]  # as users write it
+    return Run(parts, options, Setting(**setting))
+
+
+class Lines:
+    """Counts the lines of the engine that run, and sends a signal at one of them.
+
+    Args:
+        number: Which; the very first is 1.
+    """
+
+    def __init__(self, number: int = sys.maxsize) -> None:
+        self.count = 0
+        self._number = number
+
+    def trace(self, frame: FrameType, event: str, arg: object) -> Any:
+        if "/epochal/engine/" not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            self.count += 1
+            if self.count == self._number:
+                os.kill(os.getpid(), signal.SIGTERM)
+        return self.trace
+
+
+def carry_out(lines: Lines) -> tuple[Keeper, Notes, RunResult]:
+    keeper, notes = Keeper(), Notes()
+    run = build({"writer": notes})
+    run.saver = keeper  # type: ignore[assignment]  # as far as the engine uses it
+    # Before the run has its own handler a signal would end pytest.
+    run.on("setup", lambda: sys.settrace(lines.trace), priority=-1)
+    run.on("teardown", lambda: sys.settrace(None), priority=10**6)
+    before = sys.gettrace()
+    try:
+        return keeper, notes, execute(run, Train())
+    finally:
+        sys.settrace(before)
+
+
+@pytest.fixture(scope="module")
+def whole() -> Outcome:
+    return follow(build)
+
+
+@pytest.fixture(scope="module")
+def num_lines() -> int:
+    lines = Lines()
+    assert carry_out(lines)[2].status == "finished"
+    return lines.count
+
+
+def signal_at(line: int, whole: Outcome) -> None:
+    keeper, notes, result = carry_out(Lines(line))
+    where = f"signal at line {line}: {result.status} {result.traceback}"
+    if result.status == "finished":  # it came when the training was over
+        assert result.exit_code == 0, where
+        return
+    assert (result.status, result.exit_code) == ("preempted", 75), where
+    if result.steps:
+        state = keeper.kept[-1]
+        assert state["data"]["step"] == result.steps, where
+        assert len(notes.points) == state["log"]["points"], where
+        assert_same(whole, resume(build, state), state)
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_a_signal_at_any_line_of_the_engine_costs_no_step(
+    part: int, whole: Outcome, num_lines: int
+) -> None:
+    dice = random.Random(part)
+    for _ in range(TRIALS // 8):
+        signal_at(dice.randrange(1, num_lines), whole)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+def test_a_signal_at_every_line_of_the_engine_costs_no_step(whole: Outcome, num_lines: int) -> None:
+    for line in range(1, num_lines):
+        signal_at(line, whole)
