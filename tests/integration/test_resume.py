@@ -244,3 +244,28 @@ def test_checkpoints_of_another_place_are_gone_on_from(dying: Path, tmp_path: Pa
     longer = ep.resume(first.path, overrides=["train.for=2ep"], raise_errors=True)
     assert longer.epochs == 2
     assert [one.step for one in read_run(first.path).attempts] == [0, 6]
+
+
+def test_interrupted_run_goes_on_as_if_nothing_had_been_told_to_stop(
+    dying: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is recorded because a run ends early is no part of the run that goes on."""
+    write(
+        dying / "shop" / "wishes.py",
+        """
+        import os
+        import epochal as ep
+        class Wish(ep.Hook):
+            def step_end(self, run):
+                if os.environ.get("STOPS_AT") == str(run.step):
+                    run.stop("user_interrupt", status="interrupted")
+        """,
+    )
+    hooks = "hooks=[{type: shop.wishes.Wish}]"
+    monkeypatch.setenv("STOPS_AT", "9")
+    stopped = ep.run("config.yaml", overrides=[hooks])
+    monkeypatch.delenv("STOPS_AT")
+    assert (stopped.status, stopped.steps) == ("interrupted", 9)
+    assert stopped.dir is not None
+    ep.resume(stopped.dir, raise_errors=True)
+    assert_same(start(hooks), read_run(stopped.dir))
