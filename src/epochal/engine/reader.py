@@ -175,8 +175,8 @@ class Reader(Dataset[Any]):
     def _is_unsteady(self, ticket: Ticket) -> bool:
         if not self._draws:
             return False
-        one = ticket._replace(indices=ticket.indices[:1]) if self._is_stacked else ticket
         with suppress(Exception):  # the batch itself could be read: that is all that counts
+            one = ticket._replace(indices=list(ticket.indices)[:1]) if self._is_stacked else ticket
             return not are_same(self._read_samples(one), self._read_samples(one))
         return False
 
