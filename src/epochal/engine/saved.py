@@ -246,6 +246,17 @@ def _stateful_hooks(run: Run) -> dict[str, Any]:
     return found
 
 
+def find_stateless(run: Run) -> list[str]:
+    """Hooks of the user's own that hold tensors which no checkpoint keeps."""
+    return [
+        type(hook).__name__
+        for hook in run.events.hooks
+        if not hasattr(hook, "state_dict")
+        and type(hook).__module__.split(".")[0] != "epochal"
+        and any(isinstance(value, Tensor) for value in getattr(hook, "__dict__", {}).values())
+    ]
+
+
 def _collect_hooks(run: Run) -> State:
     return {name: hook.state_dict() for name, hook in _stateful_hooks(run).items()}
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 from epochal.checkpoint import Split, remove_leftovers, snapshot, tidy, write_checkpoint
 from epochal.checkpoint.tree import split_parts
 from epochal.engine.average import AVERAGED
-from epochal.engine.saved import WISHES, collect
+from epochal.engine.saved import WISHES, collect, find_stateless
 from epochal.errors import EpochalError
 from epochal.records.manifests import FACTS
 from epochal.records.times import SAVING
@@ -109,6 +109,12 @@ class Saver:
             size = _size_of(_take_apart(run))
             remove_leftovers(self.folder)
             self._tell_room(size)
+        for name in find_stateless(run):
+            logger.warning(
+                "%s holds tensors, and a resumed run begins without them; "
+                "give it state_dict and load_state_dict",
+                name,
+            )
 
     def save(self, run: Run, reason: str) -> None:
         """Take a snapshot now, and have it written; waits for the one before."""

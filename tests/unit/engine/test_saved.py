@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from epochal.checkpoint import split
 from epochal.components.average.ema import Ema
 from epochal.components.metrics.mean import Mean
 from epochal.engine import Hook, Metric, Monitor, Run, TorchSchedule
+from epochal.engine.meters import Meter
 from epochal.engine.saved import collect, restore
 from epochal.errors import CheckpointError
 from epochal.hooks.early_stopping import EarlyStopping
@@ -64,6 +66,11 @@ def test_it_can_be_saved_and_resumed_again_and_again() -> None:
 )
 def test_options_of_the_run_make_no_difference(options: dict[str, Any]) -> None:
     assert_resumes_everywhere(lambda setting: plain(setting, **options))
+
+
+def test_means_that_arrive_late_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("epochal.engine.run.Meter", partial(Meter, is_late=True))
+    assert_resumes_everywhere(plain)
 
 
 def scheduled(setting: dict[str, Any], make: Any, unit: str) -> Run:

@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 
 from engine.parts import Sums, adder, fit, make_run
 from epochal.checkpoint import read_checkpoint
@@ -227,3 +228,14 @@ def test_too_little_room_is_a_warning_with_a_remedy(
     monkeypatch.setattr(saving.shutil, "disk_usage", lambda path: Usage())
     train(Rehearsing(saver(tmp_path, keep_last=1)))
     assert "has 100 B free; make room, or keep fewer with checkpoint.keep_last" in caplog.text
+
+
+def test_a_hook_with_tensors_and_no_state_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Averaging(Hook):
+        def __init__(self) -> None:
+            self.mean = torch.zeros(2)
+
+    train(Rehearsing(saver(tmp_path)), Averaging())
+    assert caplog.text.count("Averaging holds tensors, and a resumed run begins without") == 1
