@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, final
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -75,8 +76,8 @@ class Gatherer:
     def __init__(self, move: Mover = keep, *, is_pinned: bool = False) -> None:
         self._move = move
         self._is_pinned = is_pinned
-        # The datasets are kept too: their ids would be given to others after their end.
-        self._residents: dict[int, tuple[InMemory, tuple[Tensor, ...], Pack]] = {}
+        self._residents: dict[int, _Resident] = {}
+        self._trained = -1
 
     def find(self, loader: Loader, one_pass: Pass, aim: Aim | None = None) -> Gathered | None:
         """The batches of a pass over the loader, if they can be gathered.
@@ -86,16 +87,18 @@ class Gatherer:
             one_pass: Its seed gives the order, as it would to the loader's sampler.
             aim: Where batches of data on the device should go, if somebody keeps a place.
         """
+        if one_pass.epoch is not None:
+            self._leave_for(getattr(loader, "dataset", None))
         table = find_table(loader)
         if table is None:
             return None
         owner = table.owner
         if isinstance(owner, InMemory) and owner.is_resident:
-            columns, pack = self._settle(owner)
-            aim = aim if pack == owner.pack else None
-            return Gathered(
-                table._replace(pack=pack).batches(columns, one_pass, aim=aim), is_moved=True
-            )
+            resident = self._settle(owner)
+            if any(resident.are_images):
+                pack = _image_packer(owner.pack, resident.are_images)
+                table, aim = table._replace(pack=pack), None
+            return Gathered(table.batches(resident.columns, one_pass, aim=aim), is_moved=True)
         is_pinned = self._is_pinned and table.tensors[0].device.type == "cpu"
         return Gathered(table.batches(table.tensors, one_pass, is_pinned=is_pinned), is_moved=False)
 
@@ -104,12 +107,25 @@ class Gatherer:
         """Whether the batches of a loader can be gathered."""
         return find_table(loader) is not None
 
-    def _settle(self, dataset: InMemory) -> tuple[tuple[Tensor, ...], Pack]:
-        """The tensors of a dataset on the device, and what makes batches of their rows."""
-        if id(dataset) not in self._residents:
+    def _settle(self, dataset: InMemory) -> _Resident:
+        """The tensors of a dataset on the device, as they are now."""
+        key, residents = id(dataset), self._residents
+        versions = [(id(tensor), _version(tensor)) for tensor in dataset.tensors]
+        known = residents.get(key)
+        if known is None or known.versions != versions:
+            residents.pop(key, None)  # first, as the device may not have room for both
+            known = None
             moved = tuple(self._move(tensor) for tensor in dataset.tensors)
-            self._residents[id(dataset)] = dataset, *_lay_out(moved, dataset.pack)
-        return self._residents[id(dataset)][1:]
+            # Gone with the dataset, whose id may be given to another one then.
+            owner = ref(dataset, lambda _: residents.pop(key, None))
+            residents[key] = _Resident(owner, dataset.tensors, versions, *_lay_out(moved))
+        return residents[key]
+
+    def _leave_for(self, dataset: object) -> None:
+        """Let go of what the training before used, unless it goes on with that."""
+        if self._trained != id(dataset):
+            self._residents.pop(self._trained, None)
+            self._trained = id(dataset)
 
 
 @final
@@ -145,6 +161,19 @@ class Aim:
             return pack(targets)
 
         return select_into
+
+
+class _Resident(NamedTuple):
+    """What a run keeps of a dataset on its device."""
+
+    owner: ref[InMemory]
+    sources: tuple[Tensor, ...]
+    versions: list[tuple[int, int]]
+    """Which they are, and how often they had been written to when they were copied."""
+
+    columns: tuple[Tensor, ...]
+    are_images: list[bool]
+    """Whose columns have their channels last."""
 
 
 class Gathered(NamedTuple):
@@ -251,19 +280,27 @@ def _are_plain(tensors: tuple[Tensor, ...]) -> bool:
     )
 
 
-def _lay_out(tensors: tuple[Tensor, ...], pack: Pack) -> tuple[tuple[Tensor, ...], Pack]:
-    """The tensors with whole rows in one piece; batches have the layout that the tensors had."""
+def _lay_out(tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], list[bool]]:
+    """The tensors with whole rows in one piece, and which of them had to be turned for that."""
     are_images = [tensor.ndim == 4 and not tensor.is_contiguous() for tensor in tensors]
-    if not any(are_images):
-        return tensors, pack
+    flagged = zip(tensors, are_images, strict=True)
+    rows = (part.permute(0, 2, 3, 1) if is_image else part for part, is_image in flagged)
+    return tuple(rows), are_images
+
+
+def _image_packer(pack: Pack, are_images: list[bool]) -> Pack:
+    """Gives batches the layout that the tensors had."""
 
     def pack_images(columns: Iterable[Tensor]) -> Batch:
         flagged = zip(columns, are_images, strict=True)
         return pack([part.permute(0, 3, 1, 2) if is_image else part for part, is_image in flagged])
 
-    flagged = zip(tensors, are_images, strict=True)
-    rows = (part.permute(0, 2, 3, 1) if is_image else part for part, is_image in flagged)
-    return tuple(rows), pack_images
+    return pack_images
+
+
+def _version(tensor: Tensor) -> int:
+    """Changes whenever somebody writes into the tensor; torch does not count for some."""
+    return -1 if tensor.is_inference() else tensor._version
 
 
 def _are_alike(columns: tuple[Tensor, ...], targets: list[Tensor]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -321,3 +323,70 @@ def test_a_place_for_other_batches_is_left_as_it_is(other: Tensor) -> None:
     assert batch.dtype == other.dtype
     assert (place.shape, place.data_ptr()) == ((4, 2), address)
     assert not place.any()
+
+
+def moved(tensor: Tensor) -> Tensor:
+    """As if to another device."""
+    return tensor.clone()
+
+
+def first_of(gatherer: Gatherer, data: Tensors, *, epoch: int | None = None) -> Any:
+    found = gatherer.find(data.loader(batch_size=4), Pass(0, epoch))
+    assert found is not None
+    return next(found.batches)
+
+
+def resident_copies(*datasets: Tensors, epochs: bool = True) -> tuple[Gatherer, list[Any]]:
+    """Gathers from each dataset; what is left of the copies after that."""
+    copies = []
+
+    def move(tensor: Tensor) -> Tensor:
+        copies.append(weakref.ref(copy := moved(tensor)))
+        return copy
+
+    gatherer = Gatherer(move)
+    for epoch, data in enumerate(datasets):
+        first_of(gatherer, data, epoch=epoch if epochs else None)
+    gc.collect()
+    return gatherer, [copy() is not None for copy in copies]
+
+
+def make_residents(count: int) -> list[Tensors]:
+    return [Tensors(torch.randn(LENGTH, 2), resident=True) for _ in range(count)]
+
+
+def test_only_the_latest_data_of_training_stay_on_the_device() -> None:
+    one, other = make_residents(2)
+    _gatherer, are_left = resident_copies(one, other, other)
+    assert are_left == [False, True]
+
+
+def test_data_of_evaluations_stay_while_training_goes_on() -> None:
+    train, val = make_residents(2)
+    gatherer, _ = resident_copies(train)
+    for _ in range(3):
+        first_of(gatherer, train, epoch=1)
+        first_of(gatherer, val)
+    assert len(gatherer._residents) == 2
+
+
+def test_data_that_nobody_has_any_more_leave_the_device() -> None:
+    gatherer, _ = resident_copies(*make_residents(3), epochs=False)
+    gc.collect()
+    assert not gatherer._residents
+
+
+def test_resident_data_that_were_written_to_are_copied_again() -> None:
+    data = Tensors(torch.zeros(LENGTH), resident=True)
+    gatherer = Gatherer(moved)
+    assert not first_of(gatherer, data)[0].any()
+    data.tensors[0].fill_(1.0)
+    assert first_of(gatherer, data)[0].all()
+    data.tensors = (torch.zeros(LENGTH),)
+    assert not first_of(gatherer, data)[0].any()
+
+
+def test_data_of_inference_mode_are_kept_too() -> None:
+    with torch.inference_mode():
+        data = Tensors(torch.ones(LENGTH), resident=True)
+    assert first_of(Gatherer(moved), data)[0].all()

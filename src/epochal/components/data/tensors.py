@@ -28,7 +28,9 @@ class Tensors(InMemory):
 
     Args:
         arrays: Tensors, numpy arrays, or what else ``torch.as_tensor`` takes.
-        resident: Let a run keep a copy on its device, from the first use to the end of the run.
+        resident: Let a run keep a copy on its device, until it trains with another dataset or ends.
+            Tensors that were written to are copied anew for the next pass; numpy's writes are
+            not seen.
         named: The same by name; ``resident`` cannot be one.
 
     Raises:
