@@ -10,10 +10,11 @@ from torch import Tensor
 from torch.optim import SGD, Adagrad, Adam
 
 from epochal.engine.every import Every
+from epochal.engine.kept import KeptBuffers
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from torch.optim import Optimizer
 
@@ -41,6 +42,7 @@ class Guard:
         device: Where the gradients are.
         is_scaled: Whether losses are scaled, as fp16 needs it.
         is_final: Whether nothing is updated any more after the first such gradient.
+        buffers: Changed by the forward pass of a model, and put back with its update.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Guard:
         *,
         is_scaled: bool = False,
         is_final: bool = False,
+        buffers: Iterable[Tensor] = (),
     ) -> None:
         self.optimizer = optimizer
         self.is_scaled = is_scaled
@@ -64,6 +67,7 @@ class Guard:
         self._has_diverged = torch.zeros((), device=device)
         self._scale = torch.full((), _FIRST_SCALE if is_scaled else 1.0, device=device)
         self._growth_tracker = torch.zeros((), dtype=torch.int32, device=device)
+        self._kept = KeptBuffers(buffers, self.skipped.device)
         self.prepare()
 
     def prepare(self) -> None:
@@ -77,6 +81,10 @@ class Guard:
                 state = self.optimizer.state[parameter]
                 if state.get("momentum_buffer") is None:
                     state["momentum_buffer"] = torch.zeros_like(parameter)
+
+    def keep(self) -> None:
+        """Remember what the step changes even before its gradients are known."""
+        self._kept.keep()
 
     def scale(self, loss: Tensor) -> Tensor:
         """The loss to send backward."""
@@ -110,6 +118,7 @@ class Guard:
             )
         if self.is_final:
             self.skipped.copy_(torch.maximum(self.skipped, self._has_diverged))
+        self._kept.put_back(self.skipped)
         optimizer: Any = self.optimizer  # torch reads these two, but does not declare them
         if self.reads_host:
             if not self.skipped.item():
@@ -202,6 +211,8 @@ def build_guard(run: Run, optimizer: Optimizer) -> Guard | None:
         run.device,
         is_scaled=run.precision.is_scaled,
         is_final=action == "stop",
+        # Where only the scale is to blame, they are as good as ever.
+        buffers=() if action == "warn" else run.model.buffers(),
     )
     if guard.is_final:
         Watch(run, "diverged" if guard.is_scaled else "skipped")

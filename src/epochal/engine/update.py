@@ -94,6 +94,8 @@ class Updater:
 
     def update(self, run: Run, microbatches: Microbatches) -> None:
         """Take one step: every microbatch through the task and back, then the update."""
+        if self.guard is not None:
+            self.guard.keep()
         if len(microbatches) > 1:
             self._accumulate(run, microbatches)
             return

@@ -473,3 +473,42 @@ def test_fp16_gradients_do_not_overflow_by_the_count_of_items(kind: Any) -> None
     (one, other) = results
     assert same(one[0], other[0])
     assert same(one[1], other[1])
+
+
+class Spoiled(Sums):
+    """Its third batch is no numbers at all."""
+
+    def __init__(self) -> None:
+        super().__init__(20, shuffle=False, val=0)
+        self.calls = 0
+
+    def batch_forward(self, model: nn.Module, batch: list[Tensor]) -> dict[str, Tensor]:
+        self.calls += 1
+        features = batch[0] * float("nan") if self.calls == 3 else batch[0]
+        return super().batch_forward(model, [features])
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("action", ["skip", "stop"])
+@pytest.mark.parametrize("is_fused", [True, False])
+def test_the_statistics_of_batch_norm_are_put_back_too(
+    accumulate: int, action: str, is_fused: bool
+) -> None:
+    model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+    parts = {"optimizer": torch.optim.SGD(model.parameters(), lr=0.05, fused=is_fused)}
+    run = make_run(
+        Spoiled(),
+        model,
+        parts=parts,
+        engine={"on_nonfinite": action},
+        optim={"accumulate": accumulate},
+        for_="1ep",
+    )
+    seen: list[dict[str, Tensor]] = []
+    run.on("step_end", lambda run: seen.append(copy.deepcopy(dict(run.model.named_buffers()))))
+    fit(run)
+    bad = 2 // accumulate
+    assert same(seen[bad], seen[bad - 1])
+    assert not same(seen[0], {name: torch.zeros_like(one) for name, one in seen[0].items()})
+    assert all(buffer.isfinite().all() for buffer in seen[-1].values())
+    assert same(seen[-1], seen[bad]) == (action == "stop")
