@@ -7,20 +7,17 @@ from typing import TYPE_CHECKING, final
 
 import torch
 
-from epochal.engine.layout import like
+from epochal.engine.layout import like, tensors_of
 from epochal.engine.move import Change, mover
 from epochal.engine.outcome import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch import Tensor
 
     from epochal.engine.feed import Microbatches
     from epochal.engine.run import Run
+    from epochal.engine.step import Update
     from epochal.engine.sums import Notes
-
-    Update = Callable[[Run, Microbatches], object]
 
 
 @cache
@@ -72,7 +69,7 @@ class Graph:
         move = mover(run.device, run.dtype, channels_last=run.options.engine.channels_last)
         moved = tuple([move(batch) for batch in microbatches])
         inputs, tensors = like(moved, lambda tensor: tensor.detach().clone())
-        for tensor, source in zip(tensors, _tensors(moved), strict=True):
+        for tensor, source in zip(tensors, tensors_of(moved), strict=True):
             tensor.requires_grad_(source.requires_grad)
         # Aliases: a task may ask for gradients of its inputs, which could not be written then.
         self.inputs = [tensor.detach() for tensor in tensors]
@@ -122,7 +119,3 @@ class Graph:
         """Let parameters hold this graph's gradients, for hooks that look at them."""
         for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
             parameter.grad = gradient
-
-
-def _tensors(microbatches: Microbatches) -> list[Tensor]:
-    return like(microbatches, lambda tensor: tensor)[1]

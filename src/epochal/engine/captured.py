@@ -17,20 +17,22 @@ from epochal.engine.frozen import (
     groups_fingerprint,
     take_fingerprint,
 )
-from epochal.engine.layout import UnknownLayoutError, flatten, like
+from epochal.engine.layout import UnknownLayoutError, copied, flatten, tensors_of
 from epochal.engine.obstacles import find_obstacle
 from epochal.engine.payback import Payback
-from epochal.engine.trial import RefusedError, Trial, aside, describe_line
+from epochal.engine.reads import Reads
+from epochal.engine.shapes import Shapes
+from epochal.engine.trial import RefusedError, Trial, describe_line, uncounted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Hashable
 
     from torch import Tensor
 
     from epochal.engine.feed import Microbatches
     from epochal.engine.run import Run
-
-    Update = Callable[[Run, Microbatches], object]
+    from epochal.engine.shapes import Candidate
+    from epochal.engine.step import Update
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +41,9 @@ WARM_STEPS = 3
 
 MAX_GRAPHS = 8
 MAX_CAPTURES = 50
+STEPS_PER_CAPTURE = 10
+"""Captures beyond those many are too many if there are fewer steps than this to each."""
+
 PATIENCE = 64
 """Steps after which shapes that never repeat are given up."""
 
@@ -59,16 +64,16 @@ class CapturedSteps:
         self._calls = run.calls
         self._is_compiling = wish == "compile"
         self._graphs: dict[Hashable, Graph] = {}
-        self._seen: dict[Hashable, list[Microbatches]] = {}
-        self._first_groups: dict[Hashable, Fingerprint] = {}
+        self._shapes = Shapes(most=MAX_GRAPHS)
         self._shown: Graph | None = None
         self._eager_steps = 0
         self._captures = 0
+        self._first_step = run.step
         self._is_over = False
         self._has_spoken = False
         self._workshop = Workshop(run.device)
         self._fingerprint: Fingerprint = {}
-        self._task_names: set[str] | None = set()
+        self._reads = Reads()
         self._payback = Payback(run, WeakMethod(self._switch)) if wish == "auto" else None
         run.choices["step"] = "eager"
 
@@ -96,46 +101,44 @@ class CapturedSteps:
     def _take_other(self, key: Hashable, microbatches: Microbatches, tensors: list[Tensor]) -> None:
         """Take a step of a shape that has no graph yet; perhaps it gets one now."""
         self._shown = None
-        if self._is_over or (key not in self._seen and len(self._graphs) >= MAX_GRAPHS):
+        if self._is_over or self._is_left_to_eager_steps(key):
             self._update(self._run, microbatches)
             return
-        seen = self._seen.setdefault(key, [])
-        if len(seen) >= WARM_STEPS:
-            del self._seen[key]
-            if self._capture(key, seen):
-                seen.clear()
+        candidate = self._shapes.find(key)
+        if candidate is not None and len(candidate.batches) >= WARM_STEPS:
+            if self._capture(key, self._shapes.take(key)):
+                candidate.batches.clear()
                 _give_back_memory(self._run.device)
                 self._shown = self._graphs[key]
                 self._graphs[key].replay(tensors)
                 return
         else:
-            if not seen:
-                self._first_groups[key] = groups_fingerprint(self._run)
-            seen.append(like(microbatches, lambda tensor: tensor.detach().clone())[0])
+            self._shapes.keep(key, microbatches, self._run)
         self._update(self._run, microbatches)
         self._count_eager_step()
 
+    def _is_left_to_eager_steps(self, key: Hashable) -> bool:
+        return len(self._graphs) >= MAX_GRAPHS or self._shapes.is_refused(key)
+
     def _count_eager_step(self) -> None:
         self._eager_steps += 1
-        if self._graphs or self._is_over:
-            while len(self._seen) > MAX_GRAPHS:  # their batches take memory
-                del self._seen[next(iter(self._seen))]
-        elif self._eager_steps >= PATIENCE:
-            self._give_up(f"shapes of batches do not repeat: {len(self._seen)} in {PATIENCE} steps")
+        if self._eager_steps >= PATIENCE and not self._graphs and not self._is_over:
+            why = self._shapes.why_they_differ()
+            self._give_up(f"{why}: {len(self._shapes)} in {PATIENCE} steps")
 
-    def _capture(self, key: Hashable, batches: list[Microbatches]) -> bool:
+    def _capture(self, key: Hashable, candidate: Candidate) -> bool:
         """Try to capture a shape; whether it was worth it."""
         run = self._run
         begun = perf_counter()
         with run.clock.times.measuring("capture"):
-            trial = Trial(run, self._take_eagerly, batches)
+            trial = Trial(run, self._take_eagerly, candidate.batches)
             try:
-                self._require_steady_groups(key)
+                self._require_steady_groups(candidate)
                 trial.watch_eager()
-                trial.undo()
-                graph = self._build_graph(trial, batches[0])
-                verdict = trial.judge(
-                    lambda batch: graph.replay(_tensors(batch)), is_exact=not self._is_compiling
+                if self._is_compiling:  # what is compiled may round; nothing else may differ
+                    self._build_and_judge(trial, candidate, Workshop(run.device))
+                graph, verdict = self._build_and_judge(
+                    trial, candidate, self._workshop, is_compiled=self._is_compiling
                 )
             except RefusedError as refusal:
                 self._refuse(key, str(refusal))
@@ -152,34 +155,39 @@ class CapturedSteps:
             run.feed.aim.at(graph.inputs)
         self._graphs[key] = graph
         self._captures += 1
-        self._note_names(trial.task_names)
-        self._fingerprint = take_fingerprint(run, self._task_names)
+        # What the step of any shape reads counts.
+        self._reads = self._reads.joined(trial.reads)
+        self._fingerprint = take_fingerprint(run, self._reads)
         self._report(verdict, perf_counter() - begun)
         return True
 
-    def _require_steady_groups(self, key: Hashable) -> None:
+    def _require_steady_groups(self, candidate: Candidate) -> None:
         """Refuse what moves from step to step, such as the momentum under OneCycleLR."""
-        change = find_change(self._first_groups.pop(key, {}), groups_fingerprint(self._run))
+        change = find_change(candidate.groups, groups_fingerprint(self._run))
         if change:
             raise RefusedError(f"{change} moves with the steps, and a graph would keep it")
 
-    def _note_names(self, names: set[str] | None) -> None:
-        """Attributes of the task count if the step of any shape reads them."""
-        known = self._task_names
-        self._task_names = None if names is None or known is None else known | names
-
-    def _build_graph(self, trial: Trial, example: Microbatches) -> Graph:
+    def _build_and_judge(
+        self, trial: Trial, candidate: Candidate, workshop: Workshop, *, is_compiled: bool = False
+    ) -> tuple[Graph, str]:
+        """A graph of the step, and how close it comes to eager steps, in words."""
         run = self._run
+        example = candidate.batches[0]
         plain = run.calls.compute
-        if self._is_compiling:
+        if is_compiled:
             run.calls.compute = compile_compute(run, has_one_shape=True)
+        trial.undo()
         try:
-            with aside(run):
-                self._workshop.warm_up(run, self._update, example)
+            with uncounted(run):
+                workshop.warm_up(run, self._update, copied(example))
             trial.undo()
-            return Graph(run, self._update, example, self._workshop)
+            graph = Graph(run, self._update, copied(example), workshop)
         finally:
             run.calls.compute = plain
+        verdict = trial.judge(
+            lambda batch: graph.replay(tensors_of(batch)), is_exact=not is_compiled
+        )
+        return graph, verdict
 
     def _take_eagerly(self, microbatches: Microbatches) -> None:
         self._update(self._run, microbatches)
@@ -197,11 +205,13 @@ class CapturedSteps:
 
     def _refuse(self, key: Hashable, reason: str) -> None:
         """Leave this shape, or all of them if none was captured before, to eager steps."""
+        self._shapes.refuse(key)
         if self._graphs:
             logger.info("step: a further shape of batches stays eager: %s", reason)
         elif self._is_compiling and self._payback is not None:
             self._is_compiling = False
             self._payback = None
+            self._drop_graphs()  # with the pool of the graph that failed
             logger.info("step: not compiled: %s", reason)
         else:
             self._give_up(reason)
@@ -224,15 +234,20 @@ class CapturedSteps:
         if obstacle:
             self._give_up(obstacle)
         elif self._graphs:
-            change = find_change(self._fingerprint, take_fingerprint(run, self._task_names))
+            change = find_change(self._fingerprint, take_fingerprint(run, self._reads))
             if run.calls is not self._calls:
                 change = "a method of the task"
-            if change and self._captures >= MAX_CAPTURES:
+            if change and self._is_captured_too_often():
                 self._give_up(f"{change} keeps changing: captured {self._captures} times")
             elif change:
                 logger.info("step: captured anew, since %s changed", change)
                 self._drop_graphs()
         self._calls = run.calls
+
+    def _is_captured_too_often(self) -> bool:
+        """Whether captures take a large part of the time: each costs about as much as ten steps."""
+        steps = self._run.step - self._first_step
+        return self._captures >= MAX_CAPTURES and self._captures * STEPS_PER_CAPTURE > steps
 
     def _switch(self, is_compiling: bool) -> None:
         """Capture everything anew, compiled or not."""
@@ -243,17 +258,10 @@ class CapturedSteps:
     def _drop_graphs(self) -> None:
         self._run.feed.aim.at([])
         self._graphs.clear()
-        self._seen.clear()
-        self._first_groups.clear()
+        self._shapes.clear()
         self._shown = None
         self._eager_steps = 0
         self._workshop = Workshop(self._run.device)
-
-
-def _tensors(microbatches: Microbatches) -> list[Tensor]:
-    tensors: list[Tensor] = []
-    flatten(microbatches, tensors)
-    return tensors
 
 
 def _give_back_memory(device: torch.device) -> None:

@@ -7,12 +7,14 @@ import dataclasses
 from collections.abc import Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+from torch import Size, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from epochal.engine.task import Batch
+
+    Key = Any  # nested tuples, as ``flatten`` makes them
 
 _CONSTANTS = (type(None), bool, int, float, str, bytes)
 
@@ -61,6 +63,40 @@ def like(value: Batch, make: Callable[[Tensor], Tensor]) -> tuple[Batch, list[Te
     flatten(value, tensors)
     made = [make(tensor) for tensor in tensors]
     return rebuild(value, iter(made)), made
+
+
+def copied(value: Batch) -> Batch:
+    """A nest that shares no tensor with this one."""
+    return like(value, _copy)[0]
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
+
+def tensors_of(value: Batch) -> list[Tensor]:
+    """The tensors of a nest, in the order of ``flatten``."""
+    tensors: list[Tensor] = []
+    flatten(value, tensors)
+    return tensors
+
+
+def changing_constant(first: Key, second: Key, path: str = "batch") -> str:
+    """Where two keys of ``flatten`` differ in more than tensors; empty if they do not."""
+    if first == second or isinstance(first[0], Size) or isinstance(second[0], Size):
+        return ""
+    if first[0] is not second[0] or not isinstance(first[1], tuple):
+        return path
+    if len(first[1]) != len(second[1]):
+        return ""
+    is_named = first[0] not in (list, tuple)
+    for index, (here, there) in enumerate(zip(first[1], second[1], strict=True)):
+        name = repr(here[0]) if is_named else str(index)
+        inner = (here[1], there[1]) if is_named else (here, there)
+        found = changing_constant(*inner, f"{path}[{name}]")
+        if found:
+            return found
+    return ""
 
 
 def _parts(value: Batch) -> dict[Any, Batch]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from epochal.checkpoint import split
-from epochal.engine.frozen import OF_THE_RUN, freeze
+from epochal.engine.plain import OF_THE_RUN, freeze
 from epochal.engine.saved_optim import fill
 from epochal.errors import CheckpointError
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, final
 import torch
 from torch import Tensor, nn
 
+from epochal.engine.plain import walk
 from epochal.engine.seeding import generator_states, restore_generators
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from epochal.engine.run import Run
 
 _ROOM = 10  # a trial keeps four copies for a while, and steps need memory too
+_SMALL = 1 << 20  # bytes; larger tensors of a task on the host are its data
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -37,11 +39,24 @@ def _all_states(run: Run) -> Iterator[tuple[str, Tensor]]:
     if run.average is not None:
         yield from _prefixed("average", run.average.state_tensors())
     yield from _prefixed("meter", run.meter.state_tensors())
-    for name, part in vars(run.task).items() if hasattr(run.task, "__dict__") else ():
-        if isinstance(part, Tensor):
-            yield f"task.{name}", part
-        elif isinstance(part, nn.Module):
-            yield from _of_module(f"task.{name}", part)
+    for path, part in walk(run):
+        if path.startswith("model"):
+            break  # its parameters and buffers are known, and other tensors live for one step
+        if isinstance(part, nn.Module):
+            yield from _of_module(path, part)
+        elif isinstance(part, Tensor) and _can_be_kept(part, run.device):
+            yield path, part
+
+
+def _can_be_kept(tensor: Tensor, device: torch.device) -> bool:
+    """Whether a step may have changed a tensor, and its contents can be written back."""
+    if tensor.layout != torch.strided or tensor.is_meta or tensor.is_inference():
+        return False
+    is_expanded = any(
+        stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)
+    )
+    is_data = tensor.device.type != device.type and tensor.nbytes > _SMALL
+    return not is_expanded and not is_data
 
 
 def _of_module(prefix: str, module: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -56,6 +71,8 @@ def _of_optimizer(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tenso
         for name, value in group.items():
             if isinstance(value, Tensor):
                 yield f"optim.{index}.{name}", value
+        for number, parameter in enumerate(group["params"]):  # perhaps not the model's
+            yield f"optim.{index}.params.{number}", parameter
     for index, state in enumerate(optimizer.state.values()):
         for name, value in _tensors_in(state):
             yield f"optim.state.{index}.{name}", value

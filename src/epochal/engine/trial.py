@@ -11,25 +11,29 @@ from typing import TYPE_CHECKING, final
 import torch
 
 from epochal.engine.frozen import (
-    PlainState,
     find_change,
     name_moved_generator,
-    noting_attributes,
-    noting_positions,
-    outside_line,
     random_states,
     take_fingerprint,
 )
+from epochal.engine.layout import copied
+from epochal.engine.plain_state import PlainState
 from epochal.engine.preempt import is_told_to_stop
+from epochal.engine.reads import (
+    Reads,
+    noting_attributes,
+    noting_positions,
+    noting_store,
+    outside_line,
+)
 from epochal.engine.states import Snapshot, find_states
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from epochal.engine.feed import Microbatches
     from epochal.engine.run import Run
-
-    TakeStep = Callable[[Microbatches], object]
+    from epochal.engine.step import TakeStep
 
 # How far training may part from eager training in the trial's steps, as a share of the way
 # the weights went, and of the loss. First for float32, then for shorter formats.
@@ -37,6 +41,8 @@ EXACT_FORMATS = ("fp32", "fp64")
 WEIGHT_GAPS = (0.05, 0.5)
 LOSS_GAPS = (1e-3, 2e-2)
 _SPREADS = 4.0  # how many times the spread of eager steps themselves a gap may be
+_USERS = ("task", "store")  # what they replace, they may not need any more
+_REPLAYS = 3  # that must all be equal before eager steps that are not are laid to the host
 
 
 class RefusedError(Exception):
@@ -63,8 +69,8 @@ class Trial:
         self._plain = PlainState(run)
         self._start = self._snapshot()
         self._end: Snapshot | None = None
-        self.task_names: set[str] | None = None
-        """The attributes of the task that the steps read, if that could be seen."""
+        self.reads = Reads()
+        """What of task and store the steps read, as far as that could be seen."""
 
     def watch_eager(self) -> None:
         """Take the steps eagerly and look for what a graph would freeze.
@@ -75,16 +81,17 @@ class Trial:
         run = self._run
         fingerprint, generators = take_fingerprint(run), random_states()
         with (
-            aside(run),
-            noting_attributes(run.task) as self.task_names,
-            noting_positions(run) as reads,
+            uncounted(run),
+            noting_attributes(run.task) as task_names,
+            noting_store(run.store) as store_names,
+            noting_positions(run) as lines,
             _refusing_host_reads(run.device),
         ):
-            for batch in self._batches:
-                self._eager(batch)
+            self._take(self._eager)
         self._end = self._snapshot()
-        if reads:
-            raise RefusedError(f"{reads[0]}, and a graph would keep that number for ever")
+        self.reads = Reads(task_names, store_names)
+        if lines:
+            raise RefusedError(f"{lines[0]}, and a graph would keep for ever what it says now")
         change = find_change(fingerprint, take_fingerprint(run))
         if change:
             raise RefusedError(f"{change} changes in the step, and a graph would not change it")
@@ -110,18 +117,19 @@ class Trial:
             return "equal to eager steps bit for bit"
         gap = self._end.distance(reached, self._start)
         loss_gap = self._end.gap(reached, self._start, "meter.")
+        is_short = self._run.options.engine.precision not in EXACT_FORMATS
+        allowed, loss_allowed = WEIGHT_GAPS[is_short], LOSS_GAPS[is_short]
+        again = self._repeat(self._eager)
+        if self._end.first_difference(again):
+            self._require_noise(take_step, reached)
+        elif is_exact:
+            raise RefusedError(
+                f"its numbers differ from those of eager steps, first in {differing} "
+                f"(gap of the weights {gap:.1e})"
+            )
         if is_exact:
-            again = self._repeat(self._eager)
-            if not self._end.first_difference(again):
-                raise RefusedError(
-                    f"its numbers differ from those of eager steps, first in {differing} "
-                    f"(gap of the weights {gap:.1e})"
-                )
-            allowed = max(_SPREADS * self._end.distance(again, self._start), 1e-6)
-            loss_allowed = max(_SPREADS * self._end.gap(again, self._start, "meter."), 1e-6)
-        else:
-            is_short = self._run.options.engine.precision not in EXACT_FORMATS
-            allowed, loss_allowed = WEIGHT_GAPS[is_short], LOSS_GAPS[is_short]
+            allowed = min(allowed, self._spread(again, "model."))
+            loss_allowed = min(loss_allowed, self._spread(again, "meter."))
         if not gap <= allowed or not loss_gap <= loss_allowed:
             raise RefusedError(
                 f"it parts from eager steps: by {gap:.1e} of the way of the weights "
@@ -129,17 +137,35 @@ class Trial:
             )
         return f"within {gap:.1e} of eager steps"
 
+    def _require_noise(self, take_step: TakeStep, reached: Snapshot) -> None:
+        """Refuse where eager steps differ from each other and replays repeat their bits."""
+        for _ in range(_REPLAYS - 1):
+            if reached.first_difference(self._repeat(take_step)):
+                return
+        raise RefusedError(
+            "eager steps differ from each other where replays do not: "
+            "something on the host changes from step to step"
+        )
+
+    def _spread(self, again: Snapshot, prefix: str) -> float:
+        """How far another way may part from eager steps that part from each other."""
+        assert self._end is not None
+        return max(_SPREADS * self._end.gap(again, self._start, prefix), 1e-6)
+
     def undo(self) -> None:
         """Bring the run back to where it was."""
         self._plain.restore()
         self._start.restore()
 
     def _repeat(self, take_step: TakeStep) -> Snapshot:
-        self._start.restore()
-        with aside(self._run):
-            for batch in self._batches:
-                take_step(batch)
+        self.undo()
+        with uncounted(self._run):
+            self._take(take_step)
         return self._snapshot()
+
+    def _take(self, take_step: TakeStep) -> None:
+        for batch in self._batches:
+            take_step(copied(batch))  # a task may change it in place
 
     def _snapshot(self) -> Snapshot:
         return Snapshot(self._states, self._run.device)
@@ -147,12 +173,12 @@ class Trial:
     def _require_same_tensors(self) -> None:
         now = find_states(self._run)
         for name in {**self._states, **now}:
-            if now.get(name) is not self._states.get(name) and not name.startswith("task."):
+            if now.get(name) is not self._states.get(name) and not name.startswith(_USERS):
                 raise RefusedError(f"{name} is replaced in the step instead of changed in place")
 
 
 @contextmanager
-def aside(run: Run) -> Iterator[None]:
+def uncounted(run: Run) -> Iterator[None]:
     """Take steps that do not count: no averages, no metrics, no wish to stop."""
     finish, wish = run.finish_batch, (run.stop_reason, run.stop_status)
     run.finish_batch = run.report_batch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,12 @@ from torch import nn
 
 from engine.parts import Sums, adder, make_run
 from epochal.engine.frozen import (
-    PlainState,
     find_change,
     name_moved_generator,
-    noting_attributes,
-    noting_positions,
     random_states,
     take_fingerprint,
 )
+from epochal.engine.reads import Reads
 
 
 class Weighted(Sums):
@@ -33,6 +32,8 @@ class Weighted(Sums):
         self.function = len
         self.seen: list[torch.Tensor] = []
         self.head = nn.Dropout(0.1)
+        self.settings = SimpleNamespace(alpha=1.0)
+        self.parts = [nn.Dropout(0.1)]
 
 
 def changed(change: Any) -> str:
@@ -53,6 +54,9 @@ def changed(change: Any) -> str:
         (lambda task, run: task.seen.append(torch.ones(1)), "Weighted.seen"),
         (lambda task, run: setattr(task, "new", 1), "Weighted.new"),
         (lambda task, run: setattr(task.head, "p", 0.3), "Weighted.head.p"),
+        (lambda task, run: setattr(task.settings, "alpha", 0.3), "Weighted.settings"),
+        (lambda task, run: setattr(task.parts[0], "p", 0.3), "Weighted.parts"),
+        (lambda task, run: run.store.set("alpha", 1), "run.store 'alpha'"),
         (lambda task, run: setattr(run.model[2], "p", 0.3), "model.2.p"),
         (lambda task, run: run.model[2].eval(), "model.2.training"),
         (lambda task, run: run.model[0].weight.requires_grad_(False), "model.0.weight.requires"),
@@ -97,29 +101,43 @@ def test_a_rate_that_is_a_tensor_may_move_and_a_number_may_not() -> None:
 def test_only_the_attributes_that_matter_are_compared() -> None:
     task = Weighted()
     run = make_run(task)
-    before = take_fingerprint(run, {"names"})
+    before = take_fingerprint(run, Reads({"names"}))
     task.weight = 9.0
-    assert find_change(before, take_fingerprint(run, {"names"})) == ""
+    assert find_change(before, take_fingerprint(run, Reads({"names"}))) == ""
     task.names.append("c")
-    assert find_change(before, take_fingerprint(run, {"names"})) == "Weighted.names"
+    assert find_change(before, take_fingerprint(run, Reads({"names"}))) == "Weighted.names"
 
 
-def test_attributes_that_are_read_in_a_block_are_noted() -> None:
+def test_the_loss_function_always_matters_and_of_the_store_what_was_read() -> None:
     task = Weighted()
-    kind = type(task)
-    with noting_attributes(task) as names:
-        assert task.weight == 0.5
-        assert isinstance(task, Weighted)
-    assert names is not None
-    assert "weight" in names
-    assert "names" not in names
-    assert type(task) is kind
+    task.loss_fn = SimpleNamespace(eps=1.0)  # type: ignore[attr-defined]
+    run = make_run(task)
+    reads = Reads(set(), {"alpha"})
+    before = take_fingerprint(run, reads)
+    run.store.set("beta", 1)
+    assert find_change(before, take_fingerprint(run, reads)) == ""
+    run.store.set("alpha", 1)
+    assert find_change(before, take_fingerprint(run, reads)) == "run.store 'alpha'"
+    before = take_fingerprint(run, reads)
+    task.loss_fn.eps = 0.0  # type: ignore[attr-defined]
+    assert find_change(before, take_fingerprint(run, reads)) == "Weighted.loss_fn"
 
 
-def test_an_object_that_cannot_be_watched_counts_as_a_whole() -> None:
-    with noting_attributes(object()) as names:
-        pass
-    assert names is None
+def test_a_task_that_is_a_module_is_compared_like_one() -> None:
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.train_loader = Sums().train_loader
+            self.head = nn.Dropout(0.1)
+
+        batch_forward = Sums.batch_forward
+        batch_loss = Sums.batch_loss
+
+    task = Whole()
+    run = make_run(task)
+    before = take_fingerprint(run, Reads({"head"}))
+    task.head.p = 0.5
+    assert find_change(before, take_fingerprint(run, Reads({"head"}))) == "Whole.head.p"
 
 
 @pytest.mark.parametrize(
@@ -135,44 +153,3 @@ def test_the_library_whose_generator_moved_is_named(draw: Any, library: str) -> 
     before = random_states()
     draw()
     assert name_moved_generator(before, random_states()) == library
-
-
-def test_lines_that_read_the_position_of_the_run_are_noted() -> None:
-    run = make_run()
-    kind = type(run)
-    with noting_positions(run) as reads:
-        assert run.step == 0
-        assert run.samples == 0
-        run.batch_index = 3
-    assert [read.split(" is read in ")[0] for read in reads] == ["run.step", "run.samples"]
-    assert "test_frozen.py:" in reads[0]
-    assert type(run) is kind
-    assert run.batch_index == 3
-
-
-def test_what_epochal_itself_reads_is_not_noted() -> None:
-    run = make_run()
-    with noting_positions(run) as reads:
-        assert run.limits is not None
-        run.log({"x": 1.0})
-    assert reads == []
-
-
-def test_plain_attributes_are_put_back_containers_in_place() -> None:
-    task = Weighted()
-    run = make_run(task, adder(dropout=0.2))
-    kept, names = PlainState(run), task.names
-    task.weight = 9.0
-    task.names.append("c")
-    task.table["y"] = 1
-    task.new = 1  # type: ignore[attr-defined]
-    run.model[2].p = 0.9
-    task.head.p = 0.8
-    kept.restore()
-    assert task.weight == 0.5
-    assert task.names is names
-    assert names == ["a", "b"]
-    assert task.table == {"x": (1, 2)}
-    assert not hasattr(task, "new")
-    assert run.model[2].p == 0.2
-    assert task.head.p == 0.1

@@ -10,7 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from epochal.engine.layout import UnknownLayoutError, flatten, like, rebuild
+from epochal.engine.layout import (
+    UnknownLayoutError,
+    changing_constant,
+    copied,
+    flatten,
+    like,
+    rebuild,
+    tensors_of,
+)
 
 
 class Pair(NamedTuple):
@@ -93,3 +101,31 @@ def test_a_key_can_be_looked_up() -> None:
 def test_an_object_whose_inside_cannot_be_seen_is_refused(inside: object) -> None:
     with pytest.raises(UnknownLayoutError, match=type(inside).__name__):
         key({"x": one(), "other": inside})
+
+
+def test_a_copy_shares_no_tensor_and_asks_for_gradients_as_before() -> None:
+    batch = {"x": torch.zeros(2, requires_grad=True), "y": [torch.zeros(1)], "name": "a"}
+    made = copied(batch)
+    assert made["name"] == "a"
+    assert made["x"].requires_grad
+    assert made["x"].is_leaf
+    assert not made["y"][0].requires_grad
+    assert {id(one) for one in tensors_of(made)}.isdisjoint(id(one) for one in tensors_of(batch))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "where"),
+    [
+        ({"x": torch.zeros(1), "n": 1}, {"x": torch.zeros(1), "n": 2}, "batch['n']"),
+        ([torch.zeros(1), ["a"]], [torch.zeros(1), ["b"]], "batch[1][0]"),
+        ([1], [1.5], "batch[0]"),
+        ([torch.zeros(1)], [torch.zeros(2)], ""),
+        ([torch.zeros(1)], [torch.zeros(1)] * 2, ""),
+        ({"x": torch.zeros(1)}, {"x": torch.zeros(2)}, ""),
+        ([None], [torch.zeros(2)], ""),
+    ],
+)
+def test_a_constant_that_changes_is_found_and_tensors_are_not(
+    first: Any, second: Any, where: str
+) -> None:
+    assert changing_constant(flatten(first, []), flatten(second, [])) == where

@@ -32,7 +32,8 @@ def batches(run: Run) -> list[tuple[Any]]:
 
 
 def trial_of(run: Run) -> Trial:
-    return Trial(run, lambda microbatches: run.updater.update(run, microbatches), batches(run))
+    update = run.updater.update
+    return Trial(run, lambda microbatches: update(run, microbatches), batches(run))
 
 
 def watched(run: Run) -> Trial:
@@ -177,9 +178,9 @@ def test_the_attributes_that_steps_read_are_known_afterwards() -> None:
             return {"sum": model(batch[0]) * self.weight}
 
     trial = watched(prepared(Weighing(), adder()))
-    assert trial.task_names is not None
-    assert "weight" in trial.task_names
-    assert "other" not in trial.task_names
+    assert trial.reads.task is not None
+    assert "weight" in trial.reads.task
+    assert "other" not in trial.reads.task
 
 
 def test_a_wish_to_stop_and_metrics_of_a_trial_are_forgotten() -> None:

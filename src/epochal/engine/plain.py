@@ -1,0 +1,181 @@
+"""Plain values that hang on task and model, however deep: found, and frozen for comparison."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import deque
+from enum import Enum
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    from epochal.engine.run import Run
+
+    Value = Any  # whatever users hang on a task
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, Enum, torch.dtype, torch.device)
+_LARGEST = 1000  # items of a container that are looked at
+BYTES = 1 << 16  # of an array that is looked at
+_DEEPEST = 8
+_MOST = 100_000  # values that are looked at below all roots
+_NAMESPACES = ("types.SimpleNamespace", "argparse.Namespace")
+_NOT_SEEN_INTO = frozenset({*sys.stdlib_module_names, "epochal", "numpy", "torch"})
+_SHARED_BY_THREADS = ("_thread", "threading", "queue", "multiprocessing", "concurrent")
+OF_THE_RUN = ("_loader", "meta")  # attributes of a task that the run itself reads and changes
+MODULE_NAMES = frozenset(vars(nn.Module()))
+
+
+def attributes(owner: object) -> dict[str, Any]:
+    """The attributes of an object itself, those in slots too."""
+    found = dict(getattr(owner, "__dict__", {}))
+    for kind in type(owner).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and hasattr(owner, name):
+                found[name] = getattr(owner, name)
+    return found
+
+
+def walk(run: Run) -> Iterator[tuple[str, object]]:
+    """Whatever hangs on task, store and model, with the path that leads to it, each thing once.
+
+    Containers, modules and plain objects are seen into; those of libraries are not.
+    """
+    known: set[int] = set()
+    for root in (("task", run.task), ("store", vars(run.store)), ("model", run.model)):
+        waiting: deque[tuple[str, object]] = deque([root])
+        while waiting and len(known) < _MOST:
+            path, value = waiting.popleft()
+            if id(value) in known or isinstance(value, _PLAIN):
+                continue
+            known.add(id(value))
+            yield path, value
+            is_task = value is run.task
+            for name, part in _parts(value, is_root=is_task):
+                if not (is_task and name.endswith(OF_THE_RUN)):
+                    waiting.append((path + name, part))
+
+
+def _parts(value: object, *, is_root: bool = False) -> list[tuple[str, object]]:
+    """What hangs directly on a value, with names."""
+    if isinstance(value, dict | list | tuple | set | frozenset | deque):
+        if len(value) > _LARGEST:
+            return []
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        return [(f"[{key!r}]", item) for key, item in items]
+    if is_root or isinstance(value, nn.Module) or is_plain_object(value):
+        return [(f".{name}", part) for name, part in attributes(value).items()]
+    return []
+
+
+def is_plain_object(value: object) -> bool:
+    """Whether somebody wrote a class for values, which only the thread of the run changes."""
+    kind = type(value)
+    if f"{kind.__module__}.{kind.__qualname__}" in _NAMESPACES:
+        return True
+    if isinstance(value, type | DataLoader | Optimizer | random.Random | np.ndarray | Tensor):
+        return False
+    if kind.__module__.split(".")[0] in _NOT_SEEN_INTO:
+        return False
+    parts = attributes(value).values()
+    return not any(type(one).__module__.split(".")[0] in _SHARED_BY_THREADS for one in parts)
+
+
+def generator_state(value: object) -> Value:
+    """The state of a random generator; None of anything else."""
+    if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
+        return value.getstate()
+    if isinstance(value, torch.Generator):
+        return value.get_state()
+    if isinstance(value, np.random.Generator):
+        return value.bit_generator.state
+    if isinstance(value, np.random.RandomState):
+        return value.get_state(legacy=False)
+    return None
+
+
+def freeze(value: object) -> Hashable:
+    """A value that can be compared later, objects by what they are and not by their attributes."""
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, Tensor):
+        return Tensor
+    if isinstance(value, list | tuple | set | frozenset | dict):
+        if len(value) > _LARGEST:
+            return type(value), len(value)
+        items = value.items() if isinstance(value, dict) else value
+        frozen = [freeze(item) for item in items]
+        return type(value), frozenset(frozen) if isinstance(value, set) else tuple(frozen)
+    return type(value), id(value)
+
+
+@final
+class Freezer:
+    """Makes values that can be compared later of what is plain, and of what hangs on it.
+
+    Args:
+        device: Where steps take place: elsewhere, a single number is a constant to them.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._known: set[int] = set()
+
+    def freeze(self, value: object, depth: int = 0) -> Hashable:
+        """A value that is equal as long as nothing changes; of tensors only that there is one."""
+        if isinstance(value, _PLAIN):
+            return value
+        if isinstance(value, Tensor):
+            return self._freeze_tensor(value)
+        if isinstance(value, list | tuple | set | frozenset | dict | deque):
+            return self._freeze_container(value, depth)
+        if id(value) in self._known or depth > _DEEPEST or len(self._known) > _MOST:
+            return type(value), id(value)
+        self._known.add(id(value))
+        return type(value), id(value), self._freeze_inside(value, depth + 1)
+
+    def _freeze_inside(self, value: object, depth: int) -> Hashable:
+        if isinstance(value, np.ndarray):
+            is_small = value.nbytes <= BYTES and not value.dtype.hasobject
+            return value.shape, value.tobytes() if is_small else b""
+        if isinstance(value, nn.Module):
+            return tuple([self.freeze_module(module, depth) for module in value.modules()])
+        state = generator_state(value)
+        if state is not None:
+            is_on_host = not isinstance(value, torch.Generator) or value.device.type == "cpu"
+            return _freeze_state(state) if is_on_host else ()
+        return tuple([(name, self.freeze(part, depth)) for name, part in _parts(value)])
+
+    def freeze_module(self, module: nn.Module, depth: int = 0) -> Hashable:
+        """The mode and the plain attributes of one module."""
+        own = [item for item in vars(module).items() if item[0] not in MODULE_NAMES]
+        frozen = tuple([(name, self.freeze(value, depth)) for name, value in own])
+        return module.training, frozen
+
+    def _freeze_container(self, value: Value, depth: int) -> Hashable:
+        if len(value) > _LARGEST or depth > _DEEPEST:
+            return type(value), len(value)
+        items = value.items() if isinstance(value, dict) else value
+        frozen = [self.freeze(item, depth + 1) for item in items]
+        is_set = isinstance(value, set | frozenset)
+        return type(value), frozenset(frozen) if is_set else tuple(frozen)
+
+    def _freeze_tensor(self, value: Tensor) -> Hashable:
+        is_constant = value.dim() == 0 and value.device.type == "cpu" != self._device.type
+        return (Tensor, repr(value.item())) if is_constant else Tensor  # a repr equals itself
+
+
+def _freeze_state(state: Value) -> Hashable:
+    if isinstance(state, dict):
+        return tuple([(name, _freeze_state(part)) for name, part in state.items()])
+    if isinstance(state, Tensor):
+        return hash(state.numpy().tobytes())
+    return hash(state.tobytes()) if isinstance(state, np.ndarray) else hash(state)
