@@ -42,7 +42,7 @@ class KeptBuffers:
         # A step of somebody's own may have kept nothing.
         for alike, vector in self._kinds if self._is_kept else ():
             chosen = torch.where(skipped != 0, vector, _join(alike))
-            parts = chosen.split([buffer.numel() for buffer in alike])
+            parts = torch.split(chosen, [buffer.numel() for buffer in alike])
             torch._foreach_copy_(
                 alike, [part.view(buffer.shape) for part, buffer in zip(parts, alike, strict=True)]
             )
