@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from string import Formatter
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ NUMBERS = ("step", "epoch", "samples")
 
 TEXTS = ("tag",)
 LONGEST = 120
+"""In bytes, as file systems count."""
+
 _ODD = re.compile(r"[^\w.,+=@~-]+")
 
 
@@ -47,7 +50,7 @@ def check_template(text: str) -> None:
 def fill_template(text: str, values: Mapping[str, object]) -> str:
     """The name for some values; what is not known is called ``none``.
 
-    Characters that do not belong into the name of a file become dashes.
+    Characters that do not belong into the name of a file, or have no code here, become dashes.
     """
     parts = []
     for literal, name, spec, _ in Formatter().parse(text):
@@ -55,7 +58,10 @@ def fill_template(text: str, values: Mapping[str, object]) -> str:
         if name is not None:
             value = values.get(name)
             parts.append("none" if value is None else format(value, spec or ""))
-    return _ODD.sub("-", "".join(parts)).lstrip(".-")[:LONGEST] or "checkpoint"
+    encoding = sys.getfilesystemencoding()
+    coded = "".join(parts).encode(encoding, "replace").decode(encoding)
+    name = _ODD.sub("-", coded).lstrip(".-")
+    return name.encode(encoding)[:LONGEST].decode(encoding, "ignore") or "checkpoint"
 
 
 def _parse(text: str) -> list[tuple[str, str]]:

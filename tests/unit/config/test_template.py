@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from epochal.config.template import LONGEST, check_template, fill_template
@@ -54,3 +56,15 @@ def test_templates_that_cannot_be_meant_are_refused(template: str, message: str)
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is compared below
         check_template(template)
     assert message in str(caught.value)
+
+
+def test_letters_that_have_no_code_here_become_dashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fill_template("{tag}-{step}", {"tag": "größe", "step": 3}) == "größe-3"
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
+    assert fill_template("{tag}-{step}", {"tag": "größe", "step": 3}) == "gr-e-3"
+
+
+def test_names_are_no_longer_than_file_systems_allow() -> None:
+    name = fill_template("{tag}", {"tag": "ö" * 200})
+    assert len(name.encode()) <= LONGEST
+    assert set(name) == {"ö"}
