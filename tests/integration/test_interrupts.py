@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from epochal.records.manifests import newest_valid
 from small_project import run_folders, write
 
 if TYPE_CHECKING:
@@ -178,6 +179,11 @@ def test_preempted_run_ends_after_its_step_and_can_go_on(
     assert (status["status"], status["reason"]) == ("preempted", "preempted")
     assert status["ended"]
     assert not list(shop.rglob("final.safetensors"))
+    (folder,) = run_folders(shop)
+    newest, damage = newest_valid(folder / "checkpoints")
+    assert newest is not None
+    assert (newest.step, damage) == (status["step"], [])
+    assert "preempted" in newest.reason
 
 
 def test_run_that_is_preempted_while_parts_are_built_ends_at_once(shop: Path, start: Start) -> None:
