@@ -24,6 +24,9 @@ class Average(ABC):
     def start(self, model: nn.Module) -> None:
         """Begin with the weights as they are; called before the first step."""
 
+    def admit(self, model: nn.Module) -> None:  # noqa: B027 - not every average needs it
+        """Heed weights that the model got during the run; called when there may be some."""
+
     @abstractmethod
     def update(self, skipped: Tensor | None = None) -> None:
         """Take in the weights after an update.

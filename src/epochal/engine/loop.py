@@ -66,6 +66,8 @@ def start_epoch(run: Run) -> None:
     run.fire("epoch_start", "train")
     run.fire("loop_start", "train")
     run.updater.rate.adopt()
+    if run.updater.average is not None:
+        run.updater.average.admit(run.model)
 
 
 def finish_epoch(run: Run, epoch_means: Window) -> None:

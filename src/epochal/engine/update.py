@@ -73,6 +73,7 @@ class Updater:
         )
         self._bind_guard(run)
         self.average = run.average
+        self._model = run.model
         if self.average is not None:
             self.average.start(run.model)
         self._is_plain = not (
@@ -194,6 +195,8 @@ class Updater:
         """Heed parameters that were given to the optimizer during the run."""
         self._read_parameters()
         self.rate.admit()
+        if self.average is not None:
+            self.average.admit(self._model)
         if self.guard is not None:
             self.guard.prepare()
 
@@ -285,6 +288,9 @@ def warn_of_own_step(run: Run, owner: str) -> None:
         "the scaled loss of engine.precision=fp16": run.precision.is_scaled,
         "optim.clip": run.options.optim.clip is not None,
     }
+    if engine.step in ("graph", "compile"):
+        text = "engine.step=%s: does nothing, since %s.train_step is your own and taken as written"
+        logger.warning(text, engine.step, owner)
     for promise in (name for name, is_made in promises.items() if is_made):
         logger.warning(
             "%s: %s.train_step is your own, and has it only if it calls run.updater.update",

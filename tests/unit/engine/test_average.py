@@ -167,3 +167,40 @@ def test_weights_come_back_when_an_evaluation_fails() -> None:
     with pytest.raises(ValueError, match="on purpose"):
         fit(run)
     assert torch.equal(weights(model), last[-1])
+
+
+def test_weights_that_join_the_optimizer_later_are_averaged_too() -> None:
+    run = averaging(for_="3st", eval_every=0)
+    average = run.average
+    assert average is not None
+
+    def grow(run: Run) -> None:
+        if run.step == 1:
+            assert run.optimizer is not None
+            assert isinstance(run.model, nn.Sequential)
+            run.model.append(nn.Linear(1, 1))
+            run.optimizer.add_param_group({"params": run.model[4].parameters()})
+
+    run.on("step_end", grow)
+    fit(run)
+    assert "4.weight" in average.state_tensors()
+
+
+def test_weights_that_were_replaced_are_averaged_from_the_next_epoch_on() -> None:
+    run = averaging(for_="2ep", eval_every=0)
+    average, model = run.average, run.model
+    assert average is not None
+    assert isinstance(model, nn.Sequential)
+
+    def replace(run: Run) -> None:
+        if run.step == 5:
+            model[3] = nn.Linear(8, 1)
+            assert run.optimizer is not None
+            run.optimizer.param_groups[0]["params"][2:] = model[3].parameters()
+
+    run.on("step_end", replace)
+    places: dict[int, dict[str, Tensor]] = {}
+    run.on("step_end", lambda run: places.setdefault(run.step, average.state_tensors()))
+    fit(run)
+    assert places[10]["0.weight"] is places[1]["0.weight"]
+    assert places[10]["3.weight"] is not places[1]["3.weight"]

@@ -39,11 +39,20 @@ class Ema(Average):
 
     @override
     def start(self, model: nn.Module) -> None:
+        self._weights, self._averages = {}, {}
+        self.admit(model)
+
+    @override
+    def admit(self, model: nn.Module) -> None:
         parameters = dict(model.named_parameters())
         named = {**parameters, **dict(model.named_buffers())}
+        before, averages = self._weights, self._averages
         self._parameters = frozenset(parameters)
         self._weights = {name: one.detach() for name, one in named.items() if _is_averaged(one)}
-        self._averages = {name: one.clone() for name, one in self._weights.items()}
+        self._averages = {
+            name: averages[name] if name in before and _is_same(one, before[name]) else one.clone()
+            for name, one in self._weights.items()
+        }
 
     @override
     @torch.no_grad()
@@ -89,6 +98,11 @@ class Ema(Average):
             own = weight.clone()
             weight.copy_(self._averages[name])
             self._averages[name].copy_(own)
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same memory, so that one is as good as the other."""
+    return one.is_set_to(other) and one.dtype == other.dtype
 
 
 def _is_averaged(tensor: Tensor) -> bool:

@@ -128,3 +128,37 @@ def test_a_decay_out_of_bounds_is_refused(decay: Any) -> None:
     message = r"average.decay: must be at least 0 and below 1, got .*\n  write for example 0.999"
     with pytest.raises(ConfigError, match=message):
         Ema(decay=decay)
+
+
+def test_weights_that_come_later_begin_their_average_then() -> None:
+    model, average = network(), Ema(decay=0.5)
+    average.start(model)
+    step(model)
+    average.update()
+    before = {name: value.clone() for name, value in average.state_tensors().items()}
+    model.append(nn.Linear(4, 2))
+    model[0] = nn.Linear(3, 4)
+    average.admit(model)
+    now = average.state_tensors()
+    assert torch.equal(now["2.weight"], model[2].weight)
+    assert torch.equal(now["0.weight"], model[0].weight)
+    assert torch.equal(now["1.weight"], before["1.weight"])
+    step(model)
+    average.update()
+    assert not torch.equal(now["0.weight"], before["0.weight"])
+
+
+def test_weights_that_are_no_more_are_forgotten() -> None:
+    model, average = network(), Ema()
+    average.start(model)
+    del model[1]
+    average.admit(model)
+    assert sorted(average.state_tensors()) == ["0.bias", "0.weight"]
+
+
+def test_averages_stay_in_place_when_nothing_is_new() -> None:
+    model, average = network(), Ema()
+    average.start(model)
+    before = average.state_tensors()
+    average.admit(model)
+    assert all(value is before[name] for name, value in average.state_tensors().items())
