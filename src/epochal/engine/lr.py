@@ -40,20 +40,16 @@ class Rate(ABC):
         """Take over rates that somebody else gave to groups; called after code of users ran."""
         self.rates.adopt()
 
-    @abstractmethod
-    def after_step(self, step: int) -> None:
+    def after_step(self, step: int) -> None:  # noqa: B027 - most do nothing then
         """Called after each update; ``step`` counts it."""
 
-    @abstractmethod
-    def after_epoch(self) -> None:
+    def after_epoch(self) -> None:  # noqa: B027 - most do nothing then
         """Called after each complete epoch."""
 
-    @abstractmethod
-    def after_eval(self) -> None:
+    def after_eval(self) -> None:  # noqa: B027 - most do nothing then
         """Called after each evaluation of ``val`` that follows an update."""
 
-    @abstractmethod
-    def after_value(self, value: float) -> None:
+    def after_value(self, value: float) -> None:  # noqa: B027 - most do nothing then
         """Called with each new value of the monitored metric that follows an update."""
 
     @abstractmethod
@@ -84,22 +80,6 @@ class FixedRate(Rate):
 
     def __init__(self, optimizer: Optimizer | None = None) -> None:
         self.rates = GroupRates(optimizer)
-
-    @override
-    def after_step(self, step: int) -> None:
-        pass
-
-    @override
-    def after_epoch(self) -> None:
-        pass
-
-    @override
-    def after_eval(self) -> None:
-        pass
-
-    @override
-    def after_value(self, value: float) -> None:
-        pass
 
     @override
     def admit(self) -> None:
@@ -156,18 +136,6 @@ class FactorRate(Rate):
                 base = groups[index]["initial_lr"] = value if base is None else read_rate(base)
             self.rates.put(index, base * self._factor)
 
-    @override
-    def after_epoch(self) -> None:
-        pass
-
-    @override
-    def after_eval(self) -> None:
-        pass
-
-    @override
-    def after_value(self, value: float) -> None:
-        pass
-
 
 @final
 class TorchRate(Rate):
@@ -190,10 +158,6 @@ class TorchRate(Rate):
     @override
     def after_eval(self) -> None:
         self._advance("eval")
-
-    @override
-    def after_value(self, value: float) -> None:
-        pass
 
     @override
     def admit(self) -> None:
@@ -228,18 +192,6 @@ class PlateauRate(Rate):
         self.rates = GroupRates(schedule.scheduler.optimizer)
         self._scheduler = schedule.scheduler
         _turn(self._scheduler, monitor)
-
-    @override
-    def after_step(self, step: int) -> None:
-        pass
-
-    @override
-    def after_epoch(self) -> None:
-        pass
-
-    @override
-    def after_eval(self) -> None:
-        pass
 
     @override
     def after_value(self, value: float) -> None:
