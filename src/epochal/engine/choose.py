@@ -7,21 +7,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from epochal.engine.captured import CapturedSteps
-from epochal.engine.compiled import compile_compute
+from epochal.engine.compiled import CompiledSteps
 from epochal.engine.obstacles import find_obstacle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from epochal.engine.feed import Microbatches
     from epochal.engine.run import Run
-
-    Update = Callable[[Run, Microbatches], object]
+    from epochal.engine.step import TakeStep, Update
 
 logger = logging.getLogger(__name__)
 
 
-def choose_step(run: Run, update: Update) -> Callable[[Microbatches], object]:
+def choose_step(run: Run, update: Update) -> TakeStep:
     """What takes the steps of a run, by ``engine.step`` and by what the run allows.
 
     Args:
@@ -35,9 +31,9 @@ def choose_step(run: Run, update: Update) -> Callable[[Microbatches], object]:
     run.choices["step"] = "eager"
     if wish == "compile":
         run.choices["step"] = "compile"
-        run.calls.compute = compile_compute(run, has_one_shape=False)
         logger.info("step: compiled, not captured: %s", obstacle)
-    elif wish == "graph" or (wish == "auto" and run.device.type == "cuda"):
+        return CompiledSteps(run, update)
+    if wish == "graph" or (wish == "auto" and run.device.type == "cuda"):
         level = logging.WARNING if wish == "graph" else logging.INFO
         logger.log(level, "step: eager: %s", obstacle)
     return partial(update, run)

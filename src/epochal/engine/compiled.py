@@ -1,18 +1,48 @@
-"""Forward pass and loss as one compiled function."""
+"""Forward pass and loss as one compiled function, and steps that use it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from epochal.engine.feed import Microbatches
     from epochal.engine.run import Run
+    from epochal.engine.step import Update
     from epochal.engine.task import Batch
 
     Compute = Callable[[Batch], tuple[Batch, Any, Any, Any]]
+
+
+@final
+class CompiledSteps:
+    """Takes steps with a compiled forward pass, which is compiled anew when its parts change.
+
+    Args:
+        run: Ready to train.
+        update: Takes a step in the usual way.
+    """
+
+    def __init__(self, run: Run, update: Update) -> None:
+        self._run = run
+        self._update = update
+        self._train_batch: object = None
+
+    def __call__(self, microbatches: Microbatches) -> None:
+        """Take one step."""
+        if self._run.train_batch is not self._train_batch:
+            self._compile()
+        self._update(self._run, microbatches)
+
+    def _compile(self) -> None:
+        """Compile the calls of the run, which are others after ``run.bind``."""
+        calls = self._run.calls
+        calls.compute = calls.plain_compute
+        calls.compute = compile_compute(self._run, has_one_shape=False)
+        self._train_batch = self._run.train_batch  # another one too when somebody listens
 
 
 def compile_compute(run: Run, *, has_one_shape: bool) -> Compute:
@@ -27,7 +57,7 @@ def compile_compute(run: Run, *, has_one_shape: bool) -> Compute:
     """
     plain: Compute = run.calls.compute
     dynamic = False if has_one_shape else None
-    if run.train_metrics or run.calls.has_extra_metrics:
+    if _is_output_seen(run):
         return _compile(run, plain, dynamic)
 
     def losses_and_metrics(batch: Batch) -> tuple[Any, Any]:
@@ -41,6 +71,11 @@ def compile_compute(run: Run, *, has_one_shape: bool) -> Compute:
         return batch, None, metrics, losses
 
     return compute
+
+
+def _is_output_seen(run: Run) -> bool:
+    has_listeners = bool(run.events.listeners("batch_end", "train"))
+    return bool(run.train_metrics) or run.calls.has_extra_metrics or has_listeners
 
 
 def _compile(

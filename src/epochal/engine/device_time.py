@@ -60,7 +60,7 @@ class DeviceTime:
             self._end(run)
         elif self._collect():
             self._before.record()
-            self._begun = _moment(run)
+            self._begun = moment(run)
             self._due.at = run.step + 1
 
     def read(self) -> dict[str, float]:
@@ -83,7 +83,7 @@ class DeviceTime:
     def _end(self, run: Run) -> None:
         begun, self._begun = self._begun, ()
         # Between epochs and around evaluations other work lies between the two marks.
-        if _moment(run) == (begun[0] + 1, *begun[1:]):
+        if moment(run) == (begun[0] + 1, *begun[1:]):
             self._was_behind = not self._before.query()
             self._after.record()
             self._is_pending = True
@@ -124,5 +124,6 @@ def _cuda_event() -> Event:
     return cast("Event", event)  # it measures its own kind only
 
 
-def _moment(run: Run) -> tuple[int, ...]:
+def moment(run: Run) -> tuple[int, ...]:
+    """What is the same before and after a step, but for the first number, the step itself."""
     return run.step, run.epoch, *run.evaluated_at.values()

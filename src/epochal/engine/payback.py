@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, final
 
 import torch
 
+from epochal.engine.device_time import moment
 from epochal.engine.every import Every
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ WORTH_SECONDS = 600.0
 
 _SETTLE_STEPS = 20
 _TIMED_STEPS = 50
+_FEWEST_STEPS = 5
+_TRIES = 20
 
 
 @final
@@ -43,22 +46,34 @@ class Payback:
         self._is_compiled = False
         self._from: torch.cuda.Event | None = None
         self._to: torch.cuda.Event | None = None
+        self._begun: tuple[int, ...] = ()
+        self._steps = _TIMED_STEPS
+        self._tries = 0
 
     def watch(self, *, is_compiled: bool, seconds: float) -> None:
         """Time the steps that begin now; getting here took that many seconds."""
         self._is_compiled = is_compiled
         self._compile_seconds = seconds
         self._from = self._to = None
+        self._steps, self._tries = _TIMED_STEPS, 0
         if not self._is_over and (is_compiled or self._may_compile()):
             self._later(_SETTLE_STEPS, self._begin)
 
     def _begin(self, run: Run) -> None:
         self._from = _record()
-        self._later(_TIMED_STEPS, self._finish)
+        self._begun = moment(run)
+        self._later(self._steps, self._finish)
 
     def _finish(self, run: Run) -> None:
-        self._to = _record()
-        self._later(1, self._conclude)
+        if moment(run)[1:] == self._begun[1:]:
+            self._to = _record()
+            self._later(1, self._conclude)
+            return
+        # An evaluation or the end of an epoch lies in between: try again with fewer steps.
+        self._steps = max(self._steps // 2, _FEWEST_STEPS)
+        self._tries += 1
+        if self._tries < _TRIES:
+            self._begin(run)
 
     def _conclude(self, run: Run) -> None:
         assert self._from is not None
@@ -66,7 +81,7 @@ class Payback:
         if not self._to.query():  # type: ignore[no-untyped-call]  # torch has no types here
             self._later(_SETTLE_STEPS, self._conclude)
             return
-        seconds = self._from.elapsed_time(self._to) / 1000 / _TIMED_STEPS
+        seconds = self._from.elapsed_time(self._to) / 1000 / self._steps
         if self._is_compiled:
             self._tell(seconds)
             return

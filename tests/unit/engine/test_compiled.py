@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from engine.parts import Sums, adder, fit, make_run, weights
+from epochal.engine import Hook, Run, compiled
 from epochal.engine.compiled import compile_compute
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -22,10 +23,10 @@ def test_a_compiled_pass_gives_the_losses_and_metrics_of_a_plain_one() -> None:
     run = make_run(engine={"compile_backend": "eager"})
     batch = next(iter(run.task.train_loader))
     plain = run.calls.compute(batch)
-    compiled = compile_compute(run, has_one_shape=True)(batch)
-    assert torch.equal(compiled[3]["loss"][0], plain[3]["loss"][0])
-    assert torch.equal(compiled[2]["mae"][0], plain[2]["mae"][0])
-    assert compiled[3]["loss"][1] == 4
+    found = compile_compute(run, has_one_shape=True)(batch)
+    assert torch.equal(found[3]["loss"][0], plain[3]["loss"][0])
+    assert torch.equal(found[2]["mae"][0], plain[2]["mae"][0])
+    assert found[3]["loss"][1] == 4
 
 
 def test_the_output_stays_inside_unless_somebody_looks_at_it() -> None:
@@ -47,3 +48,60 @@ def test_a_compiled_run_on_the_cpu_trains_the_same() -> None:
         fit(make_run(Sums(), model, for_="2ep", engine={"step": step, "compile_backend": "eager"}))
         ends.append(weights(model))
     assert torch.equal(*ends)
+
+
+class Watching(Hook):
+    """Looks at outputs from the second epoch on."""
+
+    def __init__(self) -> None:
+        self.outputs: list[object] = []
+
+    def epoch_start(self, run: Run, split: str) -> None:
+        if split == "train" and run.epoch == 1:
+            run.on("batch_end", self._look)
+
+    def _look(self, split: str, out: object) -> None:
+        if split == "train":
+            self.outputs.append(out)
+
+
+def test_somebody_who_listens_to_batches_is_given_their_outputs() -> None:
+    hook = Watching()
+    engine = {"step": "compile", "compile_backend": "eager"}
+    fit(make_run(Sums(), hooks=(hook,), for_="2ep", engine=engine))
+    assert len(hook.outputs) == 5
+    assert all(isinstance(out, dict) for out in hook.outputs)
+
+
+def test_steps_stay_compiled_after_a_change_of_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Replacing(Hook):
+        def epoch_end(self, run: Run, split: str) -> None:
+            if split == "train" and run.epoch == 1:
+                run.replace_task_method("post_batch_forward", lambda out, batch: out)
+
+    made: list[object] = []
+
+    def counted(run: Run, *, has_one_shape: bool) -> Any:
+        made.append(run.calls)
+        return compile_compute(run, has_one_shape=has_one_shape)
+
+    monkeypatch.setattr(compiled, "compile_compute", counted)
+    engine = {"step": "compile", "compile_backend": "eager"}
+    fit(make_run(Sums(), hooks=(Replacing(),), for_="3ep", eval_every=0, engine=engine))
+    assert len(made) == len({id(calls) for calls in made}) == 2
+
+
+def test_dropout_of_the_usual_backend_draws_what_eager_code_draws(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[Any] = []
+
+    def compile_(function: Any, **options: Any) -> Any:
+        given.append(options)
+        return function
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    for backend in ("inductor", "eager"):
+        compile_compute(make_run(engine={"compile_backend": backend}), has_one_shape=True)
+    assert [options["options"] for options in given] == [{"fallback_random": True}, None]
+    assert given[0]["dynamic"] is False

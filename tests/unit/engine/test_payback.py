@@ -58,7 +58,8 @@ def moments(monkeypatch: pytest.MonkeyPatch) -> list[Moment]:
 
 
 def watch(timer: Timer, **options: Any) -> None:
-    fit(make_run(Sums(40), hooks=(timer,), **{"for_": "500st", "eval_every": 0, **options}))
+    task = Sums(options.pop("samples", 4000))
+    fit(make_run(task, hooks=(timer,), **{"for_": "500st", "eval_every": 0, **options}))
 
 
 def test_a_long_run_is_compiled_and_the_saving_is_told(
@@ -103,6 +104,40 @@ def test_a_deterministic_run_is_never_compiled_by_the_clock(moments: list[Moment
     timer = Timer()
     watch(timer, engine={"deterministic": True})
     assert timer.switches == []
+
+
+def test_steps_with_an_evaluation_between_them_are_not_timed(moments: list[Moment]) -> None:
+    # Those from 20 to 70 have one at 50, those from 70 to 95 have none: 2 s each.
+    moments += [Moment(0.0), Moment(100.0), Moment(150.0)]
+    moments += [Moment(0.0), Moment(0.0), Moment(1.0)]
+    timer = Timer()
+    watch(timer, eval_every="50st")
+    assert timer.switches[0] == (96, True)
+
+
+def test_short_epochs_are_timed_in_few_steps(moments: list[Moment]) -> None:
+    moments += [Moment(0.0) for _ in range(5)] + [Moment(5.0)]
+    timer = Timer()
+    watch(timer, samples=40)  # 10 steps each, into which 5 fit, and not 50, 25, 12 or 6
+    assert timer.switches == []
+    assert moments == []
+
+
+def test_nobody_tries_for_ever_to_time_steps(moments: list[Moment]) -> None:
+    moments += [Moment(0.0) for _ in range(20)]
+    timer = Timer()
+    watch(timer, samples=16)
+    assert timer.switches == []
+    assert moments == []
+
+
+@pytest.mark.parametrize(("steps", "is_timed"), [("100st", False), ("101st", True)])
+def test_a_run_that_is_nearly_over_is_not_timed(
+    steps: str, is_timed: bool, moments: list[Moment]
+) -> None:
+    moments += [Moment(0.0), Moment(0.1)]
+    watch(Timer(), for_=steps)
+    assert (moments == []) == is_timed
 
 
 def test_time_left_goes_by_steps_or_by_the_clock_whatever_ends_first() -> None:

@@ -299,6 +299,19 @@ def test_what_a_step_of_ones_own_may_leave_out_is_told(
     assert text in caplog.messages
 
 
+@pytest.mark.parametrize("step", ["graph", "compile"])
+def test_a_wish_that_a_step_of_ones_own_cannot_grant_is_told(
+    step: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Own(Train):
+        def train_step(self, run: Run, microbatches: tuple[Any, ...]) -> None:
+            run.updater.update(run, microbatches)
+
+    execute(make_run(for_="1st", engine={"step": step}), Own(), raise_errors=True)
+    text = f"engine.step={step}: does nothing, since Own.train_step is your own"
+    assert text in caplog.text
+
+
 def test_nothing_is_told_of_the_usual_step(caplog: pytest.LogCaptureFixture) -> None:
     fit(make_run(for_="1st", optim={"clip": 1.0}, engine={"on_nonfinite": "skip"}))
     assert "train_step" not in caplog.text
