@@ -160,6 +160,8 @@ def _build_loader(loader: DataLoader[Any], reader: Reader | None, plan: _Plan) -
     options: dict[str, Any] = {name: getattr(loader, name) for name in _OPTIONS}
     if loader.num_workers:
         options["multiprocessing_context"] = loader.multiprocessing_context
+    else:  # somebody may have taken the workers away from a loader that had some
+        options |= {"prefetch_factor": None, "persistent_workers": False, "timeout": 0}
     if reader is not None:
         options["collate_fn"] = as_is
         options["worker_init_fn"] = Start(loader.worker_init_fn)
