@@ -34,10 +34,16 @@ class Tensors(InMemory):
         named: The same by name; ``resident`` cannot be one.
 
     Raises:
-        DataError: Arrays are missing, are not arrays, or have different lengths.
+        DataError: Arrays are missing, are not arrays, or have different lengths, or ``resident``
+            is neither True nor False.
     """
 
     def __init__(self, *arrays: object, resident: bool = False, **named: object) -> None:
+        if not isinstance(resident, bool):
+            raise DataError(
+                f"Tensors: resident must be True or False, got a {type(resident).__name__}\n"
+                "  give an array of that name another one"
+            )
         if bool(arrays) == bool(named):
             raise DataError(
                 "Tensors: takes arrays either by position or by name\n"
@@ -122,7 +128,7 @@ def _as_tensor(label: str, value: object) -> Tensor:
         DataError: It is none.
     """
     try:
-        tensor = torch.as_tensor(_shareable(value)).detach()
+        tensor = torch.as_tensor(_shareable(label, value)).detach()
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(
             f"Tensors: {label} is a {type(value).__name__} that torch makes no tensor of: {error}\n"
@@ -134,10 +140,21 @@ def _as_tensor(label: str, value: object) -> Tensor:
     return tensor.resolve_conj().resolve_neg().contiguous()
 
 
-def _shareable(value: object) -> object:
-    """The value, or a copy if it is an array that torch cannot share: read-only, or backwards."""
+def _shareable(label: str, value: object) -> object:
+    """The value, or a copy if torch cannot share it: read-only, backwards, of another byte order.
+
+    Raises:
+        DataError: Parts of it are masked, which no tensor knows.
+    """
     if not isinstance(value, np.ndarray):
         return value
+    if isinstance(value, np.ma.MaskedArray):
+        raise DataError(
+            f"Tensors: {label} is a masked array, and a tensor has no mask\n"
+            "  give array.filled(0), and np.ma.getmaskarray(array) as another array"
+        )
+    if not value.dtype.isnative:
+        return value.astype(value.dtype.newbyteorder("="))
     is_backwards = min(value.strides, default=0) < 0
     return value if value.flags.writeable and not is_backwards else value.copy()
 

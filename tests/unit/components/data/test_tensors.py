@@ -145,3 +145,22 @@ def test_what_is_no_array_of_numbers_is_refused(array: object, what: str) -> Non
 def test_arrays_on_several_devices_are_refused() -> None:
     with pytest.raises(DataError, match="array 2 is on meta, and array 1 on cpu\n  give all"):
         Tensors(X, Y.to("meta"))
+
+
+def test_a_masked_array_is_refused() -> None:
+    array = np.ma.masked_array(np.arange(3.0), mask=[False, True, False])
+    with pytest.raises(DataError, match=r"Tensors: x is a masked array, .*\n  give array.filled"):
+        Tensors(x=array)
+
+
+@pytest.mark.parametrize("value", [torch.ones(3), 1, None, "yes"])
+def test_an_array_cannot_be_called_resident(value: Any) -> None:
+    message = r"Tensors: resident must be True or False, got a \w+\n  give an array of that name"
+    with pytest.raises(DataError, match=message):
+        Tensors(resident=value)
+
+
+@pytest.mark.parametrize("kind", [">f4", "<f4", ">i8", ">f8", ">i2"])
+def test_arrays_of_any_byte_order_are_taken(kind: str) -> None:
+    (tensor,) = Tensors(np.arange(4, dtype=kind)).tensors
+    assert tensor.tolist() == [0, 1, 2, 3]
