@@ -27,7 +27,7 @@ from epochal.engine.result import RunResult
 from epochal.engine.run import making_current
 from epochal.engine.saving import request_save, save_if_requested
 from epochal.engine.seeding import derive, machine, seeded
-from epochal.engine.times import read_times
+from epochal.engine.times import read_device_time, read_times
 from epochal.engine.watchdog import watching
 from epochal.errors import ConfigError, EpochalError, Preempted
 
@@ -165,7 +165,7 @@ def _build_result(run: Run, value: object, error: BaseException | None) -> RunRe
         samples=run.samples,
         seconds=run.clock.seconds,
         times=read_times(run),
-        device_time=run.device_time.read(),
+        device_time=read_device_time(run),
         value=value,
     )
 

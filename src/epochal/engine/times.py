@@ -86,3 +86,11 @@ def read_times(run: Run) -> dict[str, float]:
     """Seconds of each part of a run so far, the largest first; also of one that is released."""
     feed = getattr(run, "feed", None)
     return run.clock.times.read(None if feed is None else feed.wait_seconds)
+
+
+def read_device_time(run: Run) -> dict[str, float]:
+    """What was seen of the device, and whether it got whole steps; empty if nothing was seen."""
+    seen = dict(run.device_time.read())
+    if seen and run.choices.get("step", "eager") != "eager":
+        seen["captured"] = 1.0
+    return seen

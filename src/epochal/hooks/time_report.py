@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 from typing_extensions import override
 
 from epochal.engine.hook import Hook
-from epochal.engine.times import read_times
+from epochal.engine.times import read_device_time, read_times
 from epochal.records.times import Share, advise, describe_device_time, format_time, share_out
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class TimeReport(Hook):
     def run_end(self, run: Run) -> None:
         if run.step == run.first_step:
             return
-        times, device_time = read_times(run), run.device_time.read()
+        times, device_time = read_times(run), read_device_time(run)
         shares, advice = share_out(times), advise(times, device_time)
         title = f"{format_time(sum(times.values()))} in all; {advice}"
         device = describe_device_time(device_time)

@@ -88,10 +88,10 @@ def advise(
         return _advise_on(part, notable[part])
     waiting = 1 - device_time.get("behind", 1.0)
     if waiting > 0.5:
-        return (
-            f"the device waited for the host in {waiting:.0%} of the steps looked at: "
-            "engine.step: auto or graph takes work off the host"
-        )
+        what_now = "engine.step: auto or graph takes work off the host"
+        if device_time.get("captured"):
+            what_now = "larger batches or fewer hooks take work off the host"
+        return f"the device waited for the host in {waiting:.0%} of the steps looked at: {what_now}"
     return "nothing stands out"
 
 

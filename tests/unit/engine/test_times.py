@@ -9,7 +9,7 @@ import pytest
 from engine.parts import Hands, fit, make_run
 from epochal.engine import Hook, Run
 from epochal.engine.clock import Clock
-from epochal.engine.times import Times, read_times
+from epochal.engine.times import Times, read_device_time, read_times
 
 
 @pytest.fixture
@@ -144,3 +144,16 @@ def test_the_times_of_a_run_that_is_over_can_still_be_read() -> None:
     run = make_run(for_="2ep")
     result = fit(run)
     assert read_times(run)["data wait"] == result.times["data wait"]
+
+
+@pytest.mark.parametrize(("step", "is_told"), [("eager", False), ("graph", True)])
+def test_whether_the_device_got_whole_steps_is_told(step: str, is_told: bool) -> None:
+    class Seen:
+        def read(self) -> dict[str, float]:
+            return {"samples": 3.0}
+
+    run = make_run()
+    assert read_device_time(run) == {}
+    run.choices["step"] = step
+    run.device_time = Seen()  # type: ignore[assignment]  # it can be read, which is enough here
+    assert read_device_time(run) == {"samples": 3.0} | ({"captured": 1.0} if is_told else {})

@@ -64,6 +64,14 @@ def test_a_device_that_waits_for_the_host_gets_advice() -> None:
     assert advise({"steps": 10}, device | {"behind": 0.9}) == "nothing stands out"
 
 
+def test_a_step_that_is_captured_already_is_not_recommended() -> None:
+    device = {"samples": 10, "behind": 0.2, "step_seconds": 0.001, "captured": 1.0}
+    assert advise({"steps": 10}, device) == (
+        "the device waited for the host in 80% of the steps looked at: "
+        "larger batches or fewer hooks take work off the host"
+    )
+
+
 def test_a_very_short_run_gets_no_advice() -> None:
     assert advise({"start-up": 1.5}, {}) == "too short a run to say what slows it down"
 
