@@ -283,3 +283,94 @@ def test_the_step_that_is_chosen_is_said_once(caplog: pytest.LogCaptureFixture) 
     said = [r.getMessage() for r in caplog.records if r.getMessage().startswith("step: ")]
     assert len(said) == 1
     assert said[0].startswith("step: captured, equal to eager steps bit for bit (")
+
+
+class InTurn(Sums):
+    """Batches of so many sizes, one after the other, and again."""
+
+    def __init__(self, sizes: int) -> None:
+        super().__init__()
+        sampler = [list(range(size)) for size in range(1, sizes + 1)]
+        self.train_loader = DataLoader(numbers(100), batch_sampler=sampler)
+
+
+def test_only_a_few_shapes_get_graphs() -> None:
+    _, expected, _ = trained(InTurn(10), step="eager", for_="12ep")
+    _, ended, choices = trained(InTurn(10), for_="12ep")
+    assert FakeGraph.captures == captured.MAX_GRAPHS
+    assert choices["step"] == "graph"
+    assert torch.equal(ended, expected)
+
+
+def test_what_the_step_of_any_shape_reads_counts(caplog: pytest.LogCaptureFixture) -> None:
+    class Either(Factored):
+        other = 0
+
+        def batch_loss(self, out: Any, batch: Any) -> dict[str, Any]:
+            loss, count = Sums.batch_loss(self, out, batch)["loss"]
+            return {"loss": (loss * (1 + (self.factor if count == 4 else self.other)), count)}
+
+    caplog.set_level(logging.INFO)
+    trained(Either(22), Doubling())  # the short batches are captured last
+    assert "step: captured anew, since Either.factor changed" in caplog.text
+
+
+def test_many_captures_are_fine_in_a_long_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Restless(Hook):
+        def epoch_end(self, run: Run, split: str) -> None:
+            run.task.factor = run.epoch
+
+    monkeypatch.setattr(captured, "MAX_CAPTURES", 2)
+    _, _, choices = trained(Factored(100), Restless())  # 25 steps each
+    assert choices["step"] == "graph"
+
+
+def test_batches_of_a_trial_are_those_that_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refilling:
+        """Gives the same tensors again and again, with other numbers."""
+
+        def __init__(self) -> None:
+            self.x, self.y = torch.zeros(4, 3), torch.zeros(4, 1)
+
+        def __len__(self) -> int:
+            return 5
+
+        def __iter__(self) -> Any:
+            for number in range(5):
+                self.x.fill_(number)
+                self.y.fill_(3 * number)
+                yield [self.x, self.y]
+
+    class Reused(Sums):
+        def __init__(self) -> None:
+            super().__init__()
+            self.train_loader = Refilling()  # type: ignore[assignment]
+
+    seen: list[float] = []
+    judge = captured.Trial.judge
+
+    def judging(self: Any, *args: Any, **options: Any) -> str:
+        seen.extend([float(batch[0][0][0, 0]) for batch in self._batches])
+        return judge(self, *args, **options)
+
+    monkeypatch.setattr(captured.Trial, "judge", judging)
+    trained(Reused())
+    assert seen == [0.0, 1.0, 2.0]
+
+
+def test_a_compiled_step_that_fails_is_captured_plainly(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(run: Run, **_: Any) -> Any:
+        raise RuntimeError("no compiler here")
+
+    class Switching(Hook):
+        def epoch_end(self, run: Run, split: str) -> None:
+            if split == "train" and run.epoch == 1:
+                run.take_step._switch(True)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(captured, "compile_compute", fail)
+    caplog.set_level(logging.INFO)
+    _, _, choices = trained(None, Switching(), step="auto")
+    assert "step: not compiled: no compiler here" in caplog.text
+    assert choices["step"] == "graph"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -90,3 +91,49 @@ def test_the_distance_is_a_share_of_the_way_that_weights_went() -> None:
     assert first.distance(first, start) == 0.0
     assert start.distance(second, start) == math.inf
     assert first.gap(second, start, "optim.") == math.inf
+
+
+def test_tensors_in_containers_and_objects_of_a_task_are_found() -> None:
+    task = Sums()
+    task.table = {"bank": [torch.zeros(3)]}  # type: ignore[attr-defined]
+    task.norm = SimpleNamespace(mean=torch.zeros(1))  # type: ignore[attr-defined]
+    task.heads = [nn.Linear(1, 1)]  # type: ignore[attr-defined]
+    run = make_run(task)
+    run.store.set("queue", torch.zeros(2))
+    found = find_states(run)
+    assert {"task.table['bank'][0]", "task.norm.mean", "task.heads[0].weight"} <= found.keys()
+    assert "store['_globals']['queue']" in found
+
+
+def test_tensors_that_cannot_be_written_or_are_data_are_left_alone() -> None:
+    task = Sums()
+    task.wide = torch.zeros(1).expand(3)  # type: ignore[attr-defined]
+    task.empty = torch.zeros(3, device="meta")  # type: ignore[attr-defined]
+    task.sparse = torch.eye(3).to_sparse()  # type: ignore[attr-defined]
+    task.images = torch.zeros(1 << 19)  # type: ignore[attr-defined]
+    with torch.inference_mode():
+        task.fixed = torch.zeros(3)  # type: ignore[attr-defined]
+    run = make_run(task)
+    run.device = torch.device("cuda")
+    assert not [name for name in find_states(run) if name.startswith("task")]
+
+
+def test_parameters_that_only_the_optimizer_knows_are_found() -> None:
+    model, extra = adder(), nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([*model.parameters(), extra], lr=0.1)
+    found = find_states(make_run(Sums(), model, parts={"optimizer": optimizer}))
+    assert found["optim.0.params.4"] is extra
+    assert "optim.0.params.0" not in found
+
+
+def test_a_task_that_is_a_module_has_its_parameters_found() -> None:
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.train_loader = Sums().train_loader
+            self.head = nn.Linear(1, 1)
+
+        batch_forward = Sums.batch_forward
+        batch_loss = Sums.batch_loss
+
+    assert {"task.head.weight", "task.head.bias"} <= find_states(make_run(Whole())).keys()

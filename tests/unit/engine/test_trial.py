@@ -103,7 +103,29 @@ def test_compiled_steps_may_differ_by_rounding_and_no_more() -> None:
         trial.judge(scaled(run, 1.5), is_exact=False)
 
 
-NOISE = iter(range(1000))
+def test_weights_and_losses_have_a_limit_each_whatever_eager_steps_do() -> None:
+    run = prepared(model=adder())
+    trial = watched(run)
+    with pytest.raises(RefusedError, match=r"of the way of the weights \(5.0e-02 allowed\)"):
+        trial.judge(scaled(run, 1.05), is_exact=False)
+
+    def with_another_loss(batch: Any) -> None:
+        run.updater.update(run, batch)
+        for total in run.meter.state_tensors().values():
+            total.mul_(1.01)
+
+    with pytest.raises(RefusedError, match=r"of the loss \(1.0e-03\)"):
+        trial.judge(with_another_loss, is_exact=False)
+
+
+def test_shorter_formats_may_part_further() -> None:
+    run = prepared(model=adder(), engine={"precision": "bf16"})
+    trial = watched(run)
+    with pytest.raises(RefusedError, match=r"\(5.0e-01 allowed\) .* of the loss \(2.0e-02\)"):
+        trial.judge(scaled(run, 3.0), is_exact=False)
+
+
+NOISE = iter(range(100_000))
 
 
 class Wavering(Sums):
@@ -120,6 +142,39 @@ def test_steps_that_do_not_repeat_are_compared_by_their_own_spread() -> None:
     assert "within" in trial.judge(lambda b: run.updater.update(run, b), is_exact=True)
     with pytest.raises(RefusedError, match="parts from"):
         trial.judge(scaled(run, 1.5), is_exact=True)
+
+
+class Wild(Sums):
+    """Gives other bits each time, and far more than rounding explains."""
+
+    def batch_loss(self, out: dict[str, Tensor], batch: list[Tensor]) -> dict[str, Any]:
+        (loss, count) = super().batch_loss(out, batch)["loss"]
+        return {"loss": (loss * (1 + next(NOISE) % 7), count)}
+
+
+def test_a_large_spread_of_eager_steps_allows_no_more_than_compiled_code_has() -> None:
+    run = prepared(Wild(), adder())
+    trial = watched(run)
+    with pytest.raises(RefusedError, match=r"\(5.0e-02 allowed\) .* of the loss \(1.0e-03\)"):
+        trial.judge(lambda batch: run.updater.update(run, batch), is_exact=True)
+
+
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_replays_that_repeat_where_eager_steps_do_not_are_refused(is_exact: bool) -> None:
+    run = prepared(Wavering(), adder())
+    trial = watched(run)
+    steady = run.updater.update
+    task = run.task
+
+    def replay(batch: Any) -> None:
+        task.batch_loss = super(Wavering, task).batch_loss
+        run.bind()
+        steady(run, batch)
+        del task.batch_loss
+        run.bind()
+
+    with pytest.raises(RefusedError, match="something on the host changes from step to step"):
+        trial.judge(replay, is_exact=is_exact)
 
 
 class Counter(Sums):
