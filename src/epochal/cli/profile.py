@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from epochal.experiment.profiling import Profiled
 
 _SHOWN = 12
+_LEAST = {"wait": 0, "warmup": 1, "steps": 1}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's words and options."""
-    add_config_words(parser)
+    add_config_words(parser, takes_all=False)
     add_json_option(parser)
     parser.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, ... (default: the best)")
     parser.add_argument(
@@ -50,6 +51,7 @@ def execute(args: argparse.Namespace) -> int:
     if len(files) > 1:
         what, hint = "profile looks at one config at a time", f"write profile {files[0]}"
         raise ConfigError(Problem("command line", what, hint=hint))
+    _require_enough(args)
     with deferring_interrupts():
         from epochal.engine.execute import result_of_error
         from epochal.experiment.profiling import profile_file
@@ -73,6 +75,13 @@ def execute(args: argparse.Namespace) -> int:
     elif done.profile is not None:
         print("\n".join(_describe(done)))
     return done.result.exit_code
+
+
+def _require_enough(args: argparse.Namespace) -> None:
+    for key, least in _LEAST.items():
+        if getattr(args, key) < least:
+            what = f"--{key} must be at least {least}, got {getattr(args, key)}"
+            raise ConfigError(Problem("command line", what, hint=f"write --{key} {least}"))
 
 
 def _describe(done: Profiled) -> Iterator[str]:

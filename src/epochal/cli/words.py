@@ -19,17 +19,16 @@ _LIKE_A_FILE = re.compile(r"\.(ya?ml|toml|json|py)$")
 _OVERRIDE = re.compile(r"[A-Za-z_][\w.-]*=")
 
 
-def add_config_words(parser: argparse.ArgumentParser) -> None:
+def add_config_words(parser: argparse.ArgumentParser, *, takes_all: bool = True) -> None:
     """Declare the files, the ``key=value`` words and what chooses among experiments."""
+    others = ", or `all` of them in turn" if takes_all else ""
     parser.add_argument(
         "words",
         nargs="+",
         metavar="FILE|key=value",
         help="config files (YAML, TOML, JSON) and changes to them, such as optim.lr=1e-3",
     )
-    parser.add_argument(
-        "--variant", metavar="NAME", help="one of the file's variants, or `all` of them in turn"
-    )
+    parser.add_argument("--variant", metavar="NAME", help=f"one of the file's variants{others}")
     parser.add_argument(
         "--user-dir", type=Path, metavar="DIR", help="folder in which the project's code lies"
     )

@@ -80,7 +80,7 @@ def profile_file(
     Raises:
         ConfigError: The config has mistakes.
         RecordError: The folder for the trace exists already.
-        TaskError: The config does not train.
+        TaskError: The config does not train, or not long enough to record a step.
     """
     if out is not None:
         _require_new(out)  # before anything is built
@@ -101,6 +101,13 @@ def profile_file(
     run.on("stage_end", look, priority=_LAST)
     device = str(run.device)
     result = execute(run, runner)
+    needed = profiler.num_steps_needed
+    if result.exit_code == 0 and result.steps < needed:
+        raise TaskError(
+            f"{path}: nothing was recorded: the training ends after {result.steps} steps, and at "
+            f"least {needed} are needed\n"
+            f"  write train.for={needed}st, or choose smaller numbers for --wait and --warmup"
+        )
     done = Profiled(run.tag, device, result, profiler.result, look.found)
     _write_model(done)
     return done

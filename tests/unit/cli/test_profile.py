@@ -54,7 +54,8 @@ def test_a_folder_that_exists_is_not_overwritten(shop: Path, epochal: Command) -
 
 def test_mistakes_end_with_a_message(shop: Path, epochal: Command) -> None:
     assert "optim.lrr" in epochal("profile", "config.yaml", "optim.lrr=1").err
-    assert "Profiler.steps" in epochal("profile", "config.yaml", "--steps", "0").err
+    done = epochal("profile", "config.yaml", "--steps", "0")
+    assert "command line: --steps must be at least 1, got 0\n  write --steps 1" in done.err
     done = epochal("profile", "config.yaml", "base.yaml")
     assert "one config at a time" in done.err
 
@@ -70,3 +71,17 @@ def test_a_run_that_fails_is_told(shop: Path, epochal: Command) -> None:
     assert done.code != 0
     assert "batch_loss" in done.err
     assert done.out == ""
+
+
+def test_a_training_that_is_too_short_is_told(shop: Path, epochal: Command) -> None:
+    done = epochal("profile", "config.yaml", "train.for=2st", *SHORT)
+    assert done.code != 0
+    assert (
+        "nothing was recorded: the training ends after 2 steps, and at least 3 are needed\n"
+        "  write train.for=3st, or choose smaller numbers for --wait and --warmup"
+    ) in done.err
+
+
+def test_help_offers_one_variant_only(epochal: Command) -> None:
+    assert "`all`" not in epochal("profile", "--help").out
+    assert "`all`" in epochal("plan", "--help").out

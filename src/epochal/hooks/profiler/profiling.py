@@ -81,6 +81,11 @@ class Profiler(Hook):
         self._torch: profile | None = None
         self._since = 0.0
 
+    @property
+    def num_steps_needed(self) -> int:
+        """How many steps a run must have, so that one of them is recorded."""
+        return self._wait + self._warmup + 1
+
     @override
     def run_start(self, run: Run) -> None:
         self.result = None
@@ -161,7 +166,7 @@ class Profiler(Hook):
                 "Profiler: nothing was recorded: the run ended after %d steps, and at least %d "
                 "are needed; choose a smaller wait or warmup",
                 self._taken,
-                self._wait + self._warmup + 1,
+                self.num_steps_needed,
             )
             return
         operators, device_seconds = summarise(done.key_averages(), steps)
