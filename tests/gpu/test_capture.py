@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 import re
 import warnings
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -277,6 +279,42 @@ class MixingWithNumpy(Points):
         return {"x": batch["x"] * share, "label": batch["label"]}
 
 
+class MixingByItself(Points):
+    """Draws from a generator that nobody else knows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.random = np.random.default_rng(0)
+
+    def pre_batch_forward(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"x": batch["x"] * float(self.random.beta(1.0, 1.0)), "label": batch["label"]}
+
+
+class Schedule:
+    count = 0
+
+    def __call__(self) -> float:
+        self.count += 1
+        return min(1.0, self.count / 50)
+
+
+class AnnealingByItself(Points):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = Schedule()
+
+    def batch_loss(self, out: Tensor, batch: dict[str, Tensor]) -> dict[str, Any]:
+        loss = functional.cross_entropy(out, batch["label"]) * self.weight()
+        return {"loss": (loss, len(batch["label"]))}
+
+
+class Iterating(AnnealingByItself):
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = itertools.count()
+        self.weight = lambda: min(1.0, next(self.numbers) / 50)  # type: ignore[assignment]
+
+
 class Changing(Points):
     """Batches that never have the same shape twice."""
 
@@ -302,6 +340,14 @@ REFUSALS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     "the position of the run": (lambda: {"task": Annealing()}, "run.step is read in .*test_capt"),
     "random numbers of Python": (lambda: {"task": Mixing()}, "from Python's random"),
     "random numbers of numpy": (lambda: {"task": MixingWithNumpy()}, "from numpy.random"),
+    "a generator of its own": (
+        lambda: {"task": MixingByItself()},
+        "MixingByItself.random changes in the step",
+    ),
+    "an object that counts": (
+        lambda: {"task": AnnealingByItself()},
+        "AnnealingByItself.weight changes in the step",
+    ),
     "shapes that never repeat": (
         lambda: {"task": Changing(), "train": {"for": "1ep"}},
         "do not repeat",
@@ -336,6 +382,62 @@ def test_eager_steps_go_on_after_a_refusal_because_of(
     for name, weight in kept.weights.items():
         assert torch.equal(weight, seen.weights[name]), name
     assert refused.metrics == eager.metrics
+
+
+@pytest.mark.parametrize("step", ["graph", "compile"])
+@pytest.mark.parametrize("task", [MixingByItself, AnnealingByItself, Iterating])
+def test_what_the_host_decides_is_refused_without_deterministic_too(
+    task: type[Points], step: str
+) -> None:
+    _, seen = train(step, task=task, engine={"deterministic": False})
+    assert seen.choices["step"] == "eager"
+    assert "changes" in str(seen.choices["step_reason"])
+
+
+def test_steps_are_captured_without_deterministic_too() -> None:
+    eager, _ = train("eager", engine={"deterministic": False})
+    captured, seen = train("graph", engine={"deterministic": False})
+    assert seen.choices["step"] == "graph", seen.choices
+    assert captured.metrics["train/loss"] == pytest.approx(eager.metrics["train/loss"], rel=0.05)
+
+
+class Plain(Points):
+    """Reads numbers from an object, from the store and from a tensor on the host."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = SimpleNamespace(weight=1.0)
+        self.factor = torch.tensor(1.0)
+
+    def batch_loss(self, out: Tensor, batch: dict[str, Tensor]) -> dict[str, Any]:
+        share = ep.current_run().store.try_get("share", 1.0)
+        loss = functional.cross_entropy(out, batch["label"]) * self.settings.weight * share
+        return {"loss": (loss * self.factor, len(batch["label"]))}
+
+
+class SettingsChanger(ep.Hook):
+    def epoch_end(self, run: ep.Run, split: str) -> None:
+        if split == "train" and run.epoch == 2:
+            run.task.settings.weight = 0.5
+        elif split == "train" and run.epoch == 4:
+            run.store.force_set("share", 0.5)
+        elif split == "train" and run.epoch == 6:
+            run.task.factor.fill_(0.5)
+
+
+def test_numbers_that_hang_on_the_task_or_lie_in_the_store_are_heeded() -> None:
+    assert_same_bits(lambda: {"task": Plain, "hooks": [SettingsChanger]})
+
+
+def test_a_task_may_change_its_batch_in_place(caplog: pytest.LogCaptureFixture) -> None:
+    class Halving(Points):
+        def pre_batch_forward(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+            batch["x"].mul_(0.5)
+            return batch
+
+    caplog.set_level(logging.INFO)
+    assert_same_bits(lambda: {"task": Halving})
+    assert "step: captured, equal to eager steps bit for bit" in caplog.text
 
 
 class Warmer(ep.Hook):

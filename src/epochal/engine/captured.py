@@ -137,6 +137,7 @@ class CapturedSteps:
                 trial.watch_eager()
                 if self._is_compiling:  # what is compiled may round; nothing else may differ
                     self._build_and_judge(trial, candidate, Workshop(run.device))
+                    _give_back_memory(run.device)
                 graph, verdict = self._build_and_judge(
                     trial, candidate, self._workshop, is_compiled=self._is_compiling
                 )
