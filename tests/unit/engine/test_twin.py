@@ -254,6 +254,12 @@ def test_a_second_loader_is_kept_while_the_first_is_the_same() -> None:
     assert twins.find(loader("shuffled")) is not twins.find(one)
 
 
+def test_a_loader_whose_workers_were_taken_away_is_read_in_this_process() -> None:
+    one = loader("shuffled", num_workers=2, prefetch_factor=3, persistent_workers=True)
+    one.num_workers = 0
+    assert_same(read(one, Pass(3)), read(loader("shuffled"), Pass(3)))
+
+
 def test_loaders_of_which_little_is_known_have_none() -> None:
     class Stream(IterableDataset[int]):
         def __iter__(self) -> Iterator[int]:
