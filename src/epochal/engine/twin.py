@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_OPTIONS = ("num_workers", "pin_memory", "timeout")
-_OF_WORKERS = ("prefetch_factor", "persistent_workers", "multiprocessing_context")
+_OPTIONS = ("num_workers", "pin_memory")
+_OF_WORKERS = ("timeout", "prefetch_factor", "persistent_workers", "multiprocessing_context")
 _FACTS = (*_OPTIONS, *_OF_WORKERS, "worker_init_fn", "collate_fn")
 
 
@@ -161,8 +161,6 @@ def _build_loader(loader: DataLoader[Any], reader: Reader | None, plan: _Plan) -
     # Somebody may have taken the workers away since, but not what belongs to them.
     names = (*_OPTIONS, *_OF_WORKERS) if loader.num_workers else _OPTIONS
     options: dict[str, Any] = {name: getattr(loader, name) for name in names}
-    else:  # somebody may have taken the workers away from a loader that had some
-        options |= {"prefetch_factor": None, "persistent_workers": False, "timeout": 0}
     if reader is not None:
         options["collate_fn"] = as_is
         options["worker_init_fn"] = Start(loader.worker_init_fn)
