@@ -79,7 +79,8 @@ class Walk:
         key = f"{path}.type"
         if name is None:
             if not self.mistakes.is_broken(key):
-                hint = "add type: package.module.Class"
+                names = self.registry.names(kind)
+                hint = f"add type: {names[0] if len(names) == 1 else 'package.module.Class'}"
                 self.mistakes.report(path, f"the {kind} has no type", _best_place(node), hint)
             return None
         if self.mistakes.is_known_bad(key):

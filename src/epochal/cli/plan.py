@@ -65,6 +65,10 @@ def _describe(planned: Planned) -> Iterator[str]:
     yield f"  model    {planned.model}"
     if planned.optimizer:
         yield f"  optim    {planned.optimizer}"
+    if planned.average:
+        yield f"  average  {planned.average}"
+    if planned.step:
+        yield f"  step     {planned.step}"
     yield f"  data     {planned.data or 'none'}"
     if planned.note:
         yield f"  note     {planned.note}"

@@ -9,7 +9,10 @@ from typing_extensions import Unpack
 
 from epochal.check import Default, Opaque
 from epochal.config import load
+from epochal.engine.average import AVERAGED
 from epochal.engine.execute import describe
+from epochal.engine.feed import named_loaders
+from epochal.engine.obstacles import find_obstacle
 from epochal.experiment.conduct import plan_experiment
 from epochal.experiment.experiment import Experiment
 from epochal.hooks.banner import describe_data, describe_model, describe_optimizer
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
     from epochal.engine.limits import Limits
     from epochal.engine.plan import PlanRow
+    from epochal.engine.run import Run
     from epochal.experiment.choices import Choices
 
 
@@ -45,6 +49,12 @@ class Planned:
 
     note: str = ""
     """What some option costs in every step."""
+
+    average: str = ""
+    """Whose averaged weights there are, and what is evaluated with them; empty without any."""
+
+    step: str = ""
+    """How steps are taken; empty when the runner takes its own ones or none."""
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain values."""
@@ -91,4 +101,26 @@ def _plan_one(experiment: Experiment, variant: str | None) -> Planned:
         rows,
         report.defaults,
         run.updater.cost_note(run),
+        _describe_average(run),
+        _describe_step(run),
     )
+
+
+def _describe_average(run: Run) -> str:
+    if run.average is None:
+        return ""
+    kind = type(run.average).__name__
+    every = run.options.train.eval_periods.get("val")
+    if every is None or every.is_never or not named_loaders(run.task, "val"):
+        return kind
+    return f"{kind}; val is evaluated twice, with averaged weights as {AVERAGED}"
+
+
+def _describe_step(run: Run) -> str:
+    step, wish = run.choices.get("step"), run.options.engine.step
+    if step is None or wish == "eager":
+        return "" if step is None else "eager"
+    obstacle = find_obstacle(run)
+    if not obstacle:
+        return "captured as a CUDA graph, once that is seen to train the same"
+    return f"{'compiled, not captured' if step == 'compile' else 'eager'}: {obstacle}"

@@ -63,3 +63,16 @@ def test_part_that_cannot_be_built_ends_with_its_place(shop: Path, epochal: Comm
     assert "while building task (shop.parts.Stumbling)" in done.err
     assert "shop/parts.py:" in done.err
     assert "Traceback" not in done.err
+
+
+def test_plan_shows_averaged_weights_and_the_kind_of_step(shop: Path, epochal: Command) -> None:
+    words = ("plan", "config.yaml", "--device", "cpu")
+    plain = epochal(*words).out
+    assert "  average " not in plain
+    assert "  step     eager: graphs need a CUDA device, and this one is cpu\n" in plain
+    averaged = epochal(*words, "average=ema", "engine.step=eager").out
+    text = "  average  Ema; val is evaluated twice, with averaged weights as val_ema\n"
+    assert text in averaged
+    assert "  step     eager\n" in averaged
+    never = ("train.eval_every=0", "monitor=null")
+    assert "  average  Ema\n" in epochal(*words, "average=ema", *never).out
