@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from epochal.engine.captured import CapturedSteps
-from epochal.engine.compiled import CompiledSteps
+from epochal.engine.compiled import CompiledSteps, require_backend
 from epochal.engine.obstacles import find_obstacle
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ def choose_step(run: Run, update: Update) -> TakeStep:
     """
     wish = run.options.engine.step
     obstacle = "" if wish == "eager" else find_obstacle(run)
+    if wish == "compile" or (wish == "auto" and not obstacle):
+        require_backend(run)
     if wish != "eager" and not obstacle:
         return CapturedSteps(run, update, wish=wish)
     run.choices["step"] = "eager"

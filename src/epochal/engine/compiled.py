@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
+from epochal.errors import ConfigError, Problem
+from epochal.registry.nearest import nearest
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
     from epochal.engine.task import Batch
 
     Compute = Callable[[Batch], tuple[Batch, Any, Any, Any]]
+
+DEFAULT_BACKEND = "inductor"
 
 
 @final
@@ -43,6 +48,23 @@ class CompiledSteps:
         calls.compute = calls.plain_compute
         calls.compute = compile_compute(self._run, has_one_shape=False)
         self._train_batch = self._run.train_batch  # another one too when somebody listens
+
+
+def require_backend(run: Run) -> None:
+    """Refuse a backend that torch does not know, before the first step.
+
+    Raises:
+        ConfigError: There is none of that name.
+    """
+    name = run.options.engine.compile_backend
+    if name == DEFAULT_BACKEND:
+        return  # to ask torch takes seconds
+    known = torch._dynamo.list_backends(exclude_tags=())
+    if name not in known:
+        meant = nearest(name, known)
+        hint = f"did you mean {meant!r}?" if meant else f"write one of {', '.join(sorted(known))}"
+        what = f"torch has no backend {name!r}"
+        raise ConfigError(Problem("engine.compile_backend", what, hint=hint))
 
 
 def compile_compute(run: Run, *, has_one_shape: bool) -> Compute:
@@ -83,5 +105,6 @@ def _compile(
 ) -> Callable[[Batch], Any]:
     backend = run.options.engine.compile_backend
     # Dropout draws the numbers that eager code draws, so that both train the same.
-    options: dict[str, Any] | None = {"fallback_random": True} if backend == "inductor" else None
+    is_default = backend == DEFAULT_BACKEND
+    options: dict[str, Any] | None = {"fallback_random": True} if is_default else None
     return torch.compile(function, backend=backend, dynamic=dynamic, options=options)

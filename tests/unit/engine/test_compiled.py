@@ -10,6 +10,7 @@ import torch
 from engine.parts import Sums, adder, fit, make_run, weights
 from epochal.engine import Hook, Run, compiled
 from epochal.engine.compiled import compile_compute
+from epochal.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -105,3 +106,21 @@ def test_dropout_of_the_usual_backend_draws_what_eager_code_draws(
         compile_compute(make_run(engine={"compile_backend": backend}), has_one_shape=True)
     assert [options["options"] for options in given] == [{"fallback_random": True}, None]
     assert given[0]["dynamic"] is False
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("inducktor", "did you mean 'inductor'"), ("nosuch", "write one of .*eager.*inductor")],
+)
+def test_a_backend_that_torch_does_not_know_is_refused_before_the_first_step(
+    name: str, hint: str
+) -> None:
+    run = make_run(for_="1st", engine={"step": "compile", "compile_backend": name})
+    message = rf"engine.compile_backend: torch has no backend '{name}'\n  {hint}"
+    with pytest.raises(ConfigError, match=message):
+        fit(run)
+    assert run.step == 0
+
+
+def test_a_backend_that_is_not_used_is_not_asked_for() -> None:
+    fit(make_run(for_="1st", engine={"step": "eager", "compile_backend": "nosuch"}))
