@@ -115,13 +115,17 @@ def follow(build: Build) -> Outcome:
 def resume(build: Build, state: dict[str, Any]) -> Outcome:
     """The same run, built anew, from a state on."""
     asking, notes = Asking(), Notes()
-    data = state["data"]
-    manifest = Manifest(path=Path(), files={}, step=data["step"], epoch=data["epoch"])
-    point = ResumePoint(state=state, manifest=manifest, path=Path())
-    run = build({"writer": notes, "resume": point})
+    run = build({"writer": notes, "resume": point_of(state)})
     run.events.add_hook(asking)
     execute(run, Train(), raise_errors=True)
     return Outcome(asking.digests, notes.points)
+
+
+def point_of(state: dict[str, Any]) -> ResumePoint:
+    """Where a run goes on that was left in a state."""
+    data = state["data"]
+    manifest = Manifest(path=Path(), files={}, step=data["step"], epoch=data["epoch"])
+    return ResumePoint(state=state, manifest=manifest, path=Path())
 
 
 def assert_same(whole: Outcome, resumed: Outcome, state: dict[str, Any]) -> None:

@@ -1,0 +1,202 @@
+"""Runs of every kind that a resume must not change: one small training per cell of a matrix."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import lr_scheduler
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from epochal.components.average.ema import Ema
+from epochal.components.metrics.mean import Mean
+from epochal.components.optim.schedules import Cosine
+from epochal.engine import Monitor, Options, Parts, Run, Setting, Task, TorchSchedule
+from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
+from epochal.hooks.early_stopping import EarlyStopping
+from epochal.hooks.recording import Recording
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.optim import Optimizer
+
+SAMPLES, BATCH, EPOCHS = 14, 4, 3  # the last batch of an epoch is a small one
+STEPS = 4 * EPOCHS
+
+
+def image(index: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(index)
+    x = torch.randn(2, 4, 4, generator=generator)
+    return x, x.mean().reshape(1)
+
+
+class Augmented(Dataset[tuple[Tensor, Tensor]]):
+    """Draws from the generators of Python, numpy and torch for each sample."""
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        x, y = image(index)
+        noise = torch.randn(2, 4, 4) * np.random.uniform(0.1, 0.5)
+        return (x.flip(2) if random.random() < 0.5 else x) + noise, y
+
+
+class Averages(Task):
+    """Learn the mean of an image."""
+
+    def __init__(self, *, is_augmented: bool, num_workers: int, batch_size: int) -> None:
+        plain = TensorDataset(*map(torch.stack, zip(*map(image, range(SAMPLES)), strict=True)))
+        self.train_loader: DataLoader[Any] = DataLoader(
+            Augmented() if is_augmented else plain,
+            batch_size=batch_size,
+            shuffle=True,
+            num_workers=num_workers,
+        )
+        self.val_loader: DataLoader[Any] = DataLoader(plain, batch_size=8)
+
+    def batch_forward(self, model: nn.Module, batch: Any) -> dict[str, Tensor]:
+        return {"mean": model(batch[0])}
+
+    def batch_loss(self, out: dict[str, Tensor], batch: Any) -> dict[str, Any]:
+        loss = functional.mse_loss(out["mean"].to(batch[1].dtype), batch[1])
+        return {"loss": (loss, len(batch[1]))}
+
+    def batch_metric(self, out: dict[str, Tensor], batch: Any) -> dict[str, Any]:
+        return {"mae": ((out["mean"] - batch[1]).abs().mean(), len(batch[1]))}
+
+
+class Net(nn.Module):
+    """A convolution with batch norm and dropout; ``tied`` shares a weight, ``frozen`` stops one."""
+
+    def __init__(self, *, tied: bool, frozen: bool, dropout: float) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 4, 3)
+        self.norm = nn.BatchNorm2d(4)
+        self.first, self.second = nn.Linear(16, 16), nn.Linear(16, 16)
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(16, 1)
+        if tied:
+            self.second.weight = self.first.weight
+        if frozen:
+            self.conv.requires_grad_(False)
+            self.first.bias.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.conv(x)).relu().flatten(1)
+        x = self.second(torch.tanh(self.first(x)))
+        return self.head(self.dropout(x))
+
+
+def adamw(parameters: Any, **options: Any) -> Optimizer:
+    return torch.optim.AdamW(parameters, lr=0.01, **options)
+
+
+def sgd(parameters: Any) -> Optimizer:
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9, nesterov=True)
+
+
+def lbfgs(parameters: Any) -> Optimizer:
+    return torch.optim.LBFGS(
+        parameters, lr=0.1, max_iter=3, history_size=3, line_search_fn="strong_wolfe"
+    )
+
+
+def one_cycle(optimizer: Optimizer) -> TorchSchedule:
+    return TorchSchedule(lr_scheduler.OneCycleLR(optimizer, max_lr=0.05, total_steps=STEPS + 1))
+
+
+def plateau(optimizer: Optimizer) -> TorchSchedule:
+    return TorchSchedule(lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, cooldown=1))
+
+
+def cosine(optimizer: Optimizer) -> Cosine:
+    return Cosine(warmup=2)
+
+
+CELLS: dict[str, dict[str, Any]] = {
+    "shuffled": {},
+    "dropout": {"dropout": 0.4},
+    "augmented": {"is_augmented": True},
+    "accumulation": {"accumulate": 2},
+    "cosine": {"schedule": cosine},
+    "one cycle": {"schedule": one_cycle},
+    "plateau": {"schedule": plateau, "eval_every": "2st"},
+    "average": {"average": 0.9},
+    "evaluations mid-epoch": {"eval_every": "3st", "average": 0.8},
+    "epochs of samples": {"for_": "37sa", "eval_every": "9sa"},
+    "fp64": {"engine": {"precision": "fp64"}, "dtype": "float64", "dropout": 0.2},
+    "bf16": {"engine": {"precision": "bf16"}},
+    "channels last, fused": {
+        "engine": {"channels_last": True},
+        "optimizer": lambda parameters: adamw(parameters, fused=True),
+    },
+    "tied": {"tied": True, "average": 0.9},
+    "frozen": {"frozen": True, "average": 0.9},
+    "lbfgs": {"optimizer": lbfgs},
+    "momentum": {"optimizer": sgd, "schedule": one_cycle},
+    "clipped": {"clip": 0.05, "engine": {"on_nonfinite": "skip"}, "accumulate": 3},
+    "all at once": {
+        "dropout": 0.3,
+        "is_augmented": True,
+        "accumulate": 2,
+        "schedule": plateau,
+        "average": 0.9,
+        "eval_every": "1st",
+        "tied": True,
+        "frozen": True,
+        "clip": 1.0,
+        "engine": {"channels_last": True, "precision": "bf16"},
+        "optimizer": lambda parameters: adamw(parameters, fused=True, amsgrad=True),
+    },
+}
+
+
+def build(
+    setting: dict[str, Any],
+    *,
+    optimizer: Callable[[Any], Optimizer] = adamw,
+    schedule: Callable[[Optimizer], Any] | None = None,
+    average: float | None = None,
+    engine: dict[str, Any] | None = None,
+    **given: Any,
+) -> Run:
+    """A run of one cell, of parts that nobody else has."""
+    torch.manual_seed(7)
+    names = ("tied", "frozen")
+    model = Net(**{name: given.get(name, False) for name in names}, dropout=given.get("dropout", 0))
+    place = {"dtype": given["dtype"]} if "dtype" in given else {}
+    model = model.double() if place else model  # as an experiment would place it
+    optim = optimizer([one for one in model.parameters() if one.requires_grad])
+    accumulate = given.get("accumulate", 1)
+    task = Averages(
+        is_augmented=given.get("is_augmented", False),
+        num_workers=given.get("num_workers", 0),
+        batch_size=BATCH if accumulate == 1 else BATCH // 2,
+    )
+    mean = Mean(of="out.mean")
+    mean.on = ("train",)
+    parts = Parts(
+        task=task,
+        model=model,
+        optimizer=optim,
+        schedule=None if schedule is None else schedule(optim),
+        average=None if average is None else Ema(decay=average),
+        metrics={"mean": mean},
+        monitor=Monitor("val/mae"),
+        hooks=(Recording(every="2st"), EarlyStopping(patience=50)),
+    )
+    options = Options(
+        train=TrainOptions(
+            for_=given.get("for_", f"{EPOCHS}ep"), eval_every=given.get("eval_every", "1ep")
+        ),
+        engine=EngineOptions(**(engine or {})),
+        optim=OptimOptions(accumulate=accumulate, clip=given.get("clip")),
+        log=LogOptions(grad_norm=optimizer is not lbfgs),
+    )
+    return Run(parts, options, Setting(**setting, **place))
