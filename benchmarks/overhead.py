@@ -5,7 +5,8 @@ loop, the order alternating; several pairs per process, processes of all peers i
 round. The hand-written loop paired with itself is the control, which must read 1.00. Prints tables,
 writes all figures as JSON, and with ``--keep`` the tables into RESULTS.md. What was measured
 before, with the same versions, stays in the JSON unless it is measured anew, so that one may go
-on with ``--case``, ``--model`` and ``--peer``. ``make bench`` makes the environment.
+on with ``--case``, ``--model`` and ``--peer``; tables name the commit of every row. ``make bench``
+makes the environment.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,9 +80,23 @@ class Results:
 
     def add(self, kind: str, run: dict[str, Any]) -> None:
         """Keep the figures of one process."""
-        self.data[kind].append(run)
+        self.data[kind].append({"commit": find_commit(), **run})
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps(self.data), encoding="utf-8")
+
+
+def find_commit() -> str:
+    """The commit that is measured, with a plus sign if files differ from it; empty if unknown."""
+    git = ("git", "-C", str(HERE))
+    try:
+        commit = subprocess.check_output(
+            [*git, "rev-parse", "HEAD"], text=True, stderr=subprocess.DEVNULL
+        ).strip()
+        changes = [*git, "status", "--porcelain", "--untracked-files=no", "--", "../src", "."]
+        is_changed = bool(subprocess.check_output(changes, text=True).strip())
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return f"{commit}+" if is_changed else commit
 
 
 def describe() -> dict[str, Any]:

@@ -67,16 +67,30 @@ def cell_report(case: str, model: str, runs: Sequence[Run]) -> Iterator[str]:
     table = [
         (model, "CPU", "95 %", "wall", "95 %", "added us", "us", "by hand us", "pairs", "same")
     ]
-    table[0] += ("target",)
+    table[0] += ("commit", "target")
     for name, summary in sorted(summaries.items(), key=lambda item: item[1].cpu.value):
         target = rows.TARGETS.get((case, model)) if name.startswith(OWN) else None
-        table.append((name, *_cells(summary, rows.TOLERANCES[case], target)))
+        *cells, verdict = _cells(summary, rows.TOLERANCES[case], target)
+        table.append((name, *cells, _commits(good[name]), verdict))
     yield from _layout(table)
     yield ""
+    yield from _mixture([run for ran in good.values() for run in ran])
     for name, ran in found.items():
         yield from _failures(name, ran)
     yield from _judge(case, summaries)
     yield ""
+
+
+def _commits(runs: Sequence[Run]) -> str:
+    """The commits at which something was measured, in short."""
+    commits = dict.fromkeys(run.get("commit", "") for run in runs)
+    return ", ".join(one[:9] + "+" * one.endswith("+") if one else "unknown" for one in commits)
+
+
+def _mixture(runs: Sequence[Run]) -> Iterator[str]:
+    """A warning if figures that stand side by side are of several commits."""
+    if len({run.get("commit", "") for run in runs}) > 1:
+        yield "Rows are of SEVERAL COMMITS: they compare only if nothing changed in between."
 
 
 def _failures(name: str, runs: Sequence[Run]) -> Iterator[str]:
@@ -127,6 +141,7 @@ def _starts(starts: Sequence[Run]) -> Iterator[str]:
     """Import, first step and memory of each peer."""
     yield from ("### Start", START, "")
     table = [("", "import s", "first step s", "beyond torch s", "peak RSS MB", "processes")]
+    table[0] += ("commit",)
     good = [run for run in starts if "error" not in run]
     bare = {run["round"]: run["first_step"] for run in good if run["row"] == CONTROL}
     for row in rows.PEERS:
@@ -138,9 +153,11 @@ def _starts(starts: Sequence[Run]) -> Iterator[str]:
                 for name in ("import", "first_step", "peak_bytes")
             }
             figures = f"{median['import']:.3f}", f"{median['first_step']:.2f}", f"{beyond:+.2f}"
-            table.append((row.name, *figures, f"{median['peak_bytes'] / 1e6:.0f}", str(len(ran))))
+            peak = f"{median['peak_bytes'] / 1e6:.0f}"
+            table.append((row.name, *figures, peak, str(len(ran)), _commits(ran)))
     yield from _layout(table)
     yield ""
+    yield from _mixture(good)
     for row in rows.PEERS:
         yield from _failures(row.name, [run for run in starts if run["row"] == row.name])
 

@@ -140,7 +140,7 @@ def test_the_first_step_is_compared_with_bare_torch_in_the_same_round(bench) -> 
     circumstances = {"date": "today", "machine": "a machine", "versions": {"torch": "2"}}
     shown = bench.report.full_report({**circumstances, "runs": [], "starts": starts})
     (line,) = [line for line in shown.splitlines() if line.startswith("Epochal ")]
-    assert line.split() == ["Epochal", "0.500", "2.10", "+0.20", "300", "3"]
+    assert line.split() == ["Epochal", "0.500", "2.10", "+0.20", "300", "3", "unknown"]
 
 
 def test_a_kept_report_replaces_the_older_one_only(bench, tmp_path) -> None:
@@ -175,7 +175,31 @@ def test_older_figures_stay_unless_they_are_measured_anew(bench, tmp_path) -> No
         bench.overhead.Results(path).add("runs", {"row": row, "round": 0})
     results = bench.overhead.Results(path)
     results.forget("runs", row="a")
-    assert results.data["runs"] == [{"row": "b", "round": 0}]
+    (left,) = results.data["runs"]
+    assert (left["row"], left["round"]) == ("b", 0)
+
+
+def test_figures_keep_the_commit_that_was_measured(bench, tmp_path, monkeypatch) -> None:
+    results = bench.overhead.Results(tmp_path / "figures.json")
+    monkeypatch.setattr(bench.overhead, "find_commit", lambda: "c" * 40)
+    results.add("runs", {"row": "a", "round": 0})
+    assert results.data["runs"][0]["commit"] == "c" * 40
+
+
+def test_the_commit_is_that_of_the_repository(bench, monkeypatch) -> None:
+    assert len(bench.overhead.find_commit().rstrip("+")) in (0, 40)
+    monkeypatch.setenv("PATH", "")
+    assert bench.overhead.find_commit() == ""
+
+
+def test_figures_of_several_commits_are_marked(bench) -> None:
+    own = [{**run, "commit": "a" * 40} for run in runs_of("Epochal", 0.9)]
+    peer = [{**run, "commit": "b" * 40 + "+"} for run in runs_of("Ignite", 1.1)]
+    shown = table(bench, *own, *peer)
+    assert " aaaaaaaaa " in shown
+    assert " bbbbbbbbb+" in shown
+    assert "SEVERAL COMMITS" in shown
+    assert "SEVERAL COMMITS" not in table(bench, *own)
 
 
 def train_by_hand(job) -> None:
