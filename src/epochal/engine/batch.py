@@ -60,11 +60,6 @@ class TaskCalls:
         """Forward pass, metrics and losses of a moved batch, all as the task returns them."""
 
     @property
-    def plain_compute(self) -> Compute:
-        """What ``compute`` is until somebody puts something faster in its place."""
-        return self._compute
-
-    @property
     def has_extra_metrics(self) -> bool:
         """Whether the task computes metrics after the update, from all there is."""
         return self._extra is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, final
 from weakref import WeakMethod
@@ -131,9 +132,9 @@ class CapturedSteps:
         run = self._run
         begun = perf_counter()
         with run.clock.times.measuring("capture"):
-            trial = Trial(run, self._take_eagerly, candidate.batches)
+            trial = Trial(run, partial(self._update, run), candidate.batches)
             try:
-                self._require_steady_groups(candidate)
+                _require_steady_groups(run, candidate)
                 trial.watch_eager()
                 if self._is_compiling:  # what is compiled may round; nothing else may differ
                     self._build_and_judge(trial, candidate, Workshop(run.device))
@@ -162,12 +163,6 @@ class CapturedSteps:
         self._report(verdict, perf_counter() - begun)
         return True
 
-    def _require_steady_groups(self, candidate: Candidate) -> None:
-        """Refuse what moves from step to step, such as the momentum under OneCycleLR."""
-        change = find_change(candidate.groups, groups_fingerprint(self._run))
-        if change:
-            raise RefusedError(f"{change} moves with the steps, and a graph would keep it")
-
     def _build_and_judge(
         self, trial: Trial, candidate: Candidate, workshop: Workshop, *, is_compiled: bool = False
     ) -> tuple[Graph, str]:
@@ -189,9 +184,6 @@ class CapturedSteps:
             lambda batch: graph.replay(tensors_of(batch)), is_exact=not is_compiled
         )
         return graph, verdict
-
-    def _take_eagerly(self, microbatches: Microbatches) -> None:
-        self._update(self._run, microbatches)
 
     def _report(self, verdict: str, seconds: float) -> None:
         run = self._run
@@ -263,6 +255,13 @@ class CapturedSteps:
         self._shown = None
         self._eager_steps = 0
         self._workshop = Workshop(self._run.device)
+
+
+def _require_steady_groups(run: Run, candidate: Candidate) -> None:
+    """Refuse what moves from step to step, such as the momentum under OneCycleLR."""
+    change = find_change(candidate.groups, groups_fingerprint(run))
+    if change:
+        raise RefusedError(f"{change} moves with the steps, and a graph would keep it")
 
 
 def _give_back_memory(device: torch.device) -> None:

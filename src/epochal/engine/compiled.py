@@ -34,6 +34,8 @@ class CompiledSteps:
     def __init__(self, run: Run, update: Update) -> None:
         self._run = run
         self._update = update
+        self._calls = run.calls
+        self._plain: Compute = run.calls.compute
         self._train_batch: object = None
 
     def __call__(self, microbatches: Microbatches) -> None:
@@ -45,7 +47,9 @@ class CompiledSteps:
     def _compile(self) -> None:
         """Compile the calls of the run, which are others after ``run.bind``."""
         calls = self._run.calls
-        calls.compute = calls.plain_compute
+        if calls is not self._calls:
+            self._calls, self._plain = calls, calls.compute
+        calls.compute = self._plain
         calls.compute = compile_compute(self._run, has_one_shape=False)
         self._train_batch = self._run.train_batch  # another one too when somebody listens
 
