@@ -106,6 +106,7 @@ class Saver:
         if self.folder is None:
             return
         with run.clock.times.measuring(SAVING):
+            self._wait(run)  # what is being written must not be taken for a leftover
             size = _size_of(_take_apart(run))
             remove_leftovers(self.folder)
             self._tell_room(size)

@@ -239,3 +239,32 @@ def test_a_hook_with_tensors_and_no_state_is_told_once(
 
     train(Rehearsing(saver(tmp_path)), Averaging())
     assert caplog.text.count("Averaging holds tensors, and a resumed run begins without") == 1
+
+
+def test_what_is_being_written_is_no_leftover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = threading.Event()
+
+    def write(folder: Path, *args: Any) -> Any:
+        begun.set()
+        return real(folder, *args)
+
+    class Early(Asking):
+        def step_end(self, run: Run) -> None:
+            if run.step == 1 and run.saver is not None:
+                run.saver.save(run, "early")
+                run.saver.rehearse(run)
+
+    def remove(folder: Path) -> list[str]:
+        assert begun.is_set()
+        assert [thread.name for thread in threading.enumerate()].count("checkpoint") == 0
+        return []
+
+    real = saving.write_checkpoint
+    monkeypatch.setattr(saving, "write_checkpoint", write)
+    monkeypatch.setattr(saving, "remove_leftovers", remove)
+    early = Early(saver(tmp_path))
+    train(early)
+    assert steps_in(tmp_path)[0] == (1, 0, "early")
+    assert early.heard[0] == ("step-1", "MainThread")
