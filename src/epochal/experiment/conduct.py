@@ -38,7 +38,7 @@ from epochal.experiment.assembly import Assembly
 from epochal.experiment.builder import Builder, to_recordable
 from epochal.experiment.device import choose_device, describe_device, prepare_debugging
 from epochal.experiment.failure import show_failure
-from epochal.experiment.interrupts import deferring_interrupts, ending_when_preempted
+from epochal.experiment.interrupts import deferring_interrupts, ending_when_preempted, let_end
 from epochal.experiment.logs import FILE_ONLY, logging_to
 from epochal.experiment.record import Record, open_record
 from epochal.experiment.resume import plan_resume
@@ -256,9 +256,14 @@ def _build_and_execute(
     try:
         run, runner = assemble(experiment, assembly, record)
         record.add_meta(run.meta)
-        return execute(run, runner, raise_errors=raise_errors)
+        result = execute(run, runner, raise_errors=raise_errors)
+        let_end()
+        return result
     except BaseException as error:  # also sys.exit: the record must not say "running" for ever
         result = result_of_error(error, **facts)
+        if run is None and record.point is not None:
+            at = record.point.manifest
+            result = replace(result, steps=at.step, epochs=at.epoch, samples=at.samples)
         if run is not None:
             result = replace(
                 result,

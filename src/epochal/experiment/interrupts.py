@@ -19,6 +19,7 @@ class _Wish:
     """Whether somebody wants to stop, and whether now is the time."""
 
     is_deferred = False
+    is_over = False
     pending: type[KeyboardInterrupt] | None = None
 
 
@@ -59,6 +60,10 @@ def ending_when_preempted() -> Iterator[None]:
         else:
             _take(Preempted)
 
+    waiting, _wish.is_over = _wish.is_over, False
+    if waiting and _wish.pending is not None:  # it came when the run before this one was over
+        _wish.pending = None
+        raise Preempted
     names = ("SIGTERM", "SIGUSR1")
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
     ours = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
@@ -68,6 +73,16 @@ def ending_when_preempted() -> Iterator[None]:
     finally:
         for number in ours:
             signal.signal(number, signal.SIG_DFL)
+        if ours:
+            _wish.is_over, _wish.pending = False, None
+
+
+def let_end() -> None:
+    """From now on SIGTERM and SIGUSR1 are for the next run: this one has come to its end.
+
+    A command whose work is done must not say that it has to go on.
+    """
+    _wish.is_over = True
 
 
 @contextmanager
@@ -86,7 +101,7 @@ def deferring_interrupts() -> Iterator[None]:
         _wish.is_deferred = False
     kind, _wish.pending = _wish.pending, None
     if kind is not None:
-        raise kind
+        _take(kind)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -94,7 +109,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _take(kind: type[KeyboardInterrupt]) -> None:
-    if _wish.is_deferred and _wish.pending is None:
+    is_late = _wish.is_over and kind is not KeyboardInterrupt
+    if is_late or (_wish.is_deferred and _wish.pending is None):
         _wish.pending = kind
         return
     _wish.pending = None

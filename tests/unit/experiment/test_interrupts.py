@@ -13,6 +13,7 @@ from epochal.experiment.interrupts import (
     catching_interrupts,
     deferring_interrupts,
     ending_when_preempted,
+    let_end,
 )
 
 if TYPE_CHECKING:
@@ -132,3 +133,20 @@ def test_a_forked_process_ends_as_if_nobody_had_cared() -> None:
             signal.raise_signal(signal.SIGTERM)
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+
+
+def test_a_signal_after_a_run_is_for_the_next_one() -> None:
+    with ending_when_preempted():
+        let_end()
+        with deferring_interrupts():
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(Preempted), ending_when_preempted():
+            pass
+        with pytest.raises(Preempted):
+            signal.raise_signal(signal.SIGTERM)
+    with ending_when_preempted():
+        let_end()
+        signal.raise_signal(signal.SIGTERM)
+    with ending_when_preempted(), deferring_interrupts():
+        pass
