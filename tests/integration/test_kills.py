@@ -1,0 +1,222 @@
+"""Real processes that are killed and preempted at random times, until they come to their end."""
+
+from __future__ import annotations
+
+import random
+import signal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from epochal.checkpoint import load_weights, read_checkpoint
+from epochal.records import RunRecord, read_run
+from epochal.records.manifests import newest_valid
+from epochal.records.metrics import POINT
+from killing import Ended, Server
+from resume import LEFT_OUT, digest
+from small_project import run_folders, write, write_shop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    Count = Callable[[str, object], None]
+
+CONFIG = """
+tag: shop
+task: {type: shop.parts.Points, batch_size: 5}
+model: {type: shop.parts.Net}
+optim: {type: AdamW, lr: 0.05}
+train: {for: 3ep, eval_every: 4st}
+monitor: +val/acc
+average: {type: ema, decay: 0.9}
+schedule: {type: StepLR, step_size: 4, gamma: 0.5}
+log: {console_every: 0, record_every: 1st}
+checkpoint: {every: 2st, keep_last: 2}
+"""
+NUM_STEPS = 15
+RESULTS = ("metrics", "best", "steps", "epochs", "samples", "status", "reason")
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@dataclass
+class Scene:
+    """A project, the server that starts its runs, and the run that nobody disturbed."""
+
+    folder: Path
+    server: Server
+    whole: dict[str, Any] = field(default_factory=dict)
+    num_operations: int = 0
+    seconds: float = 0.0
+
+    def start(self, place: str, fate: dict[str, Any] | None = None) -> Ended:
+        """Begin a run in a place of its own, or go on with the one that is there."""
+        words = ("run", "config.yaml", f"record.log_dir={place}/runs", "--device", "cpu")
+        return self.server.start(*words, "--resume", "auto", fate=fate or {"signal": 0})
+
+    def draw(self, dice: random.Random, number: int, step: int) -> dict[str, Any]:
+        """A signal at some operation or after some time, while ``step`` lies behind."""
+        share = dice.random() * (1 - 0.75 * step / NUM_STEPS)  # starting takes a while, too
+        if dice.random() < 0.5:
+            return {"signal": number, "operation": int(share * self.num_operations)}
+        return {"signal": number, "delay": share * self.seconds}
+
+    def latest(self, place: str) -> RunRecord | None:
+        """The run of a place that was begun last."""
+        found = run_folders(self.folder / place)
+        return read_run(found[-1]) if found else None
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    folder = write_shop(tmp_path_factory.mktemp("killed") / "project")
+    write(folder / "config.yaml", CONFIG)
+    with Server(folder) as server:
+        made = Scene(folder, server)
+        made.start("rehearsal")  # imports what the others then find imported
+        ended = made.start("whole")
+        assert ended.code == 0, ended.text
+        record = made.latest("whole")
+        assert record is not None
+        made.whole = all_of(record)
+        made.num_operations, made.seconds = ended.num_operations, ended.seconds
+        yield made
+
+
+def all_of(record: RunRecord) -> dict[str, Any]:
+    """Everything that a run came to, as bits."""
+    folder = record.path / "checkpoints"
+    newest, damaged = newest_valid(folder)
+    assert newest is not None
+    assert damaged == []
+    state, _ = read_checkpoint(newest.path)
+    weights = {path.name: load_weights(path) for path in folder.glob("final*.safetensors")}
+    series = {name: record.series(name) for name in record.metric_names()}
+    return {
+        "state": {part: digest(tree) for part, tree in state.items() if part not in LEFT_OUT},
+        "weights": {name: digest(found) for name, found in weights.items()},
+        "series": {name: (steps.tolist(), v.tobytes()) for name, (steps, v) in series.items()},
+        "result": {name: record.result[name] for name in RESULTS},
+    }
+
+
+def saved_step(record: RunRecord | None) -> int:
+    """Where the run would go on; whatever is there must be whole."""
+    if record is None:
+        return 0
+    newest, damaged = newest_valid(record.path / "checkpoints")
+    assert damaged == [], damaged
+    return 0 if newest is None else newest.step
+
+
+def kill_until_finished(scene: Scene, place: str, dice: random.Random, limit: int) -> int:
+    """Kill a run up to ``limit`` times, then let it finish; gives how often it was killed."""
+    kills, saved = 0, 0
+    while True:
+        fate = scene.draw(dice, signal.SIGKILL, saved) if kills < limit else None
+        before = scene.latest(place)
+        ended = scene.start(place, fate)
+        assert ended.code in (0, -signal.SIGKILL), f"{fate}: {ended.code}\n{ended.text}"
+        record = scene.latest(place)
+        if record is not None and before is not None and record.path == before.path:
+            assert saved_step(record) >= saved, f"{fate}: a committed checkpoint was lost"
+            if len(record.attempts) > len(before.attempts):
+                assert record.attempts[-1].step == saved, f"{fate}: went on from elsewhere"
+        saved = saved_step(record)
+        if ended.code == 0:
+            break
+        kills += 1
+    finished = [read_run(path) for path in run_folders(scene.folder / place)]
+    finished = [one for one in finished if one.summary.status == "finished"]
+    assert finished
+    for one in finished:
+        assert all_of(one) == scene.whole, f"{one.path} after {kills} kills, seed of {place}"
+    return kills
+
+
+def check_kills(scene: Scene, seed: int, wanted: int, count: Count) -> None:
+    dice = random.Random(seed)
+    kills = runs = 0
+    while kills < wanted:
+        kills += kill_until_finished(scene, f"kills-{seed}-{runs}", dice, wanted - kills)
+        runs += 1
+    count("counted", f"SIGKILL at random times, seed {seed}: {kills} kills, {runs} runs bit-equal")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_killed_runs_come_to_the_same_bits(scene: Scene, seed: int, record_property: Count) -> None:
+    check_kills(scene, seed, 30, record_property)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_runs_killed_a_thousand_times_come_to_the_same_bits(
+    scene: Scene, seed: int, record_property: Count
+) -> None:
+    check_kills(scene, seed, 100, record_property)
+
+
+def preempt_until_finished(
+    scene: Scene, place: str, dice: random.Random, limit: int
+) -> tuple[int, int]:
+    """Preempt a run up to ``limit`` times; no step may be lost, nor be recorded twice.
+
+    Gives how often it was, and how often of these it had taken steps.
+    """
+    count = saved = num_begun = 0
+    before = None
+    while True:
+        fate = scene.draw(dice, signal.SIGTERM, saved) if count < limit else None
+        ended = scene.start(place, fate)
+        where = f"{fate}: {ended.code}\n{ended.text}"
+        record = scene.latest(place)
+        if record is None:  # there is not even a folder
+            assert ended.code == 75, where
+            count += 1
+            continue
+        is_same = before is not None and record.path == before.path
+        if before is None or not is_same:
+            assert saved == 0, f"began anew; {where}"
+        elif len(record.attempts) > len(before.attempts):
+            assert record.attempts[-1].step == saved, where
+        if ended.code == 0:
+            break
+        assert ended.code == 75, where
+        assert record.summary.step == saved_step(record), where
+        is_begun = record.summary.step > saved
+        assert record.summary.status in ("preempted", *([] if is_begun else ["lost"])), where
+        before, saved = record, saved_step(record)
+        count, num_begun = count + 1, num_begun + is_begun
+    assert all_of(record) == scene.whole
+    rows = np.fromfile(record.path / "metrics.bin", np.dtype(list(POINT)))
+    points = [(int(row["series"]), int(row["step"])) for row in rows]
+    assert len(points) == len(set(points)), "a step was recorded twice"
+    return count, num_begun
+
+
+def check_preemptions(scene: Scene, seed: int, wanted: int, count: Count) -> None:
+    dice = random.Random(seed)
+    trials = begun = runs = 0
+    while trials < wanted:
+        found = preempt_until_finished(scene, f"preemptions-{seed}-{runs}", dice, wanted - trials)
+        trials, begun, runs = trials + found[0], begun + found[1], runs + 1
+    text = f"{trials} times exit 75, {begun} after new steps, 0 steps lost"
+    count("counted", f"SIGTERM at random times, seed {seed}: {text}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_preempted_runs_lose_no_step(scene: Scene, seed: int, record_property: Count) -> None:
+    check_preemptions(scene, seed, 20, record_property)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(100, 104))
+def test_runs_preempted_by_the_hundred_lose_no_step(
+    scene: Scene, seed: int, record_property: Count
+) -> None:
+    check_preemptions(scene, seed, 100, record_property)

@@ -1,0 +1,171 @@
+"""Processes that get a signal at a time that chance chose: one server forks them all.
+
+``Server`` starts this file as a process that imports everything once; each ``start`` forks a
+child of it, which types ``epochal`` and words and meets its ``fate``: a signal at the n-th
+operation of ``durable``, or so many seconds after the first one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+NEVER = {"signal": 0}
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """How a child ended: its exit code, or minus the signal; and what it printed."""
+
+    code: int
+    text: str
+    num_operations: int
+    seconds: float
+    """Since its first operation."""
+
+
+class Server:
+    """Forks processes in a folder, one after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self._output, self._notes = folder / "output.txt", folder / "notes.json"
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"},
+        )
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self._process.kill()
+        self._process.communicate()
+
+    def start(self, *words: str, fate: dict[str, Any] = NEVER) -> Ended:
+        """Type ``epochal`` and words, and wait for the end."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"words": words, "fate": fate}) + "\n")
+        self._process.stdin.flush()
+        code = json.loads(self._process.stdout.readline() or '"the server has died"')
+        text = self._output.read_text(errors="replace")
+        notes = json.loads(self._notes.read_text()) if self._notes.exists() else {}
+        return Ended(code, text, notes.get("operations", 0), notes.get("seconds", 0.0))
+
+
+def serve(folder: Path) -> None:
+    """Fork a child for every line of the input, and tell how it ended."""
+    output, notes = folder / "output.txt", folder / "notes.json"
+    for line in sys.stdin:
+        notes.unlink(missing_ok=True)
+        child = os.fork()
+        if child == 0:
+            try:
+                _live(json.loads(line), output, notes)
+            finally:
+                os._exit(70)  # it has raised, and printed that
+        _, status = os.waitpid(child, 0)
+        print(json.dumps(os.waitstatus_to_exitcode(status)), flush=True)  # noqa: T201 - the answer
+        if notes.exists():  # what a whole life needs need not be imported again
+            for name in json.loads(notes.read_text())["modules"]:
+                with suppress(Exception):
+                    import_module(name)
+
+
+def _live(order: dict[str, Any], output: Path, notes: Path) -> None:
+    import time
+
+    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for standard in (1, 2):
+        os.dup2(descriptor, standard)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    from epochal import durable
+    from epochal.cli import main
+
+    met = Fate(**order["fate"], clock=time.monotonic)
+    durable.system.operations = met.operations
+    try:
+        code = main(order["words"])
+    except SystemExit as end:
+        code = int(end.code or 0)
+    modules = [name for name in sys.modules if name.split(".")[0] in ("epochal", "torch", "numpy")]
+    seconds = time.monotonic() - met.begun if met.begun else 0.0
+    notes.write_text(json.dumps({"operations": met.count, "seconds": seconds, "modules": modules}))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+class Fate:
+    """Operations of which one sends a signal, or the first of which lets the time run."""
+
+    def __init__(
+        self,
+        *,
+        signal: int,
+        clock: Callable[[], float],
+        operation: int | None = None,
+        delay: float | None = None,
+    ) -> None:
+        from epochal import durable
+
+        self.count = 0
+        self.begun = 0.0
+        self._signal, self._at, self._delay, self._clock = signal, operation, delay, clock
+        real = durable.Operations()
+        self.operations = durable.Operations(
+            **{
+                field.name: self._guard(field.name, getattr(real, field.name))
+                for field in dataclasses.fields(real)
+            }
+        )
+
+    def _guard(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            number, self.count = self.count, self.count + 1
+            if number == 0:
+                self._begin()
+            if number == self._at:
+                if name == "write" and self._signal == signal.SIGKILL:  # a part got there
+                    real(args[0], memoryview(args[1])[: len(args[1]) // 2])
+                os.kill(os.getpid(), self._signal)
+            return real(*args)
+
+        return call
+
+    def _begin(self) -> None:
+        self.begun = self._clock()
+        if self._delay is not None:
+            timer = threading.Timer(self._delay, os.kill, (os.getpid(), self._signal))
+            timer.daemon = True
+            timer.start()
+
+
+if __name__ == "__main__":
+    import epochal.cli
+    import epochal.experiment.series  # noqa: F401 - and with it torch
+
+    serve(Path(sys.argv[1]))
