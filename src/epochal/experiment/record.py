@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal.config import dump, load
 from epochal.engine.feed import read_fact
-from epochal.errors import RecordError
+from epochal.errors import Preempted, RecordError
 from epochal.experiment.builder import to_recordable
 from epochal.experiment.changes import refuse_changes
 from epochal.experiment.fingerprint import (
@@ -174,9 +174,20 @@ def open_record(
     )
     announce(folder.path)
     writer = RunWriter(folder)
-    with holding(folder.path), beating(folder.path), closing(writer):
+    with holding(folder.path), beating(folder.path), _closing(writer):
         _write_configs(writer, config, report)
         yield Record(writer, folder.path, folder.checkpoint_dir, folder.log_path)
+
+
+@contextmanager
+def _closing(writer: RunWriter) -> Iterator[None]:
+    """Let go of the files in the end; a run that was preempted while it started says so."""
+    with closing(writer):
+        try:
+            yield
+        except Preempted:
+            writer.write_status("preempted", reason="preempted")
+            raise
 
 
 @contextmanager
@@ -191,7 +202,7 @@ def _reopened(resumption: Resumption, report: Report) -> Iterator[Record]:
     before = listed if isinstance(listed, list) else []
     facts = {**run, "attempts": [*before, attempt.to_json()]}
     writer = RunWriter(folder, attempt=attempt.attempt)
-    with closing(writer):
+    with _closing(writer):
         writer.write_status("starting", step=point.manifest.step, epoch=point.manifest.epoch)
         folder.log_path.parent.mkdir(parents=True, exist_ok=True)
         yield Record(

@@ -10,7 +10,7 @@ import pytest
 from epochal.check import Report, check
 from epochal.config import Config, load
 from epochal.engine import RunResult
-from epochal.errors import RecordError
+from epochal.errors import Preempted, RecordError
 from epochal.experiment.record import open_record
 from small_project import tree
 
@@ -42,6 +42,15 @@ def test_record_starts_with_configs_and_ends_with_a_result(shop: Path) -> None:
     assert (result["status"], result["steps"]) == ("stopped", 5)
     assert not {"config", "value", "dir"} & result.keys()
     assert status_of(record.dir) == "stopped"
+
+
+def test_run_that_is_preempted_while_it_starts_says_so(shop: Path) -> None:
+    folders = []
+    with pytest.raises(Preempted), open_record(*checked(), is_kept=True) as record:
+        folders.append(record.dir)
+        raise Preempted
+    assert folders[0] is not None
+    assert status_of(folders[0]) == "preempted"
 
 
 def test_nothing_is_written_without_a_record(shop: Path) -> None:
