@@ -12,7 +12,7 @@ from epochal.config import Config, load
 from epochal.engine import RunResult
 from epochal.errors import Preempted, RecordError
 from epochal.experiment.record import open_record
-from small_project import tree
+from small_project import run_folders, tree
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,12 +45,10 @@ def test_record_starts_with_configs_and_ends_with_a_result(shop: Path) -> None:
 
 
 def test_run_that_is_preempted_while_it_starts_says_so(shop: Path) -> None:
-    folders = []
-    with pytest.raises(Preempted), open_record(*checked(), is_kept=True) as record:
-        folders.append(record.dir)
+    with pytest.raises(Preempted), open_record(*checked(), is_kept=True):
         raise Preempted
-    assert folders[0] is not None
-    assert status_of(folders[0]) == "preempted"
+    (folder,) = run_folders(shop)
+    assert status_of(folder) == "preempted"
 
 
 def test_nothing_is_written_without_a_record(shop: Path) -> None:
