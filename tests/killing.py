@@ -113,7 +113,10 @@ def _live(order: dict[str, Any], output: Path, notes: Path) -> None:
         code = int(end.code or 0)
     modules = [name for name in sys.modules if name.split(".")[0] in ("epochal", "torch", "numpy")]
     seconds = time.monotonic() - met.begun if met.begun else 0.0
-    notes.write_text(json.dumps({"operations": met.count, "seconds": seconds, "modules": modules}))
+    text = json.dumps({"operations": met.count, "seconds": seconds, "modules": modules})
+    draft = notes.with_suffix(".tmp")
+    draft.write_text(text)
+    draft.replace(notes)  # the signal may come while it is written
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -37,6 +37,7 @@ log: {console_every: 0, record_every: 1st}
 checkpoint: {every: 2st, keep_last: 2}
 """
 NUM_STEPS = 15
+SIGNALS_PER_RUN = 8
 RESULTS = ("metrics", "best", "steps", "epochs", "samples", "status", "reason")
 
 pytestmark = pytest.mark.timeout(900)
@@ -59,7 +60,8 @@ class Scene:
 
     def draw(self, dice: random.Random, number: int, step: int) -> dict[str, Any]:
         """A signal at some operation or after some time, while ``step`` lies behind."""
-        share = dice.random() * (1 - 0.75 * step / NUM_STEPS)  # starting takes a while, too
+        # To start takes a while, too, and is not what most signals should meet.
+        share = 0.12 + 0.88 * dice.random() * (1 - 0.75 * step / NUM_STEPS)
         if dice.random() < 0.5:
             return {"signal": number, "operation": int(share * self.num_operations)}
         return {"signal": number, "delay": share * self.seconds}
@@ -141,7 +143,8 @@ def check_kills(scene: Scene, seed: int, wanted: int, count: Count) -> None:
     dice = random.Random(seed)
     kills = runs = 0
     while kills < wanted:
-        kills += kill_until_finished(scene, f"kills-{seed}-{runs}", dice, wanted - kills)
+        limit = min(SIGNALS_PER_RUN, wanted - kills)
+        kills += kill_until_finished(scene, f"kills-{seed}-{runs}", dice, limit)
         runs += 1
     count("counted", f"SIGKILL at random times, seed {seed}: {kills} kills, {runs} runs bit-equal")
 
@@ -183,12 +186,13 @@ def preempt_until_finished(
             assert saved == 0, f"began anew; {where}"
         elif len(record.attempts) > len(before.attempts):
             assert record.attempts[-1].step == saved, where
-        if ended.code == 0:
+        is_late = ended.code == -signal.SIGTERM  # the command was over, but not its process
+        if ended.code == 0 or (is_late and record.summary.status == "finished"):
             break
         assert ended.code == 75, where
         assert record.summary.step == saved_step(record), where
+        assert record.summary.status == "preempted", where
         is_begun = record.summary.step > saved
-        assert record.summary.status in ("preempted", *([] if is_begun else ["lost"])), where
         before, saved = record, saved_step(record)
         count, num_begun = count + 1, num_begun + is_begun
     assert all_of(record) == scene.whole
@@ -202,7 +206,8 @@ def check_preemptions(scene: Scene, seed: int, wanted: int, count: Count) -> Non
     dice = random.Random(seed)
     trials = begun = runs = 0
     while trials < wanted:
-        found = preempt_until_finished(scene, f"preemptions-{seed}-{runs}", dice, wanted - trials)
+        limit = min(SIGNALS_PER_RUN, wanted - trials)
+        found = preempt_until_finished(scene, f"preemptions-{seed}-{runs}", dice, limit)
         trials, begun, runs = trials + found[0], begun + found[1], runs + 1
     text = f"{trials} times exit 75, {begun} after new steps, 0 steps lost"
     count("counted", f"SIGTERM at random times, seed {seed}: {text}")
