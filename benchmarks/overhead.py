@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import report
 from figures import ratio
-from launch import launch
+from processes import launch
 from rows import PAIRS, PEERS, ROWS, Row
 from work import CASES, WORKS
 
