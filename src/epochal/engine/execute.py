@@ -20,6 +20,7 @@ from epochal.engine.preempt import (
     EXIT_CODE,
     PREEMPTED,
     Preemption,
+    Voice,
     preempting,
     react_as_child,
 )
@@ -239,7 +240,7 @@ def _stopping_on_interrupt(run: Run) -> Iterator[None]:
         yield
         return
 
-    owner = os.getpid()
+    owner, voice = os.getpid(), Voice()
 
     def stop(number: int, frame: FrameType | None) -> None:
         if os.getpid() != owner:
@@ -248,10 +249,11 @@ def _stopping_on_interrupt(run: Run) -> Iterator[None]:
             return
         signal.signal(signal.SIGINT, signal.default_int_handler)
         run.stop("user_interrupt", status="interrupted")
-        _logger.warning("stopping after this step; Ctrl-C again stops at once")
+        voice.warn("stopping after this step; Ctrl-C again stops at once")
 
     signal.signal(signal.SIGINT, stop)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+        voice.finish()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
 import os
 import signal
@@ -38,6 +39,34 @@ def is_told_to_stop(run: Run) -> bool:
 
 
 @final
+class Voice:
+    """Warns from handlers of signals, in threads: what they interrupt may be writing just then."""
+
+    def __init__(self) -> None:
+        self._spoken: list[_thread.LockType] = []
+
+    def warn(self, text: str, *values: object) -> None:
+        """Have a warning logged as soon as that is possible."""
+        spoken = _thread.allocate_lock()
+        spoken.acquire()
+        self._spoken.append(spoken)
+
+        def speak() -> None:
+            try:
+                _logger.warning(text, *values)
+            finally:
+                spoken.release()
+
+        # Not a Thread: to start one waits for a lock that the interrupted code may hold.
+        _thread.start_new_thread(speak, ())
+
+    def finish(self) -> None:
+        """Wait until all was said; not from within a handler."""
+        while self._spoken:
+            self._spoken.pop().acquire()
+
+
+@final
 class Preemption:
     """What a run does about signals that ask for the machine back.
 
@@ -50,6 +79,7 @@ class Preemption:
         self.is_ending = False
         """Whether the run is over and only its last events are left."""
 
+        self.voice = Voice()
         self._run = run
         self._request_save = request_save
         self._num_terms = 0
@@ -74,7 +104,7 @@ class Preemption:
         what = (
             "the run is about to end anyway" if is_over else "saving after this step, then ending"
         )
-        _logger.warning("%s: %s; SIGTERM again ends it at once", name, what)
+        self.voice.warn("%s: %s; SIGTERM again ends it at once", name, what)
 
 
 @contextmanager
@@ -108,6 +138,7 @@ def preempting(run: Run, request_save: Callable[[Run, str], object]) -> Iterator
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        preemption.voice.finish()
 
 
 def react_as_child(before: Handler, number: int, frame: FrameType | None) -> None:

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from engine.parts import Diary, Sums, adder, fit, make_run
 from epochal.engine import RunResult, Train
 from epochal.engine.execute import execute
-from epochal.engine.preempt import SIGNALS, Preemption, is_told_to_stop
+from epochal.engine.preempt import SIGNALS, Preemption, Voice, is_told_to_stop
 from epochal.engine.runner import Test as Evaluate
 from epochal.errors import Preempted
 from resume import Keeper, Notes, Outcome, assert_same, follow, resume
@@ -348,3 +348,15 @@ def test_a_preempted_run_loses_no_step_and_goes_on_bit_for_bit(
     assert len(notes.points) == state["log"]["points"]  # nothing is recorded after the save
     assert notes.points == whole.points[: len(notes.points)]
     assert_same(whole, resume(build, state), state)
+
+
+def test_a_warning_waits_until_the_line_that_was_interrupted_is_written(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    voice = Voice()
+    assert caplog.handler.lock is not None
+    with caplog.handler.lock:
+        voice.warn("told to %s", "end")
+        assert not caplog.text
+    voice.finish()
+    assert "told to end" in caplog.text
