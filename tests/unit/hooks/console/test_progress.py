@@ -80,7 +80,8 @@ def test_lines_whose_numbers_arrive_later_are_the_same_in_the_same_order(
         caplog.clear()
         hook = Console(every="3st", data_time=False)
         show(hook, *others, terminal=terminal, eval_every="3st")
-        return [re.sub(r"time: [\d.]+|\(\d+ ms\)", "", line) for line in caplog.messages]
+        passing = r"eta: [\d:]+|time: [\d.]+|\([\d.]+ m?s\)"  # whatever a busy machine changes
+        return [re.sub(passing, "", line) for line in caplog.messages]
 
     at_once = lines()
     assert len(at_once) == 10
