@@ -198,19 +198,22 @@ def preempt_until_finished(
         before, saved = record, saved_step(record)
         count, num_begun = count + 1, num_begun + is_begun
     assert all_of(record) == scene.whole
-    twice = recorded_twice(record)
-    # An attempt that is told to end before its first step may have ended an epoch, or evaluated;
-    # the next one does so again, which costs no step.
-    assert not [step for name, step in twice if name == "train/loss"], twice
+    assert taken_twice(record) == []
     return count, num_begun
 
 
-def recorded_twice(record: RunRecord) -> list[tuple[str, int]]:
-    """Series and step of all points that several attempts wrote."""
+def taken_twice(record: RunRecord) -> list[tuple[str, int]]:
+    """Series and step of all points of steps that several attempts took.
+
+    What was still due at the step of a checkpoint is no step: an attempt that is told to end
+    before its first one may have done it, and the next one does it again.
+    """
     lines = (record.path / "series.jsonl").read_text().splitlines()
     names = {line["id"]: line["name"] for line in map(json.loads, lines)}
     rows = np.fromfile(record.path / "metrics.bin", np.dtype(list(POINT)))
-    found = Counter((names[int(row["series"])], int(row["step"])) for row in rows)
+    begun_at = {attempt.attempt: attempt.step for attempt in record.attempts}
+    taken = [row for row in rows if row["step"] > begun_at[int(row["attempt"])]]
+    found = Counter((names[int(row["series"])], int(row["step"])) for row in taken)
     return [point for point, count in found.items() if count > 1]
 
 
