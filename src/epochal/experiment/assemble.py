@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from epochal.engine import (
@@ -55,6 +56,7 @@ def assemble(
             return build(assembly, *parts)
 
     task = step("task", experiment.build_task)
+    assembly = replace(assembly, task=task)
     step("data", experiment.build_data, task)
     model = step("model", experiment.build_model)
     model = step("model", experiment.place_model, model)

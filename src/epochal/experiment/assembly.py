@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from epochal.check import Spec
     from epochal.config import Node
+    from epochal.engine import Task
     from epochal.experiment.arguments import Args
     from epochal.experiment.builder import Builder
     from epochal.experiment.given import Given
@@ -29,6 +30,9 @@ class Assembly:
     builder: Builder
     device: torch.device
     given: Given
+    task: Task | None = None
+    """The task, once it is built."""
+
     is_debug: bool = False
     is_resumed: bool = False
     """Whether the weights come from a checkpoint, and not from ``init_from``."""

@@ -20,10 +20,10 @@ from epochal.experiment.device import choose_device, describe_device, prepare_de
 from epochal.experiment.failure import show_failure
 from epochal.experiment.interrupts import deferring_interrupts, ending_when_preempted, let_end
 from epochal.experiment.logs import FILE_ONLY, logging_to
+from epochal.experiment.optimizer import OPTIMIZER_HINT
 from epochal.experiment.record import Record, open_record
 from epochal.experiment.resume import plan_resume
 from epochal.experiment.settle import given_sections, settle, tell_replaced
-from epochal.experiment.steps import OPTIMIZER_HINT
 from epochal.experiment.text import readable
 from epochal.records import NullWriter
 

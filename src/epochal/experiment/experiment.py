@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from epochal.errors import ConfigError, Problem
-from epochal.experiment import conduct, steps
+from epochal.experiment import conduct, optimizer, steps
 from epochal.experiment.given import read_sections
 from epochal.registry.nearest import misspelling_of
 
@@ -88,7 +88,7 @@ class Experiment:
         self, assembly: Assembly, model: nn.Module
     ) -> tuple[Optimizer, Schedule | TorchSchedule | None]:
         """The optimizer of ``optim`` and the schedule of ``schedule``; only when training."""
-        return steps.build_optimizer(assembly, model)
+        return optimizer.build_optimizer(assembly, model)
 
     def build_hooks(self, assembly: Assembly) -> list[object]:
         """The hooks of the section ``hooks``, and those that came as objects."""

@@ -9,12 +9,10 @@ from torch.utils.data import DataLoader
 
 from epochal.checkpoint.initial import init_weights
 from epochal.components.data.loader import LoaderOptions, build_loader
-from epochal.engine import Schedule, TorchSchedule
 from epochal.engine.move import parse_dtype, place
 from epochal.engine.options import HookOptions
 from epochal.engine.splits import SPLITS, split_name
 from epochal.errors import ConfigError, Problem
-from epochal.experiment.fastest import in_fastest_form, use_rate_tensors
 from epochal.experiment.given import Middleware
 from epochal.experiment.ready import check_ready
 
@@ -22,14 +20,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from torch import nn
-    from torch.optim import Optimizer
 
     from epochal.config import Node
     from epochal.engine import Metric, Task
     from epochal.experiment.arguments import Args
     from epochal.experiment.assembly import Assembly
 
-OPTIMIZER_HINT = "add optim: {type: AdamW, lr: 1e-3}"
 _PLACED = "_splits_with_loaders_from_the_experiment"
 Part = Any  # whatever the user's factory makes
 Prepare = Callable[["Args"], Part] | None
@@ -157,42 +153,6 @@ def _add_metric(metrics: dict[str, Metric], name: str, metric: Metric) -> None:
         hint = "give one of them another `name:`"
         raise ConfigError(Problem("metrics", f"two metrics are called {name!r}", hint=hint))
     metrics[name] = metric
-
-
-def build_optimizer(
-    assembly: Assembly, model: nn.Module
-) -> tuple[Optimizer, Schedule | TorchSchedule | None]:
-    """The optimizer of ``optim`` and the schedule of ``schedule``, or those that were given."""
-    optimizer = assembly.given.parts.get("optim")
-    if optimizer is None:
-        spec = assembly.spec("optim")
-        if spec is None:
-            what = "training needs an optimizer"
-            raise ConfigError(Problem("optim", what, hint=OPTIMIZER_HINT))
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        factory = assembly.builder.registry.load(spec.factory)
-        spec = in_fastest_form(spec, factory, trained, model)
-        optimizer = assembly.builder.build(spec, params=trained)
-        use_rate_tensors(optimizer)
-    return optimizer, _build_schedule(assembly, optimizer)
-
-
-def _build_schedule(assembly: Assembly, optimizer: Optimizer) -> Schedule | TorchSchedule | None:
-    given = assembly.given.parts.get("schedule")
-    spec = assembly.spec("schedule")
-    if given is None and spec is None:
-        return None
-    unit = "step"
-    if given is None:
-        assert spec is not None
-        factory = assembly.builder.registry.load(spec.factory)
-        is_ours = isinstance(factory, type) and issubclass(factory, Schedule)
-        supplied = {} if is_ours else {"optimizer": optimizer}
-        given = assembly.builder.build(spec, **supplied)
-        unit = assembly.builder.options(spec)["unit"]
-    if isinstance(given, Schedule | TorchSchedule):
-        return given
-    return TorchSchedule(given, unit=unit)
 
 
 def build_hooks(assembly: Assembly) -> list[object]:

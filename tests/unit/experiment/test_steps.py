@@ -146,17 +146,6 @@ def test_first_weights_of_another_model_are_refused(shop: Path) -> None:
     assert "weight" in result.message
 
 
-def test_frozen_parameters_are_not_given_to_the_optimizer(shop: Path) -> None:
-    model = TinyModel()
-    model.linear.bias.requires_grad_(requires_grad=False)
-    found = look(
-        lambda run: [p.shape for p in run.optimizer.param_groups[0]["params"]],
-        "model=$delete",
-        model=model,
-    )
-    assert found == [torch.Size([3, 4])]
-
-
 def test_metrics_take_name_and_splits_from_their_section(shop: Path) -> None:
     metrics = "metrics=[{type: mean, of: out.logits, name: height, on: [dev]}]"
     assert look(lambda run: {n: m.on for n, m in run.metrics.items()}, metrics) == {
@@ -183,22 +172,6 @@ def test_hooks_take_priority_splits_and_period_from_their_section(shop: Path) ->
     own = Experiment("config.yaml", overrides=[stopping], choices={"no_file": True, "fast": True})
     assert own.fit().ok
     assert (own.built[0].priority, own.built[0].on) == (7, ("val",))
-
-
-@pytest.mark.parametrize(
-    "schedule",
-    [
-        "{type: cosine, warmup: 2st}",
-        "{type: StepLR, step_size: 1, gamma: 0.5, unit: epoch}",
-        "{type: constant}",
-    ],
-)
-def test_schedules_of_ours_and_of_torch_can_be_named(shop: Path, schedule: str) -> None:
-    assert look(lambda run: run.schedule is not None, f"schedule={schedule}")
-
-
-def test_no_schedule_is_built_unless_asked_for(shop: Path) -> None:
-    assert look(lambda run: run.schedule) is None
 
 
 def test_a_task_object_can_be_used_again_with_the_loaders_of_the_experiment() -> None:
