@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from epochal.engine.result import RunResult
     from epochal.engine.run import Run, current_run
     from epochal.engine.runner import Predict, Runner, Test, Train
-    from epochal.engine.schedule import Schedule, TorchSchedule
+    from epochal.engine.schedule import Schedule, TorchSchedule, Warmup
     from epochal.engine.task import ModuleTask, Task
     from epochal.engine.update import Updater
 
@@ -39,6 +39,7 @@ _HOMES = {
     "TorchSchedule": "schedule",
     "Train": "runner",
     "Updater": "update",
+    "Warmup": "schedule",
     "current_run": "run",
 }
 
@@ -62,6 +63,7 @@ __all__ = [
     "TorchSchedule",
     "Train",
     "Updater",
+    "Warmup",
     "current_run",
 ]
 

@@ -55,7 +55,7 @@ def evaluate(run: Run, split: str) -> dict[str, float]:
         run.evaluated_at[split] = run.step
         watch(run, split, metrics)
         if split == "val" and run.step > 0:
-            run.updater.rate.after_eval()
+            run.updater.rate.after_eval(run.step)
         run.fire("eval_end", split, metrics)
     return metrics
 
@@ -172,7 +172,7 @@ def watch(run: Run, split: str, metrics: dict[str, float]) -> None:
     if monitor.update(value):
         run.fire("better_model", value)
     if run.step > 0:
-        run.updater.rate.after_value(value)
+        run.updater.rate.after_value(value, run.step)
 
 
 def _is_watched(monitor: Monitor, split: str) -> bool:

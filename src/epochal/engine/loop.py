@@ -89,5 +89,5 @@ def finish_epoch(run: Run, epoch_means: Window) -> None:
     run.is_in_epoch = False
     if run.feed.is_complete:
         run.epoch += 1
-        run.updater.rate.after_epoch()
+        run.updater.rate.after_epoch(run.step)
         run.plan.run_due_between_epochs(run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from abc import ABC, abstractmethod
 from functools import partial
@@ -12,7 +13,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from typing_extensions import override
 
 from epochal.engine.rates import GroupRates, read_rate
-from epochal.engine.schedule import Schedule, TorchSchedule
+from epochal.engine.schedule import Schedule, TorchSchedule, Warmup, check_unit
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
 
     from epochal.engine.monitor import Monitor
+    from epochal.engine.schedule import AnySchedule
+
+logger = logging.getLogger(__name__)
 
 
 class Rate(ABC):
@@ -43,13 +47,13 @@ class Rate(ABC):
     def after_step(self, step: int) -> None:  # noqa: B027 - most do nothing then
         """Called after each update; ``step`` counts it."""
 
-    def after_epoch(self) -> None:  # noqa: B027 - most do nothing then
+    def after_epoch(self, step: int) -> None:  # noqa: B027 - most do nothing then
         """Called after each complete epoch."""
 
-    def after_eval(self) -> None:  # noqa: B027 - most do nothing then
+    def after_eval(self, step: int) -> None:  # noqa: B027 - most do nothing then
         """Called after each evaluation of ``val`` that follows an update."""
 
-    def after_value(self, value: float) -> None:  # noqa: B027 - most do nothing then
+    def after_value(self, value: float, step: int) -> None:  # noqa: B027 - most do nothing then
         """Called with each new value of the monitored metric that follows an update."""
 
     @abstractmethod
@@ -96,23 +100,41 @@ class FixedRate(Rate):
 
 @final
 class FactorRate(Rate):
-    """The base rate of every group, times the factor of a schedule."""
+    """The base rate of every group, times the factor of a schedule.
 
-    is_moved_by_steps = True
+    Args:
+        schedule: Has the factors.
+        optimizer: Has the groups.
+        step: Updates done so far.
+        total_steps: Updates from ``offset`` to the end, if that is known.
+        offset: The step that is the schedule's step 0.
+    """
 
     def __init__(
-        self, schedule: Schedule, optimizer: Optimizer, *, step: int, total_steps: int | None
+        self,
+        schedule: Schedule,
+        optimizer: Optimizer,
+        *,
+        step: int,
+        total_steps: int | None,
+        offset: int = 0,
     ) -> None:
         self.rates = GroupRates(optimizer)
+        self.is_moved_by_steps = schedule.unit == "step"
         self._schedule = schedule
         self._total_steps = total_steps
-        self._factor = 1.0
-        self.after_step(step)
+        self._offset = offset
+        self._move(step)
 
     @override
     def after_step(self, step: int) -> None:
-        self._factor = self._schedule.factor(step, self._total_steps)
-        self._apply()
+        if self.is_moved_by_steps:
+            self._move(step)
+
+    @override
+    def after_epoch(self, step: int) -> None:
+        if not self.is_moved_by_steps:
+            self._move(step)
 
     @override
     def admit(self) -> None:
@@ -126,6 +148,10 @@ class FactorRate(Rate):
     @override
     def load_own_state(self, state: dict[str, Any]) -> None:
         self._factor = state.get("factor", self._factor)
+
+    def _move(self, step: int) -> None:
+        self._factor = self._schedule.factor(step - self._offset, self._total_steps)
+        self._apply()
 
     def _apply(self) -> None:
         groups = self.rates.groups
@@ -152,11 +178,11 @@ class TorchRate(Rate):
         self._advance("step")
 
     @override
-    def after_epoch(self) -> None:
+    def after_epoch(self, step: int) -> None:
         self._advance("epoch")
 
     @override
-    def after_eval(self) -> None:
+    def after_eval(self, step: int) -> None:
         self._advance("eval")
 
     @override
@@ -194,7 +220,7 @@ class PlateauRate(Rate):
         _turn(self._scheduler, monitor)
 
     @override
-    def after_value(self, value: float) -> None:
+    def after_value(self, value: float, step: int) -> None:
         self.rates.consult(partial(self._scheduler.step, value))
 
     @override
@@ -210,26 +236,136 @@ class PlateauRate(Rate):
         _load_scheduler(self._scheduler, state)
 
 
+@final
+class WarmRate(Rate):
+    """A straight line up to the first rates of another owner, which takes over at its end.
+
+    Args:
+        follower: Stands where the line ends; what happens before does not reach it.
+        step: Updates done so far.
+        first: The step at which the line begins.
+        steps: Its length.
+        start: Factor of the follower's rates at its beginning.
+    """
+
+    is_moved_by_steps = True
+
+    def __init__(self, follower: Rate, *, step: int, first: int, steps: int, start: float) -> None:
+        self.rates = follower.rates
+        self._follower = follower
+        self._first, self._steps, self._start = first, steps, start
+        self._goal = list(follower.values)
+        self._factor = 1.0
+        self._climb(step)
+
+    @override
+    def after_step(self, step: int) -> None:
+        if not self._is_over(step):
+            self._climb(step)
+        elif self._follower.is_moved_by_steps:
+            self._follower.after_step(step)
+
+    @override
+    def after_epoch(self, step: int) -> None:
+        if self._is_over(step):
+            self._follower.after_epoch(step)
+
+    @override
+    def after_eval(self, step: int) -> None:
+        if self._is_over(step):
+            self._follower.after_eval(step)
+
+    @override
+    def after_value(self, value: float, step: int) -> None:
+        if self._is_over(step):
+            self._follower.after_value(value, step)
+
+    @override
+    def admit(self) -> None:
+        if self._factor != 1:
+            self._put(1.0)
+        self._follower.admit()
+        self._goal = list(self.values)
+        if self._factor != 1:
+            self._put(self._factor)
+
+    @override
+    def own_state(self) -> dict[str, Any]:
+        follower = self._follower.own_state()
+        return {"goal": list(self._goal), "warmth": self._factor, "follower": follower}
+
+    @override
+    def load_own_state(self, state: dict[str, Any]) -> None:
+        self._goal = list(state.get("goal", self._goal))
+        self._factor = state.get("warmth", self._factor)
+        self._follower.load_own_state(state.get("follower", state))
+
+    def _is_over(self, step: int) -> bool:
+        """Whether the follower has its first update behind it."""
+        return step > self._first + self._steps
+
+    def _climb(self, step: int) -> None:
+        done = (step - self._first) / self._steps
+        self._factor = 1.0 if done >= 1 else self._start + (1 - self._start) * done
+        self._put(self._factor)
+
+    def _put(self, factor: float) -> None:
+        for index, goal in enumerate(self._goal):
+            self.rates.put(index, goal * factor)
+
+
 def build_rate(
-    schedule: Schedule | TorchSchedule | None,
+    schedule: AnySchedule | None,
     optimizer: Optimizer,
     *,
     step: int,
     total_steps: int | None,
+    offset: int = 0,
+    steps_per_epoch: int | None = None,
     monitor: Monitor | None = None,
 ) -> Rate:
     """The owner of the rate for a schedule, positioned after ``step`` updates.
 
+    Args:
+        schedule: None leaves the rates as they are.
+        optimizer: Has the groups; a group's base rate is its ``initial_lr``, if it has one.
+        step: Updates of the run so far.
+        total_steps: Updates for which the schedule holds: those of the run, or of a stage.
+        offset: The first step of that stage.
+        steps_per_epoch: As far as it is known.
+        monitor: What a plateau goes by.
+
     Raises:
-        ConfigError: The schedule goes by a monitored value, and there is none, or it was told
-            that larger is better while the monitor says that smaller is.
+        ConfigError: The schedule needs a length that nobody knows, or goes by a monitored value
+            and there is none, or was told that larger is better while the monitor says that
+            smaller is.
     """
     if schedule is None:
         return FixedRate(optimizer)
-    if isinstance(schedule, TorchSchedule):
-        needs_value = schedule.needs_value
-        return PlateauRate(schedule, monitor) if needs_value else TorchRate(schedule)
-    return FactorRate(schedule, optimizer, step=step, total_steps=total_steps)
+    warmup = schedule if isinstance(schedule, Warmup) else None
+    plain = schedule.schedule if isinstance(schedule, Warmup) else schedule
+    steps = 0 if warmup is None else warmup.length.steps(steps_per_epoch)
+    if total_steps is not None and steps > total_steps:
+        text = "schedule.warmup: takes %d steps, and the training %d: the rate never gets there"
+        logger.warning(text, steps, total_steps)
+    if isinstance(plain, TorchSchedule):
+        needs_value = plain.needs_value
+        follower: Rate = PlateauRate(plain, monitor) if needs_value else TorchRate(plain)
+    else:
+        check_unit(plain.unit, ("step", "epoch"))
+        plain.steps_per_epoch, plain.warmup_steps = steps_per_epoch, steps
+        steps = 0 if plain.has_own_warmup else steps
+        skipped = 0 if plain.counts_warmup else steps
+        follower = FactorRate(
+            plain,
+            optimizer,
+            step=max(step, offset + steps),
+            total_steps=None if total_steps is None else max(0, total_steps - skipped),
+            offset=offset + skipped,
+        )
+    if warmup is None or steps == 0:
+        return follower
+    return WarmRate(follower, step=step, first=offset, steps=steps, start=warmup.start)
 
 
 def _load_scheduler(scheduler: LRScheduler, state: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from epochal.engine.average import Average
     from epochal.engine.metric import Metric
     from epochal.engine.monitor import Monitor
-    from epochal.engine.schedule import Schedule, TorchSchedule
+    from epochal.engine.schedule import AnySchedule
     from epochal.engine.update import Updater
     from epochal.records.manifests import Manifest
 
@@ -40,7 +40,7 @@ class Parts:
     optimizer: Optimizer | None = None
     """Needed to train only."""
 
-    schedule: Schedule | TorchSchedule | None = None
+    schedule: AnySchedule | None = None
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     """By the name under which their values appear."""
 

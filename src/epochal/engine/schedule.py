@@ -1,16 +1,20 @@
-"""The interface of learning-rate schedules, and the adapter of torch's own."""
+"""The interface of learning-rate schedules, the warm-up before any, and the adapter of torch's."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, final
 
-from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from epochal.config.duration import Duration, parse_duration
 from epochal.errors import ConfigError, Problem, suggest
 
 if TYPE_CHECKING:
-    from torch.optim.lr_scheduler import LRScheduler
+    from typing import TypeAlias
+
+    AnySchedule: TypeAlias = "Schedule | TorchSchedule | Warmup"
 
 UNITS = ("step", "epoch", "eval")
 
@@ -22,13 +26,28 @@ class Schedule(ABC):
     since it has no memory a resumed run needs none of its state.
     """
 
+    unit: str = "step"
+    """When its factor is looked up: before each ``step``, or each ``epoch`` only."""
+
+    counts_warmup: bool = False
+    """Whether its steps are those of the whole run; else the first one follows the warm-up."""
+
+    has_own_warmup: bool = False
+    """Whether the warm-up is part of its factor, and nothing else warms up."""
+
+    steps_per_epoch: int | None = None
+    """Of the run, if that is known; set before the first step."""
+
+    warmup_steps: int = 0
+    """Length of the warm-up; set before the first step."""
+
     @abstractmethod
     def factor(self, step: int, total_steps: int | None) -> float:
         """The factor of the update that follows ``step`` finished ones.
 
         Args:
-            step: Updates done so far; 0 for the first update.
-            total_steps: Updates of the whole run, if that is known.
+            step: Updates done so far; 0 for the first update, and after a warm-up again.
+            total_steps: Updates of the whole run, without the warm-up, if that is known.
         """
 
 
@@ -43,9 +62,85 @@ class TorchSchedule:
     """
 
     def __init__(self, scheduler: LRScheduler, *, unit: str = "step") -> None:
-        if unit not in UNITS:
-            hint = suggest(unit, UNITS)
-            raise ConfigError(Problem("schedule.unit", f"unknown unit {unit!r}", hint=hint))
+        check_unit(unit, UNITS)
         self.scheduler = scheduler
         self.needs_value = isinstance(scheduler, ReduceLROnPlateau)
         self.unit = "eval" if self.needs_value else unit
+
+
+@final
+class Warmup:
+    """A straight line up to the first rate of a schedule, which begins when the line ends.
+
+    Args:
+        schedule: What follows: one of ours, or any scheduler of torch.
+        length: In steps (``500``, ``500st``) or epochs (``1ep``).
+        start: Factor of the first rate at the first step.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule | TorchSchedule | LRScheduler,
+        length: int | str | Duration,
+        *,
+        start: float = 0.01,
+    ) -> None:
+        if isinstance(schedule, LRScheduler):
+            schedule = TorchSchedule(schedule)
+        self.schedule: Schedule | TorchSchedule = schedule
+        self.length = Length("warmup", length)
+        if not 0 <= start <= 1:
+            raise schedule_error("warmup_start", f"must be between 0 and 1, got {start!r}")
+        self.start = start
+
+
+@final
+class Length:
+    """A part of a run in steps or epochs.
+
+    Args:
+        key: The argument that gives it, for messages.
+        length: A number of steps, or a duration such as ``500st`` or ``1ep``.
+        least: The fewest steps that make sense.
+
+    Raises:
+        ConfigError: It is none, negative, or measured in something else.
+    """
+
+    def __init__(self, key: str, length: int | str | Duration, *, least: int = 0) -> None:
+        self._key = key
+        try:
+            length = parse_duration(length) if isinstance(length, str) else length
+        except ValueError as error:
+            raise schedule_error(key, str(error)) from error
+        if isinstance(length, Duration):
+            if length.unit not in ("st", "ep"):
+                what = f"must be in steps or epochs, got {str(length)!r}"
+                raise schedule_error(key, what, hint=f"{key}: 500st")
+        elif length < least:
+            wish = "not be negative" if not least else f"be at least {least}"
+            raise schedule_error(key, f"must {wish}, got {length!r}", hint=f"{key}: 500st")
+        self.length = length
+
+    def steps(self, per_epoch: int | None) -> int:
+        """The number of steps, in a run whose epochs have so many."""
+        if not isinstance(self.length, Duration):
+            return self.length
+        if self.length.unit == "st":
+            return int(self.length.amount)
+        if per_epoch is None:
+            what = f"cannot be {str(self.length)!r}: nobody knows how many steps an epoch has"
+            raise schedule_error(self._key, what, hint=f"write it in steps: `{self._key}: 500st`")
+        return math.ceil(self.length.amount * per_epoch)
+
+
+def check_unit(unit: str, known: tuple[str, ...]) -> None:
+    """Refuse a unit that is none of the known ones."""
+    if unit not in known:
+        hint = suggest(unit, known) or f"write {' or '.join(known)}"
+        raise schedule_error("unit", f"unknown unit {unit!r}", hint=hint)
+
+
+def schedule_error(key: str, what: str, *, hint: str = "") -> ConfigError:
+    """What is wrong with a key of the section ``schedule``."""
+    return ConfigError(Problem(f"schedule.{key}", what, hint=hint))

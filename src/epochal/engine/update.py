@@ -69,6 +69,7 @@ class Updater:
             run.optimizer,
             step=run.step,
             total_steps=run.limits.steps,
+            steps_per_epoch=run.feed.steps_per_epoch,
             monitor=run.monitor,
         )
         self._bind_guard(run)
