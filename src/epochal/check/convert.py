@@ -9,13 +9,18 @@ from typing import final
 
 from epochal.check.literals import Plain
 from epochal.check.types import ANY, Type, fits, is_spec, parse_type
+from epochal.config.condition import parse_condition
 from epochal.config.duration import parse_duration
 from epochal.config.node import Node, from_plain
 
 Maker = Callable[[Plain], Plain]
 Build = Callable[[Node, str], Plain]
 
-_MAKERS: dict[str, Maker] = {"duration": parse_duration, "path": Path}
+_MAKERS: dict[str, Maker] = {
+    "duration": parse_duration,
+    "condition": parse_condition,
+    "path": Path,
+}
 
 
 def convert(

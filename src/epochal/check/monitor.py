@@ -1,4 +1,4 @@
-"""Whether anything can produce the metric that a config monitors."""
+"""Whether anything can produce the metrics that a config monitors or waits for."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, final
 
 from epochal.check.classes import binds, class_definitions, method_of
 from epochal.check.methods import find_method, is_assigned
+from epochal.config.condition import Condition, parse_condition
 from epochal.registry.nearest import nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from epochal.check.walk import Walk
     from epochal.config.node import Node
     from epochal.errors import Place
@@ -34,31 +37,81 @@ class Producible:
     """False when more names may exist than the text shows."""
 
 
-def check_monitor(walk: Walk, root: Node, task: Definition | None) -> None:
-    """Report a monitor without a direction, or one that no metric can produce."""
+@final
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A metric that a config names, and where."""
+
+    key: str
+    metric: str
+    sign: str
+    """``+`` or ``-``; empty where the config says in another way which one is better."""
+
+    place: Place
+    target: str = ""
+    """What it is to reach, such as ``>= 0.95``; empty for a monitor."""
+
+    def spell(self, metric: str) -> str:
+        """How another metric would be written in its place."""
+        return f"{metric} {self.target}" if self.target else f"{self.sign}{metric}"
+
+
+def find_watched(walk: Walk, root: Node) -> Iterator[Watched]:
+    """The monitor, and the conditions on metrics, as far as they are spelled right."""
+    monitor = _find_monitor(walk, root)
+    if monitor is not None:
+        yield monitor
+    until = root.find("train.until")
+    if until is not None and isinstance(until.value, str):
+        found = watched_condition("train.until", until)
+        yield from [found] if found is not None else []
+
+
+def watched_condition(key: str, node: Node) -> Watched | None:
+    """The metric of a condition such as ``val/acc >= 0.95``; None if it is none."""
+    try:
+        condition: Condition = parse_condition(str(node.value))
+    except ValueError:
+        return None
+    target = str(condition).removeprefix(condition.metric).strip()
+    return Watched(key, condition.metric, condition.sign, node.place, target)
+
+
+def _find_monitor(walk: Walk, root: Node) -> Watched | None:
     node = root.mapping.get("monitor")
     if node is None or node.value is None or walk.mistakes.is_known_bad("monitor"):
-        return
+        return None
     named = node.mapping.get("metric", node)
     if not isinstance(named.value, str) or walk.mistakes.is_known_bad("monitor.metric"):
-        return
+        return None
     key = "monitor" if named is node else "monitor.metric"
-    text = named.value
-    sign = text[:1] if text[:1] in ("+", "-") else ""
-    metric = text[len(sign) :]
-    mode = node.mapping["mode"].value if "mode" in node.mapping else None
+    sign = named.value[:1] if named.value[:1] in ("+", "-") else ""
+    return Watched(key, named.value[len(sign) :], sign, named.place)
+
+
+def check_monitor(walk: Walk, root: Node, task: Definition | None) -> None:
+    """Report a monitor without a direction, and metrics that nothing can produce."""
+    names = None if task is None else producible(task, root, walk.registry.library)
+    for watched in find_watched(walk, root):
+        if watched.target or _is_directed(walk, root, watched):
+            _check_metric(walk, watched, names)
+
+
+def _is_directed(walk: Walk, root: Node, watched: Watched) -> bool:
+    """Whether the monitor says once which way is better; reported if it does not."""
+    node = root.mapping["monitor"].mapping.get("mode")
+    mode = None if node is None else node.value
+    sign, text = watched.sign, f"{watched.sign}{watched.metric}"
     if not sign and mode is None:
         hint = f"write '+{text}' if larger is better, '-{text}' if smaller is"
-        walk.mistakes.report(key, f"does not say which way is better: {text!r}", named.place, hint)
-    elif sign and mode is not None and (sign == "+") != (mode == "max"):
+        what = f"does not say which way is better: {text!r}"
+        walk.mistakes.report(watched.key, what, watched.place, hint)
+        return False
+    if node is not None and sign and mode is not None and (sign == "+") != (mode == "max"):
         what = f"{mode!r} contradicts the sign of {text!r}"
-        walk.mistakes.report(
-            "monitor.mode", what, node.mapping["mode"].place, "leave out one of them"
-        )
-    elif task is not None:
-        names = producible(task, root, walk.registry.library)
-        if names is not None:
-            _check_metric(walk, key, metric, sign, names, named.place)
+        walk.mistakes.report("monitor.mode", what, node.place, "leave out one of them")
+        return False
+    return True
 
 
 def producible(task: Definition, root: Node, library: Library) -> Producible | None:
@@ -76,11 +129,10 @@ def producible(task: Definition, root: Node, library: Library) -> Producible | N
     return Producible(frozenset(computed | losses), frozenset(evaluated), not unknown)
 
 
-def _check_metric(
-    walk: Walk, key: str, metric: str, sign: str, names: Producible, place: Place
-) -> None:
-    if not names.complete:
+def _check_metric(walk: Walk, watched: Watched, names: Producible | None) -> None:
+    if names is None or not names.complete:
         return
+    metric = watched.metric
     split, _, rest = metric.partition("/")
     known = [f"train/{name}" for name in names.train]
     known += [f"val/{name}" for name in names.evaluation]
@@ -92,10 +144,11 @@ def _check_metric(
     hint = f"return {name!r} from batch_metric of the task, or add it under metrics"
     if close or known:
         shown = ", ".join(sorted(known)[:12])
-        hint = f"did you mean '{sign}{close}'?" if close else f"can be: {shown}"
+        hint = f"did you mean '{watched.spell(close)}'?" if close else f"can be: {shown}"
     if split in ("val", AVERAGED) and name in names.train:
         hint = "set train.eval_loss=true to compute losses in evaluation"
-    walk.mistakes.report(key, f"nothing produces the metric {metric!r}", place, hint)
+    what = f"nothing produces the metric {metric!r}"
+    walk.mistakes.report(watched.key, what, watched.place, hint)
 
 
 def _section_names(root: Node) -> set[str] | None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Schema = dict[str, Plain]
 
 _DURATION = r"^\s*\d[\d_]*(\.\d+)?([eE][-+]?\d+)?\s*(ep|st|sa|s|min|h|d)\s*$"
+_CONDITION = r"^\s*[-+]?\s*[^\s<>=+-][^\s<>=]*\s*(>=|<=)\s*\S+\s*$"
 _REFERENCE: Schema = {"$ref": "#/definitions/reference"}
 _SPEC: Schema = {"$ref": "#/definitions/spec"}
 _SCALARS: dict[str, Schema] = {
@@ -31,6 +32,7 @@ _SCALARS: dict[str, Schema] = {
     "callable": {"type": "string"},
     "none": {"type": "null"},
     "duration": {"type": "string", "pattern": _DURATION},
+    "condition": {"type": "string", "pattern": _CONDITION},
     "every": {"anyOf": [{"type": "string", "pattern": _DURATION}, {"enum": [0, "0"]}]},
 }
 _DEFINITIONS: Schema = {

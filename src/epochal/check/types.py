@@ -8,11 +8,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, final
 
 from epochal.config.bounds import broken_bound, explain, read_bound
+from epochal.config.condition import parse_condition
 from epochal.config.duration import parse_duration
 from epochal.config.scalar import show
 from epochal.registry.nearest import nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from epochal.config.bounds import Bound
     from epochal.config.node import Node, Scalar
 
@@ -31,6 +34,7 @@ _SCALARS = {
     "PathLike": "path",
     "Duration": "duration",
     "Every": "every",
+    "Condition": "condition",
     "Callable": "callable",
     "type": "callable",
     "Type": "callable",
@@ -44,8 +48,16 @@ _WORDS = {
     "path": "a path",
     "duration": "a duration",
     "every": "a period",
+    "condition": "a condition such as 'val/acc >= 0.95'",
     "callable": "the dotted path of a class or function",
     "dict": "a mapping",
+}
+
+
+_PARSERS: dict[str, Callable[[str], object]] = {
+    "duration": parse_duration,
+    "every": parse_duration,
+    "condition": parse_condition,
 }
 
 
@@ -72,8 +84,8 @@ def problem_with(node: Node, annotation: str) -> str | None:
     if fits(node, wanted):
         return None
     for part in wanted.args if wanted.name == "union" else (wanted,):
-        if part.name in ("duration", "every") and isinstance(node.value, str):
-            return str(_duration_error(node.value))
+        if part.name in _PARSERS and isinstance(node.value, str):
+            return str(_text_error(node.value, part.name))
     broken = _broken_bound(node, wanted)
     if broken is not None:
         return explain(node.value, broken)[0]
@@ -282,13 +294,13 @@ def _fits_scalar(value: object, name: str) -> bool:
         return True
     if isinstance(value, str):
         is_text = name in ("str", "path", "callable")
-        return is_text or (name in ("duration", "every") and _duration_error(value) is None)
+        return is_text or (name in _PARSERS and _text_error(value, name) is None)
     return name == "float" or (name == "int" and isinstance(value, int))
 
 
-def _duration_error(text: str) -> ValueError | None:
+def _text_error(text: str, name: str) -> ValueError | None:
     try:
-        parse_duration(text)
+        _PARSERS[name](text)
     except ValueError as error:
         return error
     return None

@@ -1,4 +1,4 @@
-"""Whether what a config monitors is ever evaluated, and what needs a monitor has one."""
+"""Whether what a config watches is ever evaluated, and what needs a monitor has one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from epochal.check.classes import class_definitions
 from epochal.check.methods import attributes_of, find_method
-from epochal.check.monitor import AVERAGED
+from epochal.check.monitor import AVERAGED, Watched, find_watched
 from epochal.check.sections import split_names
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _WATCHERS = (
 def check_watched(
     walk: Walk, root: Node, task: Definition | None, given: Collection[str] = ()
 ) -> None:
-    """Report a monitor that hears of nothing, and watchers without a monitor.
+    """Report watched metrics that nothing measures, and watchers without a monitor.
 
     Only where the text shows everything: with our own loop, and no code that may evaluate.
     """
@@ -35,15 +35,12 @@ def check_watched(
     if runner is None or runner.dotted != _TRAIN or task is None or "hooks" in given:
         return
     node = root.mapping.get("monitor")
-    if node is None or node.value is None:
-        if not walk.mistakes.is_broken("monitor"):
-            _check_watchers(walk, root, task)
-        return
-    named = node.mapping.get("metric", node)
-    if isinstance(named.value, str) and not walk.mistakes.has_any("monitor"):
-        key = "monitor" if named is node else "monitor.metric"
-        if not _lacks_average(walk, root, key, named, given):
-            _check_split(walk, root, task, key, named)
+    if (node is None or node.value is None) and not walk.mistakes.is_broken("monitor"):
+        _check_watchers(walk, root, task)
+    for watched in find_watched(walk, root):
+        section = watched.key if watched.target else "monitor"
+        if not walk.mistakes.has_any(section) and not _lacks_average(walk, root, watched, given):
+            _check_split(walk, root, task, watched)
 
 
 def _check_watchers(walk: Walk, root: Node, task: Definition) -> None:
@@ -58,38 +55,35 @@ def _check_watchers(walk: Walk, root: Node, task: Definition) -> None:
             walk.mistakes.report(path, what, place, hint)
 
 
-def _lacks_average(walk: Walk, root: Node, key: str, named: Node, given: Collection[str]) -> bool:
-    """Whether a monitor asks for averaged weights, and nobody averages any; that is reported."""
-    text = str(named.value)
-    sign = text[:1] if text[:1] in ("+", "-") else ""
-    written, _, rest = text[len(sign) :].partition("/")
+def _lacks_average(walk: Walk, root: Node, watched: Watched, given: Collection[str]) -> bool:
+    """Whether a metric is that of averaged weights, and nobody averages any; that is reported."""
+    written, _, rest = watched.metric.partition("/")
     has_average = "average" in {*root.mapping, *given} or walk.mistakes.is_broken("average")
     if written != AVERAGED or has_average:
         return False
-    hint = f"add average: {{type: ema}}, or write {sign}val/{rest}"
-    walk.mistakes.report(key, "nothing averages the weights", named.place, hint)
+    hint = f"add average: {{type: ema}}, or write {watched.spell(f'val/{rest}')}"
+    walk.mistakes.report(watched.key, "nothing averages the weights", watched.place, hint)
     return True
 
 
-def _check_split(walk: Walk, root: Node, task: Definition, key: str, named: Node) -> None:
-    text = str(named.value)
-    sign = text[:1] if text[:1] in ("+", "-") else ""
-    written, slash, rest = text[len(sign) :].partition("/")
+def _check_split(walk: Walk, root: Node, task: Definition, watched: Watched) -> None:
+    written, slash, rest = watched.metric.partition("/")
     written = "val" if written == AVERAGED else written
     split = split_names(walk.registry.library).get(written, "")
     if split == "train" or _may_evaluate(walk, task):
         return
     what, hint = "", ""
     if not slash or split != written:
-        meant = f"{split}/{rest}" if split and slash else f"val/{text[len(sign) :]}"
-        what, hint = f"{text[len(sign) :]!r} does not start with a split", f"write {sign}{meant}"
+        meant = f"{split}/{rest}" if split and slash else f"val/{watched.metric}"
+        what = f"{watched.metric!r} does not start with a split"
+        hint = f"write {watched.spell(meant)}"
     elif split == "predict" or not _is_evaluated(walk, root, split):
         what = f"nothing evaluates {split!r} while training"
         hint = _cadence(split)
     elif split == "val" and _lacks_val(root, task):
         what, hint = "there is no data.val to evaluate", "add data.val, or write -train/loss"
     if what:
-        walk.mistakes.report(key, what, named.place, hint)
+        walk.mistakes.report(watched.key, what, watched.place, hint)
 
 
 def _cadence(split: str) -> str:

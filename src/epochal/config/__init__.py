@@ -1,6 +1,7 @@
 """Text to one frozen tree whose every value knows its file, line and column."""
 
 from epochal.config.bounds import Above, AtLeast, AtMost, Below
+from epochal.config.condition import Condition, parse_condition
 from epochal.config.duration import Duration, parse_duration
 from epochal.config.load import Config, load, load_variants, variant_names
 from epochal.config.node import Node, from_plain
@@ -12,6 +13,7 @@ __all__ = [
     "AtLeast",
     "AtMost",
     "Below",
+    "Condition",
     "Config",
     "Duration",
     "Node",
@@ -20,6 +22,7 @@ __all__ = [
     "from_plain",
     "load",
     "load_variants",
+    "parse_condition",
     "parse_duration",
     "variant_names",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
@@ -30,9 +31,13 @@ if TYPE_CHECKING:
 
     from epochal.engine.feed import Open
     from epochal.engine.metric import Metric
-    from epochal.engine.monitor import Monitor
     from epochal.engine.run import Run
     from epochal.engine.task import Batch, Loader, Output
+
+_logger = logging.getLogger(__name__)
+
+TARGET = "target"
+"""Why a run ends whose metric has become good enough."""
 
 _TO_HOST = Change(torch.device("cpu"), None, is_detached=True)
 
@@ -100,7 +105,7 @@ def check_sanity(run: Run) -> None:
             raise
         if run.average is not None:
             metrics |= _as_averaged(metrics)  # before the first step the weights are the same
-        _require_monitored(run, "val", metrics)
+        _require_watched(run, "val", metrics)
 
 
 def _rehearse(run: Run, events: Events, limit: int) -> dict[str, float]:
@@ -163,11 +168,17 @@ def measure(run: Run, split: str, *, events: Events, limit: int | None) -> dict[
 
 
 def watch(run: Run, split: str, metrics: dict[str, float]) -> None:
-    """Compare the monitored metric with the best one, if this split has it."""
-    monitor = run.monitor
-    if monitor is None or not _is_watched(monitor, split):
+    """Compare the monitored metric with the best one, if this split has it.
+
+    A target of the training that is reached ends it.
+    """
+    _require_watched(run, split, metrics)
+    until, monitor = run.options.train.until, run.monitor
+    if until is not None and until.metric in metrics and until.holds(metrics[until.metric]):
+        _logger.info("%s: reached %.6g", until, metrics[until.metric])
+        run.stop(TARGET, status="finished")
+    if monitor is None or monitor.metric not in metrics:
         return
-    _require_monitored(run, split, metrics)
     value = metrics[monitor.metric]
     if monitor.update(value):
         run.fire("better_model", value)
@@ -175,9 +186,9 @@ def watch(run: Run, split: str, metrics: dict[str, float]) -> None:
         run.updater.rate.after_value(value, run.step)
 
 
-def _is_watched(monitor: Monitor, split: str) -> bool:
-    """Whether evaluating a split gives the monitored metric, if anything does."""
-    named = monitor.metric.split("/")[0]
+def _is_watched(metric: str, split: str) -> bool:
+    """Whether evaluating a split gives a metric, if anything does."""
+    named = metric.split("/")[0]
     return named == split or (named == AVERAGED and split == "val")
 
 
@@ -339,7 +350,7 @@ def _label(run: Run) -> str:
 
 def _require_val_loader(run: Run) -> None:
     monitor = run.monitor
-    is_val = monitor is not None and _is_watched(monitor, "val")
+    is_val = monitor is not None and _is_watched(monitor.metric, "val")
     if is_val and not named_loaders(run.task, "val"):
         raise TaskError(
             f"monitor: {str(monitor)!r} needs a validation loader, and there is none\n"
@@ -347,14 +358,15 @@ def _require_val_loader(run: Run) -> None:
         )
 
 
-def _require_monitored(run: Run, split: str, metrics: dict[str, float]) -> None:
-    monitor = run.monitor
-    if monitor is None or not _is_watched(monitor, split) or monitor.metric in metrics:
-        return
-    produced = ", ".join(metrics) or "nothing at all"
-    hint = suggest(monitor.metric, metrics)
-    raise TaskError(
-        f"monitor: no metric is named {monitor.metric!r}\n"
-        f"  evaluating {split} produced: {produced}"
-        + (f"\n  {hint}" if hint.startswith("did") else "")
-    )
+def _require_watched(run: Run, split: str, metrics: dict[str, float]) -> None:
+    owners = {"monitor": run.monitor, "train.until": run.options.train.until}
+    for key, owner in owners.items():
+        if owner is None or not _is_watched(owner.metric, split) or owner.metric in metrics:
+            continue
+        produced = ", ".join(metrics) or "nothing at all"
+        hint = suggest(owner.metric, metrics)
+        raise TaskError(
+            f"{key}: no metric is named {owner.metric!r}\n"
+            f"  evaluating {split} produced: {produced}"
+            + (f"\n  {hint}" if hint.startswith("did") else "")
+        )

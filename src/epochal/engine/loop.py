@@ -83,9 +83,9 @@ def finish_epoch(run: Run, epoch_means: Window) -> None:
     metrics = {f"train/{name}": value for name, value in means.items()}
     run.log({f"train/epoch/{name}": value for name, value in means.items()})
     run.latest |= metrics
-    run.fire("epoch_end", "train", metrics)
     if metrics:
         watch(run, "train", metrics)
+    run.fire("epoch_end", "train", metrics)
     run.is_in_epoch = False
     if run.feed.is_complete:
         run.epoch += 1

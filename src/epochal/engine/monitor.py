@@ -34,6 +34,9 @@ class Monitor:
         self.improved = False
         """Whether the latest value was the best."""
 
+        self.misses = 0
+        """How many values in a row, up to the latest, were not the best."""
+
     @classmethod
     def parse(cls, spec: Monitor | str | dict[str, Any]) -> Monitor:
         """The monitor that ``+val/acc``, ``-val/loss`` or ``{metric, mode, min_delta}`` means."""
@@ -57,6 +60,7 @@ class Monitor:
         """Take in a value; True if it is the best so far."""
         self.last = value
         self.improved = self._is_better(value)
+        self.misses = 0 if self.improved else self.misses + 1
         if self.improved:
             self.best = value
         return self.improved
@@ -72,13 +76,19 @@ class Monitor:
 
     def state_dict(self) -> dict[str, float | None]:
         """What a checkpoint keeps."""
-        return {"best": self.best, "last": self.last, "improved": self.improved}
+        return {
+            "best": self.best,
+            "last": self.last,
+            "improved": self.improved,
+            "misses": self.misses,
+        }
 
     def load_state_dict(self, state: dict[str, float | None]) -> None:
         """Go on from a checkpoint."""
         self.best = state["best"]
         self.last = state["last"]
-        self.improved = bool(state.get("improved"))
+        self.improved = bool(state["improved"])
+        self.misses = int(state["misses"] or 0)
 
     @override
     def __str__(self) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, final
 
 from epochal.config.bounds import Above, AtLeast, guard
+from epochal.config.condition import Condition, parse_condition
 from epochal.config.duration import Duration, parse_duration
 from epochal.config.template import check_template
 from epochal.engine.every import Every
@@ -26,6 +27,9 @@ class TrainOptions:
 
     max_time: Duration | None = None
     """Stop after this much time even if ``for`` is not reached, such as ``24h``."""
+
+    until: Condition | None = None
+    """Stop as soon as a metric is good enough, such as ``val/acc >= 0.95``."""
 
     eval_every: Every | dict[str, Every] = "1ep"  # type: ignore[assignment]  # see for_
     """How often to evaluate ``val``, or a mapping of split to period; 0 is never."""
@@ -49,6 +53,8 @@ class TrainOptions:
         _set(self, "for_", _duration("train.for", self.for_))
         if self.max_time is not None:
             _set(self, "max_time", _duration("train.max_time", self.max_time, time_only=True))
+        if self.until is not None:
+            _set(self, "until", _condition("train.until", self.until))
         if isinstance(self.eval_every, dict):
             periods = {
                 split: _every(f"train.eval_every.{split}", every)
@@ -233,6 +239,14 @@ def _duration(key: str, value: object, *, time_only: bool = False) -> Duration:
     if time_only and duration.unit != "s":
         _refuse(key, f"must be a time, got {str(duration)!r}", "write for example 24h or 90min")
     return duration
+
+
+def _condition(key: str, value: object) -> Condition:
+    try:
+        return value if isinstance(value, Condition) else parse_condition(str(value))
+    except ValueError as error:
+        what, _, hint = str(error).partition("; ")
+        raise ConfigError(Problem(key, what, hint=hint)) from error
 
 
 def _every(key: str, value: object) -> Every:

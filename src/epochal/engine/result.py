@@ -20,9 +20,9 @@ class RunResult:
     ``preempted`` (SIGTERM or SIGUSR1; it can be resumed)."""
 
     reason: str
-    """``max_epochs``, ``max_steps``, ``max_samples``, ``max_time``, ``early_stop``, ``preempted``,
-    ``user_interrupt``, ``exception``, ``oom`` (out of memory), ``completed`` (test and predict),
-    or what a hook said."""
+    """``max_epochs``, ``max_steps``, ``max_samples``, ``max_time``, ``target`` (``train.until``),
+    ``early_stop``, ``preempted``, ``user_interrupt``, ``exception``, ``oom`` (out of memory),
+    ``completed`` (test and predict), or what a hook said."""
 
     exception_type: str | None = None
     message: str = ""

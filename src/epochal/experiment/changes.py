@@ -15,6 +15,7 @@ from epochal.experiment.choices import to_override
 _FREE = (
     "train.for",
     "train.max_time",
+    "train.until",
     "log",
     "log.*",
     "record",

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 from typing_extensions import override
 
+from epochal.config.bounds import AtLeast
+from epochal.config.duration import Duration, parse_duration
+from epochal.engine.due import position
 from epochal.engine.hook import Hook
+from epochal.engine.monitor import Monitor
 from epochal.errors import ConfigError, Problem, TaskError
 
 if TYPE_CHECKING:
-    from epochal.engine.monitor import Monitor
     from epochal.engine.run import Run
 
 logger = logging.getLogger(__name__)
@@ -20,15 +23,16 @@ logger = logging.getLogger(__name__)
 
 @final
 class EarlyStopping(Hook):
-    """Stop after ``patience`` evaluations in a row without a better monitored value.
+    """Stop after ``patience`` values in a row that were not better, by the run's one monitor.
 
-    It watches the run's one monitor. A value that is NaN is never better.
+    A value that is NaN is never better.
 
     Args:
-        patience: Evaluations without improvement after which the run stops.
-        min_delta: How much better a value must be to count; 0 takes the monitor's own.
+        patience: Values without improvement after which the run stops.
+        min_delta: How much better a value must be to count here; 0 takes the monitor's own.
         lower_bound: Stop at once when the value is at most this.
         upper_bound: Stop at once when the value is at least this.
+        min_for: Train at least this long, such as ``5ep``, whatever the values are.
     """
 
     priority = 250
@@ -36,10 +40,11 @@ class EarlyStopping(Hook):
     def __init__(
         self,
         *,
-        patience: int,
-        min_delta: float = 0.0,
+        patience: Annotated[int, AtLeast(1)],
+        min_delta: Annotated[float, AtLeast(0)] = 0.0,
         lower_bound: float | None = None,
         upper_bound: float | None = None,
+        min_for: Duration | None = None,
     ) -> None:
         for key, value, least in (("patience", patience, 1), ("min_delta", min_delta, 0)):
             if not value >= least:
@@ -49,18 +54,21 @@ class EarlyStopping(Hook):
         self._min_delta = min_delta
         self._lower_bound = -math.inf if lower_bound is None else lower_bound
         self._upper_bound = math.inf if upper_bound is None else upper_bound
-        self._best: float | None = None
-        self._misses = 0
+        self._min_for = None if min_for is None else parse_duration(min_for)
+        self._own: Monitor | None = None
 
     @override
     def run_start(self, run: Run) -> None:
-        self._best, self._misses = None, 0  # one object may serve several runs
         # Not at setup: a task with post_metric_to_err brings its own monitor after that.
-        if run.monitor is None:
+        monitor = run.monitor
+        if monitor is None:
             raise TaskError(
                 "EarlyStopping: the run has no monitor, so nothing says what better means\n"
                 "  write for example `monitor: -val/loss`, or `+val/acc` if larger is better"
             )
+        self._own = None  # one object may serve several runs
+        if self._min_delta:  # other values count as better here than elsewhere
+            self._own = Monitor(monitor.metric, monitor.mode, min_delta=self._min_delta)
 
     @override
     def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
@@ -76,10 +84,20 @@ class EarlyStopping(Hook):
         value = None if run.monitor is None else metrics.get(run.monitor.metric)
         if run.monitor is None or value is None:
             return
-        reason = self._judge(run.monitor, value)
+        if self._own is not None:
+            self._own.update(value)
+        reason = "" if self._is_early(run) else self._judge(self._own or run.monitor, value)
         if reason:
             logger.info("stopping early: %s %s", run.monitor.metric, reason)
             run.stop("early_stop")
+
+    def _is_early(self, run: Run) -> bool:
+        least = self._min_for
+        if least is None:
+            return False
+        # At the end of an epoch of training it is not counted yet.
+        is_over = least.unit == "ep" and run.is_in_epoch and run.feed.is_complete
+        return position(run, least.unit) + is_over < least.amount
 
     def _judge(self, monitor: Monitor, value: float) -> str:
         """Why to stop, or nothing."""
@@ -87,28 +105,17 @@ class EarlyStopping(Hook):
             return f"reached {value:.4g}, at most the lower bound {self._lower_bound:.4g}"
         if value >= self._upper_bound:
             return f"reached {value:.4g}, at least the upper bound {self._upper_bound:.4g}"
-        if self._is_better(monitor, value):
-            self._best = value
-            self._misses = 0
+        if monitor.misses < self._patience:
             return ""
-        self._misses += 1
-        if self._misses < self._patience:
-            return ""
-        best = "no number" if self._best is None else f"{self._best:.4g}"
-        times = "evaluation" if self._misses == 1 else "evaluations"
-        return f"was not better than {best} in {self._misses} {times}"
+        best = "no number" if monitor.best is None else f"{monitor.best:.4g}"
+        times = "evaluation" if monitor.misses == 1 else "evaluations"
+        return f"was not better than {best} in {monitor.misses} {times}"
 
-    def _is_better(self, monitor: Monitor, value: float) -> bool:
-        if math.isnan(value) or self._best is None:
-            return not math.isnan(value)
-        gain = value - self._best if monitor.mode == "max" else self._best - value
-        return gain > (self._min_delta or monitor.min_delta)
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps: nothing unless it judges otherwise than the run's monitor."""
+        return {} if self._own is None else self._own.state_dict()
 
-    def state_dict(self) -> dict[str, float | None]:
-        """What a checkpoint keeps."""
-        return {"best": self._best, "misses": self._misses}
-
-    def load_state_dict(self, state: dict[str, float | None]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on counting from a checkpoint."""
-        self._best = state["best"]
-        self._misses = int(state["misses"] or 0)
+        if self._own is not None and state:
+            self._own.load_state_dict(state)

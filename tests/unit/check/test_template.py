@@ -21,7 +21,7 @@ def test_a_component_shows_every_option_with_its_documentation() -> None:
     lines = template("EarlyStopping").splitlines()
     assert lines[0].startswith("# epochal.hooks.early_stopping.EarlyStopping: ")
     assert "type: EarlyStopping" in lines
-    assert "patience:  # required: a whole number" in lines
+    assert "patience:  # required: a whole number (at least 1)" in lines
     assert any(line.startswith("# Evaluations without improvement") for line in lines)
     assert "min_delta: 0.0" in lines
 

@@ -197,3 +197,45 @@ def test_mistakes_of_the_average_are_found(check_task, average: Any, key: str, w
 
 def test_the_name_of_averaged_weights_is_that_of_the_engine() -> None:
     assert monitor.AVERAGED == average.AVERAGED
+
+
+@pytest.mark.parametrize(
+    ("until", "problem"),
+    [
+        (
+            "val/acu >= 0.9",
+            ("nothing produces the metric 'val/acu'", "did you mean 'val/acc >= 0.9'?"),
+        ),
+        (
+            "acc >= 0.9",
+            ("nothing produces the metric 'acc'", "did you mean 'val/acc >= 0.9'?"),
+        ),
+        (
+            "test/acc >= 0.9",
+            (
+                "nothing evaluates 'test' while training",
+                "set train.eval_every: {val: 1ep, test: 1ep}",
+            ),
+        ),
+        (
+            "val_ema/acc >= 0.9",
+            (
+                "nothing averages the weights",
+                "add average: {type: ema}, or write val/acc >= 0.9",
+            ),
+        ),
+        ("val/acc > 0.9", ("expected a condition, got 'val/acc > 0.9'", None)),
+        ("-val/acc >= 0.9", ("the sign of '-val/acc >= 0.9' contradicts '>='", None)),
+    ],
+)
+def test_a_target_that_can_never_be_reached_is_reported(
+    check_task, until: str, problem: tuple[str, str | None]
+) -> None:
+    [(key, what, hint)] = shown(check_task(ACC, train={"until": until}))
+    assert (key, what) == ("train.until", problem[0])
+    assert problem[1] is None or hint == problem[1]
+
+
+def test_a_target_that_is_measured_is_fine(check_task) -> None:
+    for until in ("+val/acc >= 0.9", "train/acc >= 0.1", None):
+        assert shown(check_task(ACC, train={"until": until})) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,9 +14,13 @@ from engine.parts import Sums, fit, make_run, numbers
 from epochal.config.duration import parse_duration
 from epochal.engine.feed import Feed
 from epochal.engine.limits import Limits, find_limits
+from epochal.errors import TaskError
+from resume import assert_same, follow, resume
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from epochal.engine import Run
 
 
 def feed(*, accumulate: int = 1) -> Feed:
@@ -113,3 +118,61 @@ def test_samples_are_counted_also_when_the_batch_size_is_unknown() -> None:
     task = Sums()
     task.train_loader = list(task.train_loader)
     assert fit(make_run(task, for_="10sa")).steps == 3
+
+
+class Scored(Sums):
+    """Each evaluation comes to the next score."""
+
+    def __init__(self, *scores: float) -> None:
+        super().__init__()
+        self.scores = list(scores)
+
+    def epoch_metric(self, split: str) -> dict[str, float]:
+        return {"score": self.scores.pop(0)} if split == "val" else {}
+
+
+def test_a_target_ends_the_run_when_it_is_reached() -> None:
+    task = Scored(0.1, math.nan, 0.95, 0.99)
+    result = fit(make_run(task, for_="9ep", until="val/score >= 0.9", sanity_batches=0))
+    assert (result.status, result.reason, result.epochs) == ("finished", "target", 3)
+
+
+def test_a_target_of_the_training_itself_ends_it_after_an_epoch() -> None:
+    result = fit(make_run(for_="9ep", until="train/loss <= 1e9"))
+    assert (result.reason, result.epochs) == ("target", 1)
+
+
+def test_a_target_that_is_not_reached_leaves_the_length_alone() -> None:
+    result = fit(make_run(for_="2ep", until="val/mae <= -1"))
+    assert (result.reason, result.epochs) == ("max_epochs", 2)
+
+
+def test_a_target_that_no_evaluation_produces_is_an_error_before_the_first_step() -> None:
+    with pytest.raises(TaskError, match=r"train\.until: no metric is named 'val/nae'"):
+        fit(make_run(for_="2ep", until="val/nae <= 1"))
+
+
+@pytest.mark.parametrize(
+    ("length", "reason"),
+    [
+        ("2ep", "max_epochs"),
+        ("7st", "max_steps"),
+        ("18sa", "max_samples"),
+        ("0.001s", "max_time"),
+    ],
+)
+def test_every_length_is_an_end_with_a_name(length: str, reason: str) -> None:
+    result = fit(make_run(for_=length))
+    assert (result.status, result.reason) == ("finished", reason)
+
+
+def test_a_run_goes_on_towards_a_target_bit_for_bit_and_keeps_one_that_was_reached() -> None:
+    def build(settings: dict[str, Any]) -> Run:
+        return make_run(
+            Sums(8, batch_size=4), for_="9ep", until="train/loss <= 0.8", setting=settings
+        )
+
+    whole = follow(build)
+    assert 1 < len(whole.states) < 18
+    for state in whole.states:
+        assert_same(whole, resume(build, state), state)

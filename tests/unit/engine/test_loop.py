@@ -162,7 +162,7 @@ def test_a_stop_before_the_first_step_of_an_epoch_is_heard_before_it(
     result = fit(run)
     assert (result.status, result.reason) == ("stopped", "enough")
     assert (result.steps, result.epochs) == (5 * epoch, epoch)
-    assert diary.entries == ["epoch_end train", "better_model"] * epoch + ["epoch_end train"]
+    assert diary.entries == ["better_model", "epoch_end train"] * epoch + ["epoch_end train"]
 
 
 def test_a_part_in_eval_mode_stays_so_through_all_epochs_if_set_when_the_run_starts() -> None:

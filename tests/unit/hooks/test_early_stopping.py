@@ -13,7 +13,7 @@ from epochal.hooks.early_stopping import EarlyStopping
 from epochal.testing import TinyTask, carry_out, short_options, tiny_run
 
 if TYPE_CHECKING:
-    from epochal.engine import Run
+    from epochal.engine import Monitor, Run
     from epochal.engine.result import RunResult
 
 
@@ -36,6 +36,17 @@ class Loading(Hook):
 
     def stage_start(self, run: Run, name: str) -> None:
         self._hook.load_state_dict(self._state)
+
+
+class Noting(Hook):
+    """Keeps the monitor of its run."""
+
+    def __init__(self, kept: list[Monitor]) -> None:
+        self._kept = kept
+
+    def run_start(self, run: Run) -> None:
+        assert run.monitor is not None
+        self._kept.append(run.monitor)
 
 
 def stop_after(
@@ -131,20 +142,41 @@ def test_one_object_starts_anew_in_each_run() -> None:
     assert stop_after([0.1, 0.2, 0.3, 0.4], hook).reason == "max_epochs"
 
 
+def test_values_are_judged_once_for_the_best_model_and_for_the_end() -> None:
+    hook, monitors = EarlyStopping(patience=2), []
+    noting = Noting(monitors)
+    result = stop_after([0.9, 0.5, 0.4], hook, noting)
+    assert (monitors[0].best, monitors[0].misses) == (0.9, 2) == (result.best, 2)
+    assert hook.state_dict() == {}  # all it goes by is saved with the monitor
+
+
 def test_a_state_is_loaded_when_the_run_has_started_and_holds_for_that_run() -> None:
-    hook = EarlyStopping(patience=1)
-    loading = Loading(hook, {"best": 0.9, "misses": 0})
-    assert stop_after([0.5, 0.6], hook, loading).epochs == 1
+    hook = EarlyStopping(patience=1, min_delta=0.01)
+    state = {"best": 0.9, "last": 0.9, "improved": True, "misses": 0}
+    assert stop_after([0.5, 0.6], hook, Loading(hook, state)).epochs == 1
     assert stop_after([0.5, 0.6], hook).epochs == 2
 
 
 def test_state_carries_the_patience_that_is_left() -> None:
-    hook = EarlyStopping(patience=3)
+    hook = EarlyStopping(patience=3, min_delta=0.01)
     stop_after([0.9, 0.5, 0.4], hook)
-    twin = EarlyStopping(patience=3)
+    twin = EarlyStopping(patience=3, min_delta=0.01)
     loading = Loading(twin, hook.state_dict())
     assert stop_after([0.8, 1.0], twin, loading).epochs == 1
-    assert twin.state_dict() == {"best": 0.9, "misses": 3}
+    assert {"best": 0.9, "misses": 3}.items() <= twin.state_dict().items()
+
+
+def test_nothing_stops_early_before_the_least_duration() -> None:
+    scores = [0.9, 0.5, 0.4, 0.3, 0.2]
+    assert stop_after(scores, EarlyStopping(patience=1, min_for="4ep")).epochs == 4
+    assert stop_after(scores, EarlyStopping(patience=1, min_for="3st")).steps == 3
+    bounded = EarlyStopping(patience=9, upper_bound=0.1, min_for="2ep")
+    assert stop_after(scores, bounded).epochs == 2
+
+
+def test_the_epoch_that_ends_counts_for_the_least_duration() -> None:
+    hook = EarlyStopping(patience=5, upper_bound=-1.0, min_for="2ep")
+    assert stop_after([0.0] * 3, hook, monitor="-train/loss").epochs == 2
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,66 @@
+"""Conditions on a metric: ``val/acc >= 0.95``."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import final
+
+from typing_extensions import override
+
+ACCEPTED = "'val/acc >= 0.95' or 'val/loss <= 0.1'"
+_WRITTEN = re.compile(r"([-+]?)\s*([^\s<>=+-][^\s<>=]*)\s*(>=|<=)\s*(\S+)")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A metric that is to reach a value.
+
+    Args:
+        metric: Its full name, such as ``val/acc``.
+        sign: ``+`` if it is to be at least the value, ``-`` if at most.
+        value: What to reach.
+    """
+
+    metric: str
+    sign: str
+    value: float
+
+    def holds(self, value: float) -> bool:
+        """Whether a value of the metric is good enough; one that is NaN never is."""
+        return value >= self.value if self.sign == "+" else value <= self.value
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.metric} {'>=' if self.sign == '+' else '<='} {self.value:g}"
+
+
+def parse_condition(text: str | Condition) -> Condition:
+    """The condition that a text such as ``val/acc >= 0.95`` spells; a sign may stand in front.
+
+    >>> parse_condition("+val/acc >= 0.95")
+    Condition(metric='val/acc', sign='+', value=0.95)
+    >>> parse_condition("val/loss <= 0.1").holds(0.2)
+    False
+
+    Raises:
+        ValueError: The text spells none; the message says what is accepted.
+    """
+    if isinstance(text, Condition):
+        return text
+    written = _WRITTEN.fullmatch(str(text).strip())
+    if written is None:
+        raise ValueError(f"expected a condition, got {text!r}; write {ACCEPTED}")
+    sign, metric, compared, number = written.groups()
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"{number!r} is no number to reach; write {ACCEPTED}")
+    meant = "+" if compared == ">=" else "-"
+    if sign not in ("", meant):
+        raise ValueError(f"the sign of {text!r} contradicts {compared!r}; leave out the sign")
+    return Condition(metric, meant, value)
