@@ -28,7 +28,7 @@ class EarlyStopping(Hook):
     A value that is NaN is never better.
 
     Args:
-        patience: Values without improvement after which the run stops.
+        patience: Evaluations without improvement after which the run stops.
         min_delta: How much better a value must be to count here; 0 takes the monitor's own.
         lower_bound: Stop at once when the value is at most this.
         upper_bound: Stop at once when the value is at least this.
