@@ -5,15 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.check.sections import split_names
+from epochal.check.sections import read_table, split_names
+from epochal.config.bounds import Above, explain
 from epochal.config.duration import parse_duration
 from epochal.config.template import check_template
+from epochal.registry.nearest import nearest
 
 if TYPE_CHECKING:
     from epochal.check.walk import Walk
     from epochal.config.node import Node
 
 _TIMES = {"train.max_time": "24h or 90min", "engine.hang_after": "30min, or 0"}
+_CLIPS = "epochal.engine.options:CLIPS"
 _WITH_WEIGHTS = ("manifest.json", "run.json", "checkpoints")
 
 
@@ -25,6 +28,7 @@ def check_rules(walk: Walk, root: Node) -> None:
     _check_one_cycle(walk, root)
     _check_precision(walk, root)
     _check_names(walk, root)
+    _check_clip(walk, root)
 
 
 def _check_weights(walk: Walk, root: Node) -> None:
@@ -109,3 +113,23 @@ def _check_precision(walk: Walk, root: Node) -> None:
         return
     what = f"{precision.value!r} contradicts model.dtype {dtype.value!r}"
     walk.mistakes.report("engine.precision", what, precision.place, hint)
+
+
+def _check_clip(walk: Walk, root: Node) -> None:
+    """One limit of the gradient, above zero, by norm or by value."""
+    node = root.find("optim.clip")
+    if node is None or not node.is_mapping or walk.mistakes.has_any("optim.clip"):
+        return
+    kinds: list[str] = list(read_table(_CLIPS, walk.registry.library))
+    for name, child in node.mapping.items():
+        key = f"optim.clip.{name}"
+        if name not in kinds:
+            close = nearest(name, kinds)
+            hint = f"did you mean {close!r}?" if close else "write {norm: 1.0} or {value: 0.5}"
+            walk.mistakes.report(key, f"cannot clip by {name!r}", child.key_place, hint)
+        elif isinstance(child.value, int | float) and not child.value > 0:
+            what, hint = explain(child.value, Above(0))
+            walk.mistakes.report(key, what, child.place, hint)
+    if len(node.mapping) != 1:
+        hint = "write {norm: 1.0} or {value: 0.5}"
+        walk.mistakes.report("optim.clip", "takes one limit", node.place, hint)

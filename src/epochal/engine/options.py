@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal, final
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, final
 
-from epochal.config.bounds import Above, AtLeast, guard
+from epochal.config.bounds import Above, AtLeast, AtMost, guard
 from epochal.config.condition import Condition, parse_condition
 from epochal.config.duration import Duration, parse_duration
 from epochal.config.template import check_template
@@ -88,8 +88,9 @@ class EngineOptions:
     precision: Literal["fp32", "tf32", "bf16", "fp16", "fp64"] = "fp32"
     """Number format of the computation; weights stay ``model.dtype``, and fp16 scales the loss."""
 
-    on_nonfinite: Literal["warn", "skip", "stop"] = "warn"
-    """What to do when a gradient is not finite: only tell, skip that update, or end the run."""
+    on_nonfinite: Literal["warn", "skip", "stop", "rollback"] = "warn"
+    """What to do when a gradient is not finite: only tell, skip that update, end the run, or go
+    back to the newest checkpoint and leave out the batches since."""
 
     channels_last: bool = False
     """Keep images and the weights of convolutions with their channels last."""
@@ -120,6 +121,10 @@ class EngineOptions:
         guard(self, "engine")
 
 
+CLIPS = ("norm", "value")
+"""What gradients can be clipped by."""
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class OptimOptions:
@@ -128,11 +133,35 @@ class OptimOptions:
     accumulate: Annotated[int, AtLeast(1)] = 1
     """Batches whose gradients are added up, weighted by their counts, for one step."""
 
-    clip: Annotated[float, Above(0)] | None = None
-    """Largest norm of the gradient of all parameters together; null does not clip."""
+    clip: Annotated[float, Above(0)] | dict[str, float] | None = None
+    """Largest norm of the gradient of all parameters together, or ``{value: 0.5}`` for the largest
+    single number in it; null does not clip."""
+
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    """Rules for some parameters: ``{match: "*.bias", weight_decay: 0}``; later ones refine."""
+
+    no_decay: Literal["auto"] | None = None
+    """``auto``: no weight decay for biases, vectors, norms and what modules declare."""
+
+    layer_decay: Annotated[float, Above(0), AtMost(1)] | None = None
+    """Factor of the learning rate from each layer to the one below it."""
+
+    freeze: list[str] = field(default_factory=list)
+    """Patterns of parameters that stay as they are, such as ``encoder.*``."""
 
     def __post_init__(self) -> None:
         guard(self, "optim")
+        if isinstance(self.clip, dict):
+            kind, limit = next(iter(self.clip.items()), ("", 0.0))
+            if len(self.clip) != 1 or kind not in CLIPS or not limit > 0:
+                hint = "write {norm: 1.0} or {value: 0.5}, with a number above 0"
+                _refuse("optim.clip", f"cannot clip by {self.clip!r}", hint)
+
+    def limit_of(self, kind: Literal["norm", "value"]) -> float | None:
+        """What gradients are clipped to by their norm or value; None where they are not."""
+        if isinstance(self.clip, dict):
+            return self.clip.get(kind)
+        return self.clip if kind == "norm" else None
 
 
 @final

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_, get_total_norm
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
 from torch.optim import Optimizer
 from typing_extensions import override
 
@@ -56,7 +56,8 @@ class Updater:
 
         A run without an optimizer leaves nothing to take: its runner has own ones.
         """
-        self._clip = run.options.optim.clip
+        self._largest_norm = run.options.optim.limit_of("norm")
+        self._largest_value = run.options.optim.limit_of("value")
         self._is_norm_logged = run.options.log.grad_norm
         if run.optimizer is None:
             return
@@ -78,7 +79,8 @@ class Updater:
         if self.average is not None:
             self.average.start(run.model)
         self._is_plain = not (
-            self._clip
+            self._largest_norm
+            or self._largest_value
             or self._is_norm_logged
             or self.guard
             or self.average
@@ -150,13 +152,16 @@ class Updater:
         guard = self.guard
         if guard is not None:
             guard.unscale(self._gradients())
-        if self._clip is not None:
-            self.grad_norm = clip_grad_norm_(self.parameters, self._clip)
+        largest = self._largest_norm
+        if largest is not None:
+            self.grad_norm = clip_grad_norm_(self.parameters, largest)
         elif self._is_norm_logged:
             self.grad_norm = get_total_norm(self._gradients())
         if guard is not None:
             # Finite gradients may have a norm that overflows, and no log may change the training.
-            guard.check(self._gradients(), None if self._clip is None else self.grad_norm)
+            guard.check(self._gradients(), None if largest is None else self.grad_norm)
+        if self._largest_value is not None:  # after the check: it would make an infinity finite
+            clip_grad_value_(self.parameters, self._largest_value)
 
     def state_tensors(self) -> dict[str, Tensor]:
         """All that a step changes besides model, optimizer, average and meter, by name."""

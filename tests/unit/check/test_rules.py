@@ -142,3 +142,26 @@ def test_names_of_checkpoints_are_checked(check_dict) -> None:
     assert shown(check_dict(checkpoint={"evry": "1ep"}))[0][0] == "checkpoint.evry"
     assert shown(check_dict(checkpoint={"keep_last": 0}))[0][0] == "checkpoint.keep_last"
     assert shown(check_dict(checkpoint={"every": "often"}))[0][0] == "checkpoint.every"
+
+
+@pytest.mark.parametrize(
+    ("clip", "problems"),
+    [
+        (1.0, []),
+        ({"norm": 1}, []),
+        ({"value": 0.5}, []),
+        (-1.0, [("optim.clip", "must be above 0, got -1.0", "write a number that is above 0")]),
+        (
+            {"value": -1},
+            [("optim.clip.value", "must be above 0, got -1", "write a number that is above 0")],
+        ),
+        ({"norn": 1}, [("optim.clip.norn", "cannot clip by 'norn'", "did you mean 'norm'?")]),
+        (
+            {"norm": 1, "value": 1},
+            [("optim.clip", "takes one limit", "write {norm: 1.0} or {value: 0.5}")],
+        ),
+        ({}, [("optim.clip", "takes one limit", "write {norm: 1.0} or {value: 0.5}")]),
+    ],
+)
+def test_gradients_are_clipped_by_one_limit_above_zero(check_dict, clip, problems) -> None:
+    assert shown(check_dict(optim={"type": "SGD", "lr": 0.1, "clip": clip})) == problems

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from engine.parts import Points, Sums, adder, fit, make_run, numbers, weights
 from epochal.components.average.ema import Ema
 from epochal.engine import Run, Task, Train, Updater
 from epochal.engine.execute import execute
-from epochal.errors import TaskError
+from epochal.errors import ConfigError, TaskError
 
 
 class Ordered(Sums):
@@ -34,6 +34,67 @@ def trained(task: Task, **options: Any) -> Tensor:
 def test_one_batch_of_32_equals_four_of_8() -> None:
     whole = trained(Ordered(64, 32))
     parts = trained(Ordered(64, 8), optim={"accumulate": 4})
+    torch.testing.assert_close(parts, whole, rtol=1e-5, atol=1e-6)
+
+
+class Tokens(Task):
+    """Sequences with padding: the loss is a mean over tokens."""
+
+    def __init__(self, batch_size: int, rows: slice = slice(None), count: int = 38) -> None:
+        generator = torch.Generator().manual_seed(0)
+        features = torch.randn(count, 5, 3, generator=generator)
+        mask = torch.rand(count, 5, generator=generator) < 0.6
+        dataset = TensorDataset(features[rows], mask[rows])
+        self.train_loader = DataLoader(dataset, batch_size=batch_size)
+
+    def batch_forward(self, model: nn.Module, batch: Any) -> Any:
+        return {"sum": model(batch[0]).squeeze(-1)}
+
+    def batch_loss(self, out: Any, batch: Any) -> Any:
+        features, mask = batch
+        loss = (out["sum"] - features.sum(-1)).square()[mask]
+        return {"loss": (loss.mean(), mask.sum())}
+
+
+def gradient_and_count(task: Task, **options: Any) -> tuple[Tensor, float]:
+    """The gradient of the first step, and how many items it is a mean of."""
+    found: list[Tensor] = []
+    counts: list[float] = []
+    run = make_run(task, for_="1st", **options)
+    run.on("batch_end", lambda run, batch: counts.append(float(_count(task, batch))))
+    run.on("step_end", lambda run: found.append(_gradient(run.model)))
+    fit(run)
+    return found[0], sum(counts)
+
+
+def _count(task: Task, batch: Any) -> Any:
+    return batch[1].sum() if isinstance(task, Tokens) else len(batch[1])
+
+
+@pytest.mark.parametrize("kind", [Ordered, Tokens])
+@pytest.mark.parametrize("count", [32, 29])
+def test_one_batch_four_parts_and_two_ranks_give_equal_gradients(kind: Any, count: int) -> None:
+    def task(size: int, rows: slice = slice(None)) -> Task:
+        built: Any = Ordered(count, size) if kind is Ordered else Tokens(size, count=count)
+        if rows != slice(None):
+            tensors = [one[rows] for one in built.train_loader.dataset.tensors]
+            built.train_loader = DataLoader(TensorDataset(*tensors), batch_size=size)
+        return built
+
+    whole, items = gradient_and_count(task(32))
+    parts, same = gradient_and_count(task(8), optim={"accumulate": 4})
+    assert items == same
+    torch.testing.assert_close(parts, whole, rtol=1e-5, atol=1e-6)
+    # Two ranks with 16 samples each: what each has, weighted by its items.
+    ranks = [gradient_and_count(task(16, rows)) for rows in (slice(16), slice(16, None))]
+    assert sum(share for _, share in ranks) == items
+    joined = sum(gradient * share for gradient, share in ranks) / items
+    torch.testing.assert_close(joined, whole, rtol=1e-5, atol=1e-6)
+
+
+def test_the_remainder_of_an_epoch_is_weighted_by_its_tokens_defect_15() -> None:
+    whole = trained(Tokens(32))  # steps of 32 and of 6
+    parts = trained(Tokens(8), optim={"accumulate": 4})  # the last one has 6 alone
     torch.testing.assert_close(parts, whole, rtol=1e-5, atol=1e-6)
 
 
@@ -113,6 +174,48 @@ def test_clipping_bounds_the_norm_of_all_parameters_together() -> None:
     run.on("step_end", note)
     fit(run)
     assert norms == pytest.approx([0.01] * 5, rel=1e-3)
+
+
+def gradients_of(**options: Any) -> list[Tensor]:
+    found: list[Tensor] = []
+    run = make_run(for_="1ep", **options)
+    run.on("step_end", lambda run: found.append(_gradient(run.model)))
+    fit(run)
+    return found
+
+
+def _gradient(model: nn.Module) -> Tensor:
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+
+def test_clipping_bounds_every_single_number_of_the_gradient() -> None:
+    plain, clipped = gradients_of()[0], gradients_of(optim={"clip": {"value": 0.05}})
+    assert float(plain.abs().max()) > 0.05
+    assert torch.equal(clipped[0], plain.clamp(-0.05, 0.05))
+    assert all(float(gradient.abs().max()) <= 0.05 + 1e-6 for gradient in clipped)
+
+
+def test_a_norm_may_be_named_or_not() -> None:
+    named, bare = gradients_of(optim={"clip": {"norm": 0.01}}), gradients_of(optim={"clip": 0.01})
+    assert all(torch.equal(one, other) for one, other in zip(named, bare, strict=True))
+
+
+@pytest.mark.parametrize("clip", [{"value": -1.0}, {"norn": 1.0}, {}, {"norm": 1.0, "value": 1.0}])
+def test_a_limit_that_cannot_be_meant_is_refused(clip: Any) -> None:
+    with pytest.raises(ConfigError, match=r"optim\.clip: cannot clip by(.|\n)*\{norm: 1\.0\}"):
+        make_run(optim={"clip": clip})
+
+
+def test_an_infinite_gradient_is_skipped_although_its_value_is_clipped() -> None:
+    class Exploding(Ordered):
+        def batch_loss(self, out: Any, batch: Any) -> Any:
+            return {"loss": (out["sum"].sum() * torch.inf, len(batch[1]))}
+
+    model = adder()
+    before = weights(model)
+    optim, engine = {"clip": {"value": 0.1}}, {"on_nonfinite": "skip"}
+    fit(make_run(Exploding(8, 4), model, for_="2st", optim=optim, engine=engine))
+    assert torch.equal(weights(model), before)
 
 
 def test_the_norm_of_the_gradient_is_logged_on_request_without_changing_anything() -> None:
