@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import faulthandler
+import subprocess
+import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 import pytest
 
@@ -14,74 +18,141 @@ from epochal.errors import ConfigError
 from epochal.testing import Ledger
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
     from epochal.engine.run import Run
 
 
-def watched(tmp_path: Path) -> tuple[Watchdog, Run, Hands, Ledger]:
+@pytest.fixture
+def stacks(tmp_path: Path) -> Iterator[TextIO]:
+    """A file for stacks; nothing is written to it later."""
+    with (tmp_path / "stacks.txt").open("w") as file:
+        yield file
+        faulthandler.cancel_dump_traceback_later()
+
+
+def watched(stacks: TextIO | None) -> tuple[Watchdog, Run, Hands, Ledger]:
     ledger, hands = Ledger(), Hands()
-    run = make_run(setting={"dir": tmp_path, "writer": ledger})
-    return Watchdog(run, 60.0, now=hands), run, hands, ledger
+    run = make_run(setting={"writer": ledger})
+    return Watchdog(run, 60.0, stacks=stacks, now=hands), run, hands, ledger
 
 
 def test_a_run_that_stands_still_is_told_of_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    stacks: TextIO, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watchdog, run, hands, ledger = watched(tmp_path)
+    watchdog, run, hands, ledger = watched(stacks)
     run.step = 7
     watchdog.look()
     hands.seconds = 59.0
     watchdog.look()
     assert not ledger.events
-    for hands.seconds in (61.0, 500.0):
+    for hands.seconds in (61.0, 90.0, 140.0):
         watchdog.look()
     ((kind, data),) = ledger.events
-    (path,) = (tmp_path / "logs").iterdir()
     assert kind == "hang"
-    assert data == {"step": 7, "split": "train", "seconds": 61, "stacks": str(path)}
+    assert data == {"step": 7, "split": "train", "seconds": 61, "stacks": stacks.name}
+    assert "test_a_run_that_stands_still" in Path(stacks.name).read_text()
     (line,) = caplog.messages
     assert line.startswith("nothing has happened for 61 s in train at step 7: what all threads")
     assert "engine.hang_after=0" in line
 
 
 @pytest.mark.parametrize("sign", ["step", "epoch", "batch_index"])
-def test_steps_and_batches_are_signs_of_progress(tmp_path: Path, sign: str) -> None:
-    watchdog, run, hands, ledger = watched(tmp_path)
+def test_steps_and_batches_are_signs_of_progress(sign: str) -> None:
+    watchdog, run, hands, ledger = watched(None)
     for hands.seconds in (50.0, 100.0, 150.0):
         setattr(run, sign, getattr(run, sign) + 1)
         watchdog.look()
     assert not ledger.events
 
 
-def test_a_second_hang_is_told_of_too(tmp_path: Path) -> None:
-    watchdog, run, hands, ledger = watched(tmp_path)
-    for hands.seconds in (60.0, 61.0, 121.0):
+def test_a_second_hang_is_told_of_too() -> None:
+    watchdog, run, hands, ledger = watched(None)
+    for hands.seconds in (30.0, 60.0, 61.0, 100.0, 121.0):
         watchdog.look()
-        run.step = 1
+        run.step = int(hands.seconds >= 60)
     assert [data["step"] for _, data in ledger.events] == [0, 1]
 
 
 def test_without_a_folder_only_the_log_tells(caplog: pytest.LogCaptureFixture) -> None:
     hands = Hands()
     watchdog = Watchdog(make_run(), 60.0, now=hands)
-    hands.seconds = 61.0
-    watchdog.look()
+    for hands.seconds in (31.0, 61.0):
+        watchdog.look()
     assert "is something stuck?" in caplog.text
+
+
+def test_a_call_that_lets_no_thread_run_is_told_of_afterwards(
+    stacks: TextIO, caplog: pytest.LogCaptureFixture
+) -> None:
+    watchdog, run, hands, ledger = watched(stacks)
+    watchdog.look()
+    run.step, hands.seconds = 1, 75.0
+    watchdog.look()
+    hands.seconds = 100.0
+    watchdog.look()
+    ((_, data),) = ledger.events
+    assert data["seconds"] == 75
+    assert "at step 1, in a call that lets no other thread run: what all threads" in caplog.text
+
+
+HELD = """
+import ctypes, os, sys
+from pathlib import Path
+import epochal as ep
+from epochal.testing import TinyModel, TinyTask
+
+class Holding(ep.Hook):
+    def step_end(self, run):
+        if run.step == 2:
+            held_by_foreign_code(Path(run.dir, "logs", "stacks.txt"))
+
+def held_by_foreign_code(path):
+    # PyDLL keeps the interpreter's lock during the call: no thread of Python runs.
+    library = ctypes.PyDLL(None)
+    while not path.stat().st_size:
+        library.usleep(300_000)
+    os._exit(0)
+
+ep.Experiment(
+    task=TinyTask(), model=TinyModel(), optim={"type": "SGD", "lr": 0.1}, train={"for": "3st"},
+    engine={"hang_after": "0.1s"}, hooks=[Holding()], record={"log_dir": sys.argv[1]},
+    choices={"device": "cpu"},
+).fit()
+"""
+
+
+def test_stacks_are_written_while_foreign_code_holds_the_interpreter(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HELD, str(tmp_path / "runs")]
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (path,) = tmp_path.rglob("stacks.txt")
+    assert "held_by_foreign_code" in path.read_text()
 
 
 def test_a_record_that_cannot_be_written_disturbs_nobody(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "logs").write_text("in the way")
-    watchdog, _, hands, _ = watched(tmp_path)
-    hands.seconds = 61.0
-    watchdog.look()
-    assert "could not be recorded" in caplog.text
+    run = make_run(for_="1st", setting={"dir": tmp_path})
+    fit(run)
+    assert "what threads do in a hang could not be recorded" in caplog.text
+
+
+def test_an_event_that_cannot_be_written_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    class Full(Ledger):
+        def event(self, kind: str, **data: Any) -> None:
+            raise OSError("no space left")
+
+    hands = Hands()
+    watchdog = Watchdog(make_run(setting={"writer": Full()}), 60.0, now=hands)
+    for hands.seconds in (31.0, 61.0):
+        watchdog.look()
+    assert "could not be recorded: no space left" in caplog.text
     assert "nothing has happened" in caplog.text
 
 
-def test_stacks_name_the_function_that_is_stuck(tmp_path: Path) -> None:
+def test_stacks_name_the_function_that_is_stuck(stacks: TextIO) -> None:
     is_there, is_over = threading.Event(), threading.Event()
 
     def stuck_in_a_lock() -> None:
@@ -91,11 +162,17 @@ def test_stacks_name_the_function_that_is_stuck(tmp_path: Path) -> None:
     thread = threading.Thread(target=stuck_in_a_lock)
     thread.start()
     is_there.wait()
-    text = write_stacks(tmp_path).read_text()
+    write_stacks(stacks)
     is_over.set()
     thread.join()
+    text = Path(stacks.name).read_text()
     assert "stuck_in_a_lock" in text
     assert "test_stacks_name_the_function_that_is_stuck" in text
+
+
+def test_a_run_that_never_hangs_leaves_no_file(tmp_path: Path) -> None:
+    fit(make_run(for_="2st", setting={"dir": tmp_path}))
+    assert not (tmp_path / "logs" / "stacks.txt").exists()
 
 
 def test_a_thread_looks_on_while_the_run_lasts(tmp_path: Path) -> None:
