@@ -12,6 +12,7 @@ from epochal.check.elsewhere import BASE, meant_section, section_hint
 from epochal.check.literals import MISSING
 from epochal.check.methods import find_method, misspelt_methods
 from epochal.check.monitor import check_monitor
+from epochal.check.optim import check_optim
 from epochal.check.report import Default, Mistakes, Report, in_order
 from epochal.check.rules import check_rules
 from epochal.check.sections import SECTIONS, Section
@@ -99,6 +100,7 @@ def check(
     root = Node(MappingProxyType(_ordered(entries)), config.root.place)
     check_splits(walk, root)
     check_rules(walk, root)
+    check_optim(walk, root)
     _check_code(walk, root, given)
     _check_imports(walk, written)
     problems = in_order((*config.problems, *walk.mistakes.problems))

@@ -9,13 +9,14 @@ from epochal.cli.words import add_config_words, add_json_option, print_json, spl
 from epochal.errors import EpochalError
 from epochal.experiment.arguments import choices_of
 from epochal.experiment.failure import show_failure
-from epochal.experiment.figures import format_count, format_seconds
+from epochal.experiment.figures import format_count, format_seconds, format_value
 from epochal.experiment.interrupts import deferring_interrupts
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from epochal.experiment.grouped import GroupRow
     from epochal.experiment.planning import Planned
 
 
@@ -72,6 +73,9 @@ def _describe(planned: Planned) -> Iterator[str]:
     yield f"  data     {planned.data or 'none'}"
     if planned.note:
         yield f"  note     {planned.note}"
+    if planned.groups:
+        yield ""
+        yield from _describe_groups(planned.groups)
     yield ""
     yield "what happens, in this order:"
     rows = [(f"  {row.event}", str(row.priority), row.hook, row.cadence) for row in planned.rows]
@@ -80,3 +84,14 @@ def _describe(planned: Planned) -> Iterator[str]:
     yield f"{format_count(len(planned.defaults), 'value')} that nobody wrote:"
     defaults = [(f"  {one.key}", f"{one.value!r}", one.owner) for one in planned.defaults]
     yield format_table(("  key", "value", "default of"), defaults)
+
+
+def _describe_groups(groups: Sequence[GroupRow]) -> Iterator[str]:
+    yield "which parameters are trained how:"
+    rows = [("  group", "lr", "weight decay", "tensors", "parameters", "rule")]
+    for row in groups:
+        others = [f"{name}={value}" for name, value in row.options.items()]
+        numbers = (format_value(row.lr), format_value(row.weight_decay))
+        sizes = (f"{row.tensors:,}", f"{row.parameters:,}")
+        rows.append((f"  {row.name}", *numbers, *sizes, "; ".join([row.rule, *others])))
+    yield format_table(rows[0], rows[1:])

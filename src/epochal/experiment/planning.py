@@ -15,6 +15,7 @@ from epochal.engine.feed import named_loaders
 from epochal.engine.obstacles import find_obstacle
 from epochal.experiment.conduct import plan_experiment
 from epochal.experiment.experiment import Experiment
+from epochal.experiment.grouped import GroupRow, list_groups
 from epochal.hooks.banner import describe_data, describe_model, describe_optimizer
 
 if TYPE_CHECKING:
@@ -55,6 +56,9 @@ class Planned:
 
     step: str = ""
     """How steps are taken; empty when the runner takes its own ones or none."""
+
+    groups: tuple[GroupRow, ...] = ()
+    """Which parameters are trained how; empty when all are trained alike."""
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain values."""
@@ -103,6 +107,7 @@ def _plan_one(experiment: Experiment, variant: str | None) -> Planned:
         run.updater.cost_note(run),
         _describe_average(run),
         _describe_step(run),
+        tuple(list_groups(run)),
     )
 
 

@@ -76,3 +76,31 @@ def test_plan_shows_averaged_weights_and_the_kind_of_step(shop: Path, epochal: C
     assert "  step     eager\n" in averaged
     never = ("train.eval_every=0", "monitor=null")
     assert "  average  Ema\n" in epochal(*words, "average=ema", *never).out
+
+
+GROUPS = "optim.groups=[{match: '*.bias', lr_mult: 2, name: vectors}]"
+
+
+def test_plan_shows_which_parameters_are_trained_how(shop: Path, epochal: Command) -> None:
+    lines = epochal("plan", "config.yaml", GROUPS, "--device", "cpu").out.splitlines()
+    first = lines.index("which parameters are trained how:")
+    assert [line.split() for line in lines[first + 1 : first + 4]] == [
+        ["group", "lr", "weight", "decay", "tensors", "parameters", "rule"],
+        ["rest", "0.05", "0", "1", "12"],
+        ["vectors", "0.1", "0", "1", "3", "match", "*.bias"],
+    ]
+    assert "trained how" not in epochal("plan", "config.yaml", "--device", "cpu").out
+
+
+def test_plan_as_json_has_the_groups(shop: Path, epochal: Command) -> None:
+    (plan,) = json.loads(epochal("plan", "config.yaml", GROUPS, "--json").out)
+    assert [(row["name"], row["lr"], row["parameters"]) for row in plan["groups"]] == [
+        ("rest", 0.05, 12),
+        ("vectors", 0.1, 3),
+    ]
+
+
+def test_plan_shows_what_is_frozen(shop: Path, epochal: Command) -> None:
+    done = epochal("plan", "config.yaml", "optim.freeze=[linear.weight]", "--device", "cpu")
+    assert "  frozen" in done.out
+    assert "15 parameters, 3 of them trained" in done.out

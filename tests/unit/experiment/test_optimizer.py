@@ -6,9 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from typing_extensions import override
 
 import epochal as ep
-from epochal.testing import TinyModel
+from epochal.records import read_run
+from epochal.testing import TinyModel, TinyTask
+from small_project import write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,3 +65,241 @@ def test_schedules_of_ours_and_of_torch_can_be_named(shop: Path, schedule: str) 
 
 def test_no_schedule_is_built_unless_asked_for(shop: Path) -> None:
     assert look(lambda run: run.schedule) is None
+
+
+class Net(nn.Module):
+    """Two blocks between a stem and a head; one matrix of each block is declared free of decay."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Linear(4, 4)
+        self.blocks = nn.ModuleList(
+            [nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4)) for _ in range(2)]
+        )
+        self.head = nn.Linear(4, 3)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for block in self.blocks:
+            x = x + block(x)
+        scores: Tensor = self.head(x)
+        return scores
+
+
+class InOrder(TinyTask):
+    """Reads its data in the same order in each epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.train_loader = self.val_loader
+
+
+def made(net: type[nn.Module] = Net) -> nn.Module:
+    torch.manual_seed(3)
+    return net()
+
+
+def trained(optim: dict[str, Any], model: nn.Module, task: Any = None, **sections: Any) -> Look:
+    """Trains a model for two epochs; gives what hooks saw of the groups."""
+    hook = Look(lambda run: [dict(group) for group in run.optimizer.param_groups])
+    experiment = ep.Experiment(
+        task=task or InOrder(),
+        model=model,
+        optim=optim,
+        hooks=[hook],
+        choices={"no_file": True, "device": "cpu", "raise_errors": True},
+        **{"train": {"for": "2ep"}, **sections},
+    )
+    assert experiment.fit().ok
+    return hook
+
+
+def train_by_hand(model: nn.Module, optimizer: torch.optim.Optimizer, factor: Any = None) -> None:
+    task = InOrder()
+    rates = [group["lr"] for group in optimizer.param_groups]
+    model.train()
+    for step, batch in enumerate([*task.train_loader, *task.train_loader]):
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate * (1 if factor is None else factor(step))
+        optimizer.zero_grad()
+        functional.cross_entropy(model(batch["x"]), batch["label"]).backward()
+        optimizer.step()
+
+
+def same(one: nn.Module, other: nn.Module) -> bool:
+    pairs = zip(one.state_dict().items(), other.state_dict().items(), strict=True)
+    return all(a == b and torch.equal(x, y) for (a, x), (b, y) in pairs)
+
+
+RULES = [
+    {"match": "*.bias", "weight_decay": 0},
+    {"module": "LayerNorm", "weight_decay": 0, "betas": [0.8, 0.9]},
+    {"match": "head.*", "lr_mult": 10},
+]
+
+
+def groups_by_hand(model: Any) -> list[dict[str, Any]]:
+    norms = {"weight_decay": 0.0, "betas": (0.8, 0.9)}
+    return [
+        {"params": [model.stem.weight]},
+        {"params": [model.stem.bias], "weight_decay": 0.0},
+        {"params": [block[0].weight for block in model.blocks], **norms},
+        {"params": [block[0].bias for block in model.blocks], **norms},
+        {"params": [block[1].weight for block in model.blocks]},
+        {"params": [block[1].bias for block in model.blocks], "weight_decay": 0.0},
+        {"params": [model.head.weight], "lr": 10 * 0.01},
+        {"params": [model.head.bias], "lr": 10 * 0.01, "weight_decay": 0.0},
+    ]
+
+
+@pytest.mark.parametrize("form", ["fused", "foreach", None])
+def test_groups_train_like_those_of_a_hand_written_loop_bit_for_bit(form: str | None) -> None:
+    ours, theirs = made(), made()
+    chosen = {} if form == "fused" else {"fused": False, "foreach": form == "foreach"}
+    optim = {"type": "AdamW", "lr": 0.01, "weight_decay": 0.3, "groups": RULES, **chosen}
+    found = trained(optim, ours).found
+    assert [group["name"] for group in found] == [
+        "rest",
+        "bias",
+        "LayerNorm",
+        "bias+LayerNorm",
+        "head",
+        "bias+head",
+    ]
+    options: dict[str, Any] = {"fused": True} if form == "fused" else chosen
+    by_hand = torch.optim.AdamW(groups_by_hand(theirs), lr=0.01, weight_decay=0.3, **options)
+    train_by_hand(theirs, by_hand)
+    assert same(ours, theirs)
+
+
+def test_ratios_of_the_rates_are_kept_under_a_schedule() -> None:
+    ours, theirs = made(), made()
+    optim = {"type": "SGD", "lr": 0.1, "groups": [{"match": "head", "lr_mult": 0.5}]}
+    trained(optim, ours, schedule={"type": "linear"})
+    rest = [one for name, one in theirs.named_parameters() if not name.startswith("head")]
+    groups = [{"params": rest}, {"params": list(theirs.head.parameters()), "lr": 0.05}]  # type: ignore[union-attr]  # a module
+    by_hand = torch.optim.SGD(groups, lr=0.1, fused=True)
+    train_by_hand(theirs, by_hand, lambda step: 1 - step / 12)
+    assert same(ours, theirs)
+
+
+def test_layer_decay_is_that_of_a_hand_written_loop() -> None:
+    ours, theirs = made(), made()
+    found = trained({"type": "SGD", "lr": 0.1, "layer_decay": 0.5}, ours).found
+    assert [group["name"] for group in found] == ["layer0", "layer1", "layer2", "layer3"]
+    parts: Any = theirs
+    groups = [
+        {"params": list(part.parameters()), "lr": 0.1 * 0.5 ** (3 - layer)}
+        for layer, part in enumerate([parts.stem, *parts.blocks, parts.head])
+    ]
+    train_by_hand(theirs, torch.optim.SGD(groups, lr=0.1, fused=True))
+    assert same(ours, theirs)
+
+
+def test_frozen_parameters_stay_as_they_were() -> None:
+    ours, before = made(), made()
+    trained({"type": "SGD", "lr": 0.1, "freeze": ["stem", "blocks.0"]}, ours)
+    moved = [
+        name
+        for (name, one), other in zip(ours.named_parameters(), before.parameters(), strict=True)
+        if not torch.equal(one, other)
+    ]
+    assert {name.split(".")[0] for name in moved} == {"blocks", "head"}
+    assert not any(name.startswith("blocks.0") for name in moved)
+    assert not any(one.requires_grad for one in ours.stem.parameters())  # type: ignore[union-attr]  # a module
+
+
+def test_no_decay_spares_biases_and_norms() -> None:
+    found = trained({"type": "AdamW", "weight_decay": 0.1, "no_decay": "auto"}, made()).found
+    assert {group["name"]: group["weight_decay"] for group in found} == {
+        "rest": 0.1,
+        "no_decay": 0.0,
+    }
+    assert [len(group["params"]) for group in found] == [4, 8]
+
+
+def test_a_model_may_choose_groups_and_rules_refine_them() -> None:
+    class Choosing(Net):
+        def optim_groups(self, optim: dict[str, Any]) -> list[dict[str, Any]]:
+            return [
+                {"params": "head", "lr": optim["lr"] * 2, "name": "top"},
+                {"params": ["stem", "blocks"], "name": "body"},
+            ]
+
+    rules = [{"match": "head.bias", "weight_decay": 0}]
+    optim = {"type": "AdamW", "lr": 0.1, "weight_decay": 0.5, "groups": rules}
+    found = trained(optim, made(Choosing)).found
+    assert [(group["name"], group["lr"], group["weight_decay"]) for group in found] == [
+        ("body", 0.1, 0.5),
+        ("top", 0.2, 0.5),
+        ("top+head.bias", 0.2, 0.0),
+    ]
+
+
+def test_a_task_may_train_parameters_of_its_own() -> None:
+    class Weighing(InOrder):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Linear(1, 1, bias=False)
+
+        @override
+        def batch_loss(self, out: Any, batch: Any) -> Any:
+            loss, count = super().batch_loss(out, batch)["loss"]
+            return {"loss": (loss + self.scale.weight.square().sum(), count)}
+
+        def optim_groups(self, model: nn.Module, optim: dict[str, Any]) -> list[dict[str, Any]]:
+            return [
+                {"params": model.parameters(), "name": "model"},
+                {"params": self.scale.parameters(), "lr_mult": 0.1, "name": "scale"},
+            ]
+
+    task = Weighing()
+    before = task.scale.weight.item()
+    found = trained({"type": "SGD", "lr": 0.1}, made(), task).found
+    assert [group["name"] for group in found] == ["model", "scale"]
+    assert abs(task.scale.weight.item()) < abs(before)
+
+
+@pytest.mark.parametrize(
+    ("optim", "what"),
+    [
+        (
+            {"groups": [{"match": "haed", "lr": 1}]},
+            r"optim\.groups\.0: 'haed' matches no parameter",
+        ),
+        ({"freeze": ["stem", "x.*"]}, r"optim\.freeze: 'x\.\*' matches no parameter"),
+        ({"freeze": ["*"]}, "optim: every parameter is frozen"),
+    ],
+)
+def test_rules_that_cannot_be_followed_end_the_run_before_its_first_step(
+    optim: dict[str, Any], what: str
+) -> None:
+    with pytest.raises(ep.ConfigError, match=what):
+        trained({"type": "SGD", "lr": 0.1, **optim}, made())
+
+
+RULED = """
+$BASE: config.yaml
+optim:
+  groups:
+    - {match: "*.bias", weight_decay: 0}
+    - {match: linaer, lr: 1}
+"""
+
+
+def test_the_line_of_a_rule_that_matches_nothing_is_shown(shop: Path) -> None:
+    write(shop / "ruled.yaml", RULED)
+    result = ep.run("ruled.yaml", no_file=True, device="cpu")
+    assert "set in ruled.yaml:5:7" in result.message
+    assert "near it: linear" in result.message
+
+
+def test_the_rates_of_groups_are_recorded_by_name(shop: Path) -> None:
+    changes = ["optim.groups=[{match: '*.bias', lr_mult: 2}]", "log.record_every=1st"]
+    result = ep.run("config.yaml", overrides=changes, device="cpu")
+    assert result.ok, result.message
+    assert result.dir is not None
+    record = read_run(result.dir)
+    assert record.last("lr/rest").value == 0.05
+    assert record.last("lr/bias").value == 0.1

@@ -1,0 +1,128 @@
+"""The section ``optim``: rules for groups of parameters, and numbers that make no sense."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from epochal.check.literals import MISSING
+from epochal.check.parameters import Parameter, Signature
+from epochal.check.signature import read_signature
+from epochal.check.walk import listing
+from epochal.registry.nearest import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from epochal.check.walk import Walk
+    from epochal.config.node import Node
+
+_NAME = re.compile(r"[A-Za-z0-9_.+-]+")
+_RULE = (
+    Parameter("match", "str | list[str]", MISSING),
+    Parameter("module", "str | list[str]", MISSING),
+    Parameter("name", "str", MISSING),
+    Parameter("freeze", "bool", MISSING),
+    Parameter("lr_mult", "float", MISSING),
+)
+# Forms of the whole optimizer: torch chooses kernels by them, and graphs are captured or not.
+_FORMS = ("fused", "foreach", "capturable", "differentiable")
+_NOT_NEGATIVE = ("lr", "lr_mult", "weight_decay")
+_EXAMPLE = 'write for example {match: "*.bias", weight_decay: 0}'
+
+
+def check_optim(walk: Walk, root: Node) -> None:
+    """Report what is wrong in ``optim`` beyond the types of its values."""
+    node = root.mapping.get("optim")
+    if node is not None:
+        check_optimizer(walk, "optim", node)
+
+
+def check_optimizer(walk: Walk, path: str, node: Node) -> None:
+    """The same for the one optimizer whose spec stands at ``path``."""
+    factory = walk.factories.get(path)
+    if factory is None:
+        return
+    signature = read_signature(factory, walk.registry.library)
+    _check_numbers(walk, path, node)
+    for key, option in (("no_decay", "weight_decay"), ("layer_decay", "lr")):
+        child = node.mapping.get(key)
+        if child is not None and child.value is not None and not _takes(signature, option):
+            what = f"needs {option!r}, which {signature.owner} does not take"
+            walk.mistakes.report(f"{path}.{key}", what, child.key_place, f"remove {key}")
+    names: dict[str, str] = {}
+    for here, rule in _rules(path, node):
+        _check_rule(walk, here, rule, signature)
+        name = rule.mapping.get("name")
+        if name is not None and isinstance(name.value, str):
+            _check_name(walk, f"{here}.name", name, names)
+
+
+def _rules(path: str, node: Node) -> Iterator[tuple[str, Node]]:
+    groups = node.mapping.get("groups")
+    for index, rule in enumerate(groups.elements if groups is not None else ()):
+        if rule.is_mapping:
+            yield f"{path}.groups.{index}", rule
+
+
+def _takes(signature: Signature, name: str) -> bool:
+    return signature.open or signature.get(name) is not None
+
+
+def _check_numbers(walk: Walk, path: str, node: Node) -> None:
+    for key in _NOT_NEGATIVE:
+        child = node.mapping.get(key)
+        number = None if child is None else child.value
+        if child is None or isinstance(number, bool) or not isinstance(number, int | float):
+            continue
+        if number < 0:
+            what = f"must be at least 0, got {number!r}"
+            walk.mistakes.report(f"{path}.{key}", what, child.place, "write a positive number")
+
+
+def _check_rule(walk: Walk, path: str, rule: Node, signature: Signature) -> None:
+    known = {item.name: (item, "section 'optim'") for item in _RULE}
+    known |= {
+        item.name: (item, signature.owner)
+        for item in signature.parameters
+        if item.name not in _FORMS
+    }
+    for key, child in rule.mapping.items():
+        here = f"{path}.{key}"
+        if key in known:
+            walk.value(here, child, *known[key])
+        elif key in _FORMS:
+            what = f"{key!r} holds for the whole optimizer, not for a group"
+            walk.mistakes.report(here, what, child.key_place, "write it in optim itself")
+        elif not signature.open:
+            close = nearest(key, known)
+            hint = f"did you mean {close!r}?" if close else listing(known)
+            walk.mistakes.report(here, f"unknown key {key!r} of a rule", child.key_place, hint)
+    _check_numbers(walk, path, rule)
+    _check_sense(walk, path, rule)
+
+
+def _check_sense(walk: Walk, path: str, rule: Node) -> None:
+    """Report a rule that is about nothing, says nothing, or says two things."""
+    keys = rule.mapping
+    if not keys.keys() & {"match", "module"}:
+        what = "the rule does not say which parameters it is about"
+        walk.mistakes.report(path, what, rule.place, "add match: PATTERN, or module: CLASS")
+    elif not keys.keys() - {"match", "module"}:
+        walk.mistakes.report(path, "the rule changes nothing", rule.place, _EXAMPLE)
+    if "lr" in keys and "lr_mult" in keys:
+        what = "a rule has lr or lr_mult, not both"
+        hint = "lr_mult is a factor of optim.lr; remove one of them"
+        walk.mistakes.report(f"{path}.lr_mult", what, keys["lr_mult"].key_place, hint)
+
+
+def _check_name(walk: Walk, path: str, node: Node, seen: dict[str, str]) -> None:
+    name = str(node.value)
+    if not _NAME.fullmatch(name):
+        what = f"{name!r} cannot be the name of a group"
+        hint = "use letters, digits and any of _ . + -"
+        walk.mistakes.report(path, what, node.place, hint)
+    elif name in seen:
+        what = f"two rules are called {name!r}, the other one is {seen[name]}"
+        walk.mistakes.report(path, what, node.place, "give one of them another name")
+    seen.setdefault(name, path.removesuffix(".name"))

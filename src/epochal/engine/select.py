@@ -1,0 +1,81 @@
+"""Parameters that a text means: a pattern of their names, or a class of the modules they are in."""
+
+from __future__ import annotations
+
+import sys
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, final
+
+from epochal.registry.nearest import nearest_few
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from torch import nn
+
+
+def is_meant(name: str, pattern: str) -> bool:
+    """Whether a pattern means a name: ``head.*`` and plain ``head`` mean all under ``head``."""
+    return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
+
+
+@final
+class Selector:
+    """Finds parameters of a model; tied ones have several names, of which the first counts.
+
+    Args:
+        model: Looked at once.
+        only: Names of the parameters that may be found; all by default.
+        more: Parameters beside the model's, such as those of a task, by name.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        only: Collection[str] | None = None,
+        more: Mapping[str, nn.Parameter] | None = None,
+    ) -> None:
+        every: dict[str, nn.Parameter] = {**dict(model.named_parameters()), **(more or {})}
+        self.parameters = {name: every[name] for name in every if only is None or name in only}
+        """Every parameter, by its first name."""
+
+        first = {id(parameter): name for name, parameter in self.parameters.items()}
+        known = [*model.named_parameters(remove_duplicate=False), *(more or {}).items()]
+        self._names = [(name, first[id(one)]) for name, one in known if id(one) in first]
+        self._modules = list(model.named_modules(remove_duplicate=False))
+
+    def by_name(self, pattern: str) -> set[str]:
+        """The parameters that a pattern means, under any of their names."""
+        return {first for name, first in self._names if is_meant(name, pattern)}
+
+    def by_class(self, wanted: str) -> set[str]:
+        """The parameters in modules of a class or of a subclass, and in what those hold."""
+        prefixes = [name for name, module in self._modules if _is_of(type(module), wanted)]
+        return {first for name, first in self._names if _is_under_any(name, prefixes)}
+
+    def nearest_names(self, pattern: str) -> tuple[str, ...]:
+        """Names of parameters and modules that look like a pattern which means none."""
+        names = {name for name, _ in self._names}
+        names |= {name for name, _ in self._modules if name}
+        return nearest_few(pattern.removesuffix(".*"), names, 3, cutoff=0.5)
+
+    def nearest_classes(self, wanted: str) -> tuple[str, ...]:
+        """Classes of the model's modules that look like one which none of them has."""
+        names = {type(module).__name__ for _, module in self._modules}
+        return nearest_few(wanted.rpartition(".")[2], names, 3, cutoff=0.5)
+
+
+def _is_under_any(name: str, prefixes: Iterable[str]) -> bool:
+    return any(not prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
+
+
+def _is_of(kind: type, wanted: str) -> bool:
+    """Whether a class, or one that it extends, has a name or dotted path."""
+    module, _, name = wanted.rpartition(".")
+    if not module:
+        return any(one.__name__ == name for one in kind.__mro__)
+    # The path by which people know a class is often not where it was defined, but its module is
+    # imported where an object of it exists.
+    meant = getattr(sys.modules.get(module), name, None)
+    return isinstance(meant, type) and issubclass(kind, meant)

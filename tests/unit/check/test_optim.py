@@ -1,0 +1,131 @@
+"""Tests of what is wrong in ``optim`` beyond types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from epochal.check import check
+from epochal.config import load
+
+AUTO: dict[str, Any] = {"type": "AdamW", "lr": 1e-3, "no_decay": "auto", "layer_decay": 0.75}
+
+
+def shown(report) -> list[tuple[str, str, str]]:
+    return [(problem.key, problem.what, problem.hint) for problem in report.problems]
+
+
+def check_rule(check_dict, **rule: Any) -> list[tuple[str, str, str]]:
+    return shown(check_dict(optim={"type": "AdamW", "groups": [rule]}))
+
+
+def test_rules_may_name_any_option_of_the_optimizer(check_dict) -> None:
+    rules = [
+        {"match": "*.bias", "weight_decay": 0},
+        {"match": ["a", "b.*"], "module": "torch.nn.LayerNorm", "betas": [0.5, 0.9]},
+        {"module": ["LayerNorm", "Linear"], "lr_mult": 10, "name": "top"},
+        {"match": "encoder", "freeze": True},
+    ]
+    report = check_dict(optim={**AUTO, "groups": rules, "freeze": ["stem"]})
+    assert report.ok, str(report)
+    assert report.expanded.find("optim.groups").to_plain() == rules
+
+
+@pytest.mark.parametrize(
+    ("rule", "key", "what", "hint"),
+    [
+        ({"weight_decay": 0}, "", "the rule does not say which parameters", "add match: PATTERN"),
+        ({"match": "*.bias"}, "", "the rule changes nothing", "write for example {match:"),
+        (
+            {"match": "a", "wieght_decay": 0},
+            ".wieght_decay",
+            "unknown key 'wieght_decay' of a rule",
+            "did you mean 'weight_decay'?",
+        ),
+        (
+            {"match": "a", "lr": 1, "lr_mult": 2},
+            ".lr_mult",
+            "a rule has lr or lr_mult, not both",
+            "lr_mult is a factor of optim.lr; remove one of them",
+        ),
+        ({"match": "a", "lr": -1}, ".lr", "must be at least 0, got -1", "write a positive"),
+        ({"match": "a", "lr_mult": -0.5}, ".lr_mult", "must be at least 0, got -0.5", ""),
+        ({"match": "a", "weight_decay": -1}, ".weight_decay", "must be at least 0", ""),
+        ({"match": "a", "lr": "fast"}, ".lr", "expected a number, got 'fast' (argument 'lr'", ""),
+        ({"match": 3, "lr": 1}, ".match", "expected text or a list (each text), got 3", "quote"),
+        ({"module": True, "lr": 1}, ".module", "expected text or a list (each text)", ""),
+        ({"match": "a", "freeze": "yes"}, ".freeze", "expected true or false, got 'yes'", ""),
+        (
+            {"match": "a", "fused": True},
+            ".fused",
+            "'fused' holds for the whole optimizer, not for a group",
+            "write it in optim itself",
+        ),
+        (
+            {"match": "a", "lr": 1, "name": "a/b"},
+            ".name",
+            "'a/b' cannot be the name of a group",
+            "use letters, digits",
+        ),
+    ],
+)
+def test_a_rule_that_cannot_be_meant_is_reported(
+    check_dict, rule: dict[str, Any], key: str, what: str, hint: str
+) -> None:
+    (found,) = check_rule(check_dict, **rule)
+    assert found[0] == f"optim.groups.0{key}"
+    assert found[1].startswith(what)
+    assert found[2].startswith(hint)
+
+
+CONFIG = """\
+task: {type: user.task.Shapes}
+model: {type: user.model.Mlp, classes: 3}
+optim:
+  type: SGD
+  lr: -1
+  groups:
+    - {match: a, lr: 1, name: x}
+    - {match: b, lr: 2, name: x}
+    - {match: c, momentun: 0}
+"""
+
+
+def test_all_mistakes_of_all_rules_are_reported_with_their_places(
+    write_files, user_registry
+) -> None:
+    folder = write_files({"c.yaml": CONFIG})
+    report = check(load(folder / "c.yaml"), user_registry)
+    found = {problem.key: problem.place.line for problem in report.problems if problem.place}
+    assert found == {"optim.lr": 5, "optim.groups.1.name": 8, "optim.groups.2.momentun": 9}
+
+
+def test_an_entry_that_is_no_rule_is_reported(check_dict) -> None:
+    ((key, what, _),) = shown(check_dict(optim={"type": "SGD", "lr": 1, "groups": ["bias"]}))
+    assert (key, what) == ("optim.groups", "expected a list (each a mapping), got ['bias']")
+
+
+@pytest.mark.parametrize(
+    ("wish", "what"),
+    [
+        ({"layer_decay": 0}, "must be above 0, got 0"),
+        ({"layer_decay": 1.5}, "must be at most 1, got 1.5"),
+        ({"no_decay": "all"}, "expected 'auto' or null, got 'all'"),
+        ({"freeze": "stem"}, "expected a list (each text), got 'stem'"),
+    ],
+)
+def test_wishes_for_all_parameters_are_checked(check_dict, wish: dict[str, Any], what: str) -> None:
+    ((key, found, _),) = shown(check_dict(optim={"type": "AdamW", **wish}))
+    assert (key, found) == (f"optim.{next(iter(wish))}", what)
+
+
+def test_no_decay_needs_an_optimizer_that_knows_decay(check_dict) -> None:
+    found = shown(check_dict(optim={"type": "Rprop", "no_decay": "auto"}))
+    assert found == [
+        (
+            "optim.no_decay",
+            "needs 'weight_decay', which torch.optim.rprop.Rprop does not take",
+            "remove no_decay",
+        )
+    ]
