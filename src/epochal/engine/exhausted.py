@@ -90,10 +90,14 @@ def _advise(run: Run, split: str) -> Iterator[str]:
     """What takes less memory, the simplest first."""
     accumulate = run.options.optim.accumulate
     if split == "train":
-        yield (f"half the batch size with optim.accumulate={2 * accumulate}, which trains the same")
+        if run.options.engine.microbatch is None:
+            yield "engine.microbatch=auto, which trains the same in smaller parts"
+        else:
+            yield f"half the batch size with optim.accumulate={2 * accumulate}"
         if run.device.type == "cuda" and run.options.engine.precision in ("fp32", "tf32"):
             yield "engine.precision=bf16"
-        yield "torch.utils.checkpoint in the model, which computes activations twice"
+        if not run.options.engine.recompute:
+            yield "engine.recompute=['LAYERS.*'], which computes what layers need twice"
     else:
         yield "a smaller batch size for this split"
     if run.device.type != "cuda":

@@ -25,6 +25,7 @@ epoch are recorded by the engine as ``train/epoch/<name>`` and handed to ``epoch
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
@@ -214,6 +215,14 @@ class Meter:
     def count(self, notes: Notes) -> None:
         """Add what was noted: the device's part of the step was taken again by itself."""
         self._sums.count(notes)
+
+    def remember(self) -> State:
+        """What was added and not read yet, to be recalled when a step is undone."""
+        return copy.deepcopy(self._sums.state_dict())
+
+    def recall(self, state: State) -> None:
+        """Forget what was added since; nobody has read it."""
+        self._sums.load_state_dict(state)
 
     def state_tensors(self) -> dict[str, Tensor]:
         """The tensors that a step adds to, always the same ones."""

@@ -92,6 +92,12 @@ class EngineOptions:
     """What to do when a gradient is not finite: only tell, skip that update, end the run, or go
     back to the newest checkpoint and leave out the batches since."""
 
+    microbatch: Annotated[int, AtLeast(1)] | Literal["auto"] | None = None
+    """Most samples that go through the model at once; ``auto`` finds how many fit into memory."""
+
+    recompute: list[str] = field(default_factory=list)
+    """Modules, such as ``encoder.layers.*``, whose activations are computed twice, not kept."""
+
     channels_last: bool = False
     """Keep images and the weights of convolutions with their channels last."""
 

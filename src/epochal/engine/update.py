@@ -12,8 +12,9 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
 from torch.optim import Optimizer
 from typing_extensions import override
 
+from epochal.engine.chunks import place_of
 from epochal.engine.guard import Guard, build_guard, describe_cost, refuse_guard
-from epochal.engine.lr import FixedRate, Rate, build_rate
+from epochal.engine.lr import FixedRate, Rate
 from epochal.engine.parameters import require_parameters
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Updater:
     average: Average | None = None
 
     def bind(self, run: Run) -> None:
-        """Take what is needed from the run; called before its first step.
+        """Take what is needed from the run; called before its first step, and after a change.
 
         A run without an optimizer leaves nothing to take: its runner has own ones.
         """
@@ -65,19 +66,12 @@ class Updater:
         self.optimizer = run.optimizer
         self._has_own_zero_grad = type(run.optimizer).zero_grad is not Optimizer.zero_grad
         self._read_parameters()
-        self.rate = build_rate(
-            run.schedule,
-            run.optimizer,
-            step=run.step,
-            total_steps=run.limits.steps,
-            steps_per_epoch=run.feed.steps_per_epoch,
-            monitor=run.monitor,
-        )
+        self.rate = run.course.find_rate(run)
         self._bind_guard(run)
-        self.average = run.average
         self._model = run.model
-        if self.average is not None:
-            self.average.start(run.model)
+        if run.average is not None and self.average is not run.average:
+            run.average.start(run.model)
+        self.average = run.average
         self._is_plain = not (
             self._largest_norm
             or self._largest_value
@@ -88,7 +82,10 @@ class Updater:
         )
 
     def _bind_guard(self, run: Run) -> None:
-        self.guard = build_guard(run, self.optimizer)
+        if self.guard is None:
+            self.guard = build_guard(run, self.optimizer)
+        else:
+            self.guard.serve(self.optimizer)
         if self.cost_note(run):
             logger.info("%s", self.cost_note(run))
 
@@ -180,7 +177,7 @@ class Updater:
         first: Number = 1
         last = len(microbatches) - 1
         for index, batch in enumerate(microbatches):
-            run.batch_index = run.feed.position + index
+            run.batch_index = run.feed.position + place_of(microbatches, index)
             outcome = run.train_batch(batch)
             if index == 0:
                 self.zero_grad()
@@ -235,7 +232,7 @@ class ClosureUpdater(Updater):
         first: list[Outcome] = []
 
         def forward(index: int) -> Outcome:
-            run.batch_index = run.feed.position + index
+            run.batch_index = run.feed.position + place_of(microbatches, index)
             if len(first) > index:
                 return run.calls.train(microbatches[index])
             first.append(run.train_batch(microbatches[index]))
@@ -253,7 +250,7 @@ class ClosureUpdater(Updater):
         self.optimizer.step(evaluate)  # type: ignore[arg-type]  # tensors are taken too
         self._finish_step(run)
         for index, outcome in enumerate(first):
-            run.batch_index = run.feed.position + index
+            run.batch_index = run.feed.position + place_of(microbatches, index)
             run.finish_batch(outcome)
 
     def _evaluate(
@@ -294,9 +291,10 @@ def warn_of_own_step(run: Run, owner: str) -> None:
         "the scaled loss of engine.precision=fp16": run.precision.is_scaled,
         "optim.clip": run.options.optim.clip is not None,
     }
-    if engine.step in ("graph", "compile"):
-        text = "engine.step=%s: does nothing, since %s.train_step is your own and taken as written"
-        logger.warning(text, engine.step, owner)
+    idle = {"step": engine.step in ("graph", "compile"), "microbatch": engine.microbatch}
+    for key in (key for key, is_wished in idle.items() if is_wished):
+        text = "engine.%s=%s: does nothing, since %s.train_step is your own and taken as written"
+        logger.warning(text, key, getattr(engine, key), owner)
     for promise in (name for name, is_made in promises.items() if is_made):
         logger.warning(
             "%s: %s.train_step is your own, and has it only if it calls run.updater.update",

@@ -49,10 +49,19 @@ def test_the_message_has_the_batch_and_what_to_change(error: BaseException) -> N
     assert (result.reason, result.exit_code) == ("oom", 71)
     lines = "\n".join(describe_failure(result))
     assert "in train at step 0, with 4x3, 4x1" in lines
-    assert "what to change: half the batch size with optim.accumulate=2" in lines
-    assert "torch.utils.checkpoint" in lines
+    assert "what to change: engine.microbatch=auto, which trains the same in smaller parts" in lines
+    assert "engine.recompute=['LAYERS.*']" in lines
     assert "fewer loader workers" in lines
     assert lines.count("what to change") == 1
+
+
+def test_what_is_done_already_is_not_advised() -> None:
+    task = Hungry("train", torch.OutOfMemoryError("CUDA out of memory"))
+    engine = {"microbatch": 4, "recompute": ["0"]}
+    result = execute(make_run(task, for_="1ep", engine=engine), Train())
+    lines = "\n".join(describe_failure(result))
+    assert "what to change: half the batch size with optim.accumulate=2, or fewer" in lines
+    assert "engine." not in lines
 
 
 def test_an_evaluation_needs_smaller_batches() -> None:
