@@ -114,7 +114,7 @@ def calls_per_step(short: list[Any], long: list[Any], steps: int) -> Counter[Any
     return Counter({name: count // steps for name, count in difference.items() if count // steps})
 
 
-def test_an_ordinary_step_calls_hardly_more_functions_than_the_hand_written_one() -> None:
+def test_an_ordinary_step_calls_fewer_functions_than_the_hand_written_one() -> None:
     def by_hand(steps: int) -> list[Any]:
         loader = Pairs().train_loader
         loop = take_by_hand(loader, clip=False)
@@ -129,9 +129,10 @@ def test_an_ordinary_step_calls_hardly_more_functions_than_the_hand_written_one(
     hand = calls_per_step(by_hand(4), by_hand(12), 8)
     ours = calls_per_step(by_run(4), by_run(12), 8)
     of_generator = 1  # the hand-written loop is one here, to be stopped after any step
-    assert ours.total() - (hand.total() - of_generator) <= 12
+    assert ours.total() < hand.total() - of_generator
     own = {name: count for name, count in ours.items() if "epochal" in name[0]}
-    assert sum(own.values()) <= 12, own
+    reading = 2  # in place of many more of the loader's
+    assert sum(own.values()) <= 12 + reading, own
 
 
 def test_losses_are_those_of_the_hand_written_loop_bit_for_bit() -> None:

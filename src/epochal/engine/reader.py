@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
-import torch
 from torch import Tensor
 from torch.utils.data import (
     ConcatDataset,
@@ -25,7 +24,6 @@ from epochal.engine.gather import InMemory
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from epochal.engine.ambient import States
     from epochal.engine.task import Batch
 
     Collate = Callable[[Any], Batch]
@@ -111,6 +109,9 @@ class Reader(Dataset[Any]):
         self._is_stacked = is_stacked
         self._draws = may_draw(dataset)
         self._collate_draws = may_collate_draw(collate, dataset)
+        self.may_draw = self._draws or self._collate_draws
+        """Whether it is unknown that nobody draws."""
+
         self._ambient = Ambient()
 
     def __getitems__(self, ticket: Ticket) -> Batch:
@@ -118,32 +119,32 @@ class Reader(Dataset[Any]):
         ambient = self._ambient
         kept = ambient.take()
         try:
-            batch = self._read(ticket, kept)
+            batch = self._read(ticket)
             if not ticket.is_first:
                 return batch
             return [batch, Findings(self.is_restless, self._is_unsteady(ticket))]
         finally:
             ambient.put(kept)
 
-    def _read(self, ticket: Ticket, kept: States) -> Batch:
+    def _read(self, ticket: Ticket) -> Batch:
+        ambient = self._ambient
         is_worth = self._draws and self._is_stacked and len(ticket.indices) >= _FEW
         if self.is_restless or not is_worth:
             return self._read_seeded(ticket)
-        # For those who ask torch for its seed, which can be asked without a draw.
-        torch.default_generator.manual_seed(ticket.seed)
-        before = kept._replace(torch=torch.default_generator.get_state())
+        ambient.begin(ticket.seed)
         try:
-            batch = self._read_plain(ticket.indices)
+            batch = self.read_plain(ticket.indices)
         except Exception:
-            if before.equals(self._ambient.take()):
+            if ambient.is_still():
                 raise
         else:
-            if before.equals(self._ambient.take()):
+            if ambient.is_still():
                 return batch
         self.is_restless = True
         return self._read_seeded(ticket)
 
-    def _read_plain(self, indices: Any) -> Batch:  # noqa: ANN401 - samplers give what they like
+    def read_plain(self, indices: Any) -> Batch:  # noqa: ANN401 - samplers give what they like
+        """The batch of some indices, or of a single one if nothing is stacked, without seeds."""
         dataset = self.dataset
         if not self._is_stacked:
             return self._collate(dataset[indices])

@@ -24,7 +24,7 @@ from epochal.engine.order import (
     split,
 )
 from epochal.engine.preempt import keep_workers
-from epochal.engine.reader import Findings, Reader, Start, Ticket, as_is, may_collate_draw, may_draw
+from epochal.engine.reader import Findings, Reader, Start, Ticket, as_is
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -62,6 +62,8 @@ class Twins:
 class Twin:
     """Reads the data of a loader; the same bits for any number of workers.
 
+    Without workers nothing is left for a loader to do: batches are read here, as it would.
+
     Args:
         loader: Left as it is.
         named: Datasets that the user was told about already.
@@ -72,10 +74,13 @@ class Twin:
         self._origin = ref(loader)
         self._named = named
         self._ambient = Ambient()
+        is_stacked = loader.batch_sampler is not None
+        self._reader = Reader(loader.dataset, loader.collate_fn, is_stacked=is_stacked)
+        self._needs_findings = self._reader.may_draw
         self._plan = _Plan()
-        self._reader = _build_reader(loader)
-        self._needs_findings = self._reader is not None
-        self._loader = _build_loader(loader, self._reader, self._plan)
+        self._loader: DataLoader[Any] | None = None
+        if loader.num_workers or loader.pin_memory:
+            self._loader = _build_loader(loader, self._reader, self._plan)
 
     def is_of(self, loader: DataLoader[Any]) -> bool:
         """Whether the loader is as it was when this one was made."""
@@ -96,17 +101,23 @@ class Twin:
         else:
             parts = split(indices, size, start, drop_last=drop_last)
         is_probe, self._needs_findings = self._needs_findings, False
-        if self._reader is not None:
+        if self._reader.may_draw:
             base = sample_seed if never_repeats(sampler) else None
             first = start if is_probe else -1
             parts = (
                 Ticket(part, mix(batch_seed, number), base, number == first)
                 for number, part in enumerate(parts, start)
             )
-        self._plan.items = parts
-        self._loader.generator = torch.Generator().manual_seed(one_pass.seed)
-        batches = iter(self._loader)
+        batches = self._read(parts, one_pass.seed)
         return self._unpack_first(batches) if is_probe else batches
+
+    def _read(self, parts: Iterator[Any], seed: int) -> Iterator[Batch]:
+        reader, loader = self._reader, self._loader
+        if loader is None:
+            return map(reader.__getitems__ if reader.may_draw else reader.read_plain, parts)
+        self._plan.items = parts
+        loader.generator = torch.Generator().manual_seed(seed)
+        return iter(loader)
 
     def _run_sampler(self, loader: DataLoader[Any], one_pass: Pass, seed: int) -> Iterator[Any]:
         sampler: Any = find_sampler(loader)[0]
@@ -121,7 +132,6 @@ class Twin:
 
     def _learn(self, findings: Findings) -> None:
         reader = self._reader
-        assert reader is not None
         reader.is_restless |= findings.is_restless
         name = type(reader.dataset).__name__
         if findings.is_unsteady and name not in self._named:
@@ -149,30 +159,22 @@ def _read_facts(loader: DataLoader[Any]) -> list[object]:
     return [getattr(loader, name) for name in _FACTS]
 
 
-def _build_reader(loader: DataLoader[Any]) -> Reader | None:
-    """What reads the samples, unless it is known that nobody draws."""
-    dataset, collate = loader.dataset, loader.collate_fn
-    if not may_draw(dataset) and not may_collate_draw(collate, dataset):
-        return None
-    return Reader(dataset, collate, is_stacked=loader.batch_sampler is not None)
-
-
-def _build_loader(loader: DataLoader[Any], reader: Reader | None, plan: _Plan) -> DataLoader[Any]:
+def _build_loader(loader: DataLoader[Any], reader: Reader, plan: _Plan) -> DataLoader[Any]:
     # Somebody may have taken the workers away since, but not what belongs to them.
     names = (*_OPTIONS, *_OF_WORKERS) if loader.num_workers else _OPTIONS
     options: dict[str, Any] = {name: getattr(loader, name) for name in names}
-    if reader is not None:
+    if reader.may_draw:
         options["collate_fn"] = as_is
         options["worker_init_fn"] = Start(loader.worker_init_fn)
     else:
         options["collate_fn"] = loader.collate_fn
         options["worker_init_fn"] = loader.worker_init_fn
-    if reader is None and loader.batch_sampler is None:
+    if not reader.may_draw and loader.batch_sampler is None:
         options |= {"batch_size": None, "sampler": plan}
     else:
         options["batch_sampler"] = plan
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what there is to say was said of the first one
-        twin = DataLoader(loader.dataset if reader is None else reader, **options)
+        twin = DataLoader(reader if reader.may_draw else loader.dataset, **options)
     keep_workers(twin)
     return twin

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 import random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import torch
 
+from epochal.engine import ambient as module
 from epochal.engine.ambient import Ambient, mix, seed_host
 
 if TYPE_CHECKING:
@@ -31,16 +34,36 @@ DRAWS: dict[str, Callable[[], object]] = {
     "numpy's normal": np.random.randn,
     "numpy's seed": lambda: np.random.seed(5),
     "torch": draw_torch,
+    "torch's normal": lambda: torch.randn(1),
     "torch's seed": lambda: torch.manual_seed(5),
+    "a round of random": lambda: [random.getrandbits(32) for _ in range(624)],
+    "a round of numpy": lambda: np.random.randint(0, 2**32, 624, dtype=np.uint32),
+    "a round of torch": lambda: torch.rand(624),
 }
+
+
+@pytest.fixture(params=["seen", "unseen"])
+def ambient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ambient:
+    """One that sees the memory of generators, and one that must ask them for their states."""
+    if request.param == "unseen":
+        monkeypatch.setattr(module, "_find_torch_memory", lambda _: None)
+        monkeypatch.setattr(module, "_look_at", lambda _: SimpleNamespace(raw=b"?"))
+    return Ambient()
+
+
+def draw_spares(count: int) -> None:
+    """Draw normal numbers, which are made in pairs: an odd number of them leaves a spare one."""
+    np.random.randn(count)
+    for _ in range(count):
+        random.gauss(0, 1)
+        torch.randn(1)
 
 
 @pytest.mark.parametrize("spares", [0, 1])
 @pytest.mark.parametrize("kind", DRAWS)
-def test_what_was_taken_can_be_put_back(kind: str, spares: int) -> None:
+def test_what_was_taken_can_be_put_back(kind: str, spares: int, ambient: Ambient) -> None:
     seed_host(1)
-    np.random.randn(spares)  # an odd number of them leaves a spare one
-    ambient = Ambient()
+    draw_spares(spares)
     for _ in range(3):
         states = ambient.take()
         DRAWS[kind]()
@@ -54,10 +77,9 @@ def test_what_was_taken_can_be_put_back(kind: str, spares: int) -> None:
 
 @pytest.mark.parametrize("spares", [0, 1])
 @pytest.mark.parametrize("kind", DRAWS)
-def test_every_draw_is_noticed(kind: str, spares: int) -> None:
+def test_every_draw_is_noticed(kind: str, spares: int, ambient: Ambient) -> None:
     seed_host(1)
-    np.random.randn(spares)
-    ambient = Ambient()
+    draw_spares(spares)
     for _ in range(3):
         states = ambient.take()
         assert states.equals(ambient.take())
@@ -65,6 +87,59 @@ def test_every_draw_is_noticed(kind: str, spares: int) -> None:
         assert not states.equals(ambient.take())
         if "seed" in kind:
             break
+
+
+@pytest.mark.parametrize("spares", [0, 1])
+@pytest.mark.parametrize("kind", DRAWS)
+def test_every_draw_after_a_beginning_is_noticed(kind: str, spares: int, ambient: Ambient) -> None:
+    seed_host(1)
+    draw_spares(spares)
+    for _ in range(3):
+        states = ambient.take()
+        ambient.begin(9)
+        assert torch.initial_seed() == 9
+        assert ambient.is_still()
+        DRAWS[kind]()
+        assert not ambient.is_still()
+        ambient.put(states)
+        assert torch.initial_seed() == 1
+        assert states.equals(Ambient().take())
+
+
+def test_the_memory_of_all_generators_can_be_seen_here() -> None:
+    generator = torch.Generator().manual_seed(1)
+    memory = module._find_torch_memory(generator)
+    before = memory.raw
+    generator.get_state()
+    assert memory.raw == before
+    torch.rand(1, generator=generator)
+    assert memory.raw != before
+    seed_host(1)
+    states = Ambient().take()
+    assert states.python.memory
+    assert states.numpy is not None
+    assert states.numpy.memory
+
+
+def test_a_generator_of_torch_in_which_no_draw_is_seen_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    generator = torch.Generator()
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_TORCH_BYTES", 8)  # the seed, which no draw changes
+        assert module._find_torch_memory(generator) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_TORCH_HEAD", 8)  # too few for the seed to be found
+        assert module._find_torch_memory(generator) is None
+    monkeypatch.setattr(torch, "Generator", lambda _: SimpleNamespace(manual_seed=lambda _: None))
+    assert module._find_torch_memory(generator) is None
+
+
+def test_one_that_went_to_another_process_looks_at_the_memory_there() -> None:
+    one = Ambient()
+    one.take()
+    other = pickle.loads(pickle.dumps(one))
+    assert other.take().equals(one.take())
 
 
 def test_two_takers_do_not_mislead_each_other() -> None:
@@ -81,8 +156,7 @@ def test_two_takers_do_not_mislead_each_other() -> None:
     assert np.random.rand() == expected
 
 
-def test_a_block_apart_draws_by_its_seed_and_leaves_no_trace() -> None:
-    ambient = Ambient()
+def test_a_block_apart_draws_by_its_seed_and_leaves_no_trace(ambient: Ambient) -> None:
     seed_host(7)
     expected = draw()
     seed_host(3)
@@ -93,8 +167,7 @@ def test_a_block_apart_draws_by_its_seed_and_leaves_no_trace() -> None:
         assert before.equals(ambient.take())
 
 
-def test_an_error_in_a_block_apart_leaves_no_trace_either() -> None:
-    ambient = Ambient()
+def test_an_error_in_a_block_apart_leaves_no_trace_either(ambient: Ambient) -> None:
     before = ambient.take()
     with pytest.raises(ZeroDivisionError), ambient.apart(7):
         draw()[0] / 0

@@ -149,6 +149,15 @@ def test_a_batch_without_a_draw_is_read_once() -> None:
     assert not quiet.is_restless
 
 
+def test_a_spare_number_of_the_run_is_no_draw_of_the_dataset() -> None:
+    np.random.seed(1)
+    np.random.randn()
+    quiet = reader(Noisy(quiet_below=8))
+    quiet.__getitems__(ticket(*range(8)))
+    assert not quiet.is_restless
+    assert quiet.dataset.reads == 8
+
+
 def test_an_error_passes_and_leaves_no_trace() -> None:
     ambient = Ambient()
     before = ambient.take()

@@ -11,16 +11,19 @@ import torch
 from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
+    ConcatDataset,
     DataLoader,
     Dataset,
     IterableDataset,
     Sampler,
+    Subset,
     TensorDataset,
     WeightedRandomSampler,
     get_worker_info,
 )
 
 from epochal.engine.ambient import Ambient
+from epochal.engine.compare import are_same
 from epochal.engine.order import Pass
 from epochal.engine.twin import Twins
 
@@ -203,6 +206,49 @@ def test_data_that_draw_nothing_are_read_by_the_loader_alone() -> None:
     ]
     single = DataLoader(TensorDataset(ROWS), batch_size=None)
     assert [int(batch[0]) for batch in read(single, Pass(3, start=18))] == [18, 19]
+
+
+class Rows(Dataset[Any]):
+    """Rows as dicts, several at once."""
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"row": ROWS[index], "name": str(index)}
+
+    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
+        return [self[index] for index in indices]
+
+
+class Short(Rows):
+    """Ends a pass as some do, though its length says otherwise."""
+
+    __getitems__ = None  # type: ignore[assignment]  # as if it had none
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index > 13:
+            raise StopIteration
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 6}, {"batch_size": None}, {"batch_size": 3}])
+@pytest.mark.parametrize(
+    "dataset",
+    [Rows(), Short(), Subset(Rows(), range(3, 12)), ConcatDataset([Rows(), Short()]), [*range(9)]],
+)
+@pytest.mark.parametrize("draws", [True, False])
+def test_batches_read_here_are_those_of_the_loader(
+    dataset: Any, options: dict[str, Any], draws: bool
+) -> None:
+    if isinstance(dataset, Rows):
+        dataset.draws_random = draws  # type: ignore[attr-defined]  # as a user would
+    one = DataLoader(dataset, **options)
+    twin = Twins().find(one)
+    assert twin is not None
+    batches, expected = list(twin.open(Pass(3))), list(one)
+    assert len(batches) == len(expected) > 0
+    assert are_same(batches, expected)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
