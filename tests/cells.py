@@ -14,8 +14,9 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from epochal.components.average.ema import Ema
 from epochal.components.metrics.mean import Mean
+from epochal.components.optim.decays import Exponential, Noam
 from epochal.components.optim.schedules import Cosine
-from epochal.engine import Monitor, Options, Parts, Run, Setting, Task, TorchSchedule
+from epochal.engine import Monitor, Options, Parts, Run, Setting, Task, TorchSchedule, Warmup
 from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
 from epochal.hooks.early_stopping import EarlyStopping
 from epochal.hooks.recording import Recording
@@ -115,8 +116,30 @@ def plateau(optimizer: Optimizer) -> TorchSchedule:
     return TorchSchedule(lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, cooldown=1))
 
 
-def cosine(optimizer: Optimizer) -> Cosine:
-    return Cosine(warmup=2)
+def cosine(optimizer: Optimizer) -> Warmup:
+    return Warmup(Cosine(restarts=1, peak_decay=0.5), 2)
+
+
+def warm_epochs(optimizer: Optimizer) -> Warmup:
+    """Warms up by steps, and moves by epochs then."""
+    schedule = Exponential(gamma=0.5, every="1ep")
+    schedule.unit = "epoch"
+    return Warmup(schedule, 6)
+
+
+def warm_one_cycle(optimizer: Optimizer) -> Warmup:
+    return Warmup(one_cycle(optimizer), 3, start=0.1)
+
+
+def warm_plateau(optimizer: Optimizer) -> Warmup:
+    return Warmup(plateau(optimizer), "1ep")
+
+
+def warm_chain(optimizer: Optimizer) -> Warmup:
+    """Schedulers of torch one after the other, by epochs."""
+    parts = [lr_scheduler.LinearLR(optimizer), lr_scheduler.ExponentialLR(optimizer, 0.5)]
+    chain = lr_scheduler.SequentialLR(optimizer, parts, milestones=[1])
+    return Warmup(TorchSchedule(chain, unit="epoch"), 2)
 
 
 CELLS: dict[str, dict[str, Any]] = {
@@ -126,6 +149,11 @@ CELLS: dict[str, dict[str, Any]] = {
     "accumulation": {"accumulate": 2},
     "cosine": {"schedule": cosine},
     "one cycle": {"schedule": one_cycle},
+    "noam": {"schedule": lambda _: Warmup(Noam(model_size=4), 5)},
+    "warm-up, then by epochs": {"schedule": warm_epochs},
+    "warm-up, then one cycle": {"schedule": warm_one_cycle},
+    "warm-up, then plateau": {"schedule": warm_plateau, "eval_every": "2st"},
+    "warm-up, then a chain": {"schedule": warm_chain},
     "plateau": {"schedule": plateau, "eval_every": "2st"},
     "average": {"average": 0.9},
     "evaluations mid-epoch": {"eval_every": "3st", "average": 0.8},

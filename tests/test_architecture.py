@@ -24,7 +24,7 @@ RUN_CONFIG_CODE = "config/read_python.py"  # a .py config, by explicit choice on
 EXTENSION_POINTS = {
     "epochal.engine.average.Average",
     "epochal.engine.hook.Hook",
-    "epochal.engine.lr.Rate",
+    "epochal.engine.rate.Rate",
     "epochal.engine.metric.Metric",
     "epochal.engine.runner.Predict",
     "epochal.engine.runner.Runner",

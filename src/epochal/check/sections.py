@@ -74,11 +74,25 @@ _DTYPE = _key(
     "float32",
     "Number format of the weights and of the batches' floats.",
 )
-_UNIT = _key(
-    "unit",
-    "Literal['step', 'epoch', 'eval']",
-    "step",
-    "After what a scheduler of torch advances; ours always count steps.",
+_SCHEDULE = (
+    _key(
+        "unit",
+        "Literal['step', 'epoch', 'eval']",
+        "step",
+        "After what the rate moves; eval is for schedulers of torch only.",
+    ),
+    _key(
+        "warmup",
+        "Annotated[int, AtLeast(0)] | Duration",
+        0,
+        "A straight line before the schedule, in steps (500, 500st) or epochs (1ep).",
+    ),
+    _key(
+        "warmup_start",
+        "Annotated[float, AtLeast(0), AtMost(1)]",
+        0.01,
+        "Factor of the schedule's first rate at the first step of the warm-up.",
+    ),
 )
 _METRIC = (
     _key("name", "str | None", None, "What its values are called; the type's own name if null."),
@@ -118,7 +132,7 @@ _ALL = (
         kind="optimizer",
         options="epochal.engine.options:OptimOptions",
     ),
-    Section("schedule", "spec", "How the learning rate moves.", kind="schedule", keys=(_UNIT,)),
+    Section("schedule", "spec", "How the learning rate moves.", kind="schedule", keys=_SCHEDULE),
     Section("updater", "spec", "What one step does; left out, the usual.", kind="updater"),
     Section(
         "average",

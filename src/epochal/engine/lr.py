@@ -3,79 +3,25 @@
 from __future__ import annotations
 
 import logging
-import math
-from abc import ABC, abstractmethod
-from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 from torch import Tensor
-from torch.optim.lr_scheduler import ReduceLROnPlateau
 from typing_extensions import override
 
+from epochal.engine.rate import Rate
 from epochal.engine.rates import GroupRates, read_rate
 from epochal.engine.schedule import Schedule, TorchSchedule, Warmup, check_unit
-from epochal.errors import ConfigError, Problem
+from epochal.engine.torch_rate import PlateauRate, TorchRate
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
-    from torch.optim.lr_scheduler import LRScheduler
 
     from epochal.engine.monitor import Monitor
     from epochal.engine.schedule import AnySchedule
 
+__all__ = ["FactorRate", "FixedRate", "Rate", "WarmRate", "build_rate"]
+
 logger = logging.getLogger(__name__)
-
-
-class Rate(ABC):
-    """What moves the learning rate on, at the moments at which it may move."""
-
-    is_moved_by_steps: bool = False
-    """Whether ``after_step`` does anything."""
-
-    rates: GroupRates
-    """The rates themselves, of which it is the one owner."""
-
-    @property
-    def values(self) -> list[float]:
-        """The rate of each group, which costs no look at a device."""
-        return self.rates.values
-
-    def adopt(self) -> None:
-        """Take over rates that somebody else gave to groups; called after code of users ran."""
-        self.rates.adopt()
-
-    def after_step(self, step: int) -> None:  # noqa: B027 - most do nothing then
-        """Called after each update; ``step`` counts it."""
-
-    def after_epoch(self, step: int) -> None:  # noqa: B027 - most do nothing then
-        """Called after each complete epoch."""
-
-    def after_eval(self, step: int) -> None:  # noqa: B027 - most do nothing then
-        """Called after each evaluation of ``val`` that follows an update."""
-
-    def after_value(self, value: float, step: int) -> None:  # noqa: B027 - most do nothing then
-        """Called with each new value of the monitored metric that follows an update."""
-
-    @abstractmethod
-    def admit(self) -> None:
-        """Called before an update when the optimizer got parameters it did not have before."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps, beside what the groups of the optimizer hold."""
-        return {"values": list(self.values), "own": self.own_state()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint whose optimizer was loaded before."""
-        self.rates.load(state["values"])
-        self.load_own_state(state["own"])
-
-    @abstractmethod
-    def own_state(self) -> dict[str, Any]:
-        """What it knows beside the rates themselves."""
-
-    @abstractmethod
-    def load_own_state(self, state: dict[str, Any]) -> None:
-        """Take back what ``own_state`` gave."""
 
 
 @final
@@ -124,6 +70,7 @@ class FactorRate(Rate):
         self._schedule = schedule
         self._total_steps = total_steps
         self._offset = offset
+        self._factor: float
         self._move(step)
 
     @override
@@ -161,79 +108,6 @@ class FactorRate(Rate):
             if base is None or isinstance(base, Tensor):
                 base = groups[index]["initial_lr"] = value if base is None else read_rate(base)
             self.rates.put(index, base * self._factor)
-
-
-@final
-class TorchRate(Rate):
-    """What one of torch's schedulers says, asked once per unit."""
-
-    def __init__(self, schedule: TorchSchedule) -> None:
-        self.rates = GroupRates(schedule.scheduler.optimizer)
-        self._schedule = schedule
-        self.is_moved_by_steps = schedule.unit == "step"
-        _let_go_of_tensors(schedule.scheduler)
-
-    @override
-    def after_step(self, step: int) -> None:
-        self._advance("step")
-
-    @override
-    def after_epoch(self, step: int) -> None:
-        self._advance("epoch")
-
-    @override
-    def after_eval(self, step: int) -> None:
-        self._advance("eval")
-
-    @override
-    def admit(self) -> None:
-        self.rates.adopt()
-        known: list[float] = getattr(self._schedule.scheduler, "base_lrs", [])
-        for index in range(len(known), len(self.values)):
-            known.append(self.rates.groups[index].setdefault("initial_lr", self.values[index]))
-
-    @override
-    def own_state(self) -> dict[str, Any]:
-        return {"scheduler": self._schedule.scheduler.state_dict()}
-
-    @override
-    def load_own_state(self, state: dict[str, Any]) -> None:
-        _load_scheduler(self._schedule.scheduler, state)
-
-    def _advance(self, unit: str) -> None:
-        if self._schedule.unit == unit:
-            self.rates.consult(self._schedule.scheduler.step)
-
-
-@final
-class PlateauRate(Rate):
-    """What ``ReduceLROnPlateau`` says of the monitored value, by the direction of the monitor."""
-
-    def __init__(self, schedule: TorchSchedule, monitor: Monitor | None) -> None:
-        if monitor is None:
-            what = "ReduceLROnPlateau needs a monitored metric"
-            hint = "write for example monitor: -val/loss"
-            raise ConfigError(Problem("schedule", what, hint=hint))
-        assert isinstance(schedule.scheduler, ReduceLROnPlateau)
-        self.rates = GroupRates(schedule.scheduler.optimizer)
-        self._scheduler = schedule.scheduler
-        _turn(self._scheduler, monitor)
-
-    @override
-    def after_value(self, value: float, step: int) -> None:
-        self.rates.consult(partial(self._scheduler.step, value))
-
-    @override
-    def admit(self) -> None:
-        self.rates.adopt()  # the scheduler looks at the groups itself
-
-    @override
-    def own_state(self) -> dict[str, Any]:
-        return {"scheduler": self._scheduler.state_dict()}
-
-    @override
-    def load_own_state(self, state: dict[str, Any]) -> None:
-        _load_scheduler(self._scheduler, state)
 
 
 @final
@@ -366,38 +240,3 @@ def build_rate(
     if warmup is None or steps == 0:
         return follower
     return WarmRate(follower, step=step, first=offset, steps=steps, start=warmup.start)
-
-
-def _load_scheduler(scheduler: LRScheduler, state: dict[str, Any]) -> None:
-    if "scheduler" in state:
-        scheduler.load_state_dict(state["scheduler"])
-    # Else torch would take the first step for forgotten, if none is left to take here.
-    optimizer: Any = scheduler.optimizer  # torch reads it, but does not declare it
-    optimizer._opt_called = True
-
-
-def _let_go_of_tensors(scheduler: LRScheduler) -> None:
-    """Give a scheduler, and those it is made of, base rates that are plain floats."""
-    for one in getattr(scheduler, "_schedulers", ()):
-        _let_go_of_tensors(one)
-    if hasattr(scheduler, "base_lrs"):
-        scheduler.base_lrs = [read_rate(rate) for rate in scheduler.base_lrs]
-    for group in scheduler.optimizer.param_groups:
-        if isinstance(group.get("initial_lr"), Tensor):
-            group["initial_lr"] = read_rate(group["initial_lr"])
-
-
-def _turn(scheduler: ReduceLROnPlateau, monitor: Monitor) -> None:
-    """Have a scheduler look for what the monitor calls better.
-
-    Its ``mode`` is ``min`` unless somebody chose, so only ``max`` can contradict a monitor.
-    Negated values would not do: its threshold is a share of the best value.
-    """
-    if scheduler.mode == monitor.mode:
-        return
-    if scheduler.mode == "max":
-        what = f"mode 'max' contradicts monitor {str(monitor)!r}, for which smaller is better"
-        hint = "remove schedule.mode: it follows the monitor"
-        raise ConfigError(Problem("schedule.mode", what, hint=hint))
-    scheduler.mode = "max"
-    scheduler.mode_worse = scheduler.best = -math.inf

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, final
 
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from typing_extensions import override
 
 from epochal.config.duration import Duration, parse_duration
 from epochal.errors import ConfigError, Problem, suggest
@@ -113,32 +113,33 @@ class Length:
             length = parse_duration(length) if isinstance(length, str) else length
         except ValueError as error:
             raise schedule_error(key, str(error)) from error
-        if isinstance(length, Duration):
-            if length.unit not in ("st", "ep"):
-                what = f"must be in steps or epochs, got {str(length)!r}"
-                raise schedule_error(key, what, hint=f"{key}: 500st")
-        elif length < least:
+        self.amount = int(length.amount) if isinstance(length, Duration) else length
+        self.unit = length.unit if isinstance(length, Duration) else "st"
+        if self.unit not in ("st", "ep"):
+            what = f"must be in steps or epochs, got {str(length)!r}"
+            raise schedule_error(key, what, hint=f"{key}: 500st")
+        if self.amount < least:
             wish = "not be negative" if not least else f"be at least {least}"
             raise schedule_error(key, f"must {wish}, got {length!r}", hint=f"{key}: 500st")
-        self.length = length
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.amount}{self.unit}"
 
     def steps(self, per_epoch: int | None) -> int:
         """The number of steps, in a run whose epochs have so many."""
-        if not isinstance(self.length, Duration):
-            return self.length
-        if self.length.unit == "st":
-            return int(self.length.amount)
+        if self.unit == "st":
+            return self.amount
         if per_epoch is None:
-            what = f"cannot be {str(self.length)!r}: nobody knows how many steps an epoch has"
+            what = f"cannot be {str(self)!r}: nobody knows how many steps an epoch has"
             raise schedule_error(self._key, what, hint=f"write it in steps: `{self._key}: 500st`")
-        return math.ceil(self.length.amount * per_epoch)
+        return self.amount * per_epoch
 
 
 def check_unit(unit: str, known: tuple[str, ...]) -> None:
     """Refuse a unit that is none of the known ones."""
     if unit not in known:
-        hint = suggest(unit, known) or f"write {' or '.join(known)}"
-        raise schedule_error("unit", f"unknown unit {unit!r}", hint=hint)
+        raise schedule_error("unit", f"unknown unit {unit!r}", hint=suggest(unit, known))
 
 
 def schedule_error(key: str, what: str, *, hint: str = "") -> ConfigError:

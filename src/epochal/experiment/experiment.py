@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from epochal.check import Report
-    from epochal.engine import Metric, RunResult, Schedule, Task, TorchSchedule
+    from epochal.engine import Metric, RunResult, Task
+    from epochal.engine.schedule import AnySchedule
     from epochal.experiment.arguments import Args
     from epochal.experiment.assembly import Assembly
     from epochal.experiment.choices import Choices
@@ -86,7 +87,7 @@ class Experiment:
 
     def build_optimizer(
         self, assembly: Assembly, model: nn.Module
-    ) -> tuple[Optimizer, Schedule | TorchSchedule | None]:
+    ) -> tuple[Optimizer, AnySchedule | None]:
         """The optimizer of ``optim`` and the schedule of ``schedule``; only when training."""
         return optimizer.build_optimizer(assembly, model)
 

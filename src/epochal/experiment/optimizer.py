@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from epochal.check import convert
-from epochal.engine import Schedule, TorchSchedule
 from epochal.engine.groups import REST, Rule, group_parameters
 from epochal.engine.own_groups import ask_for_groups
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.fastest import in_fastest_form, use_rate_tensors
+from epochal.experiment.scheduling import build_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -20,14 +20,13 @@ if TYPE_CHECKING:
     from epochal.check import Spec
     from epochal.config import Node
     from epochal.engine import Task
+    from epochal.engine.schedule import AnySchedule
     from epochal.experiment.assembly import Assembly
 
 OPTIMIZER_HINT = "add optim: {type: AdamW, lr: 1e-3}"
 
 
-def build_optimizer(
-    assembly: Assembly, model: nn.Module
-) -> tuple[Optimizer, Schedule | TorchSchedule | None]:
+def build_optimizer(assembly: Assembly, model: nn.Module) -> tuple[Optimizer, AnySchedule | None]:
     """The optimizer of ``optim`` and the schedule of ``schedule``, or those that were given."""
     optimizer = assembly.given.parts.get("optim")
     if optimizer is None:
@@ -134,22 +133,3 @@ def _elements(spec: Spec, key: str) -> tuple[Node, ...]:
 
 def _texts(value: str | Sequence[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
-
-
-def build_schedule(assembly: Assembly, optimizer: Optimizer) -> Schedule | TorchSchedule | None:
-    """The schedule of ``schedule`` for an optimizer, or the one that was given."""
-    given = assembly.given.parts.get("schedule")
-    spec = assembly.spec("schedule")
-    if given is None and spec is None:
-        return None
-    unit = "step"
-    if given is None:
-        assert spec is not None
-        factory = assembly.builder.registry.load(spec.factory)
-        is_ours = isinstance(factory, type) and issubclass(factory, Schedule)
-        supplied = {} if is_ours else {"optimizer": optimizer}
-        given = assembly.builder.build(spec, **supplied)
-        unit = assembly.builder.options(spec)["unit"]
-    if isinstance(given, Schedule | TorchSchedule):
-        return given
-    return TorchSchedule(given, unit=unit)

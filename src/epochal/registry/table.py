@@ -40,7 +40,16 @@ BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "schedule": {
             "constant": "epochal.components.optim.schedules:Constant",
             "cosine": "epochal.components.optim.schedules:Cosine",
+            "exponential": "epochal.components.optim.decays:Exponential",
+            "inverse_sqrt": "epochal.components.optim.decays:InverseSqrt",
             "linear": "epochal.components.optim.schedules:Linear",
+            "multi_step": "epochal.components.optim.decays:MultiStep",
+            "noam": "epochal.components.optim.decays:Noam",
+            "one_cycle": "epochal.components.optim.schedules:OneCycle",
+            "plateau": "torch.optim.lr_scheduler:ReduceLROnPlateau",
+            "polynomial": "epochal.components.optim.schedules:Polynomial",
+            "step": "epochal.components.optim.decays:Step",
+            "wsd": "epochal.components.optim.schedules:Wsd",
         },
         "metric": {
             "accuracy": "epochal.components.metrics.accuracy:Accuracy",

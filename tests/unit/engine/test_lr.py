@@ -10,7 +10,9 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 from engine.parts import Sums, adder, fit, make_run
-from epochal.engine import Monitor, Run, Schedule, TorchSchedule
+from epochal.components.optim.decays import MultiStep, Noam
+from epochal.components.optim.schedules import Constant, Cosine
+from epochal.engine import Monitor, Run, Schedule, TorchSchedule, Warmup
 from epochal.engine.lr import FactorRate, FixedRate, build_rate
 from epochal.engine.rates import read_rates
 from epochal.errors import ConfigError
@@ -94,88 +96,6 @@ def test_torch_schedulers_advance_once_per_evaluation_when_told() -> None:
     schedule = TorchSchedule(lr_scheduler.ExponentialLR(optimizer, 0.5), unit="eval")
     used = rates_of(schedule, optimizer, for_="2ep", eval_every="3st", eval_at_start=True)
     assert used == [1.0, 1.0, 1.0, 0.5]
-
-
-def rates_by_plateau(monitor: str, values: list[float], **options: Any) -> dict[str, float]:
-    """The rates after evaluations that came to these values."""
-    optimizer = sgd()
-    plateau = lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0, **options)
-    parts = {
-        "optimizer": optimizer,
-        "schedule": TorchSchedule(plateau),
-        "monitor": Monitor.parse(monitor),
-    }
-    task, left = Sums(8), iter(values)
-    task.epoch_metric = lambda split: {"x": next(left)}
-    fit(make_run(task, optimizer.model, parts=parts, for_=f"{len(values)}ep", sanity_batches=0))
-    return read_rates(optimizer)
-
-
-@pytest.mark.parametrize("threshold_mode", ["rel", "abs"])
-def test_a_plateau_leaves_the_rate_while_the_monitored_value_gets_better(
-    threshold_mode: str,
-) -> None:
-    rising = [0.1, 0.2, 0.4, 0.8]
-    mode = {"threshold_mode": threshold_mode}
-    assert rates_by_plateau("+val/x", rising, **mode) == {"lr": 1.0}
-    assert rates_by_plateau("-val/x", rising[::-1], **mode) == {"lr": 1.0}
-
-
-@pytest.mark.parametrize("monitor", ["+val/x", "-val/x"])
-def test_a_plateau_lowers_the_rate_when_the_monitored_value_stays(monitor: str) -> None:
-    assert rates_by_plateau(monitor, [1.0] * 4) == {"lr": 0.125}
-
-
-def test_a_plateau_that_was_told_the_way_of_the_monitor_is_as_it_was() -> None:
-    assert rates_by_plateau("+val/x", [1.0, 2.0, 1.5], mode="max") == {"lr": 0.5}
-
-
-def test_a_plateau_that_contradicts_the_monitor_is_refused() -> None:
-    what = r"schedule.mode: mode 'max' contradicts monitor '-val/x'"
-    with pytest.raises(ConfigError, match=what):
-        rates_by_plateau("-val/x", [1.0], mode="max")
-
-
-def test_a_plateau_without_a_monitor_is_refused_before_the_first_step() -> None:
-    optimizer = sgd()
-    schedule = TorchSchedule(lr_scheduler.ReduceLROnPlateau(optimizer))
-    with pytest.raises(ConfigError, match=r"schedule: ReduceLROnPlateau needs a monitored metric"):
-        build_rate(schedule, optimizer, step=0, total_steps=None)
-
-
-@pytest.mark.parametrize(("val", "eval_every"), [(0, "1ep"), (6, "1ep"), (6, "1st"), (6, 0)])
-def test_a_plateau_of_a_training_metric_goes_by_epochs(val: int, eval_every: object) -> None:
-    optimizer = sgd()
-    plateau = lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
-    values: list[float] = []
-    advance = plateau.step
-    plateau.step = lambda value: (values.append(value), advance(value))
-
-    class Flat(Sums):
-        def batch_loss(self, out: Any, batch: Any) -> Any:
-            return {"loss": (out["sum"].mean() * 0 + 1, len(batch[1]))}
-
-    parts = {
-        "optimizer": optimizer,
-        "schedule": TorchSchedule(plateau),
-        "monitor": Monitor.parse("-train/loss"),
-    }
-    task = Flat(8, val=val)
-    fit(make_run(task, optimizer.model, parts=parts, for_="4ep", eval_every=eval_every))
-    assert values == [1.0] * 4
-    assert read_rates(optimizer) == {"lr": 0.125}
-
-
-def test_a_plateau_does_not_count_the_evaluation_before_the_first_step() -> None:
-    optimizer = sgd()
-    plateau = lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
-    parts = {
-        "optimizer": optimizer,
-        "schedule": TorchSchedule(plateau),
-        "monitor": Monitor.parse("-val/mae"),
-    }
-    fit(make_run(Sums(8), optimizer.model, parts=parts, for_="1ep", eval_at_start=True))
-    assert plateau.last_epoch == 1
 
 
 def test_a_group_that_comes_later_has_its_rate_times_the_factor_from_its_first_update() -> None:
@@ -371,3 +291,245 @@ def test_which_rates_are_moved_by_steps_is_known_before() -> None:
         for schedule in (None, Falling(), each_step, each_epoch)
     ]
     assert moved == [False, True, True, False]
+
+
+def warm_rates(
+    schedule: Any, optimizer: torch.optim.Optimizer, steps: int, **options: Any
+) -> list[list[float]]:
+    """The rates of each group at every step of a run without epochs."""
+    rate = build_rate(schedule, optimizer, step=0, **{"total_steps": None, **options})
+    found = []
+    for step in range(1, steps + 1):
+        found.append(list(rate.values))
+        optimizer.step()
+        rate.after_step(step)
+    return found
+
+
+def flat(rates: list[list[float]]) -> list[float]:
+    return [one for groups in rates for one in groups]
+
+
+def test_warmup_grows_in_a_straight_line_from_its_start_and_keeps_ratios_of_groups() -> None:
+    found = warm_rates(Warmup(Constant(), 4, start=0.1), two_groups(), 6)
+    expected = [0.1, 0.325, 0.55, 0.775, 1.0, 1.0]
+    assert [first for first, _ in found] == pytest.approx(expected)
+    assert [second for _, second in found] == pytest.approx([0.1 * one for one in expected])
+
+
+def test_warmup_equals_torchs_linear_warmup() -> None:
+    theirs = sgd()
+    scheduler = lr_scheduler.LinearLR(theirs, start_factor=0.2, total_iters=7)
+    expected = warm_rates(TorchSchedule(scheduler), theirs, 10)
+    assert flat(warm_rates(Warmup(Constant(), 7, start=0.2), sgd(), 10)) == pytest.approx(
+        flat(expected)
+    )
+
+
+def test_a_schedule_of_ours_begins_when_its_warmup_ends_with_what_is_left_of_the_run() -> None:
+    found = warm_rates(Warmup(Falling(), 10, start=0.0), sgd(), 30, total_steps=30)
+    expected = [step / 10 for step in range(10)] + [1 - step / 20 for step in range(20)]
+    assert flat(found) == pytest.approx(expected)
+
+
+def test_drops_are_counted_from_the_start_of_the_run_behind_a_warmup_too() -> None:
+    found = warm_rates(Warmup(MultiStep(milestones=[2, 6], gamma=0.5), 4, start=0.0), sgd(), 8)
+    assert flat(found) == pytest.approx([0, 0.125, 0.25, 0.375, 0.5, 0.5, 0.25, 0.25])
+
+
+def test_a_warmup_that_is_part_of_the_schedule_is_left_to_it() -> None:
+    found = warm_rates(Warmup(Noam(model_size=4), 4), sgd(), 8)
+    expected = [4**-0.5 * min(n**-0.5, n * 4**-1.5) for n in range(1, 9)]
+    assert flat(found) == pytest.approx(expected)
+
+
+TORCHS = [
+    lambda one: lr_scheduler.ExponentialLR(one, 0.9),
+    lambda one: lr_scheduler.CosineAnnealingLR(one, 7),
+    lambda one: lr_scheduler.LambdaLR(one, lambda step: 1 / (1 + step)),
+    lambda one: lr_scheduler.OneCycleLR(one, [0.3, 0.01], total_steps=20, cycle_momentum=False),
+    lambda one: lr_scheduler.SequentialLR(
+        one,
+        [lr_scheduler.ConstantLR(one, 0.5), lr_scheduler.CosineAnnealingLR(one, 5)],
+        milestones=[3],
+    ),
+    lambda one: lr_scheduler.ChainedScheduler(
+        [lr_scheduler.ConstantLR(one, 0.5), lr_scheduler.ExponentialLR(one, 0.8)]
+    ),
+]
+
+
+@pytest.mark.parametrize("build", TORCHS)
+def test_any_scheduler_of_torch_begins_when_its_warmup_ends_bit_for_bit(build: Any) -> None:
+    warm, plain = two_groups(), two_groups()
+    found = warm_rates(Warmup(build(warm), 3, start=0.25), warm, 10)
+    expected = warm_rates(TorchSchedule(build(plain)), plain, 7)
+    assert found[3:] == expected
+    line = [[rate * factor for rate in expected[0]] for factor in (0.25, 0.5, 0.75)]
+    assert flat(found[:3]) == pytest.approx(flat(line))
+
+
+def test_a_plateau_watches_nothing_while_it_warms_up() -> None:
+    optimizer = sgd()
+    plateau = lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
+    rate = build_rate(
+        Warmup(plateau, 4, start=0.0),
+        optimizer,
+        step=0,
+        total_steps=None,
+        monitor=Monitor("val/x"),
+    )
+    found = []
+    for step in range(1, 9):
+        rate.after_step(step)
+        rate.after_value(1.0, step)
+        found.append(rate.values[0])
+    assert found == [0.25, 0.5, 0.75, 1.0, 1.0, 0.5, 0.25, 0.125]
+    assert plateau.num_bad_epochs == 0
+    assert plateau.last_epoch == 4
+
+
+def test_schedulers_that_go_by_epochs_and_evaluations_do_not_hear_those_of_the_warmup() -> None:
+    for unit in ("epoch", "eval"):
+        optimizer = sgd()
+        scheduler = lr_scheduler.ExponentialLR(optimizer, 0.5)
+        schedule = Warmup(TorchSchedule(scheduler, unit=unit), 2)
+        rate = build_rate(schedule, optimizer, step=0, total_steps=None)
+        found = []
+        optimizer.step()
+        for step in range(1, 5):
+            rate.after_step(step)
+            getattr(rate, f"after_{unit}")(step)
+            found.append(rate.values[0])
+        assert found == [pytest.approx(0.505), 1.0, 0.5, 0.25]
+
+
+def test_the_factor_changes_between_epochs_only_when_told() -> None:
+    schedule = Falling()
+    schedule.unit = "epoch"
+    assert rates_of(schedule, sgd()) == [1.0, 1.0, 0.75, 0.75, 0.5, 0.5, 0.25, 0.25]
+
+
+def test_a_schedule_by_epochs_still_warms_up_by_steps() -> None:
+    schedule = Falling()
+    schedule.unit = "epoch"
+    used = rates_of(Warmup(schedule, 3, start=0.0), sgd())
+    assert used == pytest.approx([0, 1 / 3, 2 / 3, 1, 4 / 5, 4 / 5, 2 / 5, 2 / 5])
+
+
+def test_cosine_by_epochs_equals_torchs_by_epochs() -> None:
+    ours, optimizer = Cosine(), sgd()
+    ours.unit = "epoch"
+    theirs = TorchSchedule(lr_scheduler.CosineAnnealingLR(optimizer, 4), unit="epoch")
+    assert rates_of(ours, sgd()) == pytest.approx(rates_of(theirs, optimizer))
+
+
+def test_schedules_of_ours_do_not_go_by_evaluations() -> None:
+    schedule = Falling()
+    schedule.unit = "eval"
+    with pytest.raises(
+        ConfigError, match=r"schedule.unit: unknown unit 'eval'\n  known: epoch, step"
+    ):
+        build_rate(schedule, sgd(), step=0, total_steps=None)
+
+
+@pytest.mark.parametrize("warmup", [0, 2])
+def test_a_schedule_that_holds_for_a_stage_counts_from_its_first_step(warmup: int) -> None:
+    def found(offset: int) -> list[float]:
+        optimizer = sgd()
+        schedule = Warmup(Falling(), warmup, start=0.5)
+        rate = build_rate(schedule, optimizer, step=offset, total_steps=5, offset=offset)
+        rates = [rate.values[0]]
+        for step in range(offset + 1, offset + 5):
+            rate.after_step(step)
+            rates.append(rate.values[0])
+        return rates
+
+    assert found(offset=7) == found(offset=0)
+    assert found(offset=0)[warmup] == 1.0
+
+
+def test_a_resumed_stage_stands_where_it_stood() -> None:
+    def rate_at(step: int) -> Any:
+        schedule = Warmup(Falling(), 2, start=0.5)
+        return build_rate(schedule, sgd(), step=step, total_steps=5, offset=7)
+
+    going = rate_at(7)
+    for step in range(8, 12):
+        going.after_step(step)
+        resumed = rate_at(step)
+        assert resumed.values == going.values
+        resumed.load_state_dict(going.state_dict())
+        assert resumed.state_dict() == going.state_dict()
+
+
+def test_a_warmup_that_outlasts_the_training_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    found = warm_rates(Warmup(Falling(), 8, start=0.0), sgd(), 4, total_steps=4)
+    assert flat(found) == pytest.approx([0, 1 / 8, 2 / 8, 3 / 8])
+    assert "schedule.warmup: takes 8 steps, and the training 4" in caplog.text
+
+
+def test_a_group_that_comes_while_others_warm_up_warms_up_with_them() -> None:
+    for make in (lambda _: Falling(), lambda one: lr_scheduler.ExponentialLR(one, 0.5)):
+        optimizer = sgd()
+        warmup = Warmup(make(optimizer), 4, start=0.0)
+        rate = build_rate(warmup, optimizer, step=0, total_steps=104)
+        rate.after_step(1)
+        optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))], "lr": 0.1})
+        rate.admit()
+        assert rate.values == pytest.approx([0.25, 0.025])
+        for step in (2, 3, 4):
+            optimizer.step()
+            rate.after_step(step)
+        assert rate.values == pytest.approx([1.0, 0.1])
+
+
+def test_a_warmup_fills_tensors_in_place_and_reads_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    optimizer = tensor_groups(0.1, 1e-3)
+    tensors = [group["lr"] for group in optimizer.param_groups]
+    rate = build_rate(Warmup(Falling(), 4), optimizer, step=0, total_steps=8)
+    reads = Reads(monkeypatch)
+    for step in range(1, 8):
+        rate.after_step(step)
+    assert reads.count == 0
+    assert all(
+        group["lr"] is tensor for group, tensor in zip(optimizer.param_groups, tensors, strict=True)
+    )
+    assert torch.equal(torch.stack(tensors), torch.tensor(rate.values))
+
+
+def test_every_process_warms_up_by_itself_defect_2() -> None:
+    """The rate is a function of the step, and not a listener that only one process has."""
+    used = [rates_of(Warmup(Falling(), 4), sgd()) for _rank in range(2)]
+    assert used[0] == used[1]
+    assert used[0][0] < used[0][3] < used[0][4] == 1.0
+
+
+def test_a_scheduler_is_advanced_once_per_step_and_groups_keep_their_rates_defect_13() -> None:
+    model = adder()
+    groups = [
+        {"params": model[0].parameters(), "lr": 1.0},
+        {"params": model[3].parameters(), "lr": 0.1},
+    ]
+    optimizer = torch.optim.SGD(groups)
+    scheduler = lr_scheduler.ExponentialLR(optimizer, 0.5)
+    used: list[list[float]] = []
+    optimizer.register_step_pre_hook(
+        lambda one, *_: used.append([group["lr"] for group in one.param_groups])
+    )
+    parts = {"optimizer": optimizer, "schedule": Warmup(scheduler, 2, start=0.5)}
+    fit(make_run(Sums(16), model, parts=parts, for_="5st"))
+    assert [first for first, _ in used] == [0.5, 0.75, 1.0, 0.5, 0.25]
+    assert [second for _, second in used] == pytest.approx([0.05, 0.075, 0.1, 0.05, 0.025])
+    assert scheduler.last_epoch == 3
+
+
+def test_a_schedule_counts_the_step_of_a_remainder_too_defect_15() -> None:
+    """Microbatches that are left over at the end of an epoch are a step like any other."""
+    optimizer = sgd()
+    used: list[float] = []
+    optimizer.register_step_pre_hook(lambda one, *_: used.append(one.param_groups[0]["lr"]))
+    parts = {"optimizer": optimizer, "schedule": Falling()}
+    run = make_run(Sums(12), optimizer.model, parts=parts, for_="2ep", optim={"accumulate": 2})
+    fit(run)  # of three batches an epoch
+    assert used == [1.0, 0.75, 0.5, 0.25]

@@ -1,35 +1,43 @@
-"""Learning-rate schedules as functions of the step alone: constant, linear, cosine, Noam."""
+"""Learning-rate schedules that know the length of the run: linear, cosine, one cycle and others."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Annotated, Literal, final
 
 from typing_extensions import override
 
-from epochal.config import Duration, parse_duration
-from epochal.engine.schedule import Schedule
-from epochal.errors import ConfigError, Problem
+from epochal.config.bounds import Above, AtLeast, AtMost
+from epochal.config.duration import Duration
+from epochal.engine.schedule import Length, Schedule, schedule_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeAlias
+
+    Shape: TypeAlias = Callable[[float], float]
+
+
+def _half_wave(progress: float) -> float:
+    return (1 + math.cos(math.pi * progress)) / 2
+
+
+_SHAPES: dict[str, Shape] = {
+    "linear": lambda progress: 1 - progress,
+    "cosine": _half_wave,
+    "sqrt": lambda progress: 1 - math.sqrt(progress),
+    "square": lambda progress: (1 - progress) ** 2,
+}
+"""Ways down from 1 to 0."""
 
 
 @final
 class Constant(Schedule):
-    """The learning rate as given, after an optional warm-up.
-
-    Args:
-        warmup: Linear growth at the start, in steps (``500``, ``500st``) or epochs (``1ep``).
-        warmup_start: Factor of the learning rate at the first step of the warm-up.
-    """
-
-    def __init__(self, *, warmup: int | Duration = 0, warmup_start: float = 0.01) -> None:
-        self._warmup = _Warmup(_Length("warmup", warmup), _share("warmup_start", warmup_start))
+    """The learning rate as given, after a warm-up if there is one."""
 
     @override
     def factor(self, step: int, total_steps: int | None) -> float:
-        return self._warmup.factor(step)
+        return 1.0
 
 
 @final
@@ -37,164 +45,204 @@ class Linear(Schedule):
     """A straight line down to ``min_factor`` of the learning rate at the end of the run.
 
     Args:
-        warmup: Linear growth at the start, in steps (``500``, ``500st``) or epochs (``1ep``).
-        warmup_start: Factor of the learning rate at the first step of the warm-up.
         min_factor: What is left of the learning rate at the end.
-        over: What warm-up and descent take together, as ``warmup``; null: the whole run.
+        over: How long the way down is (``1000st``, ``5ep``); null: to the end of the run.
     """
 
     def __init__(
         self,
         *,
-        warmup: int | Duration = 0,
-        warmup_start: float = 0.01,
-        min_factor: float = 0.0,
+        min_factor: Annotated[float, AtLeast(0), AtMost(1)] = 0.0,
         over: int | Duration | None = None,
     ) -> None:
-        start = _Warmup(_Length("warmup", warmup), _share("warmup_start", warmup_start))
-        self._descent = _Descent(start, _share("min_factor", min_factor), over)
+        self._floor = _share("min_factor", min_factor)
+        self._span = _Span(over)
 
     @override
     def factor(self, step: int, total_steps: int | None) -> float:
-        return self._descent.factor(step, total_steps, lambda progress: 1 - progress)
+        progress = self._span.progress(self, step, total_steps)
+        return _fall(1 - progress, self._floor)
 
 
 @final
 class Cosine(Schedule):
-    """Half a cosine wave down to ``min_factor`` of the learning rate at the end of the run.
+    """Half a cosine wave down to ``min_factor`` at the end of the run, or several one by one.
 
     Args:
-        warmup: Linear growth at the start, in steps (``500``, ``500st``) or epochs (``1ep``).
-        warmup_start: Factor of the learning rate at the first step of the warm-up.
-        min_factor: What is left of the learning rate at the end.
-        over: What warm-up and descent take together, as ``warmup``; null: the whole run.
+        min_factor: What is left of the learning rate at the end of each wave.
+        over: How long all waves take (``1000st``, ``5ep``); null: to the end of the run.
+        restarts: How often the learning rate jumps up again.
+        growth: How many times as long as the one before each wave is.
+        peak_decay: What is left of the peak at each restart.
     """
 
     def __init__(
         self,
         *,
-        warmup: int | Duration = 0,
-        warmup_start: float = 0.01,
-        min_factor: float = 0.0,
+        min_factor: Annotated[float, AtLeast(0), AtMost(1)] = 0.0,
         over: int | Duration | None = None,
+        restarts: Annotated[int, AtLeast(0)] = 0,
+        growth: Annotated[float, Above(0)] = 1.0,
+        peak_decay: Annotated[float, Above(0), AtMost(1)] = 1.0,
     ) -> None:
-        start = _Warmup(_Length("warmup", warmup), _share("warmup_start", warmup_start))
-        self._descent = _Descent(start, _share("min_factor", min_factor), over)
+        self._floor = _share("min_factor", min_factor)
+        self._span = _Span(over)
+        _require("restarts", restarts >= 0, "at least 0", restarts)
+        _require("growth", growth > 0, "above 0", growth)
+        _require("peak_decay", 0 < peak_decay <= 1, "above 0 and at most 1", peak_decay)
+        lengths = [growth**index for index in range(restarts + 1)]
+        self._ends = [sum(lengths[: index + 1]) / sum(lengths) for index in range(restarts + 1)]
+        self._peak_decay = peak_decay
 
     @override
     def factor(self, step: int, total_steps: int | None) -> float:
-        return self._descent.factor(step, total_steps, _half_wave)
+        steps = self._span.steps(self, total_steps)
+        # Whole steps: rounding must not put off a restart.
+        ends = [round(end * steps) for end in self._ends]
+        wave = next((index for index, end in enumerate(ends) if step < end), len(ends) - 1)
+        first = ends[wave - 1] if wave else 0
+        progress = min(1.0, (step - first) / max(1, ends[wave] - first))
+        peak = max(self._floor, self._peak_decay**wave)
+        return self._floor + (peak - self._floor) * _half_wave(progress)
 
 
 @final
-class Noam(Schedule):
-    """Growth over the warm-up, then one over the square root of the step.
-
-    The factor is that of the Transformer paper, so give the optimizer ``lr: 1.0``.
+class Polynomial(Schedule):
+    """A power of what is left of the run, down to ``min_factor`` of the learning rate.
 
     Args:
-        model_size: Width of the model; the factor falls with its square root.
-        warmup: Way to the highest learning rate, in steps (``4000``) or epochs (``1ep``).
-        scale: Multiplies the whole curve.
+        power: 1 is a straight line, 2 falls faster at first.
+        min_factor: What is left of the learning rate at the end.
+        over: How long the way down is (``1000st``, ``5ep``); null: to the end of the run.
     """
 
     def __init__(
-        self, *, model_size: int, warmup: int | Duration = 4000, scale: float = 1.0
+        self,
+        *,
+        power: Annotated[float, Above(0)] = 1.0,
+        min_factor: Annotated[float, AtLeast(0), AtMost(1)] = 0.0,
+        over: int | Duration | None = None,
     ) -> None:
-        self._warmup = _Length("warmup", warmup)
-        if model_size < 1:
-            raise _problem("model_size", f"must be at least 1, got {model_size!r}")
-        self._height = scale / math.sqrt(model_size)
+        _require("power", power > 0, "above 0", power)
+        self._power = power
+        self._floor = _share("min_factor", min_factor)
+        self._span = _Span(over)
 
     @override
     def factor(self, step: int, total_steps: int | None) -> float:
-        number = float(step + 1)  # the curve counts updates from 1
-        warmup = float(max(1, self._warmup.steps()))
-        return self._height / max(math.sqrt(number), warmup * math.sqrt(warmup) / number)
+        progress = self._span.progress(self, step, total_steps)
+        return _fall((1 - progress) ** self._power, self._floor)
 
 
 @final
-class _Length:
-    """A part of the run in steps; epochs are counted by the run that is under way."""
+class OneCycle(Schedule):
+    """Up to the learning rate and down again, to next to nothing at the last step.
 
-    def __init__(self, key: str, length: int | str | Duration) -> None:
-        self._key = key
-        self._length = _parse(key, length)
+    Args:
+        rise: Share of the steps that lead up.
+        start_factor: Factor of the learning rate at the first step.
+        end_factor: Factor at the last step.
+        shape: Of both ways.
+        over: How long the cycle takes (``1000st``, ``5ep``); null: to the end of the run.
+    """
 
-    def steps(self) -> int:
-        if isinstance(self._length, int):
-            return self._length
-        from epochal.engine.run import current_run
+    def __init__(
+        self,
+        *,
+        rise: Annotated[float, AtLeast(0), AtMost(1)] = 0.3,
+        start_factor: Annotated[float, AtLeast(0), AtMost(1)] = 0.04,
+        end_factor: Annotated[float, AtLeast(0), AtMost(1)] = 4e-6,
+        shape: Literal["cosine", "linear"] = "cosine",
+        over: int | Duration | None = None,
+    ) -> None:
+        self._rise = _share("rise", rise)
+        self._start = _share("start_factor", start_factor)
+        self._end = _share("end_factor", end_factor)
+        self._shape = _SHAPES[shape]
+        self._span = _Span(over)
 
-        per_epoch = current_run().feed.steps_per_epoch
-        if per_epoch is None:
-            what = f"cannot be {str(self._length)!r}: the loader does not know its length"
-            raise _problem(self._key, what, hint=f"write it in steps: `{self._key}: 500st`")
-        return math.ceil(self._length.amount * per_epoch)
+    @override
+    def factor(self, step: int, total_steps: int | None) -> float:
+        last = self._span.steps(self, total_steps) - 1
+        peak = self._rise * (last + 1) - 1
+        if step < peak:
+            return _fall(self._shape(1 - step / peak), self._start)
+        progress = min(1.0, (step - peak) / max(1, last - peak))
+        return _fall(self._shape(progress), self._end)
 
 
 @final
-class _Warmup:
-    """A straight line from ``start`` at step 0 up to 1 at the end, and 1 from there on."""
+class Wsd(Schedule):
+    """Warm-up, stable, decay: the learning rate as given, and a way down only at the end.
 
-    def __init__(self, length: _Length, start: float) -> None:
-        self.steps = length.steps
-        self._start = start
+    Args:
+        decay: The way down: a share of the run without its warm-up, or a length (``1000st``).
+        shape: Of the way down: ``linear``, ``cosine``, ``sqrt`` (fast at first), or ``square``.
+        min_factor: What is left of the learning rate at the end.
+        over: How long stable and decay are together (``1000st``); null: to the end of the run.
+    """
 
-    def factor(self, step: int) -> float:
-        steps = self.steps()
-        return 1.0 if step >= steps else self._start + (1 - self._start) * step / steps
+    def __init__(
+        self,
+        *,
+        decay: Annotated[float, AtLeast(0), AtMost(1)] | Duration = 0.1,
+        shape: Literal["linear", "cosine", "sqrt", "square"] = "linear",
+        min_factor: Annotated[float, AtLeast(0), AtMost(1)] = 0.0,
+        over: int | Duration | None = None,
+    ) -> None:
+        self._decay: Length | float
+        if isinstance(decay, str | Duration):
+            self._decay = Length("decay", decay)
+        else:
+            self._decay = _share("decay", decay)
+        self._shape = _SHAPES[shape]
+        self._floor = _share("min_factor", min_factor)
+        self._span = _Span(over)
+
+    @override
+    def factor(self, step: int, total_steps: int | None) -> float:
+        steps = self._span.steps(self, total_steps)
+        if isinstance(self._decay, Length):
+            decay = self._decay.steps(self.steps_per_epoch)
+        else:
+            decay = round(self._decay * steps)
+        progress = (step - (steps - decay)) / max(1, decay)
+        return _fall(self._shape(min(1.0, max(0.0, progress))), self._floor)
 
 
 @final
-class _Descent:
-    """A warm-up, then a shape that falls from 1 to ``floor``."""
+class _Span:
+    """The steps that a schedule takes: those of the run, or ``over``."""
 
-    def __init__(self, warmup: _Warmup, floor: float, over: int | Duration | None) -> None:
-        self._warmup = warmup
-        self._floor = floor
-        self._end = None if over is None else _Length("over", over)
+    def __init__(self, over: int | str | Duration | None) -> None:
+        self._over = None if over is None else Length("over", over, least=1)
 
-    def factor(self, step: int, total_steps: int | None, shape: Callable[[float], float]) -> float:
-        warmup = self._warmup.steps()
-        if step < warmup:
-            return self._warmup.factor(step)
-        end = total_steps if self._end is None else self._end.steps()
-        if end is None:
-            raise _problem(
+    def steps(self, schedule: Schedule, total_steps: int | None) -> int:
+        if self._over is not None:
+            return self._over.steps(schedule.steps_per_epoch)
+        if total_steps is None:
+            raise schedule_error(
                 "over",
                 "must be given, because nobody knows how many steps this run takes",
                 hint="set `over: 10000st`, or end the run by steps or epochs (train.for)",
             )
-        progress = min(1.0, (step - warmup) / max(1, end - warmup))
-        return self._floor + (1 - self._floor) * shape(progress)
+        return total_steps
+
+    def progress(self, schedule: Schedule, step: int, total_steps: int | None) -> float:
+        """How much of the way is done, from 0 to 1."""
+        return min(1.0, step / max(1, self.steps(schedule, total_steps)))
 
 
-def _half_wave(progress: float) -> float:
-    return (1 + math.cos(math.pi * progress)) / 2
-
-
-def _parse(key: str, length: int | str | Duration) -> int | Duration:
-    """A number of steps, or a duration in epochs."""
-    try:
-        length = parse_duration(length) if isinstance(length, str) else length
-    except ValueError as error:
-        raise _problem(key, str(error)) from error
-    if not isinstance(length, Duration):
-        if length < 0:
-            raise _problem(key, f"must not be negative, got {length!r}", hint=f"{key}: 500st")
-        return length
-    if length.unit not in ("st", "ep"):
-        what = f"must be in steps or epochs, got {str(length)!r}"
-        raise _problem(key, what, hint=f"{key}: 500st")
-    return int(length.amount) if length.unit == "st" else length
+def _fall(height: float, floor: float) -> float:
+    """A height between 0 and 1, as one between the floor and 1."""
+    return floor + (1 - floor) * height
 
 
 def _share(key: str, value: float) -> float:
-    if not 0 <= value <= 1:
-        raise _problem(key, f"must be between 0 and 1, got {value!r}")
+    _require(key, 0 <= value <= 1, "between 0 and 1", value)
     return value
 
 
-def _problem(key: str, what: str, *, hint: str = "") -> ConfigError:
-    return ConfigError(Problem(f"schedule.{key}", what, hint=hint))
+def _require(key: str, is_met: bool, wish: str, value: object) -> None:
+    if not is_met:
+        raise schedule_error(key, f"must be {wish}, got {value!r}")

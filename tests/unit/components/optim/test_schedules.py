@@ -1,4 +1,4 @@
-"""Schedules: closed forms, warm-up in front, and equality with torch's own."""
+"""Schedules that know the length of the run: closed forms, and equality with torch's own."""
 
 from __future__ import annotations
 
@@ -7,48 +7,36 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
-import torch
-from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler
+from curves import curve, torch_curve
+from torch.optim.lr_scheduler import (
+    CosineAnnealingLR,
+    CosineAnnealingWarmRestarts,
+    OneCycleLR,
+    PolynomialLR,
+)
 
-from epochal.components.optim.schedules import Constant, Cosine, Linear, Noam
+from epochal.components.optim.schedules import (
+    Constant,
+    Cosine,
+    Linear,
+    OneCycle,
+    Polynomial,
+    Wsd,
+)
 from epochal.config import parse_duration
+from epochal.engine import Warmup
 from epochal.engine.hook import Hook
-from epochal.errors import ConfigError, TaskError
+from epochal.errors import ConfigError
 from epochal.testing import TinyTask, carry_out, short_options, tiny_run
 
 if TYPE_CHECKING:
     from epochal.engine.run import Run
-    from epochal.engine.schedule import Schedule
 
-
-def curve(schedule: Schedule, total: int | None, steps: int) -> list[float]:
-    return [schedule.factor(step, total) for step in range(steps)]
-
-
-def torch_curve(make: type[LRScheduler], steps: int, **arguments: object) -> list[float]:
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    scheduler = make(optimizer, **arguments)
-    rates = []
-    for _ in range(steps):
-        rates.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        scheduler.step()
-    return rates
+FALLING = [Linear, Cosine, Polynomial, Wsd]
 
 
 def test_constant_is_one_at_every_step() -> None:
     assert curve(Constant(), None, 4) == [1.0] * 4
-
-
-def test_warmup_grows_in_a_straight_line_from_its_start() -> None:
-    expected = [0.1, 0.325, 0.55, 0.775, 1.0, 1.0]
-    assert curve(Constant(warmup=4, warmup_start=0.1), None, 6) == pytest.approx(expected)
-
-
-def test_warmup_equals_torchs_linear_warmup() -> None:
-    ours = curve(Constant(warmup=7, warmup_start=0.2), None, 10)
-    theirs = torch_curve(LinearLR, 10, start_factor=0.2, total_iters=7)
-    assert ours == pytest.approx(theirs)
 
 
 def test_linear_falls_from_one_to_the_floor() -> None:
@@ -68,25 +56,102 @@ def test_cosine_equals_torchs_cosine() -> None:
     assert curve(Cosine(min_factor=0.05), 20, 20) == pytest.approx(theirs)
 
 
-@pytest.mark.parametrize("shape", [Linear, Cosine])
-def test_descent_takes_the_steps_that_warmup_leaves(shape: type[Linear | Cosine]) -> None:
-    ours = curve(shape(warmup=10, warmup_start=0.0), 30, 40)
-    assert ours[:10] == pytest.approx([step / 10 for step in range(10)])
-    assert ours[10:30] == pytest.approx(curve(shape(), 20, 20))
-    assert ours[30:] == pytest.approx([0.0] * 10)
+def test_cosine_restarts_as_often_as_told_with_equal_waves() -> None:
+    wave = curve(Cosine(), 5, 5)
+    assert curve(Cosine(restarts=2), 15, 16) == pytest.approx([*wave, *wave, *wave, 0.0])
 
 
-@pytest.mark.parametrize("shape", [Linear, Cosine])
-def test_descent_never_rises_and_stays_above_its_floor(shape: type[Linear | Cosine]) -> None:
+def test_growing_waves_equal_torchs_warm_restarts() -> None:
+    theirs = torch_curve(CosineAnnealingWarmRestarts, 21, T_0=3, T_mult=2, eta_min=0.1)
+    assert curve(Cosine(restarts=2, growth=2, min_factor=0.1), 21, 21) == pytest.approx(theirs)
+
+
+def test_the_peak_decays_with_each_restart() -> None:
+    factors = curve(Cosine(restarts=2, peak_decay=0.5), 12, 12)
+    assert factors[::4] == pytest.approx([1.0, 0.5, 0.25])
+    assert factors[5] == pytest.approx(0.5 * (1 + math.cos(math.pi / 4)) / 2)
+
+
+def test_waves_that_do_not_divide_the_run_restart_at_whole_steps() -> None:
+    factors = curve(Cosine(restarts=2), 10, 10)
+    assert [step for step, factor in enumerate(factors) if factor == 1.0] == [0, 3, 7]
+
+
+def test_a_peak_never_falls_below_the_floor() -> None:
+    assert min(curve(Cosine(restarts=3, peak_decay=0.1, min_factor=0.2), 16, 20)) == 0.2
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0, 2.0, 3.5])
+def test_polynomial_equals_its_closed_form_and_torchs(power: float) -> None:
+    ours = curve(Polynomial(power=power), 9, 10)
+    assert ours == pytest.approx([(1 - step / 9) ** power for step in range(10)])
+    assert ours == pytest.approx(torch_curve(PolynomialLR, 10, total_iters=9, power=power))
+
+
+def test_polynomial_ends_at_its_floor() -> None:
+    assert curve(Polynomial(power=2, min_factor=0.5), 2, 4) == pytest.approx([1, 0.625, 0.5, 0.5])
+
+
+@pytest.mark.parametrize(("shape", "theirs"), [("cosine", "cos"), ("linear", "linear")])
+@pytest.mark.parametrize("rise", [0.1, 0.3, 0.5])
+def test_one_cycle_equals_torchs(shape: str, theirs: str, rise: float) -> None:
+    expected = torch_curve(
+        OneCycleLR, 40, max_lr=1.0, total_steps=41, pct_start=rise, anneal_strategy=theirs
+    )
+    assert curve(OneCycle(shape=shape, rise=rise), 41, 40) == pytest.approx(expected)
+
+
+def test_one_cycle_goes_from_its_start_over_one_to_its_end() -> None:
+    factors = curve(OneCycle(rise=0.5, start_factor=0.2, end_factor=0.1, shape="linear"), 10, 12)
+    assert factors[0] == pytest.approx(0.2)
+    assert factors[4] == pytest.approx(1.0)
+    assert factors[9:] == pytest.approx([0.1] * 3)
+
+
+@pytest.mark.parametrize("rise", [0.0, 1.0])
+def test_one_cycle_may_only_fall_or_only_rise(rise: float) -> None:
+    factors = curve(OneCycle(rise=rise), 10, 10)
+    assert factors == sorted(factors, reverse=rise == 0)
+
+
+def test_wsd_stays_and_falls_over_its_share() -> None:
+    factors = curve(Wsd(decay=0.4), 10, 12)
+    assert factors == pytest.approx([1] * 7 + [0.75, 0.5, 0.25, 0, 0])
+
+
+def test_wsd_falls_over_a_length() -> None:
+    expected = [1] * 9 + [0.75, 0.5, 0.5]
+    for decay in ("2st", parse_duration("2st")):
+        assert curve(Wsd(decay=decay, min_factor=0.5), 10, 12) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("shape", "form"),
+    [
+        ("linear", lambda p: 1 - p),
+        ("cosine", lambda p: (1 + math.cos(math.pi * p)) / 2),
+        ("sqrt", lambda p: 1 - math.sqrt(p)),
+        ("square", lambda p: (1 - p) ** 2),
+    ],
+)
+def test_wsd_falls_in_the_shape_it_is_told(shape: str, form: object) -> None:
+    factors = curve(Wsd(decay=0.5, shape=shape, min_factor=0.1), 20, 21)
+    expected = [0.1 + 0.9 * form(step / 10) for step in range(11)]
+    assert factors[10:] == pytest.approx(expected)
+    assert factors[:10] == [1.0] * 10
+
+
+@pytest.mark.parametrize("shape", FALLING)
+def test_descents_never_rise_and_stay_above_their_floor(shape: type[Linear]) -> None:
     factors = curve(shape(min_factor=0.2), 17, 25)
     assert all(later <= earlier for earlier, later in pairwise(factors))
     assert min(factors) == pytest.approx(0.2)
 
 
 def test_the_same_step_has_the_same_factor_in_any_order() -> None:
-    schedule = Cosine(warmup=3)
+    schedule = Cosine(restarts=1)
     assert [schedule.factor(step, 10) for step in (9, 0, 5)] == [
-        Cosine(warmup=3).factor(step, 10) for step in (9, 0, 5)
+        Cosine(restarts=1).factor(step, 10) for step in (9, 0, 5)
     ]
 
 
@@ -94,49 +159,35 @@ def test_over_ends_the_descent_before_the_run_does() -> None:
     assert curve(Linear(over=4), 100, 6) == pytest.approx([1, 0.75, 0.5, 0.25, 0, 0])
 
 
-def test_over_makes_a_run_of_unknown_length_possible() -> None:
-    assert Cosine(over=10).factor(5, None) == pytest.approx(0.5)
+@pytest.mark.parametrize("shape", [*FALLING, OneCycle])
+def test_over_makes_a_run_of_unknown_length_possible(shape: type[Linear]) -> None:
+    assert shape(over=10).factor(5, None) == shape().factor(5, 10)
 
 
-def test_descent_of_unknown_length_says_what_to_set() -> None:
+@pytest.mark.parametrize("shape", [*FALLING, OneCycle])
+def test_descent_of_unknown_length_says_what_to_set(shape: type[Linear]) -> None:
     with pytest.raises(ConfigError, match=r"schedule\.over: must be given(.|\n)*over: 10000st"):
-        Cosine().factor(0, None)
-
-
-def test_warmup_longer_than_the_run_only_warms_up() -> None:
-    assert curve(Cosine(warmup=8, warmup_start=0.0), 4, 4) == pytest.approx(
-        [0, 1 / 8, 2 / 8, 3 / 8]
-    )
-
-
-@pytest.mark.parametrize("warmup", ["20st", parse_duration("20st"), 20])
-def test_warmup_is_a_number_or_a_duration_in_steps(warmup: object) -> None:
-    schedule = Constant(warmup=warmup, warmup_start=0.0)
-    assert schedule.factor(10, None) == pytest.approx(0.5)
-
-
-def test_noam_peaks_at_the_end_of_its_warmup() -> None:
-    factors = curve(Noam(model_size=512, warmup=10, scale=2.0), None, 40)
-    assert factors.index(max(factors)) == 9
-    assert factors[9] == pytest.approx(2.0 * 512**-0.5 * 10**-0.5)
-    assert factors[0] == pytest.approx(2.0 * 512**-0.5 * 10**-1.5)
-    assert factors[39] == pytest.approx(2.0 * 512**-0.5 * 40**-0.5)
+        shape().factor(0, None)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Constant(warmup=-1), r"schedule\.warmup: must not be negative, got -1"),
-        (lambda: Constant(warmup="2h"), r"schedule\.warmup: must be in steps or epochs, got '2h'"),
-        (lambda: Constant(warmup="soon"), r"schedule\.warmup: .*'soon'"),
-        (lambda: Constant(warmup_start=-0.1), r"warmup_start: must be between 0 and 1, got -0.1"),
         (lambda: Cosine(min_factor=1.5), r"min_factor: must be between 0 and 1, got 1.5"),
+        (lambda: Cosine(restarts=-1), r"restarts: must be at least 0, got -1"),
+        (lambda: Cosine(growth=0), r"growth: must be above 0, got 0"),
+        (lambda: Cosine(peak_decay=2), r"peak_decay: must be above 0 and at most 1, got 2"),
         (lambda: Linear(min_factor=math.nan), r"min_factor: must be between 0 and 1, got nan"),
+        (lambda: Linear(over=0), r"schedule\.over: must be at least 1, got 0"),
         (
             lambda: Linear(over="1e6sa"),
             r"schedule\.over: must be in steps or epochs, got '1000000sa'",
         ),
-        (lambda: Noam(model_size=0), r"model_size: must be at least 1, got 0"),
+        (lambda: Polynomial(power=0), r"power: must be above 0, got 0"),
+        (lambda: OneCycle(rise=1.5), r"rise: must be between 0 and 1, got 1.5"),
+        (lambda: OneCycle(start_factor=-1), r"start_factor: must be between 0 and 1, got -1"),
+        (lambda: Wsd(decay=3), r"decay: must be between 0 and 1, got 3"),
+        (lambda: Wsd(decay="2h"), r"decay: must be in steps or epochs, got '2h'"),
     ],
 )
 def test_impossible_arguments_are_named(make: object, message: str) -> None:
@@ -155,7 +206,7 @@ class Rates(Hook):
             self.rates.append(run.learning_rates["lr"])
 
 
-def rates_of(schedule: Schedule, **options: object) -> list[float]:
+def rates_of(schedule: object, **options: object) -> list[float]:
     class Scheduled(Hook):
         def assembled(self, run: Run) -> None:
             run.schedule = schedule
@@ -167,8 +218,8 @@ def rates_of(schedule: Schedule, **options: object) -> list[float]:
 
 
 def test_warmup_in_epochs_is_counted_by_the_run() -> None:
-    by_epochs = rates_of(Linear(warmup="1ep", warmup_start=0.0))
-    assert by_epochs == rates_of(Linear(warmup=6, warmup_start=0.0))
+    by_epochs = rates_of(Warmup(Linear(), "1ep", start=0.0))
+    assert by_epochs == rates_of(Warmup(Linear(), 6, start=0.0))
     assert by_epochs == pytest.approx(
         [0.1 * factor / 6 for factor in (0, 1, 2, 3, 4, 5, 6, 5, 4, 3, 2, 1)]
     )
@@ -178,21 +229,35 @@ def test_descent_over_epochs_ends_before_the_run_does() -> None:
     assert rates_of(Linear(over="1ep"))[6:] == [0.0] * 6
 
 
-def test_epochs_of_unknown_length_must_be_written_in_steps() -> None:
-    class Stream(TinyTask):
-        def __init__(self) -> None:
-            super().__init__()
-            self.train_loader = map(dict, self.train_loader)  # type: ignore[assignment]
+def test_a_decay_in_epochs_is_counted_by_the_run() -> None:
+    assert rates_of(Wsd(decay="1ep")) == rates_of(Wsd(decay="6st"))
 
-    class Warm(Hook):
+
+class Stream(TinyTask):
+    """Data of which nobody knows how much there is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.train_loader = map(dict, self.train_loader)  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        (Warmup(Constant(), "1ep"), r"schedule\.warmup: cannot be '1ep'(.|\n)*warmup: 500st"),
+        (Linear(over="1ep"), r"schedule\.over: cannot be '1ep'(.|\n)*over: 500st"),
+        (Cosine(), r"schedule\.over: must be given"),
+        (OneCycle(), r"schedule\.over: must be given"),
+    ],
+)
+def test_what_needs_a_length_that_nobody_knows_fails_before_the_first_step(
+    schedule: object, message: str
+) -> None:
+    class Scheduled(Hook):
         def assembled(self, run: Run) -> None:
-            run.schedule = Constant(warmup="1ep")
+            run.schedule = schedule
 
-    message = r"schedule\.warmup: cannot be '1ep'(.|\n)*warmup: 500st"
+    rates = Rates()
     with pytest.raises(ConfigError, match=message):
-        carry_out(tiny_run(Warm(), task=Stream()))
-
-
-def test_epochs_outside_of_a_run_mean_nothing() -> None:
-    with pytest.raises(TaskError, match="no run is in progress"):
-        Constant(warmup="1ep").factor(0, None)
+        carry_out(tiny_run(Scheduled(), rates, task=Stream()))
+    assert rates.rates == []
