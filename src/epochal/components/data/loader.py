@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from epochal.components.data.repeated import Repeated
 from epochal.components.data.tensors import Tensors
 from epochal.config.bounds import AtLeast, guard
 from epochal.errors import ConfigError, DataError, Problem
@@ -32,6 +33,9 @@ class LoaderOptions:
 
     workers: Annotated[int, AtLeast(0)] = 0
     """Processes that read samples ahead; 0 reads them in the training process."""
+
+    repeat: Annotated[int, AtLeast(1)] = 1
+    """How often each sample comes in one pass, each time with random numbers of its own."""
 
     drop_last: bool = False
     """Leave out a last batch that is not full."""
@@ -74,7 +78,7 @@ def build_loader(
     on_cuda = torch.device(device).type == "cuda"
     takes_own = isinstance(source, Tensors) and options.collate is None
     return DataLoader(
-        source,
+        source if options.repeat == 1 else Repeated(source, options.repeat),
         batch_size=options.batch_size,
         shuffle=shuffle,
         num_workers=options.workers,
@@ -132,6 +136,10 @@ def _check_iterable(dataset: Dataset[Any], options: LoaderOptions, key: str) -> 
                 hint="remove `shuffle` and shuffle inside the dataset, for example in a buffer",
             )
         )
+    if options.repeat > 1:
+        what = f"cannot be {options.repeat}: {name} is iterable, so its samples have no index"
+        hint = "remove `repeat`, and begin anew inside the dataset"
+        raise ConfigError(Problem(f"{key}.repeat", what, hint=hint))
     if options.workers > 1 and not getattr(dataset, "splits_by_worker", False):
         logger.warning(
             "%s: each of the %d workers yields every sample of %s unless it asks "
@@ -154,7 +162,7 @@ def _check_length(dataset: Dataset[Any], options: LoaderOptions, key: str) -> No
             f"{key}: the dataset {type(dataset).__name__} is empty\n"
             "  check the folder or the filter that it reads"
         )
-    if options.drop_last and length < options.batch_size:
+    if options.drop_last and length * options.repeat < options.batch_size:
         raise DataError(
             f"{key}: {length} samples fill no batch of {options.batch_size}, and drop_last "
             f"leaves out the rest\n  set {key}.drop_last=false, or a smaller batch_size"

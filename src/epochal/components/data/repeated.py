@@ -1,0 +1,48 @@
+"""A dataset several times over, as one long pass."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
+
+from torch.utils.data import Dataset
+from typing_extensions import override
+
+from epochal.engine.reader import may_draw
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@final
+class Repeated(Dataset[Any]):
+    """Each sample several times; every time has an index, and so random numbers, of its own.
+
+    Args:
+        dataset: Asked by index, and has a length.
+        times: How often each sample comes.
+    """
+
+    def __init__(self, dataset: Any, times: int) -> None:  # noqa: ANN401 - of any kind
+        self.dataset = dataset
+        self.times = times
+        self.draws_random = may_draw(dataset)
+        """Whether reading a sample may draw random numbers."""
+
+        if hasattr(dataset, "__getitems__"):  # else samples are read, and seeded, one by one
+            self.__getitems__ = partial(_take, dataset)
+
+    def __len__(self) -> int:
+        return self.times * len(self.dataset)
+
+    @override
+    def __getitem__(self, index: int) -> Any:
+        if not 0 <= index < len(self):
+            raise IndexError(f"{index} is not below {len(self)}")
+        return self.dataset[index % len(self.dataset)]
+
+
+def _take(dataset: Any, indices: Sequence[int]) -> Any:  # noqa: ANN401 - of any kind
+    """The samples at some indices, as the dataset itself takes many."""
+    length = len(dataset)
+    return dataset.__getitems__([index % length for index in indices])

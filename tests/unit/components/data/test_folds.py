@@ -1,0 +1,189 @@
+"""Folds of a dataset: disjoint, whole, stratified, and refused where there can be none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+
+import epochal as ep
+from epochal.components.data.folds import choose, deal_out, find_labels, split_loader
+from epochal.components.data.repeated import Repeated
+from epochal.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@given(st.integers(2, 9), st.integers(0, 60), st.integers(0, 2**60))
+def test_every_sample_is_held_out_exactly_once(folds: int, more: int, seed: int) -> None:
+    count = folds + more
+    dealt = deal_out(count, folds, seed=seed)
+    assert sorted(index for fold in dealt for index in fold) == list(range(count))
+    assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
+    assert dealt == deal_out(count, folds, seed=seed)
+
+
+@given(st.lists(st.sampled_from("abcd"), min_size=5, max_size=60), st.integers(2, 5))
+def test_labels_are_spread_over_the_folds(labels: list[str], folds: int) -> None:
+    dealt = deal_out(len(labels), folds, seed=1, labels=labels)
+    assert sorted(index for fold in dealt for index in fold) == list(range(len(labels)))
+    assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
+    for label in set(labels):
+        counts = [Counter(labels[index] for index in fold)[label] for fold in dealt]
+        assert max(counts) - min(counts) <= 1
+
+
+def test_the_seed_decides_who_is_in_which_fold() -> None:
+    assert deal_out(20, 4, seed=1) != deal_out(20, 4, seed=2)
+    assert deal_out(20, 4, seed=1)[0] != list(range(0, 20, 4))
+
+
+def samples(loader: DataLoader[Any]) -> list[int]:
+    return sorted(int(value) for batch in loader for value in batch[0])
+
+
+def test_a_fold_trains_on_the_rest_and_validates_what_it_holds_out() -> None:
+    loader = DataLoader(TensorDataset(torch.arange(10)), batch_size=3, shuffle=True)
+    held_out = []
+    for number in (1, 2, 3):
+        fold = split_loader(loader, number, 3, seed=5)
+        assert sorted(samples(fold.train) + samples(fold.val)) == list(range(10))
+        assert type(fold.train.sampler).__name__ == "RandomSampler"
+        assert type(fold.val.sampler).__name__ == "SequentialSampler"
+        held_out += samples(fold.val)
+    assert sorted(held_out) == list(range(10))
+
+
+def test_loaders_of_a_fold_are_like_the_one_they_come_from() -> None:
+    def collate(batch: list[Any]) -> Any:
+        return torch.tensor(batch)
+
+    loader = DataLoader(
+        list(range(10)),  # type: ignore[arg-type]  # a list is as good as a dataset
+        batch_size=4,
+        drop_last=True,
+        collate_fn=collate,
+        num_workers=1,
+        persistent_workers=True,
+    )
+    fold = split_loader(loader, 1, 2, seed=0)
+    assert (fold.train.batch_size, fold.train.drop_last, fold.train.num_workers) == (4, True, 1)
+    assert (fold.val.batch_size, fold.val.drop_last) == (4, False)
+    assert fold.train.collate_fn is collate is fold.val.collate_fn
+    assert fold.train.persistent_workers
+    assert not fold.val.persistent_workers
+
+
+def test_rows_of_tensors_stay_tensors() -> None:
+    data = ep.data.Tensors(x=torch.arange(4), y=torch.arange(4) * 2)
+    chosen = choose(data, [1, 3])
+    assert type(chosen) is ep.data.Tensors
+    assert (chosen.tensors[1].tolist(), len(data)) == ([2, 6], 4)
+    assert type(choose(TensorDataset(torch.arange(4)), [0])) is TensorDataset
+    assert type(choose([1, 2, 3], [0])) is Subset
+
+
+def test_repetitions_of_a_sample_are_all_on_one_side() -> None:
+    loader = DataLoader(Repeated(list(range(6)), 3), batch_size=2)
+    fold = split_loader(loader, 1, 3, seed=0)
+    trained = [int(one) for batch in fold.train for one in batch]
+    held_out = [int(one) for batch in fold.val for one in batch]
+    assert set(Counter(trained).values()) == {3}
+    assert set(Counter(held_out).values()) == {1}
+    assert not {*trained} & {*held_out}
+
+
+class Pictures(Dataset):  # type: ignore[type-arg]  # reason: torch's generic at run time
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        if kind == "attribute":
+            self.targets = [0, 1, 1]
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Any:
+        label = torch.tensor([0, 1, 1][index])
+        kinds = {"dict": {"label": label}, "tuple": (0.5, label)}
+        return kinds.get(self.kind, SimpleNamespace(label=label))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "where"),
+    [
+        (Pictures("attribute"), "targets"),
+        (Pictures("dict"), "label"),
+        (Pictures("tuple"), 1),
+        (Pictures("tuple"), -1),
+        (Pictures("object"), "label"),
+        (ep.data.Tensors(x=torch.rand(3), label=torch.tensor([0, 1, 1])), "label"),
+        (ep.data.Tensors(torch.rand(3), torch.tensor([0, 1, 1])), 1),
+        (TensorDataset(torch.rand(3), torch.tensor([0, 1, 1])), 1),
+    ],
+)
+def test_labels_are_found_in_the_data_or_in_its_samples(dataset: Any, where: Any) -> None:
+    assert find_labels(dataset, where) == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "where", "message"),
+    [
+        (Pictures("dict"), "lable", r"has 'lable'; a sample has the keys label"),
+        (Pictures("tuple"), 7, r"has 7; a sample has a tuple"),
+        (TensorDataset(torch.rand(3, 2)), 0, r"0 is no single label, but list"),
+        (SimpleNamespace(y=[1, 2], __len__=None), "y", None),
+    ],
+)
+def test_labels_that_are_not_there_are_an_error(dataset: Any, where: Any, message: Any) -> None:
+    if message is None:
+        dataset = Pictures("attribute")
+        dataset.targets = [0]
+        where, message = "targets", "'targets' has 1 labels, and there are 3 samples"
+    with pytest.raises(ConfigError, match=rf"train\.stratify: .*{message}"):
+        find_labels(dataset, where)
+
+
+def test_a_label_that_is_rarer_than_the_folds_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loader = DataLoader(TensorDataset(torch.tensor([0, 0, 0, 1])), batch_size=2)
+    split_loader(loader, 1, 3, seed=0, stratify=0)
+    assert "label 1 has 1 samples, fewer than 3 folds" in caplog.text
+
+
+class Stream(IterableDataset):  # type: ignore[type-arg]  # reason: torch's generic at run time
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(7))
+
+
+def weighted() -> DataLoader[Any]:
+    data = TensorDataset(torch.arange(4))
+    return DataLoader(data, sampler=WeightedRandomSampler([1.0] * 4, num_samples=4))
+
+
+@pytest.mark.parametrize(
+    ("loader", "message"),
+    [
+        (DataLoader(TensorDataset(torch.arange(3))), "4 folds of 3 samples(.|\n)*at most 3"),
+        (DataLoader(Stream()), "asked by index, and a Stream is iterable"),
+        ([1, 2, 3], "as a DataLoader, got a list"),
+        (weighted(), "a sampler of its own, a WeightedRandomSampler"),
+    ],
+)
+def test_data_without_such_folds_is_refused(loader: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"train\.folds: .*{message}"):
+        split_loader(loader, 1, 4, seed=0)
