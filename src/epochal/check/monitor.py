@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from epochal.check.classes import binds, class_definitions, method_of
+from epochal.check.losses import term_names
 from epochal.check.methods import find_method, is_assigned
 from epochal.config.condition import Condition, parse_condition
 from epochal.registry.nearest import nearest
@@ -121,7 +122,7 @@ def producible(task: Definition, root: Node, library: Library) -> Producible | N
     err = find_method(task, "post_metric_to_err", library)
     unknown = section is None or err is None or any(names is None for names in found.values())
     computed = {key for name in _PRODUCERS for key in found[name] or ()}
-    losses = found["batch_loss"] or set()
+    losses = (found["batch_loss"] or set()) | term_names(root)
     evaluated = computed | (section or set()) | ({"err"} if err else set())
     eval_loss = root.find("train.eval_loss")
     if eval_loss is not None and eval_loss.value is True:

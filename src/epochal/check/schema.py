@@ -156,9 +156,12 @@ def _section_schema(section: Section, registry: Registry) -> Schema:
         }
     if section.shape == "spec":
         return {"description": section.doc, "anyOf": [spec, {"type": "null"}]}
-    if section.shape == "specs":
+    if section.shape in ("specs", "terms"):
         entries: Schema = {"type": "array", "items": spec}
-        return {"description": section.doc, "anyOf": [entries, {"type": "null"}, _REFERENCE]}
+        named: Schema = {"type": "object", "additionalProperties": spec, "not": _SPEC}
+        others = [spec, named] if section.shape == "terms" else []
+        kinds = [entries, *others, {"type": "null"}, _REFERENCE]
+        return {"description": section.doc, "anyOf": kinds}
     return _splits(section, spec, registry) if section.shape == "splits" else _value(section)
 
 
@@ -218,7 +221,7 @@ def _case(name: str, own: Signature, kind: str, registry: Registry) -> Schema:
 
 def _spellings(names: Iterable[str], kind: str) -> list[str]:
     found = set(names)
-    if kind in ("optimizer", "schedule"):  # these are also found in other letter cases
+    if kind in ("optimizer", "schedule", "loss"):  # these are also found in other letter cases
         found |= {name.lower() for name in found}
     return sorted(found)
 

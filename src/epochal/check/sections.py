@@ -28,7 +28,8 @@ class Section:
 
     name: str
     shape: str
-    """``value``, ``free``, ``options``, ``spec``, ``specs`` (a list) or ``splits`` (of data)."""
+    """``value``, ``free``, ``options``, ``spec``, ``specs`` (a list), ``terms`` (one, a list, or
+    several by name) or ``splits`` (of data)."""
 
     doc: str
     kind: str = ""
@@ -94,6 +95,16 @@ _SCHEDULE = (
         "Factor of the schedule's first rate at the first step of the warm-up.",
     ),
 )
+_TERM = (
+    _key("name", "str | None", None, "What its value is called; in a list the type, if null."),
+    _key("weight", "float", 1.0, "Its share of the sum; with 0 it is not computed."),
+    _key(
+        "inputs",
+        "dict[str, str] | None",
+        None,
+        "What each argument is, such as {input: out.logits, target: batch.label}.",
+    ),
+)
 _METRIC = (
     _key("name", "str | None", None, "What its values are called; the type's own name if null."),
     _key("on", "tuple[str, ...] | None", None, "Splits it is computed on; val and test if null."),
@@ -139,6 +150,13 @@ _ALL = (
         "spec",
         "Averaged weights beside the model's own: {type: ema, decay: 0.999}.",
         kind="average",
+    ),
+    Section(
+        "loss",
+        "terms",
+        "What training descends, for a task without batch_loss: one term, or several.",
+        kind="loss",
+        keys=_TERM,
     ),
     Section("metrics", "specs", "Numbers computed in evaluation.", kind="metric", keys=_METRIC),
     Section(

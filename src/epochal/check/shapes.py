@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from epochal.check.parameters import Parameter, Signature
 from epochal.check.sections import own_signature, split_names
+from epochal.check.several import expand_members, has_members
 from epochal.check.types import is_spec
 from epochal.check.walk import listing, with_entries
 from epochal.config.node import Node
@@ -26,12 +27,12 @@ def expand_section(walk: Walk, section: Section, node: Node) -> Node:
         return _value(walk, section, node)
     if section.shape == "options":
         return _options(walk, section.name, node, own)
+    if has_members(section, node):
+        return expand_members(walk, section, node, own)
     if section.shape == "spec":
         return walk.spec(section.name, node, section.kind, own)
-    if section.shape in ("specs", "splits"):
-        expand = _specs if section.shape == "specs" else _splits
-        return expand(walk, section, node, own)
-    return node
+    expand = {"specs": _specs, "splits": _splits, "terms": _terms}.get(section.shape)
+    return node if expand is None else expand(walk, section, node, own)
 
 
 def _value(walk: Walk, section: Section, node: Node) -> Node:
@@ -62,6 +63,18 @@ def _specs(walk: Walk, section: Section, node: Node, own: Signature) -> Node:
     return Node(tuple(elements), node.place, node.key_place, node.layer, node.replaced)
 
 
+def _terms(walk: Walk, section: Section, node: Node, own: Signature) -> Node:
+    if node.is_list:
+        return _specs(walk, section, node, own)
+    if not is_several(node):
+        return walk.spec(section.name, node, section.kind, own)
+    terms = {
+        name: walk.spec(f"{section.name}.{name}", term, section.kind, own)
+        for name, term in node.mapping.items()
+    }
+    return with_entries(node, terms)
+
+
 def _splits(walk: Walk, section: Section, node: Node, own: Signature) -> Node:
     path, names = section.name, split_names(walk.registry.library)
     if not node.is_mapping:
@@ -78,7 +91,7 @@ def _splits(walk: Walk, section: Section, node: Node, own: Signature) -> Node:
         elif split in entries:
             what = f"the split {split!r} is there twice, once as {written!r}"
             walk.mistakes.report(here, what, child.key_place, "keep one of them")
-        elif _is_named_loaders(child):
+        elif is_several(child):
             loaders = {
                 name: walk.spec(f"{here}.{name}", loader, section.kind, own)
                 for name, loader in child.mapping.items()
@@ -95,7 +108,8 @@ def _report_shape(walk: Walk, path: str, node: Node, wanted: str, hint: str) -> 
         walk.mistakes.report(path, what, node.place, hint)
 
 
-def _is_named_loaders(node: Node) -> bool:
+def is_several(node: Node) -> bool:
+    """Whether a mapping holds specs by name, and is not one itself."""
     children = node.mapping.values()
     return bool(children) and not is_spec(node) and all(child.is_mapping for child in children)
 

@@ -51,7 +51,40 @@ def read_signature(factory: Factory, library: Library | None = None) -> Signatur
         signature = definition_signature(definition, library)
     supplied = _SUPPLIED.get(factory.kind, ())
     kept = tuple(item for item in signature.parameters if item.name not in supplied)
+    if factory.kind == "loss" and is_function(factory, signature):
+        kept = tuple(item for item in kept if not _is_fed(item))
     return replace(signature, parameters=kept)
+
+
+def is_function(factory: Factory, signature: Signature) -> bool:
+    """Whether what a name leads to is a function, so that it is the component itself."""
+    if signature.definition is not None:
+        return not isinstance(signature.definition.node, ast.ClassDef)
+    return factory.object is not None and not isinstance(factory.object, type)
+
+
+def _is_fed(item: Parameter) -> bool:
+    """Whether an argument of a loss comes from output and batch, not from the config."""
+    return item.is_required and item.kind in ("keyword", "positional")
+
+
+def called_signature(signature: Signature, library: Library) -> Signature | None:
+    """What a loss is called with for each batch; nothing if the text does not show it."""
+    definition = signature.definition
+    if definition is None:
+        return None
+    if not isinstance(definition.node, ast.ClassDef):
+        return definition_signature(definition, library)
+    for item in lookup_order(definition, library):
+        if item is None or item.dotted == "torch.nn.modules.module.Module":
+            return None
+        assert isinstance(item.node, ast.ClassDef)
+        for name in ("forward", "__call__"):
+            method = method_of(item.node, name)
+            if method is not None:
+                found = _of_function(item, method, library, bound=True)
+                return replace(found, owner=definition.dotted)
+    return None
 
 
 def definition_signature(definition: Definition, library: Library) -> Signature:

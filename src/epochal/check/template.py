@@ -76,7 +76,12 @@ def _section(section: Section, registry: Registry) -> Iterator[str]:
     yield from (f"# {rest}{line}" for line in lines[1:])
 
 
-_SHAPES = {"spec": ("  ", "  "), "specs": ("  - ", "    "), "splits": ("    ", "    ")}
+_SHAPES = {
+    "spec": ("  ", "  "),
+    "specs": ("  - ", "    "),
+    "terms": ("  - ", "    "),
+    "splits": ("    ", "    "),
+}
 
 
 def _options(signature: Signature) -> Iterator[str]:

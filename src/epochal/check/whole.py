@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from epochal.check.classes import binds, class_definitions
 from epochal.check.elsewhere import BASE, meant_section, section_hint
 from epochal.check.literals import MISSING
+from epochal.check.losses import check_loss_owner, check_losses
 from epochal.check.methods import find_method, misspelt_methods
 from epochal.check.monitor import check_monitor
 from epochal.check.optim import check_optim
@@ -103,6 +104,7 @@ def check(
     check_optim(walk, root)
     _check_code(walk, root, given)
     _check_imports(walk, written)
+    check_losses(walk, root)
     problems = in_order((*config.problems, *walk.mistakes.problems))
     return Report(problems, root, tuple(walk.defaults), registry.project)
 
@@ -211,26 +213,31 @@ def _check_code(walk: Walk, root: Node, given: Collection[str]) -> None:
                 )
     task = _definition(walk, "task") if "task" not in given else None
     if task is not None:
-        _check_task(walk, root, task)
+        _check_task(walk, root, task, has_loss="loss" in {*root.mapping, *given})
     task = None if walk.mistakes.is_broken("task") else task
-    check_monitor(walk, root, None if "metrics" in given else task)
+    check_monitor(walk, root, None if {"metrics", "loss"} & {*given} else task)
     check_watched(walk, root, task, given)
 
 
-def _check_task(walk: Walk, root: Node, task: Definition) -> None:
-    """Report what a task lacks for the runner at hand."""
+def _check_task(walk: Walk, root: Node, task: Definition, *, has_loss: bool) -> None:
+    """Report what a task lacks for the runner at hand, or has too much."""
     kind = _runner_kind(walk)
     needs = {"batch_forward": "(self, model, batch)", "batch_loss": "(self, out, batch)"}
     wanted = {"train": ["batch_forward", "batch_loss"], "": []}.get(kind, ["batch_forward"])
     verb = {"train": "training", "test": "testing", "predict": "predicting"}.get(kind, kind)
+    if kind == "train":
+        check_loss_owner(walk, root, task)
     node = root.find("task.type")
     place = node.place if node is not None else None
     for name in wanted:
         if find_method(task, name, walk.registry.library) is False:
             hint = f"write def {name}{needs[name]} in class {task.node.name}"
             what = f"{task.dotted} has no {name!r}, which {verb} needs"
+        if name == "batch_loss" and (has_loss or walk.mistakes.is_broken("loss")):
+            continue
             walk.mistakes.report("task.type", what, place, hint)
 
+            hint += ", or a section loss" if name == "batch_loss" else ""
 
 def _check_imports(walk: Walk, written: Mapping[str, Node]) -> None:
     root = Node(MappingProxyType(dict(written)))

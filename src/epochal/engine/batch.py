@@ -11,7 +11,7 @@ import torch
 from epochal.engine.binding import bind, parameter_names
 from epochal.engine.move import keep, mover
 from epochal.engine.outcome import Outcome, check_losses, check_metrics, check_number
-from epochal.errors import TaskError
+from epochal.errors import ConfigError, Problem, TaskError
 
 if TYPE_CHECKING:
     from epochal.engine.meters import Meter
@@ -52,7 +52,7 @@ class TaskCalls:
         # Not bound to these calls: they would keep themselves, and the model, alive.
         self._fail = partial(_fail, run)
         self._fail_metric = partial(_fail, run, "batch_metric")
-        self._fail_loss = partial(_fail, run, "batch_loss")
+        self._fail_loss = partial(_fail, run, "batch_loss" if self._find("batch_loss") else "")
         self._fail_extra = partial(_fail, run, "extra_batch_metrics")
         self._loss = self._bind_loss()
         self._compute = self._build_compute()
@@ -180,17 +180,23 @@ class TaskCalls:
         return None if method is None else bind(method, available, owner=owner)
 
     def _bind_loss(self) -> Callable[..., Any]:
-        method = self._find("batch_loss")
+        method, loss = self._find("batch_loss"), self._run.loss
         if method is None:
-            return _missing(self._run, "batch_loss")
-        if len(parameter_names(method)) < 3:
-            return method
-        loss_fn = getattr(self._run.task, "loss_fn", None)
-        return lambda out, batch: method(out, batch, loss_fn)
+            return _missing(self._run, "batch_loss") if loss is None else loss.forward
+        if len(parameter_names(method)) >= 3:
+            loss_fn = getattr(self._run.task, "loss_fn", None) if loss is None else loss
+            return lambda out, batch: method(out, batch, loss_fn)
+        if loss is not None:
+            what = f"{type(self._run.task).__name__}.batch_loss gives the loss already"
+            hint = "remove one of them, or write def batch_loss(self, out, batch, loss_fn)"
+            raise ConfigError(Problem("loss", what, hint=hint))
+        return method
 
 
 def _missing(run: Run, name: str) -> Callable[..., NoReturn]:
     what, hint = "the task has no such method", f"write def {name}(self, ...) in it"
+    if name == "batch_loss":
+        hint += ", or a section loss"
     return lambda *_: _fail(run, name, what, hint)
 
 
@@ -203,8 +209,9 @@ def _within(autocast: Autocast, compute: _Compute) -> _Compute:
 
 
 def _fail(run: Run, method: str, what: str, hint: str) -> NoReturn:
+    owner = f"{type(run.task).__name__}.{method}" if method else "loss"
     raise TaskError(
-        f"{type(run.task).__name__}.{method}: {what}\n"
+        f"{owner}: {what}\n"
         f"  in epoch {max(1, run.epoch_number)}, batch {run.batch_index + 1} of {run.split}\n"
         f"  {hint}"
     )

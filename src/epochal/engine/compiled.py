@@ -40,7 +40,10 @@ class CompiledSteps:
 
     def __call__(self, microbatches: Microbatches) -> None:
         """Take one step."""
-        if self._run.train_batch is not self._train_batch:
+        loss = self._run.loss
+        if loss is not None and not loss.is_complete:
+            pass  # the first batch shows what it is fed with, which no compiler needs to see
+        elif self._run.train_batch is not self._train_batch:
             self._compile()
         self._update(self._run, microbatches)
 

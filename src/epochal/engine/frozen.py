@@ -38,6 +38,8 @@ def take_fingerprint(run: Run, reads: Reads | None = None) -> Fingerprint:
         _add_module(found, freezer, f"model.{name}" if name else "model", module)
     for name, parameter in run.model.named_parameters():
         found[f"model.{name}.requires_grad"] = parameter.requires_grad
+    for name, module in run.loss.named_modules() if run.loss is not None else ():
+        _add_module(found, freezer, f"loss.{name}" if name else "loss", module)
     return found | groups_fingerprint(run)
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from epochal.engine.average import Average
+    from epochal.engine.loss import Loss
     from epochal.engine.metric import Metric
     from epochal.engine.monitor import Monitor
     from epochal.engine.schedule import AnySchedule
@@ -51,6 +52,9 @@ class Parts:
     updater: Updater | None = None
     average: Average | None = None
     """Keeps averaged weights beside the model's own."""
+
+    loss: Loss | None = None
+    """Computes the loss of tasks that leave it to a config."""
 
 
 @final

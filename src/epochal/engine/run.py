@@ -60,6 +60,7 @@ _PARTS = (
     "calls",
     "train_batch",
     "finish_batch",
+    "loss",
     "report_batch",
     "measure_batch",
     "take_step",
@@ -228,6 +229,9 @@ class Run:
 
         self.eval_steps: dict[str, Callable[[Run, Batch], object]] = {}
         """What the runner does with a batch of each split."""
+        self.loss = parts.loss
+        if self.loss is not None:
+            self.place(self.loss)
 
         self.calls = TaskCalls(self)
         resuming.place(self)

@@ -23,6 +23,7 @@ from epochal.errors import CheckpointError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from epochal.engine.loss import Loss
     from epochal.engine.run import Run
 
     State = dict[str, Any]  # a tree of plain data and tensors
@@ -71,6 +72,8 @@ def collect(run: Run) -> State:
         state["average"] = run.average.state_tensors()
     if run.monitor is not None:
         state["monitor"] = run.monitor.state_dict()
+    if run.loss is not None:
+        state["loss"] = {"weights": dict(run.loss.weights), "module": collect_module(run.loss)}
     return state
 
 
@@ -94,6 +97,8 @@ def restore(run: Run, state: Mapping[str, Any], *, is_strict: bool = True) -> No
         _restore_tensors("average", run.average.state_tensors(), state["average"])
     if run.monitor is not None and "monitor" in state:
         run.monitor.load_state_dict(state["monitor"])
+    if run.loss is not None and "loss" in state:
+        _restore_loss(run.loss, state["loss"], run.device)
     _restore_updater(run, state["updater"])
     for name, metric in run.train_metrics.items():
         if name in state["metrics"]:
@@ -134,6 +139,7 @@ def _compare_parts(run: Run, state: Mapping[str, Any], *, is_strict: bool) -> No
         "monitor": run.monitor is not None,
     }
     missing = [name for name, is_here in optional.items() if is_here and name not in state]
+        "loss": run.loss is not None,
     unexpected = [name for name, is_here in optional.items() if not is_here and name in state]
     metrics = state.get("metrics", {})
     missing += [f"metrics.{name}" for name in run.train_metrics if name not in metrics]
@@ -178,6 +184,14 @@ def _restore_tensors(owner: str, here: Mapping[str, Tensor], saved: Mapping[str,
 def _collect_updater(run: Run) -> State:
     updater: Any = run.updater  # one of the user's own may have a state_dict
     own = updater.state_dict() if hasattr(updater, "state_dict") else None
+def _restore_loss(loss: Loss, state: State, device: torch.device) -> None:
+    restore_module(loss, state["module"], device, "loss")
+    # Terms that only one of both has are new, or gone: the config may have changed.
+    loss.weights.update(
+        {name: state["weights"].get(name, own) for name, own in loss.weights.items()}
+    )
+
+
     return {"tensors": updater.state_tensors(), "own": own}
 
 

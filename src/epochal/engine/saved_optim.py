@@ -28,6 +28,8 @@ def named_parameters(run: Run) -> dict[str, Tensor]:
         if isinstance(part, nn.Module):
             for name, parameter in part.named_parameters():
                 found[f"task.{attribute}.{name}"] = parameter
+    for name, parameter in run.loss.named_parameters() if run.loss is not None else ():
+        found[f"loss.{name}"] = parameter
     groups = [] if run.optimizer is None else run.optimizer.param_groups
     for index, group in enumerate(groups):
         for place, parameter in enumerate(group["params"]):

@@ -33,6 +33,8 @@ def find_states(run: Run) -> dict[str, Tensor]:
 
 def _all_states(run: Run) -> Iterator[tuple[str, Tensor]]:
     yield from _of_module("model", run.model)
+    if run.loss is not None:
+        yield from _of_module("loss", run.loss)
     if run.optimizer is not None:
         yield from _of_optimizer(run.optimizer)
     yield from _prefixed("updater", run.updater.state_tensors())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from epochal.engine.run import Run
 
 Batch = Any  # whatever the user's loader gives
 Output = Any  # whatever the user's task makes of a batch
@@ -70,13 +73,22 @@ class Task:
 
 
 class ModuleTask(Task):
-    """The task of a model that computes its own loss.
+    """The task of a model that computes its own loss, or whose loss the config describes.
 
     In training the model is called as ``model.train_forward(batch)`` if it has that, in
     evaluation as ``model.infer_forward(batch)`` followed by ``model.postprocess(out)``; else
-    as ``model(**batch)``, ``model(*batch)`` or ``model(batch)`` by the kind of batch. It
-    returns ``{"loss": ..., ...}`` or ``(outputs, losses)``; the count is the batch size.
+    as ``model(**batch)``, ``model(*batch)`` or ``model(batch)`` by the kind of batch, with as
+    much of the batch as ``forward`` takes. It returns ``{"loss": ..., ...}`` or ``(outputs,
+    losses)``; the count is the batch size. What else it returns is called ``outputs``.
     """
+
+    _taken: tuple[str, ...] | None = None
+
+    def assembled(self, run: Run) -> None:
+        """Look at what the model takes of a batch; None is everything."""
+        parameters = inspect.signature(run.model.forward).parameters.values()
+        is_open = any(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in parameters)
+        self._taken = None if is_open else tuple(one.name for one in parameters)
 
     def batch_forward(self, model: nn.Module, batch: Batch) -> dict[str, Any]:
         """The model's output as one mapping, losses included."""
@@ -88,10 +100,15 @@ class ModuleTask(Task):
             postprocess = getattr(model, "postprocess", None)
             out = infer_forward(batch)
             return _as_mapping(out if postprocess is None else postprocess(out))
-        return _as_mapping(_call(model, batch))
+        return _as_mapping(_call(model, batch, self._taken))
 
-    def batch_loss(self, out: Mapping[str, Any], batch: Batch) -> dict[str, Any]:
-        """The entries of the output that are losses; the engine finds their count."""
+    def batch_loss(
+        self, out: Mapping[str, Any], batch: Batch, loss_fn: Callable[..., Any] | None = None
+    ) -> dict[str, Any]:
+        """The loss of the config, or else the entries of the output that are losses."""
+        if loss_fn is not None:
+            losses: dict[str, Any] = loss_fn(out, batch)
+            return losses
         return {
             name: value
             for name, value in out.items()
@@ -99,10 +116,12 @@ class ModuleTask(Task):
         }
 
 
-def _call(model: nn.Module, batch: Batch) -> object:
+def _call(model: nn.Module, batch: Batch, taken: tuple[str, ...] | None) -> object:
     if isinstance(batch, Mapping):
-        return model(**batch)
-    return model(*batch) if isinstance(batch, list | tuple) else model(batch)
+        return model(**{k: one for k, one in batch.items() if taken is None or k in taken})
+    if isinstance(batch, list | tuple):
+        return model(*(batch if taken is None else batch[: len(taken)]))
+    return model(batch)
 
 
 def _as_mapping(result: object) -> dict[str, Any]:

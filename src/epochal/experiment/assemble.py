@@ -27,6 +27,7 @@ from epochal.engine.options import (
 from epochal.engine.seeding import derive, seeded
 from epochal.experiment.builder import to_recordable
 from epochal.experiment.device import describe_device
+from epochal.experiment.losses import build_loss
 from epochal.experiment.steps import model_dtype
 from epochal.hooks.banner import Banner
 from epochal.hooks.checkpointing import Checkpointing
@@ -61,11 +62,13 @@ def assemble(
     model = step("model", experiment.build_model)
     model = step("model", experiment.place_model, model)
     runner = _build_runner(assembly)
+    options = _build_options(assembly)
+    if _needs_loss(runner, options):
+        assembly = replace(assembly, loss=step("loss", build_loss))
     optimizer, schedule = None, None
     if _is_training(assembly, runner):
         optimizer, schedule = step("optim", experiment.build_optimizer, model)
     hooks = step("hooks", experiment.build_hooks)
-    options = _build_options(assembly)
     parts = Parts(
         task=task,
         model=model,
@@ -73,6 +76,7 @@ def assemble(
         schedule=schedule,
         updater=_build_updater(assembly) if optimizer is not None else None,
         average=_build_average(assembly) if optimizer is not None else None,
+        loss=assembly.loss,
         metrics=step("metrics", experiment.build_metrics),
         hooks=hooks if is_quiet else [*_own_hooks(assembly, options, hooks), *hooks],
         monitor=build_monitor(assembly),
@@ -125,6 +129,13 @@ def _build_average(assembly: Assembly) -> Average | None:
     given: Average | None = assembly.given.parts.get("average")
     spec = assembly.spec("average")
     return given if given is not None or spec is None else assembly.builder.build(spec)
+
+
+def _needs_loss(runner: Runner, options: Options) -> bool:
+    """Whether anybody may ask for the loss; inference works without one."""
+    if isinstance(runner, Predict):
+        return False
+    return options.train.eval_loss or not isinstance(runner, Test)
 
 
 def _is_training(assembly: Assembly, runner: Runner) -> bool:

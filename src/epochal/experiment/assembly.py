@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from epochal.check import Spec
     from epochal.config import Node
     from epochal.engine import Task
+    from epochal.engine.loss import Loss
     from epochal.experiment.arguments import Args
     from epochal.experiment.builder import Builder
     from epochal.experiment.given import Given
@@ -32,6 +33,9 @@ class Assembly:
     given: Given
     task: Task | None = None
     """The task, once it is built."""
+
+    loss: Loss | None = None
+    """The loss of the config, once it is built; its parameters are trained too."""
 
     is_debug: bool = False
     is_resumed: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -43,6 +44,26 @@ class Builder:
         ``supplied`` are arguments that only the run knows, such as the optimizer of a
         schedule; specs of the same kind inside it get them too.
         """
+        factory, first, named = self._prepare(spec, supplied)
+        try:
+            return factory(*first, **named)
+        except EpochalError:
+            raise
+        except Exception as error:
+            error.add_note(f"while building {spec.path} ({spec.factory.dotted})")
+            raise
+
+    def bind(self, spec: Spec) -> Component:
+        """The object that a spec describes; a function itself, with its options."""
+        if isinstance(self.registry.load(spec.factory), type):
+            return self.build(spec)
+        factory, first, named = self._prepare(spec, {}, is_partial=True)
+        return partial(factory, *first, **named)
+
+    def _prepare(
+        self, spec: Spec, supplied: Mapping[str, object], *, is_partial: bool = False
+    ) -> tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]:
+        """What a spec names, and what it is called with, by position and by name."""
 
         def build_nested(node: Node, path: str) -> object:
             nested = self.read(node, "", path)
@@ -54,17 +75,11 @@ class Builder:
         made = arguments(
             spec.arguments, spec.signature, makers=self._makers, build=build_nested, path=spec.path
         )
-        first, named = made.positional, supplied | made.keyword
+        first, named = made.positional, {**supplied, **made.keyword}
         if first:  # what the run supplies comes before all that a config can say
             first, named = (*supplied.values(), *first), made.keyword
-        self._observe(spec, factory, supplied, first, named)
-        try:
-            return factory(*first, **named)
-        except EpochalError:
-            raise
-        except Exception as error:
-            error.add_note(f"while building {spec.path} ({spec.factory.dotted})")
-            raise
+        self._observe(spec, factory, supplied, first, named, is_partial=is_partial)
+        return factory, first, named
 
     def options(self, spec: Spec) -> dict[str, Any]:
         """The values of the section's own keys, as the types they are declared with."""
@@ -92,10 +107,14 @@ class Builder:
         supplied: Mapping[str, object],
         first: Sequence[object],
         named: Mapping[str, object],
+        *,
+        is_partial: bool,
     ) -> None:
         received = {name: value for name, value in named.items() if name not in supplied}
         try:
-            bound = inspect.signature(factory).bind(*first, **named)
+            signature = inspect.signature(factory)
+            bind = signature.bind_partial if is_partial else signature.bind
+            bound = bind(*first, **named)
         except ValueError:  # a factory written in C shows no signature
             pass
         except TypeError as error:

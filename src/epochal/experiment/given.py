@@ -27,6 +27,7 @@ OBJECT_SECTIONS = (
     "schedule",
     "updater",
     "average",
+    "loss",
     "metrics",
     "hooks",
     "runner",
@@ -39,7 +40,7 @@ class Given:
     """Parts that came as objects."""
 
     parts: Mapping[str, Any] = field(default_factory=dict)
-    """By section: task, model, data, optim, schedule, updater, average, runner."""
+    """By section: task, model, data, optim, schedule, updater, average, loss, runner."""
 
     hooks: tuple[Any, ...] = ()
     metrics: tuple[Any, ...] = ()

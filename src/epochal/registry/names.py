@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 
     from epochal.registry.project import Project
 
-_TORCH_MODULES = {"optimizer": "torch.optim", "schedule": "torch.optim.lr_scheduler"}
-_TORCH_INTERFACES = ("Optimizer", "LRScheduler")
+_TORCH_MODULES = {
+    "optimizer": "torch.optim",
+    "schedule": "torch.optim.lr_scheduler",
+    "loss": "torch.nn.modules.loss",
+}
+_NO_COMPONENTS = ("Optimizer", "LRScheduler", "NLLLoss2d")  # interfaces, and what torch gave up
 
 
 @final
@@ -145,7 +149,7 @@ class Registry:
             name
             for name, binding in module.bindings.items()
             if name[0].isupper()
-            and name not in _TORCH_INTERFACES
+            and name not in _NO_COMPONENTS
             and (
                 isinstance(binding, ast.ClassDef)
                 or (isinstance(binding, Import) and binding.module.startswith(f"{module.name}."))

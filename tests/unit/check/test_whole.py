@@ -174,7 +174,7 @@ def test_training_a_task_without_a_loss_is_reported(check_dict, write_files) -> 
         (
             "task.type",
             "user.bare.Bare has no 'batch_loss', which training needs",
-            "write def batch_loss(self, out, batch) in class Bare",
+            "write def batch_loss(self, out, batch) in class Bare, or a section loss",
         ),
     ]
     testing = check_dict(task={"type": "user.bare.Bare"}, runner="test")

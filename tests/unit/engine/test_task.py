@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from engine.parts import Sums, fit, make_run
+from engine.parts import Sums, adder, fit, make_run, weights
 from epochal.engine import ModuleTask, Task
+from epochal.engine.loss import Loss, Term
 from epochal.engine.task import OPTIONAL_METHODS, REQUIRED_METHODS
 from epochal.errors import TaskError
 
@@ -101,3 +102,32 @@ def test_a_model_that_returns_no_loss_cannot_train() -> None:
     task.train_loader = [torch.ones(2, 3)]
     with pytest.raises(TaskError, match=r"ModuleTask.batch_loss: returned no 'loss', only \[\]"):
         fit(make_run(task, nn.Linear(3, 1), for_="1ep"))
+
+
+def test_with_a_loss_of_the_config_a_model_needs_neither_task_nor_loss() -> None:
+    task, model = module_task(), adder()
+    run = make_run(task, model, parts={"loss": Loss([Term(nn.MSELoss())])})
+    result = fit(run)
+    other = adder()
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+    for _ in range(10):
+        for features, sums in task.train_loader:
+            optimizer.zero_grad()
+            nn.functional.mse_loss(other(features), sums).backward()
+            optimizer.step()
+    assert torch.equal(weights(model), weights(other))
+    assert result.metrics["train/loss"] >= 0
+
+
+def test_a_model_gets_what_its_forward_names_of_a_batch_by_name() -> None:
+    class Takes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 1)
+
+        def forward(self, features: Tensor) -> dict[str, Tensor]:
+            return {"sum": self.layer(features)}
+
+    inputs = {"input": "out.sum", "target": "batch.sums"}
+    loss = Loss([Term(nn.MSELoss(), inputs=inputs)])
+    assert fit(make_run(module_task(named=True), Takes(), parts={"loss": loss})).ok

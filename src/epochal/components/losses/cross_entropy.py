@@ -1,0 +1,66 @@
+"""Cross entropy: how surprised the scores are by the classes."""
+
+from __future__ import annotations
+
+from typing import Annotated, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from typing_extensions import override
+
+from epochal.config.bounds import AtLeast, Below
+
+
+@final
+class CrossEntropy(nn.Module):
+    """Cross entropy of scores (logits) with class numbers, or with probabilities of classes.
+
+    Classes lie along dimension 1. Of dense targets, such as (batch, height, width), each one is
+    an item.
+
+    Args:
+        label_smoothing: Share of the target that is spread over all classes.
+        class_weights: How much each class counts; the mean is weighted by them.
+        ignore_index: Targets with this number are left out, and do not count.
+    """
+
+    class_weights: Tensor | None
+
+    def __init__(
+        self,
+        *,
+        label_smoothing: Annotated[float, AtLeast(0), Below(1)] = 0.0,
+        class_weights: list[float] | None = None,
+        ignore_index: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.label_smoothing = label_smoothing
+        self.ignore_index = ignore_index
+        weights = None if class_weights is None else torch.tensor(class_weights)
+        self.register_buffer("class_weights", weights, persistent=False)
+
+    @override
+    def forward(self, input: Tensor, target: Tensor) -> tuple[Tensor, int | Tensor]:
+        """The mean over all targets, and how many these are."""
+        if self.ignore_index is None or target.is_floating_point():
+            loss = functional.cross_entropy(
+                input, target, self.class_weights, label_smoothing=self.label_smoothing
+            )
+            is_soft = target.is_floating_point()
+            return loss, target.numel() // (target.shape[1] if is_soft else 1)
+        total = functional.cross_entropy(
+            input,
+            target,
+            self.class_weights,
+            ignore_index=self.ignore_index,
+            reduction="sum",
+            label_smoothing=self.label_smoothing,
+        )
+        counted = target != self.ignore_index
+        count = counted.sum()
+        share: Tensor = count
+        if self.class_weights is not None:
+            share = (self.class_weights[target.where(counted, 0)] * counted).sum()
+        # A batch of which nothing counts has the loss 0, and a gradient of zeros.
+        return total / (share + (count == 0)), count

@@ -1,0 +1,42 @@
+"""The loss of a run, as its section describes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from epochal.check.losses import iter_terms
+from epochal.engine.loss import Loss, Term
+from epochal.engine.move import parse_dtype, place
+from epochal.experiment.steps import model_dtype
+
+if TYPE_CHECKING:
+    from epochal.config import Node
+    from epochal.experiment.assembly import Assembly
+
+
+def build_loss(assembly: Assembly) -> Loss | None:
+    """The loss of the section ``loss``, or the one that was given, on the run's device."""
+    given = assembly.given.parts.get("loss")
+    if given is not None:
+        loss = given if isinstance(given, Loss) else Loss([Term(given)])
+    else:
+        terms = [_build_term(assembly, *entry) for entry in iter_terms(assembly.config)]
+        if not terms:
+            return None
+        loss = Loss(terms)
+    place(loss, assembly.device, parse_dtype(model_dtype(assembly)), channels_last=False)
+    return loss
+
+
+def _build_term(assembly: Assembly, path: str, name: str, node: Node) -> Term:
+    builder = assembly.builder
+    spec = builder.read(node, "loss", path)
+    options = builder.options(spec)
+    return Term(
+        builder.bind(spec),
+        name=name,
+        weight=options["weight"],
+        inputs=options["inputs"],
+        key=path,
+        place=node.place,
+    )

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from epochal.components.losses.cross_entropy import CrossEntropy
+
+torch.manual_seed(0)
+LOGITS = torch.randn(6, 4)
+LABELS = torch.tensor([0, 3, 1, 1, 2, 0])
+
+
+def test_it_is_torchs_bit_for_bit() -> None:
+    value, count = CrossEntropy()(LOGITS, LABELS)
+    assert torch.equal(value, functional.cross_entropy(LOGITS, LABELS))
+    assert count == 6
+
+
+def test_label_smoothing_is_the_closed_formula() -> None:
+    value, _ = CrossEntropy(label_smoothing=0.1)(LOGITS, LABELS)
+    logs = LOGITS.log_softmax(1)
+    right = logs.gather(1, LABELS.unsqueeze(1)).squeeze(1)
+    torch.testing.assert_close(value, -(0.9 * right + 0.1 * logs.mean(1)).mean())
+
+
+def test_classes_are_weighted_as_torch_does_it() -> None:
+    weights = [1.0, 2.0, 0.5, 3.0]
+    value, _ = CrossEntropy(class_weights=weights)(LOGITS, LABELS)
+    wanted = functional.cross_entropy(LOGITS, LABELS, torch.tensor(weights))
+    assert torch.equal(value, wanted)
+
+
+@pytest.mark.parametrize("weights", [None, [1.0, 2.0, 0.5, 3.0]])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_targets_that_are_left_out_do_not_count(weights, smoothing) -> None:
+    labels = torch.tensor([0, -1, 1, -1, 2, 0])
+    loss = CrossEntropy(class_weights=weights, label_smoothing=smoothing, ignore_index=-1)
+    value, count = loss(LOGITS, labels)
+    tensor = None if weights is None else torch.tensor(weights)
+    wanted = functional.cross_entropy(
+        LOGITS, labels, tensor, ignore_index=-1, label_smoothing=smoothing
+    )
+    torch.testing.assert_close(value, wanted)
+    assert int(count) == 4
+
+
+def test_a_batch_of_which_nothing_counts_has_no_loss_and_no_gradient() -> None:
+    logits = LOGITS.clone().requires_grad_()
+    value, count = CrossEntropy(ignore_index=-1)(logits, torch.full((6,), -1))
+    value.backward()
+    assert (value.item(), int(count)) == (0.0, 0)
+    assert logits.grad is not None
+    assert not logits.grad.any()
+
+
+def test_targets_may_be_probabilities() -> None:
+    soft = torch.rand(6, 4).softmax(1)
+    value, count = CrossEntropy()(LOGITS, soft)
+    assert torch.equal(value, functional.cross_entropy(LOGITS, soft))
+    assert count == 6
+
+
+def test_of_dense_targets_each_point_counts() -> None:
+    logits, labels = torch.randn(2, 3, 5, 5), torch.randint(3, (2, 5, 5))
+    value, count = CrossEntropy()(logits, labels)
+    assert torch.equal(value, functional.cross_entropy(logits, labels))
+    assert count == 50

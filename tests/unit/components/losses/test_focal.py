@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from epochal.components.losses.focal import Focal
+from epochal.errors import TaskError
+
+torch.manual_seed(0)
+LOGITS = torch.randn(6, 4)
+LABELS = torch.tensor([0, 3, 1, 1, 2, 0])
+
+
+def test_with_class_numbers_it_is_the_closed_formula() -> None:
+    value, count = Focal(gamma=2.0)(LOGITS, LABELS)
+    p = LOGITS.softmax(1)[torch.arange(6), LABELS]
+    torch.testing.assert_close(value, (-((1 - p) ** 2) * p.log()).mean())
+    assert count == 6
+
+
+def test_without_gamma_it_is_cross_entropy() -> None:
+    value, _ = Focal(gamma=0)(LOGITS, LABELS)
+    torch.testing.assert_close(value, functional.cross_entropy(LOGITS, LABELS))
+
+
+def test_with_floats_each_score_stands_alone() -> None:
+    target = (torch.rand(6, 4) > 0.5).float()
+    value, count = Focal(gamma=1.5, alpha=0.25)(LOGITS, target)
+    p = LOGITS.sigmoid()
+    right = torch.where(target == 1, p, 1 - p)
+    share = torch.where(target == 1, 0.25, 0.75)
+    torch.testing.assert_close(value, (-share * (1 - right) ** 1.5 * right.log()).mean())
+    assert count == 6
+
+
+def test_floats_of_another_shape_are_refused() -> None:
+    with pytest.raises(TaskError, match="focal got an input of shape"):
+        Focal()(LOGITS, torch.zeros(6))

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from epochal.components.losses.regression import L1, Huber, Mse
+from epochal.errors import TaskError
+
+torch.manual_seed(0)
+A, B = torch.randn(5, 2), torch.randn(5, 2)
+
+
+def test_they_are_torchs_bit_for_bit() -> None:
+    assert torch.equal(Mse()(A, B), nn.MSELoss()(A, B))
+    assert torch.equal(L1()(A, B), nn.L1Loss()(A, B))
+    assert torch.equal(Huber(delta=0.3)(A, B), nn.HuberLoss(delta=0.3)(A, B))
+
+
+def test_hubers_is_the_closed_formula() -> None:
+    gap = (A - B).abs()
+    wanted = torch.where(gap < 0.5, gap.square() / 2, 0.5 * (gap - 0.25)).mean()
+    torch.testing.assert_close(Huber(delta=0.5)(A, B), wanted)
+
+
+@pytest.mark.parametrize("loss", [Mse(), L1(), Huber()])
+def test_a_target_of_another_shape_is_refused(loss: nn.Module) -> None:
+    with pytest.raises(TaskError, match="give both the same"):
+        loss(A, B[:, 0])
