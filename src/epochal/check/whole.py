@@ -101,10 +101,10 @@ def check(
     root = Node(MappingProxyType(_ordered(entries)), config.root.place)
     check_splits(walk, root)
     check_rules(walk, root)
+    check_losses(walk, root)
     check_optim(walk, root)
     _check_code(walk, root, given)
     _check_imports(walk, written)
-    check_losses(walk, root)
     problems = in_order((*config.problems, *walk.mistakes.problems))
     return Report(problems, root, tuple(walk.defaults), registry.project)
 
@@ -222,22 +222,22 @@ def _check_code(walk: Walk, root: Node, given: Collection[str]) -> None:
 def _check_task(walk: Walk, root: Node, task: Definition, *, has_loss: bool) -> None:
     """Report what a task lacks for the runner at hand, or has too much."""
     kind = _runner_kind(walk)
+    if kind == "train":
+        check_loss_owner(walk, root, task)
     needs = {"batch_forward": "(self, model, batch)", "batch_loss": "(self, out, batch)"}
     wanted = {"train": ["batch_forward", "batch_loss"], "": []}.get(kind, ["batch_forward"])
     verb = {"train": "training", "test": "testing", "predict": "predicting"}.get(kind, kind)
-    if kind == "train":
-        check_loss_owner(walk, root, task)
     node = root.find("task.type")
     place = node.place if node is not None else None
     for name in wanted:
-        if find_method(task, name, walk.registry.library) is False:
-            hint = f"write def {name}{needs[name]} in class {task.node.name}"
-            what = f"{task.dotted} has no {name!r}, which {verb} needs"
         if name == "batch_loss" and (has_loss or walk.mistakes.is_broken("loss")):
             continue
+        if find_method(task, name, walk.registry.library) is False:
+            hint = f"write def {name}{needs[name]} in class {task.node.name}"
+            hint += ", or a section loss" if name == "batch_loss" else ""
+            what = f"{task.dotted} has no {name!r}, which {verb} needs"
             walk.mistakes.report("task.type", what, place, hint)
 
-            hint += ", or a section loss" if name == "batch_loss" else ""
 
 def _check_imports(walk: Walk, written: Mapping[str, Node]) -> None:
     root = Node(MappingProxyType(dict(written)))

@@ -55,12 +55,12 @@ _PARTS = (
     "train_metrics",
     "updater",
     "average",
+    "loss",
     "feed",
     "meter",
     "calls",
     "train_batch",
     "finish_batch",
-    "loss",
     "report_batch",
     "measure_batch",
     "take_step",
@@ -196,6 +196,9 @@ class Run:
         self.monitor = parts.monitor
         self.updater = parts.updater or choose_updater(parts.optimizer)
         self.average = parts.average
+        self.loss = parts.loss
+        if self.loss is not None:
+            self.place(self.loss)
 
         self.latest: dict[str, float] = {}
         """The latest value of every metric."""
@@ -229,9 +232,6 @@ class Run:
 
         self.eval_steps: dict[str, Callable[[Run, Batch], object]] = {}
         """What the runner does with a batch of each split."""
-        self.loss = parts.loss
-        if self.loss is not None:
-            self.place(self.loss)
 
         self.calls = TaskCalls(self)
         resuming.place(self)

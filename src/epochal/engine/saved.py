@@ -70,10 +70,10 @@ def collect(run: Run) -> State:
         state["rate"] = run.updater.rate.state_dict()
     if run.average is not None:
         state["average"] = run.average.state_tensors()
-    if run.monitor is not None:
-        state["monitor"] = run.monitor.state_dict()
     if run.loss is not None:
         state["loss"] = {"weights": dict(run.loss.weights), "module": collect_module(run.loss)}
+    if run.monitor is not None:
+        state["monitor"] = run.monitor.state_dict()
     return state
 
 
@@ -95,10 +95,10 @@ def restore(run: Run, state: Mapping[str, Any], *, is_strict: bool = True) -> No
         run.updater.rate.load_state_dict(state["rate"])
     if run.average is not None and "average" in state:
         _restore_tensors("average", run.average.state_tensors(), state["average"])
-    if run.monitor is not None and "monitor" in state:
-        run.monitor.load_state_dict(state["monitor"])
     if run.loss is not None and "loss" in state:
         _restore_loss(run.loss, state["loss"], run.device)
+    if run.monitor is not None and "monitor" in state:
+        run.monitor.load_state_dict(state["monitor"])
     _restore_updater(run, state["updater"])
     for name, metric in run.train_metrics.items():
         if name in state["metrics"]:
@@ -136,10 +136,10 @@ def _compare_parts(run: Run, state: Mapping[str, Any], *, is_strict: bool) -> No
         "optim": run.optimizer is not None,
         "rate": run.optimizer is not None,
         "average": run.average is not None,
+        "loss": run.loss is not None,
         "monitor": run.monitor is not None,
     }
     missing = [name for name, is_here in optional.items() if is_here and name not in state]
-        "loss": run.loss is not None,
     unexpected = [name for name, is_here in optional.items() if not is_here and name in state]
     metrics = state.get("metrics", {})
     missing += [f"metrics.{name}" for name in run.train_metrics if name not in metrics]
@@ -181,9 +181,6 @@ def _restore_tensors(owner: str, here: Mapping[str, Tensor], saved: Mapping[str,
             tensor.copy_(saved[name])
 
 
-def _collect_updater(run: Run) -> State:
-    updater: Any = run.updater  # one of the user's own may have a state_dict
-    own = updater.state_dict() if hasattr(updater, "state_dict") else None
 def _restore_loss(loss: Loss, state: State, device: torch.device) -> None:
     restore_module(loss, state["module"], device, "loss")
     # Terms that only one of both has are new, or gone: the config may have changed.
@@ -192,6 +189,9 @@ def _restore_loss(loss: Loss, state: State, device: torch.device) -> None:
     )
 
 
+def _collect_updater(run: Run) -> State:
+    updater: Any = run.updater  # one of the user's own may have a state_dict
+    own = updater.state_dict() if hasattr(updater, "state_dict") else None
     return {"tensors": updater.state_tensors(), "own": own}
 
 
