@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 
 def choose_deletions(
-    manifests: Sequence[Manifest], *, keep_last: int | None, keep_best: int = 0
+    manifests: Sequence[Manifest],
+    *,
+    keep_last: int | None,
+    keep_best: int = 0,
+    keep_regular: bool = False,
 ) -> list[Manifest]:
     """Those that may go, oldest first; the newest one always stays.
 
@@ -21,10 +25,13 @@ def choose_deletions(
         manifests: Every committed checkpoint, the one just written among them.
         keep_last: How many of the newest stay; None for all.
         keep_best: How many of those with the best monitored values stay.
+        keep_regular: Whether the newest one stays that was not made because the run ended.
     """
     ordered = sorted(manifests, key=lambda manifest: manifest.order)
     if keep_last is None:
         return []
     kept = {manifest.path for manifest in ordered[-max(1, keep_last) :]}
     kept |= {manifest.path for manifest in rank(ordered)[:keep_best]}
+    if keep_regular:
+        kept |= set([manifest.path for manifest in ordered if manifest.is_regular][-1:])
     return [manifest for manifest in ordered if manifest.path not in kept]

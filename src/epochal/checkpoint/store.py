@@ -111,7 +111,9 @@ def set_aside(path: Path) -> Path:
     return target
 
 
-def tidy(folder: Path, *, keep_last: int | None, keep_best: int) -> list[str]:
+def tidy(
+    folder: Path, *, keep_last: int | None, keep_best: int, keep_regular: bool = False
+) -> list[str]:
     """Renew the links, then remove what need not be kept; returns the names of the removed.
 
     To be called after a checkpoint was committed, never before.
@@ -120,7 +122,9 @@ def tidy(folder: Path, *, keep_last: int | None, keep_best: int) -> list[str]:
     try:
         _renew_links(folder, found)
         removed = []
-        for manifest in choose_deletions(found, keep_last=keep_last, keep_best=keep_best):
+        for manifest in choose_deletions(
+            found, keep_last=keep_last, keep_best=keep_best, keep_regular=keep_regular
+        ):
             durable.remove_tree(manifest.path, owner())
             removed.append(manifest.name)
     except OSError as error:

@@ -17,7 +17,7 @@ from epochal.engine.ahead import Ahead
 from epochal.engine.foreign import Foreign, Stateful, find_stateful
 from epochal.engine.gather import Aim, Gatherer
 from epochal.engine.move import Change, Mover, batch_size, keep
-from epochal.engine.order import Pass, tell_epoch
+from epochal.engine.order import Pass, list_samples, tell_epoch
 from epochal.engine.seeding import derive
 from epochal.engine.twin import Twins
 from epochal.errors import DataError
@@ -125,6 +125,7 @@ class Feed:
             loader: What ``loader_state`` gave there.
         """
         self._resume = _Resume(epoch, position, loader)
+        self._stateful = None
         self.position = self.next_position = position
         self.samples = samples
 
@@ -133,6 +134,8 @@ class Feed:
 
         Only loaders need it that cannot be asked for their batches by position.
         """
+        if self._resume.loader is not None:
+            return self._resume.loader  # nothing was read since
         if self._stateful is not None:
             is_over = self._limit is not None and self.next_position >= self._limit
             return self._stateful.state(is_over=is_over)
@@ -217,6 +220,22 @@ class Feed:
                 self._stateful = batches if one_pass.epoch is not None else self._stateful
         batches = islice(batches, None if limit is None else max(limit - one_pass.start, 0))
         return self._ahead(batches) if can_be_ahead and self._ahead is not None else batches
+
+    def latest_steps(self, count: int) -> list[range]:
+        """Which batches of the epoch the latest steps took, the last one first."""
+        firsts = [self.position - back * self._accumulate for back in range(count)]
+        ends = [self.next_position, *firsts]
+        return [range(first, end) for first, end in zip(firsts, ends, strict=False)]
+
+    def samples_at(self, epoch: int, batches: range) -> list[list[Any]] | None:
+        """The indices of the samples in some batches of an epoch; None if they have none.
+
+        Nothing need be remembered for it, since the order is a function of seed and epoch.
+        """
+        loader = self.loader
+        if not isinstance(loader, DataLoader) or not self._is_addressable(loader):
+            return None
+        return list_samples(loader, Pass(derive(self._seed, "order", epoch), epoch), batches)
 
     def _is_addressable(self, loader: Loader) -> bool:
         """Whether batches can be had by position, whatever came before."""

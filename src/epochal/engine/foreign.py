@@ -37,7 +37,8 @@ class Foreign:
         Args:
             loader: Read from its own beginning if there is no state.
             one_pass: What was read before its start is read again and thrown away.
-            state: What ``Stateful`` gave at that position; then nothing is read again.
+            state: What ``Stateful`` gave at that position, or at an earlier one that it names;
+                then nothing before is read again.
         """
         start = one_pass.start
         if isinstance(loader, list | tuple) and type(loader) in (list, tuple):
@@ -52,7 +53,8 @@ class Foreign:
             return Stateful(owner, self._read(loader, one_pass, 0))
         owner.load_state_dict(state["owner"])
         # One that has given its last batch may be at its beginning again.
-        source = iter(()) if state["is_over"] else self._read(loader, one_pass, start)
+        first = state.get("position", start)
+        source = iter(()) if state["is_over"] else self._read(loader, one_pass, first)
         return Stateful(owner, source)
 
     def _tell(self, loader: Loader, start: int) -> None:

@@ -40,6 +40,8 @@ def take_fingerprint(run: Run, reads: Reads | None = None) -> Fingerprint:
         found[f"model.{name}.requires_grad"] = parameter.requires_grad
     for name, module in run.loss.named_modules() if run.loss is not None else ():
         _add_module(found, freezer, f"loss.{name}" if name else "loss", module)
+    # Going back may have left the optimizer other tensors than those that were captured.
+    found["the state of the run"] = len(run.rollbacks)
     return found | groups_fingerprint(run)
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor
 from torch.optim import SGD, Adagrad, Adam
 
-from epochal.engine.every import Every
 from epochal.engine.kept import KeptBuffers
+from epochal.engine.watch import Watch
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -18,13 +17,8 @@ if TYPE_CHECKING:
 
     from torch.optim import Optimizer
 
-    from epochal.engine.meters import Window
     from epochal.engine.run import Run
 
-logger = logging.getLogger(__name__)
-
-_REASON = "diverged"
-_LOOK_EVERY = Every(10, "st")
 # Those of torch.amp.GradScaler.
 _FIRST_SCALE = 65536.0
 _GROWTH, _BACKOFF, _GROWTH_STEPS = 2.0, 0.5, 2000
@@ -42,6 +36,7 @@ class Guard:
         device: Where the gradients are.
         is_scaled: Whether losses are scaled, as fp16 needs it.
         is_final: Whether nothing is updated any more after the first such gradient.
+        is_watched: Whether it is noted which of the latest steps had such gradients.
         buffers: Changed by the forward pass of a model, and put back with its update.
     """
 
@@ -52,22 +47,32 @@ class Guard:
         *,
         is_scaled: bool = False,
         is_final: bool = False,
+        is_watched: bool = False,
         buffers: Iterable[Tensor] = (),
     ) -> None:
-        self.optimizer = optimizer
         self.is_scaled = is_scaled
         self.is_final = is_final
-        self.reads_host = not can_mask(optimizer)
-        """Whether each step waits for the device."""
-
+        self.is_watched = is_watched
         self.skipped = torch.zeros((), device=device)
         """1 if the latest update was left out, else 0."""
+
+        self.history = torch.zeros((), dtype=torch.int64, device=device)
+        """One bit for each of the latest steps, the last one lowest: 1 if its gradient was to
+        blame, and not the scale of its loss."""
 
         self._one = torch.ones((), device=device)
         self._has_diverged = torch.zeros((), device=device)
         self._scale = torch.full((), _FIRST_SCALE if is_scaled else 1.0, device=device)
         self._growth_tracker = torch.zeros((), dtype=torch.int32, device=device)
         self._kept = KeptBuffers(buffers, self.skipped.device)
+        self.serve(optimizer)
+
+    def serve(self, optimizer: Optimizer) -> None:
+        """Guard the updates of an optimizer, and of no other from then on."""
+        self.optimizer = optimizer
+        self.reads_host = not can_mask(optimizer)
+        """Whether each step waits for the device."""
+
         self.prepare()
 
     def prepare(self) -> None:
@@ -104,11 +109,14 @@ class Guard:
                 self.skipped.copy_(norm.isfinite().logical_not())
             else:
                 self._find(gradients, self._one)
-        if self.is_final:
+        bad = self.skipped
+        if self.is_scaled and (self.is_final or self.is_watched):
             # A scaled gradient overflows now and then: that alone is no divergence.
-            self._has_diverged.copy_(
-                torch.maximum(self._has_diverged, self.skipped * (self._scale <= 1))
-            )
+            bad = bad * (self._scale <= 1)
+        if self.is_final:
+            self._has_diverged.copy_(torch.maximum(self._has_diverged, bad))
+        if self.is_watched:
+            self.history.bitwise_left_shift_(1).bitwise_or_(bad.long())
 
     def step(self) -> None:
         """Update the weights unless the gradients forbid it."""
@@ -135,14 +143,14 @@ class Guard:
     def report(self, run: Run) -> None:
         """Count into the averages of the run whether the update was left out."""
         run.meter.add_one("skipped", self.skipped, 1)
-        if self.is_final and self.is_scaled:
-            run.meter.add_one("diverged", self._has_diverged, 1)
 
     def state_tensors(self) -> dict[str, Tensor]:
         """All that a step changes, by name."""
         state = {"skipped": self.skipped}
         if self.is_final:
             state["has_diverged"] = self._has_diverged
+        if self.is_watched:
+            state["history"] = self.history
         if self.is_scaled:
             state |= {"scale": self._scale, "growth_tracker": self._growth_tracker}
         return state
@@ -159,48 +167,6 @@ class Guard:
             torch._amp_foreach_non_finite_check_and_unscale_(alike, self.skipped, inverse)
 
 
-@final
-class Watch:
-    """Ends a run whose updates are left out for good, when that has become known.
-
-    Args:
-        run: Looked at every few steps and at the end of each epoch.
-        name: The mean that tells it.
-    """
-
-    def __init__(self, run: Run, name: str) -> None:
-        self._name = name
-        self._window: Window = run.meter.window("watch gradients")
-        self._seen_step = run.step
-        run.plan.add_period("watch gradients", _LOOK_EVERY, self.look)
-        run.on("loop_end", self.look_at_end)
-
-    def look(self, run: Run) -> None:
-        """Ask for what the steps since the last time came to."""
-        first, last = self._seen_step, run.step
-        self._seen_step = last
-        self._window.read_later(lambda means: self._judge(run, means, first, last))
-
-    def look_at_end(self, run: Run, split: str) -> None:
-        """Judge the last steps of an epoch before anything is made of it."""
-        if split == "train":
-            first, self._seen_step = self._seen_step, run.step
-            self._judge(run, self._window.read(), first, run.step)
-
-    def _judge(self, run: Run, means: dict[str, float], first: int, last: int) -> None:
-        share = means.get(self._name, 0.0)
-        if not share or run.stop_reason == _REASON:
-            return
-        logger.error(
-            "the gradient of step %d is not finite: the run ends, with the weights from before "
-            "that step; try a smaller optim.lr, or optim.clip=1.0",
-            last - round(share * (last - first)) + 1,
-        )
-        if run.stop_status != "interrupted":
-            run.stop_reason = ""  # steps that changed nothing were not the end of the training
-            run.stop(_REASON)
-
-
 def build_guard(run: Run, optimizer: Optimizer) -> Guard | None:
     """What a run needs against gradients that are not finite; None for no more than a warning."""
     action = run.options.engine.on_nonfinite
@@ -210,12 +176,13 @@ def build_guard(run: Run, optimizer: Optimizer) -> Guard | None:
         optimizer,
         run.device,
         is_scaled=run.precision.is_scaled,
-        is_final=action == "stop",
+        is_final=action in ("stop", "rollback"),
+        is_watched=action != "warn",
         # Where only the scale is to blame, they are as good as ever.
         buffers=() if action == "warn" else run.model.buffers(),
     )
-    if guard.is_final:
-        Watch(run, "diverged" if guard.is_scaled else "skipped")
+    if guard.is_watched:
+        run.watch = Watch(run, guard.history)
     return guard
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from epochal.engine.evaluate import join_metrics, watch
 from epochal.engine.preempt import PREEMPTED
 from epochal.engine.resuming import is_inside_epoch, resume
+from epochal.engine.rollback import roll_back
 from epochal.engine.saving import save_if_requested
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ def train(run: Run, stage: str = "main") -> None:
         if not run.stop_reason:
             with run.clock.times.training():
                 take_steps(run)
+        if roll_back(run, epoch_means, start_epoch):
+            continue
         if run.stop_status == PREEMPTED:
             return  # the epoch goes on when the run does
         finish_epoch(run, epoch_means)
@@ -52,7 +55,7 @@ def take_steps(run: Run) -> None:
         run.step += 1
         if run.step >= run.plan.next_due:
             run.plan.run_due(run)
-            if run.stop_reason:
+            if run.stop_reason or run.diverged_at is not None:
                 break
 
 

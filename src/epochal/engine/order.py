@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -88,6 +88,16 @@ def split(indices: Indices, size: int | None, start: int, *, drop_last: bool) ->
         return (part[0] for part in split(indices, 1, start, drop_last=False))
     end = len(indices) - len(indices) % size if drop_last else len(indices)
     return (list(indices[first : first + size]) for first in range(start * size, end, size))
+
+
+def list_samples(loader: DataLoader[Any], one_pass: Pass, batches: range) -> list[Any] | None:
+    """The indices of a pass in some of its batches; None if only its own sampler could tell."""
+    sampler, size, drop_last = find_sampler(loader)
+    indices = find_indices(sampler, one_pass.seed)
+    if indices is None:
+        return None
+    parts = split(indices, size, batches.start, drop_last=drop_last)
+    return [[part] if size is None else part for part in islice(parts, len(batches))]
 
 
 def run_apart(

@@ -70,9 +70,16 @@ class Plan:
         self._has_new = False
         self._rings_at = math.inf
 
-    def add_period(self, name: str, every: Every, call: Callable[[Run], object]) -> Due:
-        """Add something the engine does every so often, after the hooks of that step."""
-        due = Due(name, EVAL_PRIORITY, every, call)
+    def add_period(
+        self,
+        name: str,
+        every: Every,
+        call: Callable[[Run], object],
+        *,
+        priority: int = EVAL_PRIORITY,
+    ) -> Due:
+        """Add something the engine does every so often, by default after the hooks of that step."""
+        due = Due(name, priority, every, call)
         if not every.is_never:
             self._add(due)
         return due
@@ -179,8 +186,8 @@ class Plan:
         self.is_at_work = True
         try:
             for due in self.dues:
-                if run.stop_status == PREEMPTED:
-                    return  # the rest happens when the run goes on
+                if run.stop_status == PREEMPTED or run.diverged_at is not None:
+                    return  # the rest happens when the run goes on, or never
                 if due.every.unit in units and due.is_due(run):
                     due.happen(run)
         finally:

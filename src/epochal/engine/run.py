@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from epochal.engine.saving import Saver
     from epochal.engine.step import FinishBatch, TrainBatch
     from epochal.engine.task import Batch
+    from epochal.engine.watch import Place, Watch
 
 _PARTS = (
     "task",
@@ -68,6 +69,7 @@ _PARTS = (
     "caches",
     "meta",
     "saver",
+    "watch",
     "attributes",
     "resume",
 )
@@ -159,6 +161,15 @@ class Run:
 
     saver: Saver | None = None
     """What makes its checkpoints; None makes none."""
+
+    watch: Watch | None = None
+    """What knows whose gradients were not finite; None if nobody looks."""
+
+    diverged_at: Place | None = None
+    """The step from which the run is to go back; None while it goes on."""
+
+    rollbacks: tuple[dict[str, Any], ...] = ()
+    """What was left out each time that the run went back."""
 
     attributes: Attributes
     """What task and model change in themselves while the run trains."""

@@ -58,6 +58,7 @@ def collect(run: Run) -> State:
         "evaluated_at": dict(run.evaluated_at),
         "choices": dict(run.choices),
         "caches": dict(run.caches),
+        "rollbacks": run.rollbacks,
         "task": _collect_task(run),
         "attributes": run.attributes.collect(),
         "hooks": _collect_hooks(run),
@@ -110,6 +111,7 @@ def restore(run: Run, state: Mapping[str, Any], *, is_strict: bool = True) -> No
     run.latest.update(state["latest"])
     run.evaluated_at.update(state["evaluated_at"])
     run.caches.update(state["caches"])
+    run.rollbacks = tuple(state.get("rollbacks", ()))
     run.choices = {**state["choices"], **run.choices}
     _restore_position(run, state)
     restore_generators(state["random"])

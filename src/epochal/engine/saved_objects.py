@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import random
 from typing import TYPE_CHECKING, Any, final
@@ -42,8 +43,15 @@ class Attributes:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._first = {name: freeze(value) for name, _, _, value in self._all()}
         self._reported: set[str] = set()
+        self._first = {name: freeze(value) for name, _, _, value in self._all()}
+        self._built: State = {}
+        if run.options.engine.on_nonfinite == "rollback":
+            self._built = {
+                name: copy.deepcopy(value)
+                for name, _, _, value in self._all()
+                if not _has_tensors(value) and self._can_be_kept(name, value)
+            }
 
     def collect(self) -> State:
         """Those that changed, and those that hold tensors or generators, by name."""
@@ -57,6 +65,15 @@ class Attributes:
             if has_changed and self._can_be_kept(name, value):
                 found[name] = {"value": value}
         return found
+
+    def undo(self) -> None:
+        """Give attributes the values they were built with; only of a run that may go back."""
+        for name, owner, attribute, value in list(self._all()):
+            if name in self._built:
+                if freeze(value) != self._first[name]:
+                    setattr(owner, attribute, copy.deepcopy(self._built[name]))
+            elif name not in self._first and self._can_be_kept(name, value):
+                delattr(owner, attribute)
 
     def restore(self, state: State) -> None:
         """Give attributes the values of a checkpoint, in place where they are tensors."""

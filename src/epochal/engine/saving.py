@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
+from collections import deque
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.checkpoint import Split, remove_leftovers, snapshot, tidy, write_checkpoint
@@ -13,18 +15,20 @@ from epochal.checkpoint.tree import split_parts
 from epochal.engine.average import AVERAGED
 from epochal.engine.saved import WISHES, collect, find_stateless
 from epochal.errors import EpochalError
-from epochal.records.manifests import FACTS
+from epochal.records.manifests import FACTS, Manifest
 from epochal.records.times import SAVING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from epochal.engine.run import Run
 
 logger = logging.getLogger(__name__)
 
 END = "end"
+IN_MEMORY = Path("memory")
+"""Where states are that were never written."""
+
 _NOTABLE_SECONDS = 1.0
 
 
@@ -46,6 +50,9 @@ def save_if_requested(run: Run) -> None:
         run.requests_save = ""
         return
     saver.attend(run)
+    if run.diverged_at is not None:
+        run.requests_save = ""  # this state is given up
+        return
     if run.stop_reason and saver.saved_at != _position(run):
         request_save(run, END)
     is_soon_over = run.is_in_epoch and run.feed.is_complete and run.stop_status not in WISHES
@@ -77,6 +84,8 @@ class Saver:
         keep_last: How many of the newest stay; None for all.
         keep_best: How many of the best by the monitor stay.
         is_strict: End the run when one cannot be written, instead of trying the next one.
+        serves_rollback: The run may go back to its states: without a folder the newest are kept
+            in memory.
     """
 
     def __init__(
@@ -87,15 +96,24 @@ class Saver:
         keep_last: int | None = 1,
         keep_best: int = 1,
         is_strict: bool = False,
+        serves_rollback: bool = False,
     ) -> None:
         self.folder = folder
+        self.serves_rollback = serves_rollback
+        self.kept: deque[tuple[Manifest, Split]] = deque(maxlen=max(1, keep_last or 1))
+        """What a run without a folder can go back to, the newest last."""
+
         self.saved_at: tuple[int, int, bool] | None = None
         """Step, epoch, and whether inside it, of the latest snapshot."""
+
+        self.origin: Manifest | None = None
+        """The checkpoint that the present attempt went on from; None if it began at the start."""
 
         self._name = name
         self._keep_last, self._keep_best = keep_last, keep_best
         self._is_strict = is_strict
         self._job: _Job | None = None
+        self._has_refused = self._has_rehearsed = False
 
     def rehearse(self, run: Run) -> None:
         """Take the state apart once, so that what cannot be saved fails early; say what it takes.
@@ -103,8 +121,9 @@ class Saver:
         Raises:
             CheckpointError: Some part has a state that no checkpoint can hold.
         """
-        if self.folder is None:
+        if self.folder is None or self._has_rehearsed:
             return
+        self._has_rehearsed = True
         with run.clock.times.measuring(SAVING):
             self._wait(run)  # what is being written must not be taken for a leftover
             size = _size_of(_take_apart(run))
@@ -118,13 +137,20 @@ class Saver:
             )
 
     def save(self, run: Run, reason: str) -> None:
-        """Take a snapshot now, and have it written; waits for the one before."""
-        if self.folder is None:
+        """Take a snapshot now, and have it written; waits for the one before.
+
+        A state whose updates are left out for good is never saved.
+        """
+        if (self.folder is None and not self.serves_rollback) or self._refuses(run):
             return
         with run.clock.times.measuring(SAVING):
             self._wait(run)
             taken = _take_apart(run, is_copied=True)
             self.saved_at = _position(run)
+            if self.folder is None:
+                manifest = Manifest(path=IN_MEMORY, files={}, **facts_of(run, reason))
+                self.kept.append((manifest, taken))
+                return
             job = _Job(run.step, reason)
             arguments = (job, taken, self._name(run), facts_of(run, reason), run)
             job.thread = threading.Thread(
@@ -157,6 +183,16 @@ class Saver:
         with run.clock.times.measuring(SAVING):
             self._wait(run)
 
+    def _refuses(self, run: Run) -> bool:
+        """Whether the run has diverged, so that its state is worth nothing."""
+        if run.watch is None:
+            return False
+        run.watch.look_now(run)
+        if run.watch.has_diverged and not self._has_refused:
+            self._has_refused = True
+            logger.info("step %d is not saved: its updates were left out", run.step)
+        return run.watch.has_diverged
+
     def _wait(self, run: Run) -> None:
         job = self._job
         if job is None or job.thread is None:
@@ -184,7 +220,12 @@ class Saver:
     def _tidy(self) -> tuple[str, ...]:
         assert self.folder is not None
         try:
-            tidy(self.folder, keep_last=self._keep_last, keep_best=self._keep_best)
+            tidy(
+                self.folder,
+                keep_last=self._keep_last,
+                keep_best=self._keep_best,
+                keep_regular=self.serves_rollback,
+            )
         except (EpochalError, OSError) as error:
             return (f"old checkpoints could not be removed: {error}",)
         return ()
@@ -206,6 +247,7 @@ class Saver:
             what, needed = f"{what}, and all are kept", 2 * size
         else:
             count = self._keep_last + self._keep_best + 1  # the new one comes before an old goes
+            count += self.serves_rollback
             what, needed = f"{what}, {count} at most", count * size
         if needed > free:
             logger.warning(

@@ -53,6 +53,7 @@ class Checkpointing(Hook):
             keep_last=options.keep_last,
             keep_best=options.keep_best,
             is_strict=options.on_failure == "stop",
+            serves_rollback=run.options.engine.on_nonfinite == "rollback",
         )
 
     @override
@@ -60,11 +61,16 @@ class Checkpointing(Hook):
         if self._has_begun or run.saver is None:
             return
         self._has_begun = True
+        if run.saver.serves_rollback and run.resume is None:
+            request_save(run, "start")
         if run.saver.folder is None:
-            logger.info("nothing is kept: no checkpoints, and a run that is killed starts anew")
-            return
+            logger.info("%s", _nothing_is_kept(run.saver))
+            if not run.saver.serves_rollback:
+                return
         for every in self._options.periods:
             run.plan.add_period(f"save every {every}", every, _ask)
+        if run.saver.folder is None:
+            return
         first = Every(run.step + 1, "st")
         run.plan.add_once("try whether the state can be saved", first, run.saver.rehearse)
 
@@ -117,6 +123,11 @@ def find_folder(run: Run, options: CheckpointOptions) -> Path | None:
     return own if own.is_dir() else target
 
 
+def _nothing_is_kept(saver: Saver) -> str:
+    text = "nothing is kept: no record, no checkpoints, and a run that is killed starts anew"
+    return f"{text}; rollback goes by states in memory" if saver.serves_rollback else text
+
+
 def _ask(run: Run) -> None:
     request_save(run, "every")
 
@@ -127,5 +138,6 @@ def _save_after(run: Run, saver: Saver) -> None:
         saver.save(run, "error")
     except Exception as another:
         logger.error("the state was not saved after the error: %s", another)
-    else:
+        return
+    if saver.saved_at is not None and saver.saved_at[0] == run.step:
         logger.info("the state after step %d is saved: resume does again what failed", run.step)

@@ -1,4 +1,8 @@
-"""The processes that worked on one run, and which points of theirs still count."""
+"""The attempts at one run, and which of their points still count.
+
+Each process that works on a run is an attempt, and begins another one when the run goes back to an
+earlier state.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attempt:
-    """One process that worked on a run."""
+    """One process that worked on a run, or what it did after it went back to an earlier state."""
 
     attempt: int
     """Its number: 0 for the process that started the run, then 1, 2, ..."""
@@ -39,6 +43,9 @@ class Attempt:
 
     kept_points: int | None = None
     """How many points there were when this checkpoint was taken; None if nobody knows."""
+
+    cause: str = ""
+    """Why it began, if not because a process did: ``rollback``."""
 
     overrides: tuple[str, ...] = ()
     """Every change to the recorded config so far."""
@@ -61,6 +68,23 @@ def begin_attempt(number: int) -> Attempt:
     return Attempt(attempt=number, started=started, host=host_name(), pid=os.getpid())
 
 
+def go_back(
+    run: Mapping[str, Any], number: int, *, checkpoint: str, origin: int, step: int, points: object
+) -> dict[str, Any]:
+    """A ``run.json`` whose last attempt is over, and goes on as another one from a checkpoint."""
+    listed = run.get("attempts")
+    before = listed if isinstance(listed, list) else []
+    # What it says of the process, such as its command and its code, still holds.
+    process = before[-1] if before and isinstance(before[-1], dict) else {}
+    attempt = {
+        **{name: value for name, value in process.items() if name != "kept_points"},
+        **begin_attempt(number).to_json(),
+        **{"cause": "rollback", "checkpoint": checkpoint, "origin": origin, "step": step},
+        **({"kept_points": points} if _is_count(points) else {}),
+    }
+    return {**run, "attempts": [*before, attempt]}
+
+
 def read_attempts(run: Mapping[str, Any]) -> list[Attempt]:
     """The attempts that a ``run.json`` lists; what is damaged is left out."""
     listed = run.get("attempts")
@@ -73,7 +97,7 @@ def _read_one(entry: object) -> Attempt | None:
         return None
     texts = {
         name: value
-        for name in ("started", "host", "command", "checkpoint")
+        for name in ("started", "host", "command", "checkpoint", "cause")
         if isinstance(value := entry.get(name), str)
     }
     counts = {

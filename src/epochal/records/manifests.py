@@ -27,6 +27,8 @@ STATE = "state.json"
 DAMAGED = ".damaged"
 """How the names of checkpoints end that were found damaged and set aside."""
 
+_AT_AN_END = {"end", "error", "preempted"}
+
 LINKS = ("last", "best")
 """Names in the folder of checkpoints that point to others; readers never trust them."""
 
@@ -90,6 +92,11 @@ class Manifest:
     def order(self) -> tuple[int, int, str]:
         """What sorts checkpoints from oldest to newest."""
         return (self.attempt, self.step, self.name)
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether an uninterrupted run would have it too: it was not made because the run ended."""
+        return not {*self.reason.split(", ")} <= _AT_AN_END
 
     @property
     def score(self) -> float | None:

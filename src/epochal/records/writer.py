@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, final
+from typing import TYPE_CHECKING, Any, Literal, Protocol, final
 
 from typing_extensions import override
 
 from epochal import durable
+from epochal.records import attempts
 from epochal.records.failure import recording
 from epochal.records.metrics import POINT, MetricWriter
 from epochal.records.process import host_name, process_token
@@ -69,6 +70,16 @@ class Writer(Protocol):
 
     def write_run(self, info: Mapping[str, object]) -> None:
         """What is known when the run starts: project, tag, desc, seed, command, machine, ..."""
+
+    def go_back(self, *, checkpoint: str, origin: int, step: int, points: object) -> int:
+        """The run goes on from an earlier state; gives the number of its new attempt.
+
+        Args:
+            checkpoint: Its name.
+            origin: The attempt that made it.
+            step: Of the checkpoint.
+            points: How many points there were when it was made, which are all that still count.
+        """
 
     def write_status(self, status: Status, **fields: object) -> None:
         """Where the run stands now; fields of earlier calls are kept, points are synced first."""
@@ -155,6 +166,19 @@ class RunWriter(Writer):
 
     @override
     @recording()
+    def go_back(self, *, checkpoint: str, origin: int, step: int, points: object) -> int:
+        path = self.path / "run.json"
+        run: Any = durable.decode_json(path.read_bytes())
+        number = self.attempt + 1
+        again = attempts.go_back(
+            run, number, checkpoint=checkpoint, origin=origin, step=step, points=points
+        )
+        durable.write_json(path, again)
+        self.attempt = number
+        return number
+
+    @override
+    @recording()
     def write_status(self, status: Status, **fields: object) -> None:
         now = _now()
         if not self._status:
@@ -233,6 +257,10 @@ class NullWriter(Writer):
     @override
     def write_run(self, info: Mapping[str, object]) -> None:
         pass
+
+    @override
+    def go_back(self, *, checkpoint: str, origin: int, step: int, points: object) -> int:
+        return origin + 1
 
     @override
     def write_status(self, status: Status, **fields: object) -> None:

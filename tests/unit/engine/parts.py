@@ -54,9 +54,13 @@ class Points:
 
     def __init__(self) -> None:
         self.points: list[tuple[int, dict[str, float]]] = []
+        self.events: list[dict[str, object]] = []
 
     def log(self, points: Mapping[str, float], step: int) -> None:
         self.points.append((step, dict(points)))
+
+    def event(self, kind: str, **data: object) -> None:
+        self.events.append({"kind": kind, **data})
 
 
 class Hands:

@@ -109,7 +109,7 @@ def test_without_a_record_nothing_is_written_and_the_run_says_so(
 ) -> None:
     with caplog.at_level(logging.INFO):
         train(None)
-    assert "nothing is kept: no checkpoints" in caplog.text
+    assert "nothing is kept: no record, no checkpoints" in caplog.text
 
 
 def test_what_cannot_be_saved_is_an_error_at_the_first_step(tmp_path: Path) -> None:

@@ -1,0 +1,246 @@
+"""Runs that go back after a gradient that is not finite, and are resumed at every step, bitwise."""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from torch.utils.data import DataLoader, IterableDataset
+
+from cells import CELLS, build, image
+from epochal.checkpoint import read_checkpoint
+from epochal.engine import Hook, Train
+from epochal.engine.execute import execute
+from epochal.engine.options import CheckpointOptions
+from epochal.engine.parts import ResumePoint
+from epochal.engine.preempt import PREEMPTED
+from epochal.engine.saving import request_save
+from epochal.hooks.checkpointing import Checkpointing
+from epochal.records.manifests import find_checkpoints, newest_valid
+from resume import Asking, Notes, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from epochal.engine import Run
+    from epochal.records.manifests import Manifest
+
+    Count = Callable[[str, object], None]
+    Batches = tuple[tuple[int, int], ...]
+
+pytestmark = [pytest.mark.timeout(900)]
+
+SKIPPED = ("lbfgs",)  # evaluates the loss by itself, so that no update can be held back
+FEW = ["all at once", "augmented", "plateau", "one cycle", "average"]
+
+PLACES: dict[str, Batches] = {
+    "in the midst": ((1, 1),),
+    "first of the run": ((0, 0),),
+    "last of an epoch": ((0, 3),),
+    "first of an epoch": ((1, 0),),
+    "two in a row": ((1, 1), (1, 2)),
+    "twice": ((0, 2), (2, 1)),
+    "last of the run": ((2, 3),),
+}
+
+
+class Counted(IterableDataset[Any]):
+    """A stream that knows where it is, and goes on from there."""
+
+    def __init__(self) -> None:
+        self.next = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        while self.next < 14:
+            self.next += 1
+            yield image(self.next - 1)
+        self.next = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"next": self.next}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.next = state["next"]
+
+
+class Rolling(Notes):
+    """Keeps the points that still count."""
+
+    def __init__(self, points: list[tuple[int, str, str]] | None = None) -> None:
+        super().__init__()
+        self.points = list(points or [])
+        self.kinds: list[str] = []
+        self.number = 0
+
+    def event(self, kind: str, **data: object) -> None:
+        self.kinds.append(kind)
+
+    def go_back(self, *, points: Any, **_: object) -> int:
+        del self.points[points:]
+        self.number += 1
+        return self.number
+
+
+class Leaving(Hook):
+    """The machine is wanted back after so many steps of this process."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def step_end(self, run: Run) -> None:
+        self.left -= 1
+        if self.left == 0:
+            run.stop(PREEMPTED, status=PREEMPTED)
+            request_save(run, PREEMPTED)
+
+
+def poisoned(
+    folder: Path | None, setting: dict[str, Any], *, bad: Batches = ((1, 1),), **cell: Any
+) -> Run:
+    """A run of a cell whose loss is not finite for some batches, each told by epoch and index."""
+    engine = {"on_nonfinite": "rollback", **cell.pop("engine", {})}
+    if engine["on_nonfinite"] == "skip":
+        engine["on_nonfinite"] = "rollback"
+    loader, options = cell.pop("loader", None), cell.pop("checkpoint", {})
+    run = build(setting | {"checkpoint_dir": folder}, engine=engine, **cell)
+    plain = run.task.batch_loss
+
+    def batch_loss(out: Any, batch: Any) -> dict[str, Any]:
+        losses = plain(out, batch)
+        loss, count = losses["loss"]
+        accumulate = run.options.optim.accumulate
+        is_bad = (run.epoch, run.feed.position // accumulate) in bad
+        return losses | {"loss": (loss * float("nan") if is_bad else loss, count)}
+
+    run.task.batch_loss = batch_loss
+    if loader is not None:
+        run.task.train_loader = loader()
+    options = CheckpointOptions(**{"every": "2st", "keep_last": None, **options})
+    run.events.add_hook(Checkpointing(options))
+    return run
+
+
+def carry_out(make: Callable[..., Run], notes: Rolling, **setting: Any) -> tuple[Outcome, Any]:
+    asking = Asking()
+    run = make({"writer": notes, **setting})
+    run.events.add_hook(asking)
+    result = execute(run, Train(), raise_errors=True)
+    return Outcome(asking.digests, notes.points), result
+
+
+def resume_at(
+    manifest: Manifest, make: Callable[..., Run], points: list[tuple[int, str, str]]
+) -> tuple[Outcome, Any]:
+    state, _ = read_checkpoint(manifest.path)
+    notes = Rolling(points[: state["log"]["points"]])
+    notes.number = manifest.attempt + 10
+    facts = {"attempt": notes.number}
+    point = ResumePoint(state=state, manifest=manifest, path=manifest.path)
+    return carry_out(make, notes, resume=point, facts=facts)
+
+
+@pytest.mark.parametrize("cell", [name for name in CELLS if name not in SKIPPED])
+def test_a_run_that_went_back_goes_on_exactly_from_every_checkpoint(
+    tmp_path: Path, cell: str, record_property: Count
+) -> None:
+    count = check_every_checkpoint(tmp_path, cell, PLACES["in the midst"])
+    record_property("counted", f"{cell}: went back, resumed at {count} positions, bit-equal")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_wherever_the_bad_batches_are(tmp_path: Path, place: str) -> None:
+    check_every_checkpoint(tmp_path, "all at once", PLACES[place])
+    check_every_checkpoint(tmp_path, "shuffled", PLACES[place])
+
+
+def check_every_checkpoint(tmp_path: Path, cell: str, bad: Batches) -> int:
+    folder = tmp_path / cell
+    notes = Rolling()
+    whole, result = carry_out(partial(poisoned, folder, bad=bad, **CELLS[cell]), notes)
+    assert result.status == "finished"
+    assert notes.kinds.count("rollback") == len(bad)
+    found = find_checkpoints(folder)
+    for number, manifest in enumerate(found):
+        part = tmp_path / f"{cell} {number}"
+        for one in found[: number + 1]:
+            shutil.copytree(one.path, part / one.name)
+        make = partial(poisoned, part, bad=bad, **CELLS[cell])
+        resumed, _ = resume_at(find_checkpoints(part)[-1], make, whole.points)
+        assert resumed.digests == whole.digests, f"resumed at {manifest.name}"
+        assert resumed.points == whole.points, f"resumed at {manifest.name}"
+    return len(found)
+
+
+@pytest.mark.parametrize("cell", FEW)
+def test_a_run_that_is_preempted_after_any_step_comes_to_the_same(
+    tmp_path: Path, cell: str, record_property: Count
+) -> None:
+    checkpoint = {"every": "3st", "keep_last": 1, "keep_best": 0}
+    settings = {**CELLS[cell], "checkpoint": checkpoint, "bad": ((0, 2), (1, 3))}
+    whole, _ = carry_out(partial(poisoned, tmp_path / "whole", **settings), Rolling())
+    count = 0
+    for after in range(1, 30):
+        folder, notes = tmp_path / str(after), Rolling()
+
+        def make(setting: dict[str, Any], *, folder: Path = folder, after: int = after) -> Run:
+            run = poisoned(folder, setting, **settings)
+            run.events.add_hook(Leaving(after))
+            return run
+
+        first, result = carry_out(make, notes)
+        if result.status != "preempted":
+            assert first == whole
+            break
+        newest, damaged = newest_valid(folder)
+        assert newest is not None
+        assert not damaged
+        resumed, _ = resume_at(newest, partial(poisoned, folder, **settings), notes.points)
+        assert resumed.digests == whole.digests, f"preempted after {after} steps"
+        assert resumed.points == whole.points, f"preempted after {after} steps"
+        count += 1
+    assert count > 8
+    record_property("counted", f"{cell}: preempted after each of {count} steps, bit-equal")
+
+
+@pytest.mark.parametrize("place", ["in the midst", "first of the run", "two in a row"])
+def test_a_stream_that_keeps_its_own_place_goes_on_behind_the_bad_batch(
+    tmp_path: Path, place: str
+) -> None:
+    cell = {"loader": lambda: DataLoader(Counted(), batch_size=4), "bad": PLACES[place]}
+    folder = tmp_path / "whole"
+    whole, _ = carry_out(partial(poisoned, folder, **cell), Rolling())
+    found = find_checkpoints(folder)
+    for number in range(len(found)):
+        part = tmp_path / str(number)
+        for one in found[: number + 1]:
+            shutil.copytree(one.path, part / one.name)
+        newest = find_checkpoints(part)[-1]
+        resumed, _ = resume_at(newest, partial(poisoned, part, **cell), whole.points)
+        assert resumed == whole, f"resumed at {newest.name}"
+
+
+@pytest.mark.parametrize("cell", FEW)
+def test_in_memory_it_is_the_same_as_with_files(tmp_path: Path, cell: str) -> None:
+    settings = {**CELLS[cell], "bad": ((0, 2), (1, 1))}
+    with_files, _ = carry_out(partial(poisoned, tmp_path, **settings), Rolling())
+    in_memory, _ = carry_out(partial(poisoned, None, **settings), Rolling())
+    assert in_memory == with_files
+
+
+def test_going_back_is_as_if_another_process_had_gone_on_from_there(tmp_path: Path) -> None:
+    """Nothing of the steps that were given up is left in the run."""
+    settings: dict[str, Any] = {**CELLS["all at once"], "for_": "2ep"}
+    whole, _ = carry_out(partial(poisoned, tmp_path / "a", bad=((0, 2),), **settings), Rolling())
+    carry_out(partial(poisoned, tmp_path / "b", bad=(), **settings), Rolling())
+    (at_two,) = [one for one in find_checkpoints(tmp_path / "b") if one.step == 2]
+    state, manifest = read_checkpoint(at_two.path)
+    # Two microbatches make a step, and the third one was left out.
+    state["data"] = state["data"] | {"position": 6}
+    point = ResumePoint(state=state, manifest=manifest, path=at_two.path)
+    make = partial(poisoned, tmp_path / "c", bad=(), **settings)
+    by_hand, _ = carry_out(make, Rolling(), resume=point)
+    for part in ("model", "optim", "average", "rate", "updater", "random", "metrics", "monitor"):
+        assert by_hand.digests[part] == whole.digests[part]
