@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from epochal.check.schedules import check_schedules
 from epochal.check.sections import read_table, split_names
 from epochal.config.bounds import Above, explain
 from epochal.config.duration import parse_duration
@@ -25,7 +26,7 @@ def check_rules(walk: Walk, root: Node) -> None:
     _check_weights(walk, root)
     _check_times(walk, root)
     _check_evaluated_splits(walk, root)
-    _check_one_cycle(walk, root)
+    check_schedules(walk, root)
     _check_precision(walk, root)
     _check_names(walk, root)
     _check_clip(walk, root)
@@ -82,21 +83,6 @@ def _check_evaluated_splits(walk: Walk, root: Node) -> None:
             key = f"train.eval_every.{name}"
             what = f"{name!r} is not evaluated"
             walk.mistakes.report(key, what, child.key_place, "write val or test")
-
-
-def _check_one_cycle(walk: Walk, root: Node) -> None:
-    """The length that torch's one-cycle scheduler asks for, though no argument is required."""
-    factory = walk.factories.get("schedule")
-    if factory is None or factory.dotted != "torch.optim.lr_scheduler.OneCycleLR":
-        return
-    nodes = {key: child.value for key, child in root.mapping["schedule"].mapping.items()}
-    has_both = nodes.get("epochs") is not None and nodes.get("steps_per_epoch") is not None
-    if has_both or nodes.get("total_steps") is not None or walk.mistakes.has_any("schedule"):
-        return
-    what = "missing; OneCycleLR must know the number of steps"
-    hint = "add total_steps: 500, with train: {for: 500st}"
-    place = root.mapping["schedule"].mapping["type"].place
-    walk.mistakes.report("schedule.total_steps", what, place, hint)
 
 
 def _check_precision(walk: Walk, root: Node) -> None:

@@ -219,8 +219,8 @@ def build_rate(
     warmup = schedule if isinstance(schedule, Warmup) else None
     plain = schedule.schedule if isinstance(schedule, Warmup) else schedule
     steps = 0 if warmup is None else warmup.length.steps(steps_per_epoch)
-    if total_steps is not None and steps > total_steps:
-        text = "schedule.warmup: takes %d steps, and the training %d: the rate never gets there"
+    if total_steps is not None and steps >= total_steps > 0:
+        text = "schedule.warmup: takes %d steps, and the training %d: it never comes to an end"
         logger.warning(text, steps, total_steps)
     if isinstance(plain, TorchSchedule):
         needs_value = plain.needs_value

@@ -88,21 +88,6 @@ def test_only_two_splits_are_evaluated(check_dict, split: str) -> None:
     ]
 
 
-def test_a_single_cycle_has_a_length(check_dict) -> None:
-    schedule = {"type": "OneCycleLR", "max_lr": 0.1}
-    assert shown(check_dict(schedule=schedule)) == [
-        (
-            "schedule.total_steps",
-            "missing; OneCycleLR must know the number of steps",
-            "add total_steps: 500, with train: {for: 500st}",
-        )
-    ]
-    assert len(shown(check_dict(schedule=schedule | {"epochs": 3}))) == 1
-    assert check_dict(schedule=schedule | {"epochs": 3, "steps_per_epoch": 9}).ok
-    assert check_dict(schedule=schedule | {"total_steps": 500}).ok
-    assert len(shown(check_dict(schedule=schedule | {"totl_steps": 500}))) == 1
-
-
 @pytest.mark.parametrize(
     ("precision", "dtype", "hint"),
     [

@@ -1,0 +1,168 @@
+"""Tests of what the check says about schedules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.check import check
+from epochal.config import load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from epochal.registry import Registry
+
+
+def shown(report) -> list[tuple[str, str, str]]:
+    return [(problem.key, problem.what, problem.hint) for problem in report.problems]
+
+
+def test_one_cycle_of_torch_must_know_how_many_steps_there_are(check_dict) -> None:
+    schedule = {"type": "OneCycleLR", "max_lr": 0.1}
+    assert shown(check_dict(schedule=schedule)) == [
+        (
+            "schedule.total_steps",
+            "missing; OneCycleLR must know the number of steps",
+            "add total_steps: 500, with train: {for: 500st}",
+        )
+    ]
+    assert len(shown(check_dict(schedule=schedule | {"epochs": 3}))) == 1
+    assert check_dict(schedule=schedule | {"epochs": 3, "steps_per_epoch": 9}).ok
+    assert check_dict(schedule=schedule | {"total_steps": 500}).ok
+    assert len(shown(check_dict(schedule=schedule | {"totl_steps": 500}))) == 1
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        "constant",
+        "linear",
+        {"type": "cosine", "restarts": 2, "growth": 2, "peak_decay": 0.5, "warmup": "1ep"},
+        {"type": "polynomial", "power": 2, "over": "5ep"},
+        {"type": "step", "every": "30ep"},
+        {"type": "multi_step", "milestones": [100, "2000st", "30ep"]},
+        {"type": "exponential", "gamma": 0.9, "every": "1ep", "unit": "epoch"},
+        "one_cycle",
+        {"type": "inverse_sqrt", "warmup": 100},
+        {"type": "noam", "model_size": 512, "warmup": "4000st", "scale": 2.0},
+        {"type": "wsd", "decay": "100st", "shape": "sqrt"},
+        {"type": "wsd", "decay": 0.2},
+        {"type": "plateau", "factor": 0.5, "warmup": 10, "warmup_start": 0.1},
+        {"type": "CosineAnnealingLR", "T_max": 5, "warmup": "1ep", "unit": "eval"},
+    ],
+)
+def test_every_schedule_takes_what_it_is_made_for(check_dict, schedule: object) -> None:
+    report = check_dict(schedule=schedule, monitor="-train/loss")
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "key", "what"),
+    [
+        ({"type": "cosin"}, "type", "unknown schedule 'cosin'"),
+        ({"type": "multistep"}, "type", "unknown schedule 'multistep'"),
+        ({"type": "cosine", "warm_up": 5}, "warm_up", "unknown argument 'warm_up' of"),
+        ({"type": "cosine", "lr_warmup_steps": 5}, "lr_warmup_steps", "unknown argument"),
+        ({"type": "cosine", "warmup": -1}, "warmup", "must be at least 0, got -1"),
+        ({"type": "cosine", "warmup": "2h"}, "warmup", "must be in steps or epochs, got '2h'"),
+        ({"type": "StepLR", "step_size": 1, "warmup": "9sa"}, "warmup", "got '9sa'"),
+        ({"type": "cosine", "warmup": 5, "warmup_start": 2}, "warmup_start", "at most 1, got 2"),
+        ({"type": "cosine", "warmup_start": 0.1}, "warmup_start", "does nothing without a warm-up"),
+        ({"type": "cosine", "min_factor": -0.1}, "min_factor", "must be at least 0, got -0.1"),
+        ({"type": "cosine", "unit": "eval"}, "unit", "'eval' is for schedulers of torch"),
+        ({"type": "cosine", "unit": "steps"}, "unit", "expected 'step' or 'epoch'"),
+        ({"type": "cosine", "over": "1h"}, "over", "must be in steps or epochs, got '1h'"),
+        ({"type": "step", "every": 0}, "every", "must be at least 1, got 0"),
+        ({"type": "step", "every": 3, "gamma": -1}, "gamma", "must be at least 0, got -1"),
+        ({"type": "step"}, "every", "missing"),
+        (
+            {"type": "multi_step", "milestones": [10, 5]},
+            "milestones",
+            "must ascend, but 5st follows 10st",
+        ),
+        (
+            {"type": "multi_step", "milestones": ["2ep", "2ep"]},
+            "milestones",
+            "must ascend, but 2ep follows 2ep",
+        ),
+        ({"type": "MultiStepLR", "milestones": [10, 5]}, "milestones", "must ascend"),
+        ({"type": "one_cycle", "rise": 1.5}, "rise", "must be at most 1, got 1.5"),
+        ({"type": "noam", "model_size": 512}, "warmup", "missing; noam rises over it"),
+        ({"type": "inverse_sqrt"}, "timescale", "missing; there is no warm-up"),
+        ({"type": "wsd", "shape": "cubic"}, "shape", "expected 'linear' or"),
+    ],
+)
+def test_mistakes_of_schedules_are_named(check_dict, schedule: dict, key: str, what: str) -> None:
+    problems = shown(check_dict(schedule=schedule))
+    assert [one[0] for one in problems] == [f"schedule.{key}"]
+    assert what in problems[0][1]
+    assert problems[0][2], "no hint"
+
+
+@pytest.mark.parametrize(
+    ("warmup", "length", "is_wrong"),
+    [
+        ("500st", "400st", True),
+        (500, "500st", True),
+        ("10ep", "5ep", True),
+        ("500st", "501st", False),
+        ("1ep", "400st", False),  # only the data knows
+        (0, "1st", False),
+    ],
+)
+def test_a_warmup_as_long_as_the_training_is_reported(
+    check_dict, warmup: object, length: str, is_wrong: bool
+) -> None:
+    report = check_dict(schedule={"type": "cosine", "warmup": warmup}, train={"for": length})
+    assert [one[0] for one in shown(report)] == ["schedule.warmup"] * is_wrong
+
+
+def test_a_training_that_is_shortened_by_hand_may_be_shorter_than_its_warmup(
+    user_registry: Registry,
+) -> None:
+    config = {
+        "task": "user.task.Shapes",
+        "model": {"type": "user.model.Mlp", "classes": 3},
+        "optim": {"type": "SGD", "lr": 1},
+        "schedule": {"type": "cosine", "warmup": "500st"},
+    }
+    report = check(load(config, overrides=["train.for=10st"]), user_registry)
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("name", ["linear", "cosine", "polynomial", "one_cycle", "wsd"])
+def test_what_needs_the_number_of_steps_must_be_told_it_when_the_clock_ends_the_run(
+    check_dict, name: str
+) -> None:
+    report = check_dict(schedule=name, train={"for": "2h"})
+    assert shown(report) == [
+        (
+            "schedule.over",
+            "missing; how many steps 2h have is not known before",
+            "add over: 10000st, or end the training by steps or epochs",
+        )
+    ]
+    assert check_dict(schedule={"type": name, "over": "1000st"}, train={"for": "2h"}).ok
+
+
+def test_mistakes_have_the_place_of_their_values(tmp_path: Path, user_registry: Registry) -> None:
+    path = tmp_path / "config.yaml"
+    lines = [
+        "task: user.task.Shapes",
+        "model: {type: user.model.Mlp, classes: 3}",
+        "optim: {type: SGD, lr: 1}",
+        "schedule: {type: multi_step, milestones: [9, 3], gamma: -1}",
+        "train: {for: 10st}",
+    ]
+    path.write_text("\n".join(lines))
+    report = check(load(path), user_registry)
+    assert [(one.key, one.place.line, one.place.column) for one in report.problems] == [
+        ("schedule.gamma", 4, 57)
+    ]
+    path.write_text("\n".join(lines).replace(", gamma: -1", ", warmup: 20"))
+    report = check(load(path), user_registry)
+    assert [(one.key, one.place.line, one.place.column) for one in report.problems] == [
+        ("schedule.milestones", 4, 42)
+    ]
