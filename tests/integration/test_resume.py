@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -99,7 +100,8 @@ def test_killed_run_goes_on_bit_for_bit(dying: Path, epochal: Command) -> None:
     assert read_run(folder).summary.status == "lost"
     done = epochal("resume", folder.name, "--device", "cpu")
     assert done.code == 0, done.err
-    assert "going on from shop-8: step 8, epoch 1" in done.out
+    assert "going on: from shop-8: step 8, epoch 1" in done.out
+    assert "config:" not in done.out
     record = read_run(folder)
     assert_same(start(device="cpu"), record)
     assert tree(folder / "config") | {"page": (folder / "README.md").read_bytes()} == before
@@ -161,10 +163,28 @@ def test_best_checkpoint_and_named_ones_are_gone_on_from(dying: Path) -> None:
 def test_changed_data_is_refused(dying: Path) -> None:
     first = start("train.for=2ep")
     (dying / "size.txt").write_text("28")
+    before = tree(first.path)
     result = ep.resume(first.path, overrides=["train.for=3ep"])
     assert result.reason == "config"
     assert "training data, length: 24 -> 28" in result.message
     assert read_run(first.path).last("val/acc").step == 12
+    assert_untouched(first.path, before)
+
+
+def assert_untouched(folder: Path, before: dict[str, bytes]) -> None:
+    """Only the sign of life is new, and the log says what was refused."""
+    after = tree(folder)
+    changed = {name for name in before | after if before.get(name) != after.get(name)}
+    assert {Path(name).name for name in changed} <= {"heartbeat.json", "run.log"}
+
+
+def test_changed_data_may_be_allowed_and_is_told_of(dying: Path, epochal: Command) -> None:
+    first = start("train.for=2ep")
+    (dying / "size.txt").write_text("28")
+    done = epochal("resume", first.path, "train.for=3ep", "--allow-changed", "--device", "cpu")
+    assert done.code == 0, done.err
+    assert "training data, length: 24 -> 28" in done.out
+    assert "training data, length: 24 -> 28" in read_run(first.path).attempts[-1].changed
 
 
 def test_changed_config_is_refused_unless_allowed(dying: Path, epochal: Command) -> None:
@@ -178,7 +198,7 @@ def test_changed_config_is_refused_unless_allowed(dying: Path, epochal: Command)
     assert tree(first.path) == before
     done = epochal(*words, "--allow-changed")
     assert done.code == 0, done.err
-    assert "changed: optim.lr: 0.1 -> 0.01" in done.out
+    assert "optim.lr: 0.1 -> 0.01" in done.out
 
 
 def test_folder_in_use_is_refused(dying: Path, epochal: Command) -> None:
@@ -208,12 +228,73 @@ def test_what_is_not_there_never_means_a_fresh_start(
     assert len(run_folders(dying)) == 1
 
 
-def test_run_without_checkpoints_cannot_go_on(dying: Path, epochal: Command) -> None:
+def unframed(text: str) -> str:
+    """What a frame says, in one line."""
+    return " ".join(text.replace("│", " ").split())
+
+
+NOTHING = "there is nothing to resume: it ended before its first checkpoint"
+
+
+@pytest.mark.parametrize("words", [("resume",), ("run", "config.yaml", "--resume")])
+def test_run_without_checkpoints_is_to_be_started_again(
+    dying: Path, epochal: Command, words: tuple[str, ...]
+) -> None:
     folder = kill(step=2)
+    before = tree(folder)
+    done = epochal(*words, folder)
+    assert done.code == 74
+    assert f"{folder}: {NOTHING}" in unframed(done.err)
+    assert "start it again: epochal run config.yaml" in unframed(done.err)
+    assert tree(folder) == before
+    assert read_run(folder).summary.status == "lost"
+
+
+@pytest.mark.parametrize("words", [("resume",), ("run", "config.yaml", "--resume")])
+@pytest.mark.parametrize("lost", [(), ("status.json",), ("status.json", "config")])
+def test_run_that_died_while_it_began_is_to_be_started_again(
+    dying: Path, epochal: Command, words: tuple[str, ...], lost: tuple[str, ...]
+) -> None:
+    folder = kill(step=2)
+    for name in ("run.json", *lost):
+        path = folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    done = epochal(*words, folder)
+    assert done.code == 74
+    assert NOTHING in unframed(done.err)
+    assert "start it again with its config" in unframed(done.err)
+    assert [*folder.parent.iterdir()] == [folder]
+
+
+def test_run_of_which_only_run_json_is_lost_goes_on_with_its_config(
+    dying: Path, epochal: Command
+) -> None:
+    folder = kill(step=11)
+    (folder / "run.json").write_text("{")
     done = epochal("resume", folder)
     assert done.code == 74
-    assert "has no checkpoint to" in done.err
-    assert read_run(folder).summary.status == "lost"
+    assert f"{folder / 'run.json'}: is damaged, so nobody knows where its code is" in done.err
+    assert f"epochal run FILE --resume {folder}" in done.err
+    done = epochal("run", "config.yaml", "--resume", folder, "--device", "cpu")
+    assert done.code == 0, done.err
+    assert read_run(folder).summary.status == "finished"
+
+
+@pytest.mark.parametrize("words", [("resume",), ("run", "config.yaml", "--resume")])
+def test_first_weights_that_are_gone_do_not_matter_any_more(
+    dying: Path, epochal: Command, words: tuple[str, ...]
+) -> None:
+    weights = start("train.for=1ep", "tag=first").path / "checkpoints" / "final.safetensors"
+    write(dying / "config.yaml", f"{CONFIG}init_from: {weights}\n")
+    folder = kill(step=11)
+    weights.unlink()
+    done = epochal(*words, folder, "--device", "cpu")
+    assert done.code == 0, done.err
+    assert read_run(folder).summary.status == "finished"
+    fresh = epochal("run", "config.yaml", "--resume", "auto", "--device", "cpu")
+    assert fresh.code == 78
+    assert "init_from: no such file" in unframed(fresh.err)
+    assert len(run_folders(dying)) == 2
 
 
 def test_parts_from_python_go_on_in_their_script(dying: Path) -> None:

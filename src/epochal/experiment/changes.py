@@ -12,6 +12,12 @@ from typing_extensions import override
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.choices import to_override
 
+
+@final
+class ChangedError(ConfigError):
+    """A run is not to go on, since it would be another one."""
+
+
 _FREE = (
     "train.for",
     "train.max_time",
@@ -117,7 +123,7 @@ def refuse_changes(where: object, found: Sequence[Change]) -> None:
     """Refuse to go on with what is another run.
 
     Raises:
-        ConfigError: Something differs that must not.
+        ChangedError: Something differs that must not.
     """
     wrong = [change for change in found if not change.is_free]
     if not wrong:
@@ -127,4 +133,4 @@ def refuse_changes(where: object, found: Sequence[Change]) -> None:
         lines.append(f"and {len(wrong) - _MAX_LISTED} more")
     what = "cannot go on as the same run, since this has changed:\n    " + "\n    ".join(lines)
     hint = "make it as it was, or go on all the same with --allow-changed"
-    raise ConfigError(Problem(str(where), what, hint=hint))
+    raise ChangedError(Problem(str(where), what, hint=hint))

@@ -16,6 +16,7 @@ from epochal.experiment.arguments import to_args
 from epochal.experiment.assemble import assemble, build_monitor
 from epochal.experiment.assembly import Assembly
 from epochal.experiment.builder import Builder
+from epochal.experiment.changes import ChangedError
 from epochal.experiment.device import choose_device, describe_device, prepare_debugging
 from epochal.experiment.failure import show_failure
 from epochal.experiment.interrupts import deferring_interrupts, ending_when_preempted, let_end
@@ -25,6 +26,7 @@ from epochal.experiment.record import Record, open_record
 from epochal.experiment.resume import plan_resume
 from epochal.experiment.settle import given_sections, settle, tell_replaced
 from epochal.experiment.text import readable
+from epochal.experiment.upfront import part_problems
 from epochal.records import NullWriter
 
 if TYPE_CHECKING:
@@ -50,8 +52,9 @@ def run_experiment(experiment: Experiment, loaded: Loaded, runner: str | None) -
     try:
         loaded = _settle(experiment, loaded, runner)
         report = _check(experiment, loaded, runner)
-        if report.problems:
-            raise ConfigError(*report.problems)
+        problems, _ = part_problems(loaded.choices, report.problems)
+        if problems:
+            raise ConfigError(*problems)
         with ending_when_preempted():
             result = _run_checked(experiment, loaded, report, runner)
     except EpochalError as error:
@@ -107,6 +110,8 @@ def _run_checked(
         return _check(experiment, recorded, runner).expanded
 
     resumption = plan_resume(loaded.choices, report, recheck)
+    if resumption is None and report.problems:  # all others were told before
+        raise ConfigError(*report.problems)
     assembly = _prepare(loaded, report, is_resumed=resumption is not None)
     is_kept = not loaded.choices.get("no_file", False)
     opened = open_record(loaded.config, report, is_kept=is_kept, resumption=resumption)
@@ -173,6 +178,8 @@ def _build_and_execute(
         result = execute(run, runner, raise_errors=raise_errors)
         let_end()
         return result
+    except ChangedError:  # nothing has begun, and the record is put back
+        raise
     except BaseException as error:  # also sys.exit: the record must not say "running" for ever
         result = result_of_error(error, **facts)
         if run is None and record.point is not None:

@@ -11,11 +11,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+from epochal import durable
 from epochal.config import dump, load
 from epochal.engine.feed import read_fact
 from epochal.errors import Preempted, RecordError
 from epochal.experiment.builder import to_recordable
-from epochal.experiment.changes import refuse_changes
+from epochal.experiment.changes import ChangedError, refuse_changes
 from epochal.experiment.fingerprint import (
     data_changes,
     digest_code,
@@ -37,6 +38,7 @@ from epochal.records import (
 )
 from epochal.records.announce import announce
 from epochal.records.attempts import begin_attempt
+from epochal.records.failure import recording
 from epochal.records.heartbeat import beating
 from epochal.records.lease import holding
 
@@ -94,7 +96,7 @@ class Record:
         """Keep what code the run imported; gives what its checkpoints say about themselves.
 
         Raises:
-            ConfigError: The run goes on, and its data is not what it was.
+            ChangedError: The run goes on, and its data is not what it was.
         """
         if self.dir is None:
             return {}
@@ -105,8 +107,7 @@ class Record:
             changes = data_changes(self.point.manifest.data.get("train", {}), data["train"])
             if not self.resumption.is_anything_allowed:
                 refuse_changes(self.dir, changes)
-            known = attempt.get("changed", ())
-            attempt["changed"] = [*known, *map(str, changes)]
+            attempt["changed"] = [*attempt.get("changed", ()), *map(str, changes)]
         attempt["code"] = code
         self.writer.write_run(self.facts)
         return {
@@ -115,6 +116,7 @@ class Record:
             "config": digest_config(config.to_public()),
             "code": digest_config(code),
             "data": data,
+            "changed": attempt.get("changed", ()),
         }
 
     def add_meta(self, meta: dict[str, Any]) -> None:
@@ -180,11 +182,25 @@ def open_record(
 
 
 @contextmanager
-def _closing(writer: RunWriter) -> Iterator[None]:
+def _put_back(folder: Path) -> Iterator[None]:
+    """Let a run say of itself what it said before, when a block refuses to go on with it."""
+    paths = [folder / name for name in ("run.json", "status.json")]
+    before = {path: path.read_bytes() for path in paths if path.is_file()}
+    try:
+        yield
+    except ChangedError:
+        with recording():
+            for path, data in before.items():
+                durable.write_bytes(path, data)
+        raise
+
+
+@contextmanager
+def _closing(writer: RunWriter) -> Iterator[RunWriter]:
     """Let go of the files in the end; a run that was preempted while it started says so."""
     with closing(writer):
         try:
-            yield
+            yield writer
         except Preempted:
             writer.write_status("preempted", reason="preempted")
             raise
@@ -192,7 +208,7 @@ def _closing(writer: RunWriter) -> Iterator[None]:
 
 @contextmanager
 def _reopened(resumption: Resumption, report: Report) -> Iterator[Record]:
-    """The record of a run that goes on; nothing is written to it before all is well."""
+    """The record of a run that goes on; put back as it was if that is refused."""
     point, notes = load_point(resumption)
     attempt = resumption.begin(point)
     options = _record_options(report.expanded.to_plain()["record"])
@@ -201,8 +217,7 @@ def _reopened(resumption: Resumption, report: Report) -> Iterator[Record]:
     listed = run.get("attempts")
     before = listed if isinstance(listed, list) else []
     facts = {**run, "attempts": [*before, attempt.to_json()]}
-    writer = RunWriter(folder, attempt=attempt.attempt)
-    with _closing(writer):
+    with _put_back(folder.path), _closing(RunWriter(folder, attempt=attempt.attempt)) as writer:
         writer.write_status("starting", step=point.manifest.step, epoch=point.manifest.epoch)
         folder.log_path.parent.mkdir(parents=True, exist_ok=True)
         yield Record(

@@ -98,6 +98,7 @@ def plan_resume(
             return None
     else:
         record = read_run(run_name, _runs_dir(report))
+        require_begun(record)
     is_allowed = bool(choices.get("allow_changed"))
     first, latest = _recorded(record, recheck)
     values = report.expanded.to_public()
@@ -120,6 +121,25 @@ def part_name(named: Path | str) -> tuple[Path | str, str]:
     if path.parent.name == "checkpoints" and path.is_dir():
         return path.parent.parent, path.name
     return named, ""
+
+
+def require_begun(record: RunRecord) -> None:
+    """Refuse a run that ended before there was anything to go on from.
+
+    Raises:
+        CheckpointError: It has no checkpoint, not even a damaged one, and does not live.
+    """
+    folder = record.path / "checkpoints"
+    if record.summary.status in _LIVING or find_checkpoints(folder) or newest_valid(folder)[1]:
+        return
+    command, config = record.run.get("command"), record.run.get("config_path")
+    again = " with its config: epochal run FILE"
+    if isinstance(command, str) and isinstance(config, str):
+        again = f": {command}" if command.startswith("epochal ") else f": epochal run {config}"
+    raise CheckpointError(
+        f"{record.path}: there is nothing to resume: it ended before its first checkpoint\n"
+        f"  start it again{again}"
+    )
 
 
 def _require_resumable(choices: Choices, report: Report) -> None:
@@ -161,6 +181,23 @@ def project_dir(record: RunRecord) -> Path | None:
     """The folder of the code that a run used, if the record tells."""
     folder = record.run.get("project_dir")
     return Path(reachable(folder)) if isinstance(folder, str) else None
+
+
+def require_project_dir(record: RunRecord) -> Path:
+    """The folder of the code that a run used.
+
+    Raises:
+        CheckpointError: The record does not tell.
+    """
+    folder = project_dir(record)
+    if folder is None:
+        path = record.path / "run.json"
+        what = "is damaged" if path.exists() else "is missing"
+        raise CheckpointError(
+            f"{path}: {what}, so nobody knows where its code is\n"
+            f"  name the config yourself: epochal run FILE --resume {record.path}"
+        )
+    return folder
 
 
 def _recorded(
@@ -227,7 +264,7 @@ def _is_same_config(
 
 
 def load_point(resumption: Resumption) -> tuple[ResumePoint, list[str]]:
-    """The state to go on from, and what to tell people; the caller holds the folder's lease.
+    """The state to go on from, and what was damaged; the caller holds the folder's lease.
 
     Damaged checkpoints are named, set aside, and skipped, unless one was asked for by name.
 
@@ -245,8 +282,6 @@ def load_point(resumption: Resumption) -> tuple[ResumePoint, list[str]]:
         path = _require_found(folder, chosen, found, damaged).path
         notes = [f"{one}; set aside as {set_aside(one.path).name}" for one in damaged]
     state, manifest = read_checkpoint(path)
-    notes += [f"changed: {change}" for change in resumption.changes]
-    notes.append(f"going on from {path.name}: step {manifest.step}, epoch {manifest.epoch}")
     point = ResumePoint(
         state=state,
         manifest=manifest,

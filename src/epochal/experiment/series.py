@@ -15,7 +15,13 @@ from epochal.errors import CheckpointError, EpochalError
 from epochal.experiment.choices import check_choices, to_override
 from epochal.experiment.experiment import Experiment
 from epochal.experiment.failure import show_failure
-from epochal.experiment.resume import find_config, last_overrides, part_name, project_dir
+from epochal.experiment.resume import (
+    find_config,
+    last_overrides,
+    part_name,
+    require_begun,
+    require_project_dir,
+)
 from epochal.experiment.text import reachable, readable
 from epochal.records import RunRecord, find_runs, read_run
 
@@ -137,16 +143,17 @@ def resume(
 
     Raises:
         RecordError: There is no such run.
-        CheckpointError: Parts of it came from Python, or its config is gone.
+        CheckpointError: It has no checkpoint, parts of it came from Python, or its config is gone.
     """
     check_choices(choices, sections=SECTIONS)
     run_name, checkpoint = part_name(run_name)
     record = read_run(run_name, Path(runs_dir))
+    require_begun(record)
     _refuse_given(record)
     if checkpoint and not choices.get("resume_from"):
         choices["resume_from"] = checkpoint
     if choices.get("user_dir") is None:
-        choices["user_dir"] = project_dir(record)
+        choices["user_dir"] = require_project_dir(record)
     typed = [readable(one) for one in overrides]
     again = {one.partition("=")[0].strip() for one in typed}
     again |= {"train.for"} if choices.get("epochs") is not None else set()

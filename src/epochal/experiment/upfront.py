@@ -48,8 +48,22 @@ def check_file(
         reports = list(_reports(path, changes, choices, is_plain_too=is_plain_too))
     except ConfigError as error:  # a file that cannot be read at all
         return Checked(path, error.problems, exit_code=error.exit_code)
-    problems = dict.fromkeys(problem for report in reports for problem in report.problems)
-    return Checked(path, tuple(problems), reports[0].defaults)
+    found = dict.fromkeys(problem for report in reports for problem in report.problems)
+    problems, _ = part_problems(choices, tuple(found))
+    return Checked(path, problems, reports[0].defaults)
+
+
+def part_problems(
+    choices: Choices, problems: Sequence[Problem]
+) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
+    """Mistakes that matter in any case, and those that matter only if a new run begins.
+
+    A run that goes on has its weights from a checkpoint, whatever became of ``init_from``.
+    """
+    if choices.get("resume") is None:
+        return tuple(problems), ()
+    beginning = tuple(one for one in problems if one.key in ("init_from", "init_from.path"))
+    return tuple(one for one in problems if one not in beginning), beginning
 
 
 def _reports(

@@ -36,7 +36,8 @@ _EMPTY: tuple[object, ...] = (None, "", [], {})
 class Banner(Hook):
     """Shows tag, purpose, folder, machine, model, data and config when a run starts.
 
-    Of a run that only tests or predicts it shows the weights in place of the config.
+    Of a run that only tests or predicts it shows the weights in place of the config; of one that
+    goes on, from where and what has changed.
 
     Args:
         machine: What is known about the device, such as its ``name`` and ``driver``.
@@ -68,7 +69,7 @@ class Banner(Hook):
         splits = evaluated_splits(run)
         facts = self._facts(run, splits)
         shown = run.config if self._config is None else self._config
-        config = [] if splits else compact(shown)
+        config = [] if splits or run.resume is not None else compact(shown)
         picture: Group | None = draw(title, purpose, facts, config)
         # On a terminal the first record shows the whole picture, and the others nothing.
         for line in plain_lines(title, purpose, facts, config):
@@ -79,12 +80,13 @@ class Banner(Hook):
         facts = {
             "folder": "" if run.dir is None else str(run.dir),
             **(describe_weights(run.config.get("init_from")) if splits else {}),
+            **describe_resume(run),
             "device": describe_device(run.device, self._machine),
             "torch": torch.__version__,
             "model": describe_model(run.model),
             "optim": describe_optimizer(run.optimizer),
             "data": describe_data(run, splits or SPLITS),
-            "defaults": "" if splits else self._describe_defaults(),
+            "defaults": "" if splits or run.resume is not None else self._describe_defaults(),
         }
         return {name: fact for name, fact in facts.items() if fact}
 
@@ -115,6 +117,18 @@ def describe_weights(file: object) -> dict[str, str]:
     path = Path(str(file))
     run = {"of run": str(path.parent.parent)} if path.parent.name == "checkpoints" else {}
     return {**run, "weights": str(file)}
+
+
+def describe_resume(run: Run) -> dict[str, str]:
+    """From where a run goes on, and what is not as it was; nothing for a new one."""
+    if run.resume is None:
+        return {}
+    point = run.resume.manifest
+    changed = run.facts.get("changed") or ()
+    return {
+        "going on": f"from {point.name}: step {point.step}, epoch {point.epoch}",
+        "changed": "; ".join(map(str, changed)),
+    }
 
 
 def describe_device(device: torch.device, machine: Mapping[str, object]) -> str:

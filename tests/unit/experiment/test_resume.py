@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from epochal.experiment.resume import (
     project_dir,
 )
 from epochal.records import RunRecord, read_run
+from epochal.records.process import process_token
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +40,13 @@ def trained(shop: Path) -> Path:
     shutil.rmtree(result.dir / "checkpoints")
     set_status(result.dir, "interrupted")
     return result.dir
+
+
+@pytest.fixture
+def saved(trained: Path) -> Path:
+    """The same with a checkpoint."""
+    write(trained, "saved", 1)
+    return trained
 
 
 def set_status(folder: Path, status: str, **fields: object) -> None:
@@ -70,11 +79,11 @@ def test_nothing_is_resumed_unless_asked_for(shop: Path) -> None:
     assert plan() is None
 
 
-def test_run_is_found_by_its_folder_and_by_its_name(trained: Path) -> None:
-    for name in (trained, trained.name, trained.name[-4:], "last"):
+def test_run_is_found_by_its_folder_and_by_its_name(saved: Path) -> None:
+    for name in (saved, saved.name, saved.name[-4:], "last"):
         found = plan(resume=name)
         assert found is not None
-        assert found.record.path.absolute() == trained.absolute()
+        assert found.record.path.absolute() == saved.absolute()
         assert (found.overrides, found.changes, found.chosen) == ((), (), "last")
 
 
@@ -93,48 +102,48 @@ def test_run_that_is_not_there_is_an_error(trained: Path) -> None:
         plan(resume="2020")
 
 
-def test_changes_are_listed_refused_and_allowed(trained: Path) -> None:
+def test_changes_are_listed_refused_and_allowed(saved: Path) -> None:
     with pytest.raises(ConfigError, match=r"optim\.lr: 0\.05 -> 0\.5"):
-        plan("optim.lr=0.5", resume=trained)
-    found = plan("optim.lr=0.5", resume=trained, allow_changed=True)
+        plan("optim.lr=0.5", resume=saved)
+    found = plan("optim.lr=0.5", resume=saved, allow_changed=True)
     assert found is not None
     assert [str(change) for change in found.changes] == ["optim.lr: 0.05 -> 0.5"]
     assert found.overrides == ("optim.lr=0.5",)
 
 
-def test_what_may_change_is_recorded_too(trained: Path) -> None:
-    found = plan("train.for=9ep", resume=trained)
+def test_what_may_change_is_recorded_too(saved: Path) -> None:
+    found = plan("train.for=9ep", resume=saved)
     assert found is not None
     assert found.overrides == ('train.for="9ep"',)
 
 
-def test_earlier_changes_belong_to_the_config(trained: Path) -> None:
-    run = json.loads((trained / "run.json").read_text())
+def test_earlier_changes_belong_to_the_config(saved: Path) -> None:
+    run = json.loads((saved / "run.json").read_text())
     run["attempts"].append({"attempt": 1, "overrides": ["optim.lr=0.5"]})
-    (trained / "run.json").write_text(json.dumps(run))
+    (saved / "run.json").write_text(json.dumps(run))
     with pytest.raises(ConfigError, match=r"optim\.lr: 0\.5 -> 0\.05"):
-        plan(resume=trained)
-    found = plan("optim.lr=0.5", resume=trained)
+        plan(resume=saved)
+    found = plan("optim.lr=0.5", resume=saved)
     assert found is not None
     assert found.overrides == ("optim.lr=0.5",)
-    assert last_overrides(read_run(trained)) == ("optim.lr=0.5",)
+    assert last_overrides(read_run(saved)) == ("optim.lr=0.5",)
 
 
-def test_changed_code_is_refused_by_name(trained: Path, shop: Path) -> None:
+def test_changed_code_is_refused_by_name(saved: Path, shop: Path) -> None:
     parts = shop / "shop" / "parts.py"
     parts.write_text(parts.read_text() + "\n")
     with pytest.raises(ConfigError, match=r"code shop/parts\.py: "):
-        plan(resume=trained)
-    assert plan(resume=trained, allow_changed=True) is not None
+        plan(resume=saved)
+    assert plan(resume=saved, allow_changed=True) is not None
 
 
-def test_run_at_its_end_goes_on_only_to_another_end(trained: Path) -> None:
-    set_status(trained, "finished", reason="max_epochs")
+def test_run_at_its_end_goes_on_only_to_another_end(saved: Path) -> None:
+    set_status(saved, "finished", reason="max_epochs")
     with pytest.raises(ConfigError, match=r"has come to its end already \(finished, max_epochs\)"):
-        plan(resume=trained)
-    assert plan("train.for=3ep", resume=trained) is not None
-    set_status(trained, "stopped", reason="my own wish")
-    assert plan(resume=trained) is not None
+        plan(resume=saved)
+    assert plan("train.for=3ep", resume=saved) is not None
+    set_status(saved, "stopped", reason="my own wish")
+    assert plan(resume=saved) is not None
 
 
 @pytest.mark.parametrize(
@@ -184,7 +193,7 @@ def test_newest_checkpoint_is_taken(trained: Path) -> None:
     point, notes = load_point(resume(read_run(trained)))
     assert (point.path.name, point.manifest.step) == ("a", 2)
     assert torch.equal(point.state["model"], torch.zeros(3) + 2)
-    assert notes == ["going on from a: step 2, epoch 0"]
+    assert notes == []
 
 
 def test_best_and_named_checkpoints_are_taken(trained: Path) -> None:
@@ -209,6 +218,16 @@ def test_damaged_checkpoints_are_named_and_set_aside(trained: Path) -> None:
     assert "new/tensors.safetensors: damaged: its bytes were changed" in notes[0]
     assert "set aside as new.damaged" in notes[0]
     assert (trained / "checkpoints" / "new.damaged").is_dir()
+
+
+def test_run_without_checkpoints_is_named_only_while_it_lives(trained: Path) -> None:
+    with pytest.raises(CheckpointError, match="there is nothing to resume"):
+        plan(resume=trained)
+    set_status(trained, "running", pid=os.getpid(), process=process_token(os.getpid()))
+    assert plan(resume=trained) is not None  # the lease will say who is at work
+    (write(trained, "only", 1) / "manifest.json").unlink()
+    set_status(trained, "failed")
+    assert plan(resume=trained) is not None  # what is damaged will be named
 
 
 def test_without_a_whole_checkpoint_nothing_starts(trained: Path) -> None:

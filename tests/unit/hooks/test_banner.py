@@ -12,9 +12,12 @@ import torch
 from rich.console import Console as Screen
 from torch.utils.data import DataLoader, IterableDataset
 
+from epochal.checkpoint import join, snapshot
 from epochal.config import from_plain
 from epochal.config.node import Node
-from epochal.engine.parts import Setting
+from epochal.engine import Hook, Run
+from epochal.engine.parts import ResumePoint, Setting
+from epochal.engine.saved import collect
 from epochal.errors import Place
 from epochal.hooks.banner import (
     Banner,
@@ -26,6 +29,7 @@ from epochal.hooks.banner import (
     draw,
     evaluated_splits,
 )
+from epochal.records.manifests import Manifest
 from epochal.testing import TinyModel, TinyTask, carry_out, short_options, tiny_run
 
 CONFIG = {
@@ -209,3 +213,33 @@ def test_the_form_of_an_optimizer_is_told(fused: bool | None, text: str) -> None
     optimizer = torch.optim.AdamW(TinyModel().parameters(), fused=fused)
     assert describe_optimizer(optimizer) == text
     assert describe_optimizer(None) == ""
+
+
+def test_a_run_that_goes_on_says_from_where_and_what_has_changed(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    class Taking(Hook):
+        state: dict[str, Any]
+
+        def run_end(self, run: Run) -> None:
+            taken = snapshot(collect(run))
+            self.state = join(taken.plain, taken.tensors)
+
+    taking = Taking()
+    carry_out(tiny_run(taking, options=short_options(for_="3st")))
+    point = ResumePoint(
+        state=taking.state,
+        manifest=Manifest(path=tmp_path / "tiny-3", files={}, step=3),
+        path=tmp_path,
+    )
+    run = tiny_run(
+        Banner(num_defaults=3),
+        setting=Setting(config=CONFIG, resume=point, facts={"changed": ["train.for: 1 -> 2"]}),
+        options=short_options(for_="4st"),
+    )
+    with caplog.at_level(logging.INFO, logger="epochal.hooks.banner"):
+        carry_out(run)
+    lines = [one.getMessage() for one in caplog.records if one.name == "epochal.hooks.banner"]
+    assert "going on: from tiny-3: step 3, epoch 0" in lines
+    assert "changed: train.for: 1 -> 2" in lines
+    assert not [line for line in lines if line.startswith(("config", "defaults", "  "))]
