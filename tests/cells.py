@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,21 @@ from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from epochal.components.average.ema import Ema
+from epochal.components.average.swa import Swa
 from epochal.components.metrics.mean import Mean
 from epochal.components.optim.decays import Exponential, Noam
 from epochal.components.optim.schedules import Cosine
-from epochal.engine import Monitor, Options, Parts, Run, Setting, Task, TorchSchedule, Warmup
+from epochal.engine import (
+    Average,
+    Monitor,
+    Options,
+    Parts,
+    Run,
+    Setting,
+    Task,
+    TorchSchedule,
+    Warmup,
+)
 from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
 from epochal.hooks.early_stopping import EarlyStopping
 from epochal.hooks.recording import Recording
@@ -156,6 +168,9 @@ CELLS: dict[str, dict[str, Any]] = {
     "warm-up, then a chain": {"schedule": warm_chain},
     "plateau": {"schedule": plateau, "eval_every": "2st"},
     "average": {"average": 0.9},
+    "average that warms up": {"average": Ema(decay=0.9, warmup=True)},
+    "average every few steps": {"average": Ema(decay=0.5, every="3st")},
+    "mean of weights": {"average": Swa(start="1ep", every="2st")},
     "evaluations mid-epoch": {"eval_every": "3st", "average": 0.8},
     "epochs of samples": {"for_": "37sa", "eval_every": "9sa"},
     "fp64": {"engine": {"precision": "fp64"}, "dtype": "float64", "dropout": 0.2},
@@ -190,7 +205,7 @@ def build(
     *,
     optimizer: Callable[[Any], Optimizer] = adamw,
     schedule: Callable[[Optimizer], Any] | None = None,
-    average: float | None = None,
+    average: float | Average | None = None,
     engine: dict[str, Any] | None = None,
     **given: Any,
 ) -> Run:
@@ -214,7 +229,7 @@ def build(
         model=model,
         optimizer=optim,
         schedule=None if schedule is None else schedule(optim),
-        average=None if average is None else Ema(decay=average),
+        average=Ema(decay=average) if isinstance(average, float) else copy.deepcopy(average),
         metrics={"mean": mean},
         monitor=Monitor("val/mae"),
         hooks=(Recording(every="2st"), EarlyStopping(patience=50)),

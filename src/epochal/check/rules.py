@@ -28,6 +28,7 @@ def check_rules(walk: Walk, root: Node) -> None:
     _check_evaluated_splits(walk, root)
     check_schedules(walk, root)
     _check_precision(walk, root)
+    _check_average(walk, root)
     _check_names(walk, root)
     _check_clip(walk, root)
 
@@ -62,6 +63,20 @@ def _check_times(walk: Walk, root: Node) -> None:
         if unit != "s":
             what = f"must be a time, got {node.value!r}"
             walk.mistakes.report(key, what, node.place, f"write for example {examples}")
+
+
+def _check_average(walk: Walk, root: Node) -> None:
+    """A mean of weights that would begin when the training is over."""
+    start, end = root.find("average.start"), root.find("train.for")
+    if start is None or end is None or "stages" in root.mapping:
+        return
+    try:
+        first, last = parse_duration(str(start.value)), parse_duration(str(end.value))
+    except ValueError:
+        return  # none at all, or reported by its type already
+    if first.unit == last.unit and first.amount >= last.amount:
+        what = f"no weights would count: the training ends after {end.value}"
+        walk.mistakes.report("average.start", what, start.place, "write an earlier start")
 
 
 def _check_names(walk: Walk, root: Node) -> None:

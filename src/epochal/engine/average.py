@@ -1,17 +1,26 @@
-"""The interface of averaged weights: kept beside the model, moved on by every update."""
+"""The interface of averaged weights: kept beside the model, moved on by updates."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from epochal.engine.due import position
+
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from torch import Tensor, nn
 
+    from epochal.config.duration import Duration
+    from epochal.engine.every import Every
+    from epochal.engine.run import Run
+
 AVERAGED = "val_ema"
-"""Stands for the split in names of metrics of ``val`` with averaged weights."""
+"""Stands for the split in names of metrics of ``val`` with averaged weights of any kind."""
+
+UPDATES = ".updates"
+"""How many updates there were, among the tensors of an average; no weight can be called so."""
 
 
 class Average(ABC):
@@ -19,6 +28,12 @@ class Average(ABC):
 
     All of it lives in tensors that keep their place in memory, so that steps can be captured.
     """
+
+    every: Every | None = None
+    """How often it takes in the weights, between steps; None is inside each step."""
+
+    begin: Duration | None = None
+    """When that starts, for one that works between steps; None is at once."""
 
     @abstractmethod
     def start(self, model: nn.Module) -> None:
@@ -43,3 +58,17 @@ class Average(ABC):
     @abstractmethod
     def state_tensors(self) -> dict[str, Tensor]:
         """All that ``update`` changes, by name."""
+
+
+def add_averaging(run: Run) -> None:
+    """Have weights taken in between steps, where the run's average asks for that."""
+    average = run.average
+    if average is None or average.every is None:
+        return
+    begin = average.begin
+
+    def take_in(run: Run) -> None:
+        if begin is None or position(run, begin.unit) >= begin.amount:
+            average.update()
+
+    run.plan.add_period("average", average.every, take_in)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from epochal.engine.average import AVERAGED
+from epochal.engine.average import AVERAGED, add_averaging
 from epochal.engine.choose import choose_step
 from epochal.engine.device_time import choose_device_time
 from epochal.engine.evaluate import check_sanity, evaluate, predict
@@ -95,6 +95,7 @@ class Train(Runner):
         else:
             warn_of_own_step(run, type(self).__name__)
         run.take_step = build_step(run, run.take_step)
+        add_averaging(run)  # before evaluations of the same moment
         for split, every in options.eval_periods.items():
             is_asked_for = isinstance(options.eval_every, dict) and not every.is_never
             if is_asked_for or named_loaders(run.task, split):

@@ -166,7 +166,7 @@ class Updater:
 
     def _finish_step(self, run: Run) -> None:
         skipped = None if self.guard is None else self.guard.skipped
-        if self.average is not None:
+        if self.average is not None and self.average.every is None:
             self.average.update(skipped)
         if self._is_norm_logged and self.grad_norm is not None:
             count = 1 if skipped is None else 1 - skipped

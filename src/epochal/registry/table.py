@@ -67,7 +67,10 @@ BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "accuracy": "epochal.components.metrics.accuracy:Accuracy",
             "mean": "epochal.components.metrics.mean:Mean",
         },
-        "average": {"ema": "epochal.components.average.ema:Ema"},
+        "average": {
+            "ema": "epochal.components.average.ema:Ema",
+            "swa": "epochal.components.average.swa:Swa",
+        },
         "hook": {
             "Console": "epochal.hooks.console:Console",
             "EarlyStopping": "epochal.hooks.early_stopping:EarlyStopping",

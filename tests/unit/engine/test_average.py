@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from engine.parts import Diary, Points, Sums, adder, fit, make_run, weights
 from epochal.components.average.ema import Ema
+from epochal.components.average.swa import Swa
 from epochal.engine import Average, Monitor, Run
 from epochal.errors import TaskError
 
@@ -204,3 +205,78 @@ def test_weights_that_were_replaced_are_averaged_from_the_next_epoch_on() -> Non
     fit(run)
     assert places[10]["0.weight"] is places[1]["0.weight"]
     assert places[10]["3.weight"] is not places[1]["3.weight"]
+
+
+def noted(average: Swa, **options: Any) -> tuple[list[Tensor], list[Tensor], Any]:
+    """The weights after each step, those of each averaged evaluation, and the result."""
+    after: list[Tensor] = []
+    seen: list[Tensor] = []
+
+    class Watching(Sums):
+        def batch_forward(self, model: nn.Module, batch: Any) -> dict[str, Tensor]:
+            if not model.training:
+                seen.append(weights(model))
+            return super().batch_forward(model, batch)
+
+    run = make_run(
+        Watching(val=4), adder(), parts={"average": average}, sanity_batches=0, **options
+    )
+    run.on("step_end", lambda run: after.append(weights(run.model)), priority=1)
+    result = fit(run)
+    return after, seen[1::2], result
+
+
+def test_weights_count_from_the_start_on_each_time() -> None:
+    after, seen, result = noted(
+        Swa(start="2ep", every="1ep"),  # type: ignore[arg-type]
+        for_="4ep",
+        eval_every="1ep",
+    )
+    ends = [after[index] for index in (4, 9, 14, 19)]  # five steps per epoch
+    assert torch.equal(seen[0], ends[0])
+    assert torch.equal(seen[1], ends[1])
+    torch.testing.assert_close(seen[2], (ends[1] + ends[2]) / 2)
+    torch.testing.assert_close(seen[3], (ends[1] + ends[2] + ends[3]) / 3)
+    assert "val_ema/mae" in result.metrics
+
+
+def test_weights_may_count_every_few_steps() -> None:
+    after, seen, _ = noted(
+        Swa(start="4st", every="2st"),  # type: ignore[arg-type]
+        for_="8st",
+        eval_every="8st",
+    )
+    torch.testing.assert_close(seen[-1], (after[3] + after[5] + after[7]) / 3)
+
+
+def test_the_training_itself_stays_what_it_is() -> None:
+    plain, with_average = adder(), adder()
+    fit(make_run(Sums(), plain))
+    fit(make_run(Sums(), with_average, parts={"average": Swa(every="3st")}))  # type: ignore[arg-type]
+    assert torch.equal(weights(plain), weights(with_average))
+
+
+def test_a_plan_shows_when_weights_count() -> None:
+    rows: list[Any] = []
+    run = make_run(Sums(), parts={"average": Swa(every="3st")})  # type: ignore[arg-type]
+
+    def look(run: Run) -> None:
+        rows.extend(run.plan.describe())
+
+    run.on("run_start", look)
+    fit(run)
+    assert [(row.hook, row.cadence) for row in rows if row.hook == "average"] == [
+        ("average", "3st")
+    ]
+
+
+def test_it_may_move_every_few_steps_only() -> None:
+    history = [weights(adder())]
+    run = make_run(parts={"average": Ema(decay=0.5, every="2st")}, for_="4st", eval_every=0)
+    run.on("step_end", lambda run: history.append(weights(run.model)), priority=1)
+    average, model = run.average, run.model
+    fit(run)
+    assert average is not None
+    with average.swapped():
+        result = weights(model)
+    torch.testing.assert_close(result, history[0] / 4 + history[2] / 4 + history[4] / 2)

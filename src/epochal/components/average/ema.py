@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, final
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from epochal.components.average.shadow import Shadow
 from epochal.config.bounds import AtLeast, Below
-from epochal.engine.average import Average
+from epochal.engine.average import UPDATES, Average
+from epochal.engine.every import Every
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
 
 @final
@@ -26,84 +27,68 @@ class Ema(Average):
 
     Args:
         decay: Share of the old average that is kept: 0.999 looks back over about 1000 steps.
+        warmup: Keep less of it at first: ``(1 + n) / (10 + n)`` after n updates, at most decay.
+        every: How often it moves, such as ``10st``; each step if null.
     """
 
-    def __init__(self, *, decay: Annotated[float, AtLeast(0), Below(1)] = 0.999) -> None:
+    def __init__(
+        self,
+        *,
+        decay: Annotated[float, AtLeast(0), Below(1)] = 0.999,
+        warmup: bool = False,
+        every: Every | None = None,
+    ) -> None:
         if not 0 <= decay < 1:
             what = f"must be at least 0 and below 1, got {decay!r}"
             raise ConfigError(Problem("average.decay", what, hint="write for example 0.999"))
         self.decay = decay
-        self._weights: dict[str, Tensor] = {}
-        self._averages: dict[str, Tensor] = {}
-        self._parameters: frozenset[str] = frozenset()
+        self.every = None if every is None else Every.parse(every)
+        self._has_warmup = warmup
 
     @override
     def start(self, model: nn.Module) -> None:
-        self._weights, self._averages = {}, {}
-        self.admit(model)
+        self._shadow = Shadow(model)
+        copies = self._shadow.copies
+        device = copies[0].device if copies else None
+        self._updates = torch.zeros((), device=device) if self._has_warmup else None
 
     @override
     def admit(self, model: nn.Module) -> None:
-        parameters = dict(model.named_parameters())
-        named = {**parameters, **dict(model.named_buffers())}
-        before, averages = self._weights, self._averages
-        self._parameters = frozenset(parameters)
-        self._weights = {name: one.detach() for name, one in named.items() if _is_averaged(one)}
-        self._averages = {
-            name: averages[name] if name in before and _is_same(one, before[name]) else one.clone()
-            for name, one in self._weights.items()
-        }
+        self._shadow.admit(model)
 
     @override
     @torch.no_grad()
     def update(self, skipped: Tensor | None = None) -> None:
-        averages, weights = list(self._averages.values()), list(self._weights.values())
-        if not averages:
+        copies, weights = self._shadow.copies, self._shadow.weights
+        if not copies:
             return
-        if skipped is None:
-            torch._foreach_lerp_(averages, weights, 1 - self.decay)
+        if self._updates is not None:
+            moved = self._move_warm(self._updates, skipped)
+        elif skipped is None:
+            torch._foreach_lerp_(copies, weights, 1 - self.decay)
             return
-        moved = torch._foreach_lerp(averages, weights, 1 - self.decay)
-        self._choose(dict(zip(self._averages, moved, strict=True)), skipped)
+        else:
+            moved = list(torch._foreach_lerp(copies, weights, 1 - self.decay))
+        if skipped is not None:
+            self._shadow.choose(moved, skipped)
+        else:
+            torch._foreach_copy_(copies, moved)
 
-    def _choose(self, moved: dict[str, Tensor], skipped: Tensor) -> None:
-        """Become what has moved, or stay bit for bit, as a device tensor says."""
-        olds = [average for name, average in self._averages.items() if name in self._parameters]
-        news = [average for name, average in moved.items() if name in self._parameters]
-        if olds:
-            torch._foreach_mul_(olds, skipped)
-            torch._foreach_mul_(news, 1 - skipped)
-            torch._foreach_add_(olds, news)
-        for name in self._averages.keys() - self._parameters:
-            # The step that was skipped may have made a buffer NaN, which times 0 stays NaN.
-            average = self._averages[name]
-            average.copy_(torch.where(skipped != 0, average, moved[name]))
+    def _move_warm(self, updates: Tensor, skipped: Tensor | None) -> list[Tensor]:
+        """Where the average moves to; how far is computed on the device, so it can be captured."""
+        # One minus (1 + n) / (10 + n), which nears 0, but no nearer than one minus decay.
+        share = (9 / (10 + updates)).clamp(min=1 - self.decay)
+        moved = list(torch._foreach_sub(self._shadow.weights, self._shadow.copies))
+        torch._foreach_mul_(moved, share)
+        torch._foreach_add_(moved, self._shadow.copies)
+        updates.add_(1 if skipped is None else 1 - skipped)
+        return moved
 
     @override
-    @contextmanager
-    def swapped(self) -> Iterator[None]:
-        self._swap()
-        try:
-            yield
-        finally:
-            self._swap()
+    def swapped(self) -> AbstractContextManager[None]:
+        return self._shadow.swapped()
 
     @override
     def state_tensors(self) -> dict[str, Tensor]:
-        return dict(self._averages)
-
-    @torch.no_grad()
-    def _swap(self) -> None:
-        for name, weight in self._weights.items():
-            own = weight.clone()
-            weight.copy_(self._averages[name])
-            self._averages[name].copy_(own)
-
-
-def _is_same(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have the same memory, so that one is as good as the other."""
-    return one.is_set_to(other) and one.dtype == other.dtype
-
-
-def _is_averaged(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
+        tensors = self._shadow.tensors()
+        return tensors if self._updates is None else {**tensors, UPDATES: self._updates}

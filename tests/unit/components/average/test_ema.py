@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from epochal.components.average.ema import Ema
+from epochal.engine.average import UPDATES
 from epochal.errors import ConfigError
 
 
@@ -162,3 +163,32 @@ def test_averages_stay_in_place_when_nothing_is_new() -> None:
     before = average.state_tensors()
     average.admit(model)
     assert all(value is before[name] for name, value in average.state_tensors().items())
+
+
+def test_with_a_warm_up_the_decay_grows_by_the_closed_formula() -> None:
+    model, average = network(), Ema(decay=0.5, warmup=True)
+    average.start(model)
+    expected = tensors(model)["0.weight"]
+    for count in range(12):
+        step(model)
+        average.update()
+        decay = min(0.5, (1 + count) / (10 + count))
+        expected = decay * expected + (1 - decay) * tensors(model)["0.weight"]
+    torch.testing.assert_close(averaged(average, model)["0.weight"], expected)
+    assert average.state_tensors()[UPDATES] == 12
+
+
+def test_an_update_that_is_skipped_does_not_warm_up() -> None:
+    model, average = network(), Ema(decay=0.5, warmup=True)
+    average.start(model)
+    kept = {name: one.clone() for name, one in average.state_tensors().items()}
+    step(model)
+    average.update(torch.ones(()))
+    assert all(torch.equal(one, kept[name]) for name, one in average.state_tensors().items())
+    average.update(torch.zeros(()))
+    other, twin = network(), Ema(decay=0.5, warmup=True)
+    twin.start(other)
+    other.load_state_dict(model.state_dict())
+    twin.update()
+    for name, one in twin.state_tensors().items():
+        torch.testing.assert_close(one, average.state_tensors()[name])

@@ -1,0 +1,86 @@
+"""Tests of the mean of weights at several moments."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from epochal.components.average.swa import Swa
+from epochal.engine.average import UPDATES
+from epochal.errors import ConfigError
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+
+
+def step(model: nn.Module) -> None:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    model(torch.randn(4, 3))
+
+
+def averaged(average: Swa, model: nn.Module) -> dict[str, Tensor]:
+    with average.swapped():
+        return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def test_it_is_the_mean_of_weights_and_statistics() -> None:
+    model, average = network(), Swa()
+    average.start(model)
+    history = []
+    for _ in range(5):
+        step(model)
+        average.update()
+        history.append({name: value.clone() for name, value in model.state_dict().items()})
+    result = averaged(average, model)
+    for name in ("0.weight", "0.bias", "1.weight", "1.running_mean", "1.running_var"):
+        torch.testing.assert_close(result[name], torch.stack([h[name] for h in history]).mean(0))
+    assert result["1.num_batches_tracked"] == 5
+
+
+def test_one_sample_is_that_sample_bit_for_bit() -> None:
+    model, average = network(), Swa()
+    average.start(model)
+    step(model)
+    average.update()
+    own = {name: value.clone() for name, value in model.state_dict().items()}
+    step(model)
+    result = averaged(average, model)
+    assert torch.equal(result["0.weight"], own["0.weight"])
+
+
+def test_as_long_as_nothing_counts_it_is_the_model() -> None:
+    model, average = network(), Swa()
+    average.start(model)
+    step(model)
+    assert torch.equal(averaged(average, model)["0.weight"], model[0].weight)
+    assert torch.equal(average.state_tensors()["0.weight"], model[0].weight)
+    assert int(average.state_tensors()[UPDATES]) == 0
+
+
+def test_its_tensors_are_all_of_its_state() -> None:
+    model, average = network(), Swa()
+    average.start(model)
+    other, twin = network(), Swa()
+    twin.start(other)
+    for _ in range(3):
+        step(model)
+        average.update()
+    other.load_state_dict(model.state_dict())
+    for name, tensor in twin.state_tensors().items():
+        tensor.copy_(average.state_tensors()[name])
+    step(model)
+    other.load_state_dict(model.state_dict())
+    average.update()
+    twin.update()
+    for name, tensor in twin.state_tensors().items():
+        assert torch.equal(tensor, average.state_tensors()[name])
+
+
+def test_a_period_of_never_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"average.every: weights would never count"):
+        Swa(every=0)  # type: ignore[arg-type]
