@@ -29,7 +29,9 @@ from epochal.engine import (
     TorchSchedule,
     Warmup,
 )
+from epochal.engine.optimizers import Member, MemberOptions, Optimizers
 from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
+from epochal.engine.schedule import Schedules
 from epochal.hooks.early_stopping import EarlyStopping
 from epochal.hooks.recording import Recording
 
@@ -120,6 +122,32 @@ def lbfgs(parameters: Any) -> Optimizer:
     )
 
 
+def grouped(parameters: Any) -> Optimizer:
+    """Two named groups of other options than the rest."""
+    groups = [
+        {"params": parameters[:3], "lr": 0.003, "name": "body"},
+        {"params": parameters[3:6], "weight_decay": 0.0, "betas": (0.8, 0.9), "name": "middle"},
+        {"params": parameters[6:], "name": "rest"},
+    ]
+    return adamw(groups)
+
+
+def several(parameters: Any) -> Optimizers:
+    """Two optimizers, of which one steps in every third step only."""
+    rare = MemberOptions(every=3, clip=0.05)
+    return Optimizers(
+        [Member("rare", sgd(parameters[:4]), rare), Member("usual", grouped(parameters[4:]))]
+    )
+
+
+def both_ways(optimizer: Any) -> Schedules:
+    """A schedule of torch for one of them, and ours for the other."""
+    scheduler = TorchSchedule(lr_scheduler.ExponentialLR(optimizer["rare"], 0.9))
+    usual = Warmup(Cosine(), 2)
+    members = {"rare": (optimizer["rare"], scheduler), "usual": (optimizer["usual"], usual)}
+    return Schedules(members)
+
+
 def one_cycle(optimizer: Optimizer) -> TorchSchedule:
     return TorchSchedule(lr_scheduler.OneCycleLR(optimizer, max_lr=0.05, total_steps=STEPS + 1))
 
@@ -183,6 +211,9 @@ CELLS: dict[str, dict[str, Any]] = {
     "frozen": {"frozen": True, "average": 0.9},
     "lbfgs": {"optimizer": lbfgs},
     "momentum": {"optimizer": sgd, "schedule": one_cycle},
+    "groups": {"optimizer": grouped, "schedule": cosine, "average": 0.9},
+    "several optimizers": {"optimizer": several, "schedule": both_ways, "accumulate": 2},
+    "several, guarded": {"optimizer": several, "engine": {"on_nonfinite": "skip"}},
     "clipped": {"clip": 0.05, "engine": {"on_nonfinite": "skip"}, "accumulate": 3},
     "all at once": {
         "dropout": 0.3,

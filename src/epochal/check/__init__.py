@@ -6,6 +6,7 @@ from epochal.check.parameters import Parameter, Signature
 from epochal.check.report import Default, Report
 from epochal.check.schema import json_schema
 from epochal.check.sections import SECTIONS, Section, own_signature
+from epochal.check.several import has_members, member_signature
 from epochal.check.signature import read_signature
 from epochal.check.spec import Arguments, Spec, arguments, read_spec
 from epochal.check.template import template
@@ -25,7 +26,9 @@ __all__ = [
     "arguments",
     "check",
     "convert",
+    "has_members",
     "json_schema",
+    "member_signature",
     "own_signature",
     "read_signature",
     "read_spec",

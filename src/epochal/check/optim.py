@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING
 
 from epochal.check.literals import MISSING
 from epochal.check.parameters import Parameter, Signature
+from epochal.check.sections import SECTIONS
+from epochal.check.several import has_members
 from epochal.check.signature import read_signature
 from epochal.check.walk import listing
 from epochal.registry.nearest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from epochal.check.walk import Walk
     from epochal.config.node import Node
 
 _NAME = re.compile(r"[A-Za-z0-9_.+-]+")
+_NAME_HINT = "use letters, digits and any of _ . + -"
 _RULE = (
     Parameter("match", "str | list[str]", MISSING),
     Parameter("module", "str | list[str]", MISSING),
@@ -34,8 +37,37 @@ _EXAMPLE = 'write for example {match: "*.bias", weight_decay: 0}'
 def check_optim(walk: Walk, root: Node) -> None:
     """Report what is wrong in ``optim`` beyond the types of its values."""
     node = root.mapping.get("optim")
-    if node is not None:
+    if node is None:
+        return
+    if not has_members(SECTIONS["optim"], node):
         check_optimizer(walk, "optim", node)
+        return
+    members = {name: child for name, child in node.mapping.items() if child.is_mapping}
+    for name, child in members.items():
+        path = f"optim.{name}"
+        if "." in name or _is_bad_name(name):
+            what = f"{name!r} cannot be the name of an optimizer"
+            walk.mistakes.report(path, what, child.key_place, "use letters, digits, _ and -")
+        check_optimizer(walk, path, child)
+    _check_members(walk, node, members)
+
+
+def _check_members(walk: Walk, node: Node, members: Mapping[str, Node]) -> None:
+    """Report optimizers that cannot share a model, or steps in which none of them acts."""
+    greedy = [name for name, child in members.items() if not _written(child, "match")]
+    for name in greedy[1:]:
+        what = f"{name!r} and {greedy[0]!r} both train what is left: only one of them may"
+        key_place = members[name].key_place
+        walk.mistakes.report(f"optim.{name}", what, key_place, 'add match: "PATTERN"')
+    periods = [_written(child, "every") for child in members.values()]
+    if all(isinstance(every, int) and every > 1 for every in periods):
+        what = "there are steps in which no optimizer acts"
+        walk.mistakes.report("optim", what, node.key_place, "let one of them have every: 1")
+
+
+def _written(node: Node, key: str) -> object:
+    child = node.mapping.get(key)
+    return None if child is None else child.to_plain()
 
 
 def check_optimizer(walk: Walk, path: str, node: Node) -> None:
@@ -118,11 +150,14 @@ def _check_sense(walk: Walk, path: str, rule: Node) -> None:
 
 def _check_name(walk: Walk, path: str, node: Node, seen: dict[str, str]) -> None:
     name = str(node.value)
-    if not _NAME.fullmatch(name):
+    if _is_bad_name(name):
         what = f"{name!r} cannot be the name of a group"
-        hint = "use letters, digits and any of _ . + -"
-        walk.mistakes.report(path, what, node.place, hint)
+        walk.mistakes.report(path, what, node.place, _NAME_HINT)
     elif name in seen:
         what = f"two rules are called {name!r}, the other one is {seen[name]}"
         walk.mistakes.report(path, what, node.place, "give one of them another name")
     seen.setdefault(name, path.removesuffix(".name"))
+
+
+def _is_bad_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from epochal.check.literals import Opaque, Plain
 from epochal.check.parameters import Parameter, Signature
 from epochal.check.sections import SECTIONS, Section, own_signature, split_names
+from epochal.check.several import SHARED
 from epochal.check.signature import read_signature
 from epochal.check.types import Type, parse_type
 from epochal.errors import ConfigError
@@ -155,7 +157,8 @@ def _section_schema(section: Section, registry: Registry) -> Schema:
             "additionalProperties": own.open,
         }
     if section.shape == "spec":
-        return {"description": section.doc, "anyOf": [spec, {"type": "null"}]}
+        several = [_several(section, registry)] if section.members else []
+        return {"description": section.doc, "anyOf": [spec, *several, {"type": "null"}]}
     if section.shape in ("specs", "terms"):
         entries: Schema = {"type": "array", "items": spec}
         named: Schema = {"type": "object", "additionalProperties": spec, "not": _SPEC}
@@ -172,6 +175,19 @@ def _splits(section: Section, spec: Schema, registry: Registry) -> Schema:
         "type": "object",
         "propertyNames": {"enum": [*sorted(split_names(registry.library)), "$BASE"]},
         "additionalProperties": {"anyOf": [spec, several]},
+    }
+
+
+def _several(section: Section, registry: Registry) -> Schema:
+    """Specs by name in place of one, and the keys that hold for all of them."""
+    own = own_signature(section, registry.library)
+    shared = [item for item in own.parameters if item.name in SHARED]
+    members = _spec_schema(replace(section, options=section.members, keys=()), registry)
+    return {
+        "type": "object",
+        "properties": _properties(shared, own.owner),
+        "additionalProperties": members,
+        "not": _SPEC,
     }
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from epochal.check.parameters import Parameter, Signature
 from epochal.check.sections import own_signature, split_names
+from epochal.check.several import expand_members, has_members
 from epochal.check.types import is_spec
 from epochal.check.walk import listing, with_entries
 from epochal.config.node import Node
@@ -26,6 +27,8 @@ def expand_section(walk: Walk, section: Section, node: Node) -> Node:
         return _value(walk, section, node)
     if section.shape == "options":
         return _options(walk, section.name, node, own)
+    if has_members(section, node):
+        return expand_members(walk, section, node, own)
     if section.shape == "spec":
         return walk.spec(section.name, node, section.kind, own)
     expand = {"specs": _specs, "splits": _splits, "terms": _terms}.get(section.shape)

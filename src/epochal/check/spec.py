@@ -40,8 +40,17 @@ class Spec:
     """What belongs to the section, by config key."""
 
 
-def read_spec(node: Node, registry: Registry, *, section: str = "", path: str = "") -> Spec:
+def read_spec(
+    node: Node,
+    registry: Registry,
+    *,
+    section: str = "",
+    path: str = "",
+    own: Signature | None = None,
+) -> Spec:
     """Take a spec apart; ``section`` is the top-level key it stands in, empty when nested.
+
+    ``own`` are the keys that are not its component's, if they are not those of the section.
 
     Raises:
         UnknownComponentError: Its ``type`` leads to no component.
@@ -56,11 +65,9 @@ def read_spec(node: Node, registry: Registry, *, section: str = "", path: str = 
         )
     kind = where.kind if where is not None else ANY_KIND
     factory = registry.find(kind, name, node.place, key=f"{path}.type")
-    own = (
-        Signature(f"section {section!r}")
-        if where is None
-        else own_signature(where, registry.library)
-    )
+    if own is None and where is not None:
+        own = own_signature(where, registry.library)
+    own = own or Signature(f"section {section!r}")
     keys = {item.name for item in own.parameters}
     rest = {key: child for key, child in node.mapping.items() if key != "type"}
     return Spec(

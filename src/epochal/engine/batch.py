@@ -10,6 +10,7 @@ import torch
 
 from epochal.engine.binding import bind, parameter_names
 from epochal.engine.move import keep, mover
+from epochal.engine.optimizers import Optimizers, with_total
 from epochal.engine.outcome import Outcome, check_losses, check_metrics, check_number
 from epochal.errors import ConfigError, Problem, TaskError
 
@@ -55,6 +56,8 @@ class TaskCalls:
         self._fail_loss = partial(_fail, run, "batch_loss" if self._find("batch_loss") else "")
         self._fail_extra = partial(_fail, run, "extra_batch_metrics")
         self._loss = self._bind_loss()
+        if isinstance(run.optimizer, Optimizers):
+            self._loss = with_total(self._loss, run.optimizer.losses)
         self._compute = self._build_compute()
         self.compute: Compute = self._compute
         """Forward pass, metrics and losses of a moved batch, all as the task returns them."""

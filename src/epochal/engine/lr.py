@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, final
 from torch import Tensor
 from typing_extensions import override
 
+from epochal.engine.joined_rate import JoinedRate
 from epochal.engine.rate import Rate
 from epochal.engine.rates import GroupRates, read_rate
-from epochal.engine.schedule import Schedule, TorchSchedule, Warmup, check_unit
+from epochal.engine.schedule import Schedule, Schedules, TorchSchedule, Warmup, check_unit
 from epochal.engine.torch_rate import PlateauRate, TorchRate
 
 if TYPE_CHECKING:
@@ -214,6 +215,21 @@ def build_rate(
             and there is none, or was told that larger is better while the monitor says that
             smaller is.
     """
+    if isinstance(schedule, Schedules):
+        return JoinedRate(
+            {
+                name: build_rate(
+                    one,
+                    member,
+                    step=step,
+                    total_steps=total_steps,
+                    offset=offset,
+                    steps_per_epoch=steps_per_epoch,
+                    monitor=monitor,
+                )
+                for name, (member, one) in schedule.members.items()
+            }
+        )
     if schedule is None:
         return FixedRate(optimizer)
     warmup = schedule if isinstance(schedule, Warmup) else None

@@ -83,6 +83,48 @@ class GroupRates:
             self.adopt()
 
 
+@final
+class JoinedRates:
+    """The rates of several optimizers, one after the other.
+
+    Args:
+        parts: The rates of each.
+    """
+
+    def __init__(self, parts: Sequence[GroupRates]) -> None:
+        self._parts = parts
+
+    @property
+    def values(self) -> list[float]:
+        """The rate of each group."""
+        return [value for part in self._parts for value in part.values]
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups as they are now."""
+        return [group for part in self._parts for group in part.groups]
+
+    def adopt(self) -> None:
+        """Take over the rates that somebody else gave to groups."""
+        for part in self._parts:
+            part.adopt()
+
+    def put(self, index: int, value: float) -> None:
+        """Give a group its rate, where it wants it."""
+        for part in self._parts:
+            if index < len(part.values):
+                part.put(index, value)
+                return
+            index -= len(part.values)
+
+    def load(self, values: Sequence[float]) -> None:
+        """Take rates from a checkpoint, as many as each of them has groups."""
+        for part in self._parts:
+            count = len(part.groups)
+            part.load(values[:count])
+            values = values[count:]
+
+
 def read_rates(optimizer: Optimizer | None, known: Sequence[float] = ()) -> dict[str, float]:
     """The rate as ``lr``; with several groups ``lr/<name or index>`` for each.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
@@ -12,9 +13,12 @@ from epochal.config.duration import Duration, parse_duration
 from epochal.errors import ConfigError, Problem, suggest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import TypeAlias
 
-    AnySchedule: TypeAlias = "Schedule | TorchSchedule | Warmup"
+    from torch.optim import Optimizer
+
+    AnySchedule: TypeAlias = "Schedule | TorchSchedule | Warmup | Schedules"
 
 UNITS = ("step", "epoch", "eval")
 
@@ -92,6 +96,15 @@ class Warmup:
         if not 0 <= start <= 1:
             raise schedule_error("warmup_start", f"must be between 0 and 1, got {start!r}")
         self.start = start
+
+
+@final
+@dataclass(frozen=True)
+class Schedules:
+    """A schedule for each of several optimizers."""
+
+    members: Mapping[str, tuple[Optimizer, AnySchedule | None]]
+    """By the name of the optimizer: itself, and what moves its rates, if anything does."""
 
 
 @final

@@ -109,5 +109,7 @@ class Shapes:
 
 def _find_constant(first: Key, second: Key) -> str:
     """The first constant in which the microbatches of two steps differ."""
+    if len(first) == len(second) == 3:  # of steps of several kinds
+        first, second = first[1], second[1]
     pairs = zip(first[1], second[1], strict=False)
     return next((found for one, other in pairs if (found := changing_constant(one, other))), "")

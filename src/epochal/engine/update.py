@@ -15,10 +15,11 @@ from typing_extensions import override
 from epochal.engine.chunks import place_of
 from epochal.engine.guard import Guard, build_guard, describe_cost, refuse_guard
 from epochal.engine.lr import FixedRate, Rate
+from epochal.engine.optimizers import Optimizers
 from epochal.engine.parameters import require_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from epochal.engine.average import Average
     from epochal.engine.feed import Microbatches
@@ -40,6 +41,9 @@ class Updater:
     is_capturable: bool = False
     """Whether an ``update`` or ``apply`` of one's own does nothing that a CUDA graph would freeze:
     no number of the host changes from step to step, and none is read from the device."""
+
+    has_kinds: bool = False
+    """Whether steps differ by their number, so that a graph of one is none of another."""
 
     optimizer: Optimizer
     parameters: list[nn.Parameter]
@@ -106,6 +110,10 @@ class Updater:
         self.backward(outcome.loss)
         self.apply(run)
         run.finish_batch(outcome)
+
+    def kind_of(self, step: int) -> Hashable:
+        """What kind of step follows ``step`` finished ones, where there are several kinds."""
+        return None
 
     def zero_grad(self) -> None:
         """Forget the gradients; parameters that are new to the optimizer are heeded from here."""
@@ -181,7 +189,7 @@ class Updater:
             outcome = run.train_batch(batch)
             if index == 0:
                 self.zero_grad()
-                first = _not_zero(outcome.count)
+                first = not_zero(outcome.count)
             # Relative to the first count: thousands of items would overflow fp16.
             share = outcome.count / first
             self.backward(outcome.loss * share)
@@ -206,7 +214,7 @@ class Updater:
     def _divide(self, total: Number) -> None:
         gradients = self._gradients()
         if isinstance(total, Tensor):
-            total = _not_zero(total)
+            total = not_zero(total)
             for gradient in gradients:
                 gradient.div_(total)
         elif gradients:
@@ -265,10 +273,10 @@ class ClosureUpdater(Updater):
             loss = loss + outcome.loss.detach() * outcome.count
             total = total + outcome.count
         self.finish_gradients(total)
-        return loss / _not_zero(total)
+        return loss / not_zero(total)
 
 
-def _not_zero(total: Number) -> Number:
+def not_zero(total: Number) -> Number:
     """The total, or 1 where it is 0, which a device need not be asked for."""
     return total + (total == 0)
 
@@ -277,6 +285,10 @@ def choose_updater(optimizer: Optimizer | None) -> Updater:
     """The updater that an optimizer needs."""
     if optimizer is None:
         return Updater()
+    if isinstance(optimizer, Optimizers):
+        from epochal.engine.several import SeveralUpdater  # it is made of what stands here
+
+        return SeveralUpdater()
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     is_needed = closure is not None and closure.default is closure.empty
     return ClosureUpdater() if is_needed else Updater()

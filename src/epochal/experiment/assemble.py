@@ -21,13 +21,13 @@ from epochal.engine.options import (
     CheckpointOptions,
     EngineOptions,
     LogOptions,
-    OptimOptions,
     TrainOptions,
 )
 from epochal.engine.seeding import derive, seeded
 from epochal.experiment.builder import to_recordable
 from epochal.experiment.device import describe_device
 from epochal.experiment.losses import build_loss
+from epochal.experiment.optimizer import read_optim_options
 from epochal.experiment.steps import model_dtype
 from epochal.hooks.banner import Banner
 from epochal.hooks.checkpointing import Checkpointing
@@ -152,11 +152,10 @@ def build_monitor(assembly: Assembly) -> Monitor | None:
 
 
 def _build_options(assembly: Assembly) -> Options:
-    optim = assembly.spec("optim")
     return Options(
         train=TrainOptions(**assembly.options("train")),
         engine=EngineOptions(**assembly.options("engine")),
-        optim=OptimOptions() if optim is None else OptimOptions(**assembly.builder.options(optim)),
+        optim=read_optim_options(assembly),
         log=LogOptions(**assembly.options("log")),
         checkpoint=CheckpointOptions(**assembly.options("checkpoint")),
     )

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from epochal.check import convert
-from epochal.engine.groups import REST, Rule, group_parameters
+from epochal.check import SECTIONS, convert, has_members, member_signature, read_spec
+from epochal.engine.groups import REST, Rule, find_members, group_parameters
+from epochal.engine.optimizers import Member, MemberOptions, Optimizers, share_parameters
+from epochal.engine.options import OptimOptions
 from epochal.engine.own_groups import ask_for_groups
+from epochal.engine.schedule import Schedules
+from epochal.engine.select import Selector
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.fastest import in_fastest_form, use_rate_tensors
-from epochal.experiment.scheduling import build_schedule
+from epochal.experiment.scheduling import build_schedule, build_schedule_from
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from torch import nn
     from torch.optim import Optimizer
@@ -35,6 +41,8 @@ def build_optimizer(assembly: Assembly, model: nn.Module) -> tuple[Optimizer, An
             what = "training needs an optimizer"
             raise ConfigError(Problem("optim", what, hint=OPTIMIZER_HINT))
         optimizer = build_optimizer_from(assembly, node, model, assembly.task)
+    if isinstance(optimizer, Optimizers) and (schedules := build_schedules(assembly, optimizer)):
+        return optimizer, schedules
     return optimizer, build_schedule(assembly, optimizer)
 
 
@@ -50,9 +58,95 @@ def build_optimizer_from(
         task: May have a say in the groups of parameters.
         path: Where the section stands in the config.
     """
+    if has_members(SECTIONS["optim"], node):
+        return build_optimizers(assembly, node, model, path=path)
     spec = assembly.builder.read(node, "optim", path)
+    return _build_one(assembly, spec, trained_parameters(assembly, spec, model, task), model)
+
+
+def build_optimizers(
+    assembly: Assembly, node: Node, model: nn.Module, *, path: str = "optim"
+) -> Optimizers:
+    """The several optimizers of a section, each for the parameters that it asks for.
+
+    Raises:
+        ConfigError: Two ask for the same parameters, or nobody asks for some.
+    """
+    registry = assembly.builder.registry
+    own = member_signature(SECTIONS["optim"], registry.library)
+    specs = {
+        name: read_spec(child, registry, section="optim", path=f"{path}.{name}", own=own)
+        for name, child in node.mapping.items()
+        if child.is_mapping
+    }
+    selector = Selector(model)
+    rules = _matches(specs)
+    asked = {name: find_members(rule, selector) for name, rule in rules.items()}
+    shares = share_parameters(
+        selector.parameters,
+        {name: asked.get(name) for name in specs},
+        {name: rule.place for name, rule in rules.items() if rule.place is not None},
+    )
+    members = []
+    for name, spec in specs.items():
+        params = trained_parameters(assembly, spec, model, None, only=shares[name])
+        if not params:
+            what = "trains nothing, since no parameter is left for it"
+            raise ConfigError(Problem(spec.path, what, node.mapping[name].key_place))
+        optimizer = _build_one(assembly, spec, params, model)
+        options = assembly.builder.options(_without(spec, "schedule"))
+        members.append(Member(name, optimizer, MemberOptions(**options)))
+    return Optimizers(members)
+
+
+def _matches(specs: Mapping[str, Spec]) -> dict[str, Rule]:
+    """What each optimizer asks for, without the one that has the rest."""
+    nodes = {name: spec.options["match"] for name, spec in specs.items()}
+    return {
+        name: Rule(key=f"{specs[name].path}.match", place=one.place, match=_texts(one.to_plain()))
+        for name, one in nodes.items()
+        if one.to_plain()
+    }
+
+
+def build_schedules(assembly: Assembly, optimizers: Optimizers) -> Schedules | None:
+    """A schedule for each of several optimizers, if one of them has its own."""
+    found: dict[str, tuple[Optimizer, AnySchedule | None]] = {}
+    has_own = False
+    for member in optimizers:
+        path = f"optim.{member.name}.schedule"
+        node = assembly.config.find(path)
+        if node is not None and node.value is not None:
+            has_own = True
+            schedule: AnySchedule | None = build_schedule_from(
+                assembly, node, member.optimizer, path=path
+            )
+        else:
+            schedule = build_schedule(assembly, member.optimizer)
+        found[member.name] = (member.optimizer, schedule)
+    return Schedules(found) if has_own else None
+
+
+def read_optim_options(assembly: Assembly) -> OptimOptions:
+    """What the section ``optim`` says of the update itself."""
+    node = assembly.config.find("optim")
+    if node is None:
+        return OptimOptions()
+    if has_members(SECTIONS["optim"], node):
+        own = {name: child for name, child in node.mapping.items() if not child.is_mapping}
+        return OptimOptions(**{name: child.to_plain() for name, child in own.items()})
+    return OptimOptions(**assembly.builder.options(assembly.builder.read(node, "optim")))
+
+
+def _without(spec: Spec, key: str) -> Spec:
+    kept = {name: child for name, child in spec.options.items() if name != key}
+    return replace(spec, options=MappingProxyType(kept))
+
+
+def _build_one(
+    assembly: Assembly, spec: Spec, params: Sequence[Any], model: nn.Module
+) -> Optimizer:
     factory = assembly.builder.registry.load(spec.factory)
-    params = trained_parameters(assembly, spec, model, task)
     parameters = [one for entry in params for one in _members(entry)]
     spec = in_fastest_form(spec, factory, parameters, model)
     optimizer: Optimizer = assembly.builder.build(spec, params=params)
@@ -72,7 +166,7 @@ def trained_parameters(
 
     Parameters that rules freeze need no gradient from then on.
     """
-    wishes = assembly.builder.options(spec)
+    wishes = assembly.builder.options(_without(spec, "schedule"))
     options = {
         **{one.name: one.default for one in spec.signature.parameters if not one.is_required},
         **{key: child.to_plain() for key, child in spec.arguments.items()},

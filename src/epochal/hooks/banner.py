@@ -15,6 +15,7 @@ from typing_extensions import override
 from epochal.config import Node
 from epochal.engine.feed import count_batches, named_loaders
 from epochal.engine.hook import LOG_PRIORITY, Hook
+from epochal.engine.optimizers import Optimizers
 from epochal.engine.parameters import count_parameters
 from epochal.engine.splits import SPLITS, split_name
 
@@ -157,6 +158,9 @@ def describe_optimizer(optimizer: Optimizer | None) -> str:
     """Its class and its form; empty when there is none."""
     if optimizer is None:
         return ""
+    if isinstance(optimizer, Optimizers):
+        members = (f"{one.name} {describe_optimizer(one.optimizer)}" for one in optimizer)
+        return ", ".join(members)
     is_fused = all(group.get("fused") for group in optimizer.param_groups)
     return type(optimizer).__name__ + (" (fused)" if is_fused else "")
 

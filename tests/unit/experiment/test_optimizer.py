@@ -303,3 +303,86 @@ def test_the_rates_of_groups_are_recorded_by_name(shop: Path) -> None:
     record = read_run(result.dir)
     assert record.last("lr/rest").value == 0.05
     assert record.last("lr/bias").value == 0.1
+
+
+TWO: dict[str, Any] = {
+    "body": {"type": "SGD", "lr": 0.1, "match": ["stem", "blocks"]},
+    "head": {"type": "AdamW", "lr": 0.01, "every": 2},
+}
+
+
+def test_several_optimizers_train_like_in_a_hand_written_loop_bit_for_bit() -> None:
+    ours, theirs = made(), made()
+    found = trained({**TWO, "accumulate": 1}, ours).found
+    assert [group["name"] for group in found] == ["body", "head"]
+    parts: Any = theirs
+    body = torch.optim.SGD([*parts.stem.parameters(), *parts.blocks.parameters()], 0.1, fused=True)
+    head = torch.optim.AdamW(parts.head.parameters(), 0.01, fused=True)
+    task = InOrder()
+    for step, batch in enumerate([*task.train_loader, *task.train_loader]):
+        theirs.zero_grad()
+        functional.cross_entropy(theirs(batch["x"]), batch["label"]).backward()
+        body.step()
+        if step % 2:
+            head.step()
+    assert same(ours, theirs)
+
+
+def test_each_of_several_optimizers_has_groups_and_a_schedule_of_its_own() -> None:
+    rates: list[dict[str, float]] = []
+    hook = Look(lambda run: run.on("step_end", lambda run: rates.append(run.learning_rates)))
+    optim = {
+        "body": {
+            **TWO["body"],
+            "groups": [{"match": "stem", "lr_mult": 0.5}],
+            "freeze": ["blocks.0"],
+        },
+        "head": {**TWO["head"], "schedule": {"type": "linear"}},
+    }
+    model = made()
+    experiment = ep.Experiment(
+        task=InOrder(),
+        model=model,
+        optim=optim,
+        schedule={"type": "constant"},
+        hooks=[hook],
+        train={"for": "12st"},
+        choices={"no_file": True, "device": "cpu", "raise_errors": True},
+    )
+    assert experiment.fit().ok
+    assert list(rates[0]) == ["lr/body/stem", "lr/body/rest", "lr/head"]
+    assert list(rates[5].values()) == pytest.approx([0.05, 0.1, 0.005])
+    assert not any(one.requires_grad for one in model.blocks[0].parameters())  # type: ignore[index]  # a list
+
+
+def test_one_schedule_holds_for_all_of_several_optimizers() -> None:
+    hook = trained(TWO, made(), schedule={"type": "linear"})
+    assert [group["initial_lr"] for group in hook.found] == [0.1, 0.01]
+
+
+@pytest.mark.parametrize(
+    ("optim", "what"),
+    [
+        (
+            {**TWO, "head": {**TWO["head"], "match": "stem.bias"}},
+            r"optim\.head\.match: 'stem\.bias' is trained by 'body' already",
+        ),
+        (
+            {**TWO, "head": {**TWO["head"], "match": "head.weight"}},
+            "none of the optimizers trains 1 parameters, such as 'head.bias'",
+        ),
+        ({**TWO, "head": {**TWO["head"], "match": "haed"}}, r"optim\.head\.match: 'haed' matches"),
+        (
+            {**TWO, "body": {**TWO["body"], "match": "*"}},
+            r"optim\.head: trains nothing, since no parameter is left",
+        ),
+        (
+            {**TWO, "head": {**TWO["head"], "groups": [{"match": "stem", "lr": 1}]}},
+            r"optim\.head\.groups\.0: 'stem' matches no parameter",
+        ),
+        ({**TWO, "head": {"type": "LBFGS"}}, r"optim\.head\.type: LBFGS evaluates the loss by"),
+    ],
+)
+def test_optimizers_that_cannot_share_a_model_are_refused(optim: Any, what: str) -> None:
+    with pytest.raises(ep.ConfigError, match=what):
+        trained(optim, made())

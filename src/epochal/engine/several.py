@@ -1,0 +1,129 @@
+"""One step of several optimizers: each descends its own loss with its own parameters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
+from typing_extensions import override
+
+from epochal.engine.chunks import place_of
+from epochal.engine.update import Updater, not_zero
+from epochal.errors import TaskError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Mapping
+
+    from epochal.engine.feed import Microbatches
+    from epochal.engine.optimizers import Member, Optimizers
+    from epochal.engine.outcome import Outcome
+    from epochal.engine.run import Run
+    from epochal.engine.sums import Number
+
+
+@final
+class SeveralUpdater(Updater):
+    """Takes steps in which each optimizer that is due descends the loss that it names.
+
+    All losses come from one pass through the task. The gradient of a loss reaches only the
+    parameters of its own optimizers, and nobody steps before every gradient is there.
+    """
+
+    is_capturable = True  # steps of different optimizers are different kinds of steps
+
+    @override
+    def bind(self, run: Run) -> None:
+        super().bind(run)
+        optimizer: Any = self.optimizer
+        self._optimizers: Optimizers = optimizer
+        self._firsts: dict[str, Number] = {}
+        self._totals: dict[str, Number] = {}
+        self.has_kinds = not self._optimizers.is_even
+        self._parts = {one.name: one.parameters for one in self._optimizers.members}
+
+    @override
+    def kind_of(self, step: int) -> Hashable:
+        return tuple([(step + 1) % one.options.every == 0 for one in self._optimizers.members])
+
+    @override
+    def update(self, run: Run, microbatches: Microbatches) -> None:
+        if self.guard is not None:
+            self.guard.keep()
+        self._optimizers.choose_due(run.step)
+        last = len(microbatches) - 1
+        self._firsts, self._totals = {}, {}
+        for index, batch in enumerate(microbatches):
+            run.batch_index = run.feed.position + place_of(microbatches, index)
+            outcome = run.train_batch(batch)
+            if index == 0:
+                self.zero_grad()
+            self._descend(run, outcome, is_only=last == 0)
+            if index == last:
+                self.apply(run)
+            run.finish_batch(outcome)
+
+    def _descend(self, run: Run, outcome: Outcome, *, is_only: bool) -> None:
+        """Add the gradient of each loss to the parameters of its optimizers."""
+        due: dict[str, list[Member]] = {}
+        for member in self._optimizers.due:
+            due.setdefault(member.options.loss, []).append(member)
+        left = len(due)
+        for name, members in due.items():
+            left -= 1
+            loss, count = _find_loss(run, outcome, name, members[0])
+            if not is_only:  # relative to the first count, which cannot overflow
+                share = count / self._firsts.setdefault(name, not_zero(count))
+                loss = loss * share
+                self._totals[name] = self._totals.get(name, 0) + share
+            if self.guard is not None:
+                loss = self.guard.scale(loss)
+            parameters = [one for member in members for one in self._parts[member.name]]
+            torch.autograd.backward(loss, inputs=parameters, retain_graph=left > 0)
+
+    @override
+    def finish_gradients(self, total: Number | None) -> None:
+        due = self._optimizers.due
+        for member in due:
+            if member.options.loss in self._totals:
+                _divide(self._parts[member.name], self._totals[member.options.loss])
+        guard, everything = self.guard, self._gradients()
+        if guard is not None:
+            guard.unscale(everything)
+        if self._is_norm_logged:
+            self.grad_norm = get_total_norm(everything)
+        if guard is not None:
+            guard.check(everything)
+        for member in due:
+            norm, value = member.options.limit_of("norm"), member.options.limit_of("value")
+            if norm is not None:
+                clip_grad_norm_(self._parts[member.name], norm)
+            if value is not None:
+                clip_grad_value_(self._parts[member.name], value)
+
+
+def _find_loss(run: Run, outcome: Outcome, name: str, member: Member) -> tuple[Tensor, Number]:
+    where = f"{type(run.task).__name__}.batch_loss"
+    found: Mapping[str, Any] = outcome.losses
+    if name not in found:
+        raise TaskError(
+            f"{where}: returned no {name!r}, which optim.{member.name} descends\n"
+            f"  it returned: {', '.join(sorted(found))}"
+        )
+    loss, count = found[name]
+    if not isinstance(loss, Tensor) or not loss.requires_grad:
+        raise TaskError(
+            f"{where}: {name!r} does not depend on any parameter that is trained\n"
+            f"  compute it from parameters of optim.{member.name}, without detach() or no_grad()"
+        )
+    return loss, count
+
+
+def _divide(parameters: Iterable[Tensor], total: Number) -> None:
+    gradients = [one.grad for one in parameters if one.grad is not None]
+    if isinstance(total, Tensor):
+        for gradient in gradients:
+            gradient.div_(not_zero(total))
+    elif gradients:
+        torch._foreach_div_(gradients, float(total))

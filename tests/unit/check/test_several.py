@@ -1,0 +1,138 @@
+"""Tests of several optimizers in place of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from epochal.check import SECTIONS, has_members, json_schema, member_signature
+from epochal.config import from_plain
+
+TWO: dict[str, Any] = {
+    "generator": {"type": "Adam", "lr": 1e-3, "match": "generator", "loss": "g_loss"},
+    "critic": {"type": "SGD", "lr": 0.1, "loss": "d_loss", "every": 2},
+}
+
+
+def shown(report) -> list[tuple[str, str, str]]:
+    return [(problem.key, problem.what, problem.hint) for problem in report.problems]
+
+
+def changed(**members: dict[str, Any]) -> dict[str, Any]:
+    return {name: {**TWO.get(name, {}), **keys} for name, keys in {**TWO, **members}.items()}
+
+
+def test_several_optimizers_are_expanded_each(check_dict) -> None:
+    report = check_dict(optim={**TWO, "accumulate": 2})
+    assert report.ok, str(report)
+    optim = report.expanded.find("optim").to_plain()
+    assert list(optim) == ["accumulate", "generator", "critic"]
+    assert (optim["accumulate"], optim["generator"]["every"]) == (2, 1)
+    assert (optim["critic"]["match"], optim["critic"]["momentum"]) == ([], 0)
+
+
+def test_an_expanded_section_is_as_good_as_what_was_written(check_dict) -> None:
+    expanded = check_dict(optim=TWO).expanded.find("optim").to_plain()
+    report = check_dict(optim=expanded)
+    assert report.ok, str(report)
+    assert report.expanded.find("optim").to_plain() == expanded
+
+
+def test_each_may_have_a_schedule(check_dict) -> None:
+    report = check_dict(optim=changed(critic={"schedule": {"type": "cosine"}}))
+    assert report.ok, str(report)
+    schedule = report.expanded.find("optim.critic.schedule").to_plain()
+    assert (schedule["type"], schedule["unit"]) == ("cosine", "step")
+    assert check_dict(optim=changed(critic={"schedule": "linear"})).ok
+    assert check_dict(optim=changed(critic={"schedule": None})).ok
+
+
+@pytest.mark.parametrize(
+    ("optim", "key", "what", "hint"),
+    [
+        (
+            {**TWO, "clip": 1.0},
+            "optim.clip",
+            "'clip' must be said for each of several optimizers",
+            "write it in each that needs clip",
+        ),
+        ({**TWO, "lr": 1}, "optim.lr", "unknown key 'lr' beside several optimizers", "write lr:"),
+        ({**TWO, "accumulate": 0}, "optim.accumulate", "must be at least 1, got 0", ""),
+        (changed(third={"lr": 1, "match": "x"}), "optim.third", "the optimizer has no type", ""),
+        (
+            changed(critic={"los": "x"}),
+            "optim.critic.los",
+            "unknown argument 'los' of torch.optim.sgd.SGD",
+            "did you mean 'loss'?",
+        ),
+        (changed(critic={"every": 0}), "optim.critic.every", "must be at least 1, got 0", ""),
+        (changed(critic={"lr": -1}), "optim.critic.lr", "must be at least 0, got -1", ""),
+        (
+            changed(critic={"groups": [{"lr": 1}]}),
+            "optim.critic.groups.0",
+            "the rule does not say which parameters it is about",
+            "",
+        ),
+        (
+            changed(critic={"schedule": {"type": "cosin"}}),
+            "optim.critic.schedule.type",
+            "unknown schedule 'cosin'",
+            "did you mean 'cosine'?",
+        ),
+        (
+            {**TWO, "third": {"type": "SGD", "lr": 1}},
+            "optim.third",
+            "'third' and 'critic' both train what is left: only one of them may",
+            'add match: "PATTERN"',
+        ),
+        (
+            changed(generator={"every": 3}),
+            "optim",
+            "there are steps in which no optimizer acts",
+            "let one of them have every: 1",
+        ),
+        (
+            {"a/b": TWO["generator"], "critic": TWO["critic"]},
+            "optim.a/b",
+            "'a/b' cannot be the name of an optimizer",
+            "use letters",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_reported(
+    check_dict, optim: dict[str, Any], key: str, what: str, hint: str
+) -> None:
+    found = {one[0]: one for one in shown(check_dict(optim=optim))}
+    assert list(found) == [key]
+    assert found[key][1] == what
+    assert found[key][2].startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_so"),
+    [
+        (TWO, True),
+        ({"type": "SGD", "lr": 1}, False),
+        ({"lr": 1}, False),
+        ({"clip": {"value": 1}}, False),
+        ("SGD", False),
+    ],
+)
+def test_specs_by_name_are_told_from_one(value: Any, is_so: bool) -> None:
+    assert has_members(SECTIONS["optim"], from_plain(value)) is is_so
+    assert not has_members(SECTIONS["model"], from_plain(value))
+
+
+def test_keys_of_each_are_told(user_registry) -> None:
+    signature = member_signature(SECTIONS["optim"], user_registry.library)
+    assert {"match", "loss", "every", "clip", "schedule"} <= {
+        item.name for item in signature.parameters
+    }
+
+
+def test_editors_know_of_several(user_registry) -> None:
+    section = json_schema(user_registry)["properties"]["optim"]
+    (several,) = [one for one in section["anyOf"] if "additionalProperties" in one]
+    assert set(several["properties"]) == {"accumulate", "$BASE"}
+    assert "match" in several["additionalProperties"]["anyOf"][0]["properties"]
