@@ -9,6 +9,7 @@ from epochal.check.sections import SECTIONS, Section, own_signature
 from epochal.check.several import has_members, member_signature
 from epochal.check.signature import read_signature
 from epochal.check.spec import Arguments, Spec, arguments, read_spec
+from epochal.check.stages import expand_optimizer, stage_name
 from epochal.check.template import template
 from epochal.check.whole import check, registry_for
 
@@ -26,6 +27,7 @@ __all__ = [
     "arguments",
     "check",
     "convert",
+    "expand_optimizer",
     "has_members",
     "json_schema",
     "member_signature",
@@ -33,5 +35,6 @@ __all__ = [
     "read_signature",
     "read_spec",
     "registry_for",
+    "stage_name",
     "template",
 ]

@@ -66,6 +66,12 @@ def find_watched(walk: Walk, root: Node) -> Iterator[Watched]:
     if until is not None and isinstance(until.value, str):
         found = watched_condition("train.until", until)
         yield from [found] if found is not None else []
+    stages = root.mapping.get("stages")
+    for index, stage in enumerate(stages.elements if stages is not None else ()):
+        until = stage.mapping.get("until")
+        if until is not None and isinstance(until.value, str):
+            found = watched_condition(f"stages.{index}.until", until)
+            yield from [found] if found is not None else []
 
 
 def watched_condition(key: str, node: Node) -> Watched | None:

@@ -165,7 +165,8 @@ def _section_schema(section: Section, registry: Registry) -> Schema:
         others = [spec, named] if section.shape == "terms" else []
         kinds = [entries, *others, {"type": "null"}, _REFERENCE]
         return {"description": section.doc, "anyOf": kinds}
-    return _splits(section, spec, registry) if section.shape == "splits" else _value(section)
+    make = {"splits": _splits, "stages": _stages}.get(section.shape)
+    return _value(section) if make is None else make(section, spec, registry)
 
 
 def _splits(section: Section, spec: Schema, registry: Registry) -> Schema:
@@ -189,6 +190,16 @@ def _several(section: Section, registry: Registry) -> Schema:
         "additionalProperties": members,
         "not": _SPEC,
     }
+
+
+def _stages(section: Section, spec: Schema, registry: Registry) -> Schema:
+    stage: Schema = {
+        "type": "object",
+        "properties": _properties(section.keys, "a stage"),
+        "additionalProperties": False,
+    }
+    kinds = [{"type": "array", "items": stage}, {"type": "null"}, _REFERENCE]
+    return {"description": section.doc, "anyOf": kinds}
 
 
 def _value(section: Section) -> Schema:

@@ -29,7 +29,7 @@ class Section:
     name: str
     shape: str
     """``value``, ``free``, ``options``, ``spec``, ``specs`` (a list), ``terms`` (one, a list, or
-    several by name) or ``splits`` (of data)."""
+    several by name), ``splits`` (of data) or ``stages``."""
 
     doc: str
     kind: str = ""
@@ -37,9 +37,6 @@ class Section:
 
     options: str = ""
     """The dataclass that declares the keys of the section itself."""
-
-    members: str = ""
-    """The same for the keys of each spec, where several may stand in place of one, by name."""
 
     keys: tuple[Parameter, ...] = ()
     """More keys of the section itself."""
@@ -98,6 +95,24 @@ _SCHEDULE = (
         "Factor of the schedule's first rate at the first step of the warm-up.",
     ),
 )
+_STAGE = (
+    _key("name", "str | None", None, "What it is called; stage1, stage2 and so on if null."),
+    _key("for", "Duration | None", None, "How long it takes; at most, if until ends it before."),
+    _key(
+        "until",
+        "Condition | dict[str, int] | None",
+        None,
+        "What ends it: val/acc >= 0.9, or {plateau: 3} values of the monitor without a better one.",
+    ),
+    _key("optim", "dict[str, Any] | str", {}, "Keys of optim; state: keep or reset."),
+    _key("schedule", "dict[str, Any] | str | None", None, "A schedule for this stage alone."),
+    _key("loss", "dict[str, float]", {}, "Weights of terms of the loss, by name."),
+    _key("freeze", "list[str]", [], "Patterns of parameters that are not trained from here on."),
+    _key("unfreeze", "list[str]", [], "Patterns of parameters that are trained from here on."),
+    _key("data", "dict[str, Any]", {}, "Other data, by split, as in the section data."),
+    _key("batch_size", "Annotated[int, AtLeast(1)] | None", None, "Samples per training batch."),
+    _key("task", "dict[str, Any]", {}, "Keyword arguments of the task's on_stage_start."),
+)
 _TERM = (
     _key("name", "str | None", None, "What its value is called; in a list the type, if null."),
     _key("weight", "float", 1.0, "Its share of the sum; with 0 it is not computed."),
@@ -145,9 +160,14 @@ _ALL = (
         "The optimizer and how gradients become an update.",
         kind="optimizer",
         options="epochal.engine.options:OptimOptions",
-        members="epochal.engine.optimizers:MemberOptions",
     ),
     Section("schedule", "spec", "How the learning rate moves.", kind="schedule", keys=_SCHEDULE),
+    Section(
+        "stages",
+        "stages",
+        "Parts of the training, one after the other, each with changes that hold from there on.",
+        keys=_STAGE,
+    ),
     Section("updater", "spec", "What one step does; left out, the usual.", kind="updater"),
     Section(
         "average",

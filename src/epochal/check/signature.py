@@ -87,6 +87,20 @@ def called_signature(signature: Signature, library: Library) -> Signature | None
     return None
 
 
+def method_signature(definition: Definition, name: str, library: Library) -> Signature | None:
+    """What a method takes besides ``self``; nothing if the text of the class does not show it."""
+    for item in lookup_order(definition, library):
+        if item is None or not isinstance(item.node, ast.ClassDef):
+            return None
+        method = method_of(item.node, name)
+        if method is not None:
+            found = _of_function(item, method, library, bound=True)
+            return replace(found, owner=f"{item.dotted}.{name}")
+        if binds(item.node, name):
+            return None
+    return None
+
+
 def definition_signature(definition: Definition, library: Library) -> Signature:
     """The signature of a class or function statement."""
     key = ("signature", definition.dotted)

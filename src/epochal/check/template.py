@@ -64,6 +64,12 @@ def _section(section: Section, registry: Registry) -> Iterator[str]:
         yield f"{section.name}:"
         yield from _indented(_options(own), "  ")
         return
+    if section.shape == "stages":
+        first, *others = _options(own)
+        yield f"# {section.name}:"
+        yield f"#   - {first}"
+        yield from (f"#     {line}" for line in others)
+        return
     for short in registry.names(section.kind):
         found = read_signature(registry.find(section.kind, short), registry.library)
         yield from _comment(f"  type: {short}  {found.summary}".rstrip())

@@ -19,6 +19,7 @@ from epochal.check.rules import check_rules
 from epochal.check.sections import SECTIONS, Section
 from epochal.check.shapes import expand_section
 from epochal.check.splits import check_splits
+from epochal.check.stages import expand_stages
 from epochal.check.walk import Walk
 from epochal.check.watched import check_watched
 from epochal.config.node import Node, from_plain
@@ -97,6 +98,8 @@ def check(
         if name in SECTIONS and not _is_absent(SECTIONS[name], node)
     }
     _fill_sections(walk, entries, config)
+    if "stages" in entries:
+        expand_stages(walk, entries["stages"], entries, given)
     _check_required(walk, entries, meant.union(given), config)
     root = Node(MappingProxyType(_ordered(entries)), config.root.place)
     check_splits(walk, root)

@@ -88,6 +88,7 @@ def _describe(record: RunRecord) -> Iterator[str]:
     reason = f", {summary.reason}" if summary.reason else ""
     yield f"  status   {summary.status}{reason}, epoch {summary.epoch}, step {summary.step}"
     yield from _describe_attempts(record)
+    yield from _describe_stages(record)
     # A damaged record may hold anything: only what has the right type is shown.
     if isinstance(seconds := record.result.get("seconds"), int | float):
         yield f"  time     {format_seconds(seconds)}"
@@ -110,6 +111,23 @@ def _describe_attempts(record: RunRecord) -> Iterator[str]:
         if one.checkpoint:
             yield f"  attempt  {one.attempt}: from {one.checkpoint}, step {one.step}, {one.started}"
             yield from (f"           {text}" for text in (*one.changed,))
+
+
+def _describe_stages(record: RunRecord) -> Iterator[str]:
+    steps = {one.get("name"): one.get("step") for one in record.events if _is_stage(one)}
+    if steps:
+        yield f"  stages   {', '.join(f'{name} from step {step}' for name, step in steps.items())}"
+
+
+def _is_stage(event: dict[str, object]) -> bool:
+    return event.get("kind") == "stage_start"
+
+
+def _describe_error(record: RunRecord) -> Iterator[str]:
+    if kind := record.result.get("exception_type"):
+        first, *others = str(record.result.get("message") or "").splitlines() or [""]
+        yield f"  error    {kind}: {first}"
+        yield from (f"           {line}" for line in others)
 
 
 def _describe_error(record: RunRecord) -> Iterator[str]:

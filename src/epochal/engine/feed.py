@@ -71,8 +71,13 @@ class Feed:
         """Whose loader is read; another one counts from the next epoch on."""
 
         self._seed = seed
-        self._accumulate = accumulate
-        self._limit = limit
+        self.accumulate = accumulate
+        """Batches per step; another number counts from the next time that the loader is opened."""
+
+        self.limit = limit
+        """Most batches to read per epoch."""
+
+        self._is_interrupted = False
         is_ahead = isinstance(move, Change) and move.device.type == "cuda"
         self._ahead = Ahead(move) if is_ahead and isinstance(move, Change) else None
         self._gatherer = Gatherer(move, is_pinned=is_ahead)
@@ -129,6 +134,10 @@ class Feed:
         self.position = self.next_position = position
         self.samples = samples
 
+    def interrupt(self) -> None:
+        """End the steps after the current one; the epoch goes on when its steps are asked for."""
+        self._is_interrupted = True
+
     def loader_state(self) -> dict[str, Any] | None:
         """The state of a loader or dataset that keeps one; None for those that need none.
 
@@ -137,7 +146,7 @@ class Feed:
         if self._resume.loader is not None:
             return self._resume.loader  # nothing was read since
         if self._stateful is not None:
-            is_over = self._limit is not None and self.next_position >= self._limit
+            is_over = self.limit is not None and self.next_position >= self.limit
             return self._stateful.state(is_over=is_over)
         loader = self.loader
         owner = None if self._is_addressable(loader) else find_stateful(loader)
@@ -148,18 +157,19 @@ class Feed:
         loader = self.loader
         resume, self._resume = self._resume, _Resume()
         read, state = (resume.position, resume.loader) if resume.epoch == number else (0, None)
-        known = count_batches(loader, self._limit)
+        known = count_batches(loader, self.limit)
         usual = getattr(loader, "batch_size", None) or 1
-        accumulate = self._accumulate
+        accumulate = self.accumulate
         self.position = self.next_position = read
-        self.is_complete = 0 < read == known
+        self._is_interrupted, self.is_complete = False, 0 < read == known
         if self.is_complete:
             return
         one_pass = Pass(derive(self._seed, "order", number), number, read)
         self._stateful = None
         with explaining_deaths(loader, "train_loader"):
-            aim = self.aim if accumulate == 1 else None
-            batches = self.open(loader, self._limit, one_pass, aim=aim, state=state)
+            batches = self.open(
+                loader, self.limit, one_pass, aim=self.aim if accumulate == 1 else None, state=state
+            )
             while True:
                 begun = perf_counter()
                 microbatches = tuple(islice(batches, accumulate))
@@ -183,6 +193,9 @@ class Feed:
                 self.next_position = read
                 self.is_complete = read == known
                 yield microbatches
+                if self._is_interrupted:
+                    self._resume = _Resume(number, read, self.loader_state())
+                    return
         self._stateful = None
         _require_batches(read, loader, "train_loader")
         self.is_complete = True
@@ -223,7 +236,7 @@ class Feed:
 
     def latest_steps(self, count: int) -> list[range]:
         """Which batches of the epoch the latest steps took, the last one first."""
-        firsts = [self.position - back * self._accumulate for back in range(count)]
+        firsts = [self.position - back * self.accumulate for back in range(count)]
         ends = [self.next_position, *firsts]
         return [range(first, end) for first, end in zip(firsts, ends, strict=False)]
 
@@ -244,14 +257,14 @@ class Feed:
     @property
     def steps_per_epoch(self) -> int | None:
         """Optimizer steps in an epoch, if the loader knows its length."""
-        batches = count_batches(self.loader, self._limit)
-        return None if batches is None else math.ceil(batches / self._accumulate)
+        batches = count_batches(self.loader, self.limit)
+        return None if batches is None else math.ceil(batches / self.accumulate)
 
     @property
     def samples_per_epoch(self) -> int | None:
         """Samples in an epoch, if the loader knows what it draws and in batches of which size."""
         loader = self.loader
-        batches, samples = count_batches(loader, self._limit), _count_samples(loader)
+        batches, samples = count_batches(loader, self.limit), count_samples(loader)
         size = getattr(loader, "batch_size", None)
         if batches is None or samples is None or not isinstance(size, int):
             return None
@@ -261,7 +274,7 @@ class Feed:
     def samples_per_step(self) -> int | None:
         """The most samples one step can have, if the loader knows its batch size."""
         size = getattr(self.loader, "batch_size", None)
-        return size * self._accumulate if isinstance(size, int) else None
+        return size * self.accumulate if isinstance(size, int) else None
 
 
 def read_fact(task: object, name: str) -> object:
@@ -379,7 +392,7 @@ def count_batches(loader: Loader, limit: int | None) -> int | None:
     return length if limit is None else min(length, limit)
 
 
-def _count_samples(loader: Loader) -> int | None:
+def count_samples(loader: Loader) -> int | None:
     """How many samples a pass over the loader draws, if it knows."""
     source = getattr(loader, "sampler", None)
     if not isinstance(source, Sized):

@@ -78,7 +78,8 @@ def task_listeners(task: object) -> list[Listener]:
         TaskError: A method is misspelt, or wants an argument that its event does not have.
     """
     _refuse_misspelt(task, (*REQUIRED_METHODS, *OPTIONAL_METHODS, *EVENTS, *ALIASES))
-    return list(_listeners(task, TASK_PRIORITY, None, None))
+    found = _listeners(task, TASK_PRIORITY, None, None, but=("on_stage_start",))
+    return list(found)  # but those that are called with more than an event has
 
 
 def function_listener(
@@ -116,12 +117,17 @@ def _resolve(event: str) -> tuple[str, str | None]:
 
 
 def _listeners(
-    owner: object, priority: int, every: Every | None, on: tuple[str, ...] | None
+    owner: object,
+    priority: int,
+    every: Every | None,
+    on: tuple[str, ...] | None,
+    *,
+    but: tuple[str, ...] = (),
 ) -> Iterator[Listener]:
     part = getattr(owner, "counts_as", None) or f"{HOOKS}{type(owner).__name__}"
     for written in _NAMES:
         method = getattr(owner, written, None)
-        if not _is_function(method) or _is_inherited(owner, written):
+        if written in but or not _is_function(method) or _is_inherited(owner, written):
             continue
         event, split = _resolve(written)
         name = f"{type(owner).__name__}.{written}"

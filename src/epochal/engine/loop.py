@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from epochal.engine.enter import begin, move_on
 from epochal.engine.evaluate import join_metrics, watch
 from epochal.engine.preempt import PREEMPTED
 from epochal.engine.resuming import is_inside_epoch, resume
@@ -15,25 +16,29 @@ if TYPE_CHECKING:
     from epochal.engine.run import Run
 
 
-def train(run: Run, stage: str = "main") -> None:
-    """Train epoch after epoch until somebody says stop."""
+def train(run: Run) -> None:
+    """Train epoch after epoch, through all stages, until somebody says stop."""
     epoch_means = run.meter.window("epoch")
-    run.fire("stage_start", stage)
+    begin(run)
     run.plan.start(run)
     take_up(run)
     while run.is_in_epoch or not run.stop_reason:
-        if not run.is_in_epoch:
+        if not run.is_in_epoch and not run.course.over:
             start_epoch(run)
-        if not run.stop_reason:
+        if not run.stop_reason and not run.course.over:
             with run.clock.times.training():
                 take_steps(run)
         if roll_back(run, epoch_means, start_epoch):
             continue
         if run.stop_status == PREEMPTED:
             return  # the epoch goes on when the run does
-        finish_epoch(run, epoch_means)
+        if run.is_in_epoch and not goes_on(run):
+            finish_epoch(run, epoch_means)
+        if run.course.over and not run.stop_reason:
+            move_on(run)
+            save_if_requested(run)
     if run.stop_status != PREEMPTED:
-        run.fire("stage_end", stage)
+        run.fire("stage_end", run.course.stage.name)
 
 
 def take_up(run: Run) -> None:
@@ -57,6 +62,13 @@ def take_steps(run: Run) -> None:
             run.plan.run_due(run)
             if run.stop_reason or run.diverged_at is not None:
                 break
+
+
+def goes_on(run: Run) -> bool:
+    """Whether steps of the epoch are left to take, perhaps in the next stage."""
+    if run.course.cuts_epoch:
+        run.feed.is_complete = True  # as far as it is read
+    return not run.stop_reason and not run.feed.is_complete
 
 
 def start_epoch(run: Run) -> None:

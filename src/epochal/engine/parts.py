@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from epochal.engine.loss import Loss
     from epochal.engine.metric import Metric
     from epochal.engine.monitor import Monitor
+    from epochal.engine.remake import MakeOptimizer
     from epochal.engine.schedule import AnySchedule
+    from epochal.engine.stages import Stage
     from epochal.engine.update import Updater
     from epochal.records.manifests import Manifest
 
@@ -55,6 +57,12 @@ class Parts:
 
     loss: Loss | None = None
     """Computes the loss of tasks that leave it to a config."""
+
+    stages: tuple[Stage, ...] = ()
+    """In order; none is one that takes as long as ``train.for`` says."""
+
+    make_optimizer: MakeOptimizer | None = None
+    """Makes the optimizer anew, where a config describes it."""
 
 
 @final

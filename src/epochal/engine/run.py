@@ -6,6 +6,7 @@ import os
 import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -27,7 +28,9 @@ from epochal.engine.parts import Options, Parts, Setting
 from epochal.engine.plan import Plan
 from epochal.engine.precision import Precision
 from epochal.engine.rates import read_rates
+from epochal.engine.remake import change_optim
 from epochal.engine.splits import split_name
+from epochal.engine.stages import Course, Stage
 from epochal.engine.step import BatchFunctions, no_step
 from epochal.engine.store import Store
 from epochal.engine.task import OPTIONAL_METHODS, REQUIRED_METHODS
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 
     from epochal.engine.feed import Microbatches
     from epochal.engine.metric import Metric
+    from epochal.engine.remake import MakeOptimizer
     from epochal.engine.saved_objects import Attributes
     from epochal.engine.saving import Saver
     from epochal.engine.step import FinishBatch, TrainBatch
@@ -65,6 +69,10 @@ _PARTS = (
     "report_batch",
     "measure_batch",
     "take_step",
+    "choose_step",
+    "change_optim",
+    "make_optimizer",
+    "course",
     "eval_steps",
     "caches",
     "meta",
@@ -177,6 +185,19 @@ class Run:
     limits = Limits()
     """Totals of the run, as far as they are known."""
 
+    course: Course
+    """Its stages, of which every run has at least one."""
+
+    make_optimizer: MakeOptimizer | None
+    """Makes its optimizer anew, where a config describes it."""
+
+    change_optim: Callable[..., None]
+    """Changes keys of the section ``optim`` between two steps: ``lr=1e-4, clip=1.0``, another
+    ``type=...``; ``state="keep"`` or ``"reset"`` says what becomes of the optimizer's own."""
+
+    choose_step: Callable[[], object]
+    """Chooses ``take_step`` anew, after a change of what a step does."""
+
     train_batch: TrainBatch
     finish_batch: FinishBatch
     report_batch: FinishBatch
@@ -205,6 +226,7 @@ class Run:
         self.metrics = dict(parts.metrics)
         self.train_metrics = _train_metrics(self.metrics)
         self.monitor = parts.monitor
+        _set_course(self, parts)
         self.updater = parts.updater or choose_updater(parts.optimizer)
         self.average = parts.average
         self.loss = parts.loss
@@ -358,6 +380,13 @@ def _hear_listeners(run: Run) -> None:
     run.measure_batch = functions.measure
     if run.plan.is_started:
         run.plan.start(run)
+
+
+def _set_course(run: Run, parts: Parts) -> None:
+    run.course = Course(parts.stages or (Stage(length=run.options.train.for_),))
+    run.make_optimizer = parts.make_optimizer
+    run.change_optim = partial(change_optim, run)
+    run.choose_step = no_step
 
 
 def _read_meta(task: object) -> dict[str, Any]:

@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from epochal.engine import enter
 from epochal.engine.average import AVERAGED, add_averaging
 from epochal.engine.choose import choose_step
 from epochal.engine.device_time import choose_device_time
 from epochal.engine.evaluate import check_sanity, evaluate, predict
 from epochal.engine.every import Every
 from epochal.engine.feed import named_loaders, require_loaders
-from epochal.engine.limits import add_ends, find_limits
+from epochal.engine.limits import add_ends
 from epochal.engine.loop import train
 from epochal.engine.memory import add_emptying
+from epochal.engine.microbatch import splitting
 from epochal.engine.preempt import PREEMPTED, Abandoned, is_told_to_stop
+from epochal.engine.recompute import add_recomputing
 from epochal.engine.saved_objects import Attributes
 from epochal.engine.splits import split_name
 from epochal.engine.step import build_step
@@ -28,6 +31,7 @@ from epochal.errors import DataError, TaskError
 if TYPE_CHECKING:
     from epochal.engine.feed import Microbatches
     from epochal.engine.run import Run
+    from epochal.engine.step import TakeStep
     from epochal.engine.task import Batch
 
 _logger = logging.getLogger(__name__)
@@ -88,13 +92,13 @@ class Train(Runner):
         # Before run_start, so that hooks can put parts back into eval mode there.
         run.model.train()
         options = run.options.train
-        run.limits = find_limits(run.feed, options.for_, options.max_time)
+        enter.prepare(run)
+        add_recomputing(run)
         run.updater.bind(run)
-        if type(self).train_step is Runner.train_step:
-            run.take_step = choose_step(run, run.updater.update)
-        else:
+        if type(self).train_step is not Runner.train_step:
             warn_of_own_step(run, type(self).__name__)
-        run.take_step = build_step(run, run.take_step)
+        run.choose_step = partial(self._choose_step, run)
+        run.choose_step()
         add_averaging(run)  # before evaluations of the same moment
         for split, every in options.eval_periods.items():
             is_asked_for = isinstance(options.eval_every, dict) and not every.is_never
@@ -106,6 +110,12 @@ class Train(Runner):
         run.device_time.add_to(run)
         add_emptying(run)
         add_ends(run)
+
+    def _choose_step(self, run: Run) -> None:
+        take_step: TakeStep = partial(self.train_step, run)
+        if type(self).train_step is Runner.train_step:
+            take_step = choose_step(run, splitting(run, run.updater.update))
+        run.take_step = build_step(run, take_step)
 
     @override
     def run(self, run: Run) -> object:

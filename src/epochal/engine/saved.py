@@ -50,6 +50,7 @@ def collect(run: Run) -> State:
             "samples": run.feed.samples,
             "loader": run.feed.loader_state(),
         },
+        "stage": run.course.state_dict(),
         "meter": run.meter.state_dict(),
         "metrics": {name: _collect_object(one) for name, one in run.train_metrics.items()},
         "plan": list_times(run.plan.dues),

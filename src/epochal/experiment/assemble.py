@@ -28,6 +28,7 @@ from epochal.experiment.builder import to_recordable
 from epochal.experiment.device import describe_device
 from epochal.experiment.losses import build_loss
 from epochal.experiment.optimizer import read_optim_options
+from epochal.experiment.stages import Remaker, build_stages
 from epochal.experiment.steps import model_dtype
 from epochal.hooks.banner import Banner
 from epochal.hooks.checkpointing import Checkpointing
@@ -80,6 +81,8 @@ def assemble(
         metrics=step("metrics", experiment.build_metrics),
         hooks=hooks if is_quiet else [*_own_hooks(assembly, options, hooks), *hooks],
         monitor=build_monitor(assembly),
+        stages=build_stages(assembly),
+        make_optimizer=_build_remaker(experiment, assembly),
     )
     record.add_given(_note_given(assembly, parts))
     if record.point is None:
@@ -129,6 +132,16 @@ def _build_average(assembly: Assembly) -> Average | None:
     given: Average | None = assembly.given.parts.get("average")
     spec = assembly.spec("average")
     return given if given is not None or spec is None else assembly.builder.build(spec)
+
+
+def _build_remaker(experiment: Experiment, assembly: Assembly) -> Remaker | None:
+    """What makes the optimizer anew, if the config describes it and nobody else builds it."""
+    from epochal.experiment.experiment import overrides
+
+    is_described = "optim" in assembly.config.mapping and "optim" not in assembly.given.parts
+    return (
+        Remaker(assembly) if is_described and not overrides(experiment, "build_optimizer") else None
+    )
 
 
 def _needs_loss(runner: Runner, options: Options) -> bool:

@@ -64,7 +64,7 @@ def build_data(assembly: Assembly, task: Task) -> None:
     loaders = {split_name(split): loader for split, loader in given.items()}
     section = assembly.config.mapping.get("data")
     for name, node in section.mapping.items() if section is not None else ():
-        loaders[split_name(name)] = _build_split(assembly, node, name)
+        loaders[split_name(name)] = build_split(assembly, node, name, f"data.{name}")
     placed: set[str] = getattr(task, _PLACED, set())  # by an earlier run with the same task
     for split, loader in loaders.items():
         if split not in placed and getattr(task, f"{split}_loader", None) is not None:
@@ -77,11 +77,12 @@ def build_data(assembly: Assembly, task: Task) -> None:
         _use_no_workers(task)
 
 
-def _build_split(assembly: Assembly, node: Node, name: str) -> Part:
+def build_split(assembly: Assembly, node: Node, name: str, path: str) -> Part:
+    """The loader of a split that stands at ``path``, or its loaders by name."""
     if "type" in node.mapping:
-        return _build_loader(assembly, node, name, f"data.{name}")
+        return _build_loader(assembly, node, name, path)
     return {
-        loader: _build_loader(assembly, child, name, f"data.{name}.{loader}")
+        loader: _build_loader(assembly, child, name, f"{path}.{loader}")
         for loader, child in node.mapping.items()
     }
 

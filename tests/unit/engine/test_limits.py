@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, WeightedRandomSampler
 from engine.parts import Sums, fit, make_run, numbers
 from epochal.config.duration import parse_duration
 from epochal.engine.feed import Feed
-from epochal.engine.limits import Limits, find_limits
+from epochal.engine.limits import Epoch, Limits, Position, find_limits, read_epoch
 from epochal.errors import TaskError
 from resume import assert_same, follow, resume
 
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from epochal.engine import Run
+
+
+def limits_of(feed: Feed, duration: str, max_time: str | None = None) -> Limits:
+    length = parse_duration(duration)
+    end = Position().after(length, read_epoch(feed))
+    return find_limits(end, [length, None if max_time is None else parse_duration(max_time)])
 
 
 def feed(*, accumulate: int = 1) -> Feed:
@@ -40,23 +47,60 @@ def feed(*, accumulate: int = 1) -> Feed:
     ],
 )
 def test_totals_follow_from_the_loader(duration: str, accumulate: int, limits: Limits) -> None:
-    assert find_limits(feed(accumulate=accumulate), parse_duration(duration), None) == limits
+    assert limits_of(feed(accumulate=accumulate), duration) == limits
 
 
 def test_the_shorter_time_counts() -> None:
-    limits = find_limits(feed(), parse_duration("1h"), parse_duration("10s"))
-    assert limits.seconds == 10
+    assert limits_of(feed(), "1h", "10s").seconds == 10
 
 
 def test_totals_are_unknown_where_the_loader_does_not_tell() -> None:
     endless = Feed(Sums(), seed=0, accumulate=1, limit=None)
     endless.task.train_loader = (batch for batch in [1])
-    assert find_limits(endless, parse_duration("3ep"), None) == Limits(3, None)
-    assert find_limits(endless, parse_duration("3st"), None) == Limits(None, 3)
-    assert find_limits(endless, parse_duration("3sa"), None) == Limits(None, None)
+    assert limits_of(endless, "3ep") == Limits(3, None)
+    assert limits_of(endless, "3st") == Limits(None, 3)
+    assert limits_of(endless, "3sa") == Limits(None, None)
     listed = Feed(Sums(), seed=0, accumulate=1, limit=None)
     listed.task.train_loader = list(listed.task.train_loader)
-    assert find_limits(listed, parse_duration("40sa"), None) == Limits(None, None)
+    assert limits_of(listed, "40sa") == Limits(None, None)
+
+
+PASS = Epoch(accumulate=2, batches=5, batch_size=4, drawn=19)  # three steps, the last one short
+
+
+@pytest.mark.parametrize(
+    ("start", "duration", "end"),
+    [
+        (Position(), "2st", Position(2, 0, 4)),
+        (Position(), "3st", Position(3, 1, 0)),
+        (Position(2, 0, 4), "1ep", Position(3, 1, 0)),
+        (Position(2, 0, 4), "2ep", Position(6, 2, 0)),
+        (Position(1, 0, 2), "3st", Position(4, 1, 2)),
+        (Position(1, 0, 2), "11sa", Position(3, 1, 0)),
+        (Position(1, 0, 2), "12sa", Position(4, 1, 2)),
+        (Position(1, 0, 2), "31sa", Position(7, 2, 2)),
+        (Position(1, 0, 2), "1h", Position(None, None, None)),
+        (Position(1, None, None), "3st", Position(4, None, None)),
+        (Position(1, None, None), "3ep", Position(None, None, 0)),
+    ],
+)
+def test_a_position_may_lie_within_an_epoch(start: Position, duration: str, end: Position) -> None:
+    assert start.after(parse_duration(duration), PASS) == end
+
+
+@pytest.mark.parametrize(
+    ("size", "options", "batches"),
+    [
+        (8, {}, 3),
+        (8, {"drops_last": True}, 2),
+        (2, {"limit": 4}, 4),
+        (8, {"drawn": None}, None),
+    ],
+)
+def test_other_batches_of_the_same_data_are_counted(
+    size: int, options: dict[str, Any], batches: int | None
+) -> None:
+    assert replace(PASS, **options).resized(size).batches == batches
 
 
 def weighted() -> DataLoader[Any]:
@@ -83,7 +127,7 @@ def test_the_steps_of_so_many_samples_are_those_that_are_taken(
     task.train_loader = loader
     accumulate, limit = options.get("accumulate", 1), options.get("limit")
     feed = Feed(task, seed=0, accumulate=accumulate, limit=limit)
-    assert find_limits(feed, parse_duration(duration), None).steps == steps
+    assert limits_of(feed, duration).steps == steps
     run = make_run(task, for_=duration, limit_batches=limit, optim={"accumulate": accumulate})
     assert fit(run).steps == steps
 

@@ -1,0 +1,139 @@
+"""The stages of a run, as their section describes them, and its optimizer made anew."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, final
+
+from epochal.check import SECTIONS, expand_optimizer, own_signature, stage_name
+from epochal.config import Node, from_plain, parse_condition, parse_duration
+from epochal.engine.options import OptimOptions
+from epochal.engine.seeding import derive, seeded
+from epochal.engine.splits import split_name
+from epochal.engine.stages import Plateau, Stage
+from epochal.errors import Place
+from epochal.experiment.optimizer import build_optimizer_from
+from epochal.experiment.scheduling import build_schedule_from
+from epochal.experiment.steps import build_split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from epochal.config.condition import Condition
+    from epochal.engine.schedule import AnySchedule
+    from epochal.experiment.assembly import Assembly
+
+    Change = Mapping[str, Any]  # keys of `optim` with their new values
+
+
+def build_stages(assembly: Assembly) -> tuple[Stage, ...]:
+    """The stages of the section ``stages``; what they need is made when they begin."""
+    node = assembly.config.mapping.get("stages")
+    elements = node.elements if node is not None else ()
+    return tuple(_build_stage(assembly, index, child) for index, child in enumerate(elements))
+
+
+def _build_stage(assembly: Assembly, index: int, node: Node) -> Stage:
+    key = f"stages.{index}"
+    plain = {name: child.to_plain() for name, child in node.mapping.items()}
+    length = plain.get("for")
+    return Stage(
+        name=stage_name(index, node),
+        length=None if length is None else parse_duration(length),
+        until=_read_until(plain.get("until")),
+        optim=_read_changes(node.mapping.get("optim")),
+        schedule=_schedule(assembly, node.mapping.get("schedule"), f"{key}.schedule"),
+        loss=plain.get("loss") or {},
+        freeze=tuple(plain.get("freeze") or ()),
+        unfreeze=tuple(plain.get("unfreeze") or ()),
+        data=_loaders(assembly, node.mapping.get("data"), f"{key}.data"),
+        batch_size=plain.get("batch_size"),
+        task=plain.get("task") or {},
+        key=key,
+    )
+
+
+def _read_changes(node: Node | None) -> dict[str, Any]:
+    """What somebody wrote; defaults of another optimizer are filled in when it is made."""
+    entries = node.mapping if node is not None else {}
+    return {key: one.to_plain() for key, one in entries.items() if one.layer != "default"}
+
+
+def _read_until(until: str | Mapping[str, int] | None) -> Condition | Plateau | None:
+    if until is None:
+        return None
+    return parse_condition(until) if isinstance(until, str) else Plateau(until["plateau"])
+
+
+def _schedule(
+    assembly: Assembly, node: Node | None, path: str
+) -> Callable[[Optimizer], AnySchedule] | None:
+    if node is None or node.value is None:
+        return None
+
+    def build(optimizer: Optimizer) -> AnySchedule:
+        with seeded(derive(assembly.seed, path)):
+            return build_schedule_from(assembly, node, optimizer, path=path)
+
+    return build
+
+
+def _loaders(assembly: Assembly, node: Node | None, path: str) -> dict[str, Callable[[], Any]]:
+    def build(child: Node, split: str) -> object:
+        with seeded(derive(assembly.seed, f"{path}.{split}")):
+            return build_split(assembly, child, split, f"{path}.{split}")
+
+    entries = node.mapping if node is not None else {}
+    return {split_name(split): partial(build, child, split) for split, child in entries.items()}
+
+
+@final
+class Remaker:
+    """Makes the optimizer that the section ``optim`` comes to after some changes.
+
+    Args:
+        assembly: With the task.
+    """
+
+    def __init__(self, assembly: Assembly) -> None:
+        self._assembly = assembly
+        self._own = own_signature(SECTIONS["optim"], assembly.builder.registry.library)
+
+    def __call__(
+        self, model: nn.Module, changes: Sequence[Change]
+    ) -> tuple[Optimizer, OptimOptions]:
+        """The optimizer, for all parameters that need a gradient, and the section's own options.
+
+        Raises:
+            ConfigError: A change names what there is not.
+        """
+        assembly = self._assembly
+        node = expand_optimizer(self._merge(changes), assembly.builder.registry)
+        with seeded(derive(assembly.seed, "optim")):
+            optimizer = build_optimizer_from(assembly, node, model, assembly.task)
+        options = assembly.builder.options(assembly.builder.read(node, "optim"))
+        return optimizer, OptimOptions(**options)
+
+    def _merge(self, changes: Sequence[Change]) -> Node:
+        section = self._assembly.config.mapping["optim"]
+        entries = dict(section.mapping)
+        own = {item.name for item in self._own.parameters}
+        for change in changes:
+            if "type" in change:  # the arguments of another optimizer mean other things
+                entries = {name: child for name, child in entries.items() if name in own}
+            new = from_plain(dict(change), place=Place("a change of optim"))
+            entries |= {name: child for name, child in new.mapping.items() if name != "state"}
+        entries.pop("freeze", None)  # what is frozen by now shows in the parameters
+        if "groups" in entries:
+            rules = (_without(rule, "freeze") for rule in entries["groups"].elements)
+            entries["groups"] = Node(tuple(rules), entries["groups"].place)
+        return Node(MappingProxyType(entries), section.place)
+
+
+def _without(node: Node, name: str) -> Node:
+    kept = {key: child for key, child in node.mapping.items() if key != name}
+    return Node(MappingProxyType(kept), node.place)
