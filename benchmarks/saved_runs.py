@@ -1,0 +1,205 @@
+"""Real runs in the benchmark of checkpoints: how long a save holds one up, how soon it goes on."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+import epochal as ep
+from epochal.checkpoint import snapshot
+from epochal.engine.saving import request_save
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FEATURES = 64
+BATCH = 16
+_QUIET = {"console_every": 0, "record_every": 0, "level": "error"}
+
+
+class Rows(Dataset[Tensor]):
+    """A map-style dataset of which nothing is known but its length."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: int) -> Tensor:
+        return torch.full((FEATURES,), float(index % 7))
+
+
+class Work(ep.Task):
+    """Steps that take little, so that everything else shows."""
+
+    def __init__(self, steps: int) -> None:
+        self.train_loader = DataLoader(Rows(steps * BATCH), batch_size=BATCH, shuffle=True)
+
+    def batch_forward(self, model: nn.Module, batch: Tensor) -> Tensor:
+        """The outputs for a batch."""
+        return model(batch)
+
+    def batch_loss(self, out: Tensor, batch: Tensor) -> dict[str, tuple[Tensor, int]]:
+        """The loss to minimise."""
+        return {"loss": (out.square().mean(), len(batch))}
+
+
+class Heavy(nn.Module):
+    """A small model that carries ``size`` bytes of state."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(FEATURES, 256), nn.ReLU(), nn.Linear(256, 1))
+        for number in range(32):
+            self.register_buffer(f"load{number}", torch.randn(size // (4 * 32)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """One number per row."""
+        return self.body(x)
+
+
+@dataclass
+class Stall:
+    """What one run with saves in the background showed, in seconds."""
+
+    pauses: list[float] = field(default_factory=list)
+    """From the end of one step to the end of the next, where a save lies between."""
+
+    copies: list[float] = field(default_factory=list)
+    """Of the copy to host memory alone, of the same state in the same run."""
+
+    ordinary: list[float] = field(default_factory=list)
+    """Of steps while nothing is being written."""
+
+    beside: list[float] = field(default_factory=list)
+    """Of steps while a checkpoint is being written."""
+
+
+@dataclass
+class _Watch(ep.Hook):
+    """Asks for a save every ``period`` steps, and times every step."""
+
+    period: int
+    stall: Stall = field(default_factory=Stall)
+    _begun: float = 0.0
+    _is_asked: bool = False
+    _is_writing: bool = False
+
+    def step_end(self, run: ep.Run) -> None:
+        """Note the step that ends here; before each save, copy once without one."""
+        seconds = time.perf_counter() - self._begun
+        if self._is_asked:
+            self.stall.pauses.append(seconds)
+            self._is_asked, self._is_writing = False, True
+        elif run.step > 1:
+            (self.stall.beside if self._is_writing else self.stall.ordinary).append(seconds)
+        if run.step % self.period == 0 and not self._is_writing:
+            self.stall.copies.append(time_copy(run.model))
+            request_save(run, "benchmark")
+            self._is_asked = True
+        self._begun = time.perf_counter()
+
+    def checkpoint_saved(self, run: ep.Run, path: Path) -> None:
+        """What is being written is on the disk."""
+        self._is_writing = False
+
+
+def time_copy(model: nn.Module) -> float:
+    """Seconds that it takes to copy the state of a model to host memory."""
+    state = {"model": dict(model.state_dict())}
+    warm_memory(sum(tensor.nbytes for tensor in model.state_dict().values()))
+    begin = time.perf_counter()
+    snapshot(state)
+    return time.perf_counter() - begin
+
+
+def warm_memory(size: int) -> None:
+    """Let the next who needs so many bytes find them at hand."""
+    torch.ones(size // 4)
+
+
+def measure_stall(folder: Path, size: int, saves: int, period: int) -> Stall:
+    """Train with ``saves`` saves of ``size`` bytes, at least ``period`` steps apart."""
+    watch = _Watch(period)
+    ep.Experiment(
+        task=Work((saves + 1) * period),
+        model=Heavy(size),
+        optim={"type": "AdamW", "lr": 1e-3},
+        train={"for": "1ep"},
+        log=_QUIET,
+        checkpoint={"every": 0},
+        record={"log_dir": str(folder / "runs")},
+        hooks=[watch],
+        choices={"device": "cpu", "raise_errors": True},
+    ).fit()
+    return watch.stall
+
+
+@dataclass
+class _Saves(ep.Hook):
+    """Asks for a save at each of some steps."""
+
+    steps: tuple[int, ...]
+
+    def step_end(self, run: ep.Run) -> None:
+        """Ask, where one is wanted."""
+        if run.step in self.steps:
+            request_save(run, "benchmark")
+
+
+class _FirstStep(ep.Hook):
+    """Ends a run after its first step, and notes the time."""
+
+    at = 0.0
+
+    def step_end(self, run: ep.Run) -> None:
+        """That is all."""
+        if not self.at:
+            self.at = time.perf_counter()
+            run.stop("measured")
+
+
+def measure_resume(folder: Path, steps: int, rounds: int) -> tuple[dict[int, list[float]], float]:
+    """Seconds from asking to go on to the end of the first step, by where the run was.
+
+    Also those that the whole epoch took, which is what it would take to go through its data again.
+    """
+    places = (10, steps // 2, steps * 99 // 100)
+    begin = time.perf_counter()
+    result = _long_epoch(steps, folder / "runs", _Saves(places), {})
+    whole = time.perf_counter() - begin
+    times: dict[int, list[float]] = {place: [] for place in places}
+    for _ in range(rounds):
+        for place in places:
+            copy = folder / "copy"
+            assert result.dir is not None
+            shutil.copytree(result.dir, copy, symlinks=True)
+            first, begin = _FirstStep(), time.perf_counter()
+            choices = {"resume": copy, "resume_from": f"step-{place}", "allow_changed": True}
+            _long_epoch(steps, folder / "runs", first, choices)
+            times[place].append(first.at - begin)
+            shutil.rmtree(copy)
+    return times, whole
+
+
+def _long_epoch(
+    steps: int, runs_dir: Path, hook: ep.Hook, choices: dict[str, object]
+) -> ep.RunResult:
+    return ep.Experiment(
+        task=Work(steps),
+        model=nn.Linear(FEATURES, 1),
+        optim={"type": "AdamW", "lr": 1e-3},
+        train={"for": "2ep" if choices else "1ep"},
+        log=_QUIET,
+        checkpoint={"every": 0, "keep_last": None, "name": "step-{step}"},
+        record={"log_dir": str(runs_dir)},
+        hooks=[hook],
+        choices={"device": "cpu", "raise_errors": True, **choices},
+    ).fit()
