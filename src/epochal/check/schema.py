@@ -179,6 +179,16 @@ def _splits(section: Section, spec: Schema, registry: Registry) -> Schema:
     }
 
 
+def _stages(section: Section, spec: Schema, registry: Registry) -> Schema:
+    stage: Schema = {
+        "type": "object",
+        "properties": _properties(section.keys, "a stage"),
+        "additionalProperties": False,
+    }
+    kinds = [{"type": "array", "items": stage}, {"type": "null"}, _REFERENCE]
+    return {"description": section.doc, "anyOf": kinds}
+
+
 def _several(section: Section, registry: Registry) -> Schema:
     """Specs by name in place of one, and the keys that hold for all of them."""
     own = own_signature(section, registry.library)
@@ -190,16 +200,6 @@ def _several(section: Section, registry: Registry) -> Schema:
         "additionalProperties": members,
         "not": _SPEC,
     }
-
-
-def _stages(section: Section, spec: Schema, registry: Registry) -> Schema:
-    stage: Schema = {
-        "type": "object",
-        "properties": _properties(section.keys, "a stage"),
-        "additionalProperties": False,
-    }
-    kinds = [{"type": "array", "items": stage}, {"type": "null"}, _REFERENCE]
-    return {"description": section.doc, "anyOf": kinds}
 
 
 def _value(section: Section) -> Schema:

@@ -38,6 +38,9 @@ class Section:
     options: str = ""
     """The dataclass that declares the keys of the section itself."""
 
+    members: str = ""
+    """The same for the keys of each spec, where several may stand in place of one, by name."""
+
     keys: tuple[Parameter, ...] = ()
     """More keys of the section itself."""
 
@@ -160,6 +163,7 @@ _ALL = (
         "The optimizer and how gradients become an update.",
         kind="optimizer",
         options="epochal.engine.options:OptimOptions",
+        members="epochal.engine.optimizers:MemberOptions",
     ),
     Section("schedule", "spec", "How the learning rate moves.", kind="schedule", keys=_SCHEDULE),
     Section(

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from epochal.engine.events import tell
 from epochal.engine.limits import Epoch, Position, find_limits, read_epoch
 from epochal.engine.listen import Listener
+from epochal.engine.optimizers import Optimizers
 from epochal.engine.remake import (
     change_optimizer,
     forget_schedule,
@@ -152,7 +153,8 @@ def _check_stages(run: Run) -> None:
                 _members(selector, pattern, f"{stage.key}.{name}")
         if stage.loss:
             _check_loss(run, stage)
-        if stage.optim and run.optimizer is None:
+        is_single = run.optimizer is not None and not isinstance(run.optimizer, Optimizers)
+        if stage.optim and not is_single:
             what = "there is no single optimizer whose options could change"
             hint = "change them from Python, in on_stage_start of the task"
             raise ConfigError(Problem(f"{stage.key}.optim", what, hint=hint))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
+from epochal.engine.optimizers import Optimizers
 from epochal.engine.options import OptimOptions
 from epochal.engine.rates import read_rate
 from epochal.engine.schedule import Schedule, TorchSchedule, Warmup
@@ -53,6 +54,11 @@ def change_optim(run: Run, **changes: object) -> None:
         raise TaskError(
             "change_optim: only a run that trains has an optimizer to change\n"
             "  call it from run_start on, between two steps; before that, change run.optimizer"
+        )
+    if isinstance(run.optimizer, Optimizers):
+        raise TaskError(
+            "change_optim: the run has several optimizers\n"
+            "  change the one that is meant in run.optimizer"
         )
     change = {name: _to_plain(value) for name, value in changes.items()}
     with rebinding(run):
