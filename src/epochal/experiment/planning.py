@@ -14,6 +14,7 @@ from epochal.engine.enter import StageRow, list_stages
 from epochal.engine.execute import describe
 from epochal.engine.feed import named_loaders
 from epochal.engine.obstacles import find_obstacle
+from epochal.engine.preview import Preview, preview_rates
 from epochal.experiment.conduct import plan_experiment
 from epochal.experiment.experiment import Experiment
 from epochal.experiment.grouped import GroupRow, list_groups
@@ -64,6 +65,9 @@ class Planned:
     stages: tuple[StageRow, ...] = ()
     """Empty when there is only one."""
 
+    rates: Preview | None = None
+    """Learning rates to come, if they were asked for and anything is trained."""
+
     def to_json(self) -> dict[str, Any]:
         """The same as plain values."""
         values = asdict(self) | {"rows": [asdict(row) for row in self.rows]}
@@ -79,9 +83,15 @@ def shown(value: object) -> object:
 
 
 def plan_file(
-    path: Path, *, overrides: Sequence[str] = (), **choices: Unpack[Choices]
+    path: Path,
+    *,
+    overrides: Sequence[str] = (),
+    is_drawn: bool = False,
+    **choices: Unpack[Choices],
 ) -> Iterator[Planned]:
     """The plan of a file, or of each of its variants with ``variant="all"``.
+
+    With ``is_drawn`` learning rates are looked up for every step.
 
     Raises:
         ConfigError: The config has mistakes.
@@ -91,10 +101,11 @@ def plan_file(
         variants = [*load(path, allow_python=choices.get("allow_python", False)).variants]
     for variant in variants:
         choices["variant"] = variant
-        yield _plan_one(Experiment(path, overrides=overrides, choices=choices), variant)
+        experiment = Experiment(path, overrides=overrides, choices=choices)
+        yield _plan_one(experiment, variant, is_drawn=is_drawn)
 
 
-def _plan_one(experiment: Experiment, variant: str | None) -> Planned:
+def _plan_one(experiment: Experiment, variant: str | None, *, is_drawn: bool) -> Planned:
     run, runner, report = plan_experiment(experiment, experiment.loaded)
     rows = describe(run, runner)
     title = run.tag if variant is None else f"{run.tag} (variant {variant})"
@@ -113,6 +124,7 @@ def _plan_one(experiment: Experiment, variant: str | None) -> Planned:
         _describe_step(run),
         tuple(list_groups(run)),
         tuple(list_stages(run)),
+        rates=preview_rates(run) if is_drawn and run.optimizer is not None else None,
     )
 
 
