@@ -202,6 +202,11 @@ class Loss(nn.Module):
         """The names of its terms."""
         return tuple(term.name for term in self._terms)
 
+    def trained_parameters(self) -> dict[str, nn.Parameter]:
+        """What its terms learn, by the names that a run knows it by."""
+        named = self.named_parameters()
+        return {f"loss.{name}": one for name, one in named if one.requires_grad}
+
     def set_weights(self, weights: Mapping[str, float]) -> None:
         """Give some terms another weight, from the next batch on.
 

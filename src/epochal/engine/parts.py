@@ -118,3 +118,6 @@ class Setting:
 
     resume: ResumePoint | None = None
     """What the run goes on from; None if it starts at its beginning."""
+
+    is_debug: bool = False
+    """Whether to look for the cause of every trouble, whatever that costs."""

@@ -215,6 +215,7 @@ class Run:
         self.config, self.tag, self.seed = setting.config, setting.tag, setting.seed
         self.writer, self.facts, self.resume = setting.writer, setting.facts, setting.resume
         self.dir, self.checkpoint_dir = setting.dir, setting.checkpoint_dir
+        self.is_debug = setting.is_debug
         self.device = torch.device(setting.device)
         self.precision = Precision(
             self.options.engine.precision, self.device, parse_dtype(setting.dtype)

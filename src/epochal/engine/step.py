@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NoReturn, final
 import torch
 from torch import Tensor
 
+from epochal.engine.blame import blaming
 from epochal.engine.events import tell
 from epochal.engine.meters import LOSS_OF_NOTHING
 
@@ -53,7 +54,8 @@ class BatchFunctions:
     """
 
     def __init__(self, run: Run) -> None:
-        self.train = _with_batch_start(run, run.calls.train)
+        train = blaming(run, run.calls.train) if run.is_debug else run.calls.train
+        self.train = _with_batch_start(run, train)
         """Moves a batch and goes as far as the loss."""
 
         self.report = _build_report(run)

@@ -26,7 +26,7 @@ from epochal.engine.options import (
 from epochal.engine.seeding import derive, seeded
 from epochal.experiment.builder import to_recordable
 from epochal.experiment.device import describe_device
-from epochal.experiment.losses import build_loss
+from epochal.experiment.losses import build_loss, require_trained
 from epochal.experiment.optimizer import read_optim_options
 from epochal.experiment.stages import Remaker, build_stages
 from epochal.experiment.steps import model_dtype
@@ -69,6 +69,7 @@ def assemble(
     optimizer, schedule = None, None
     if _is_training(assembly, runner):
         optimizer, schedule = step("optim", experiment.build_optimizer, model)
+        require_trained(assembly.loss, optimizer)
     hooks = step("hooks", experiment.build_hooks)
     parts = Parts(
         task=task,
@@ -186,6 +187,7 @@ def _build_setting(assembly: Assembly, record: Record, task: object) -> Setting:
         checkpoint_dir=record.checkpoint_dir,
         facts=record.add_origins(assembly.builder.registry.project, assembly.config, task),
         resume=record.point,
+        is_debug=assembly.is_debug,
     )
 
 

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 from epochal.check.losses import iter_terms
 from epochal.engine.loss import Loss, Term
 from epochal.engine.move import parse_dtype, place
+from epochal.errors import ConfigError, Problem
 from epochal.experiment.steps import model_dtype
 
 if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
     from epochal.config import Node
     from epochal.experiment.assembly import Assembly
 
@@ -26,6 +29,21 @@ def build_loss(assembly: Assembly) -> Loss | None:
         loss = Loss(terms)
     place(loss, assembly.device, parse_dtype(model_dtype(assembly)), channels_last=False)
     return loss
+
+
+def require_trained(loss: Loss | None, optimizer: Optimizer) -> None:
+    """Refuse a loss whose parameters the optimizer does not have.
+
+    Raises:
+        ConfigError: With the name of one.
+    """
+    groups = optimizer.param_groups
+    known = {id(parameter) for group in groups for parameter in group["params"]}
+    for name, parameter in loss.trained_parameters().items() if loss is not None else ():
+        if id(parameter) not in known:
+            what = "is a parameter that no optimizer trains"
+            hint = "give it to the optimizer too, or say requires_grad_(False)"
+            raise ConfigError(Problem(name, what, hint=hint))
 
 
 def _build_term(assembly: Assembly, path: str, name: str, node: Node) -> Term:

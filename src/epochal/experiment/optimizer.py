@@ -173,6 +173,8 @@ def trained_parameters(
     }
     known = None if spec.signature.open else [one.name for one in spec.signature.parameters]
     own, more = ask_for_groups(model, task, options, known) if only is None else ([], {})
+    if only is None and assembly.loss is not None:
+        more = {**more, **assembly.loss.trained_parameters()}
     grouping = group_parameters(
         model,
         [*own, *read_rules(spec)],

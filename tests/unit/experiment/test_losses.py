@@ -46,6 +46,19 @@ OWN = '''
 
         def forward(self, logits: Tensor) -> Tensor:
             return logits.square().mean() * self.factor
+
+
+    class Learning(nn.Module):
+        """Has a parameter: how sure the labels are."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            import torch
+            self.log_scale = nn.Parameter(torch.zeros(()))
+
+        def forward(self, logits: Tensor, label: Tensor) -> Tensor:
+            loss = functional.cross_entropy(logits, label)
+            return loss * (-self.log_scale).exp() + self.log_scale
 '''
 CE = "{type: cross_entropy, inputs: {input: out.logits, target: batch.label}}"
 BARE = "task={type: shop.own.Bare}"
@@ -151,3 +164,57 @@ def test_what_cannot_be_told_ends_the_run_with_what_there_is(own: Path) -> None:
     assert "cannot tell which part is 'target' of CrossEntropy" in result.message
     assert "out has logits; batch has x, label" in result.message
     assert "inputs: {input: out.logits, target: batch.label}" in result.message
+
+
+class Final(ep.Hook):
+    """Notes what the loss has learned."""
+
+    def run_end(self, run: ep.Run) -> None:
+        assert run.loss is not None
+        self.value = float(run.loss.terms["loss"].log_scale.detach())
+        assert run.optimizer is not None
+        groups = run.optimizer.param_groups
+        self.names = [group.get("name") for group in groups]
+        self.rates = [float(group["lr"]) for group in groups]
+
+
+def learned(*overrides: str, **sections: Any) -> tuple[ep.RunResult, Final]:
+    final, choices = Final(), {"no_file": True, "device": "cpu"}
+    loss = "loss={type: shop.own.Learning}"
+    experiment = ep.Experiment(
+        "config.yaml",
+        overrides=(BARE, loss, *overrides),
+        choices=choices,
+        hooks=[final],
+        **sections,
+    )
+    return experiment.run(), final
+
+
+def test_parameters_of_a_loss_are_trained(own: Path) -> None:
+    result, final = learned()
+    assert result.ok, result.traceback
+    assert final.value != 0
+
+
+def test_rules_of_groups_know_parameters_of_a_loss(own: Path) -> None:
+    rule = "optim.groups=[{match: 'loss.*', lr: 0.5, name: scale}]"
+    result, final = learned(rule)
+    assert result.ok, result.traceback
+    assert "scale" in final.names
+    assert 0.5 in final.rates
+
+
+def test_an_optimizer_without_the_parameters_of_the_loss_is_refused(own: Path) -> None:
+    model = nn.Linear(4, 3)
+    result, _ = learned(model=model, optim=torch.optim.SGD(model.parameters(), lr=0.1))
+    assert "loss.terms.loss.log_scale: is a parameter that no optimizer trains" in result.message
+
+
+def test_what_a_loss_learned_goes_on_after_a_resume(own: Path) -> None:
+    overrides = [BARE, "loss={type: shop.own.Learning}"]
+    whole = ep.run("config.yaml", overrides=[*overrides, "train.for=3ep"], raise_errors=True)
+    first = ep.run("config.yaml", overrides=[*overrides, "train.for=1ep"], raise_errors=True)
+    assert first.dir is not None
+    longer = ep.resume(first.dir, overrides=["train.for=3ep"], raise_errors=True)
+    assert longer.metrics == whole.metrics
