@@ -31,6 +31,7 @@ def check_rules(walk: Walk, root: Node) -> None:
     _check_average(walk, root)
     _check_names(walk, root)
     _check_clip(walk, root)
+    _check_folds(walk, root)
 
 
 def _check_weights(walk: Walk, root: Node) -> None:
@@ -134,3 +135,20 @@ def _check_clip(walk: Walk, root: Node) -> None:
     if len(node.mapping) != 1:
         hint = "write {norm: 1.0} or {value: 0.5}"
         walk.mistakes.report("optim.clip", "takes one limit", node.place, hint)
+
+
+def _check_folds(walk: Walk, root: Node) -> None:
+    """Keys that mean something in a cross validation only, and a fold that there is not."""
+    folds = root.find("train.folds")
+    if folds is None or walk.mistakes.has_any("train.folds"):
+        return
+    for name in ("fold", "stratify"):
+        node = root.find(f"train.{name}")
+        if node is None or node.value is None or walk.mistakes.has_any(f"train.{name}"):
+            continue
+        if folds.value is None:
+            what = "means nothing without train.folds"
+            walk.mistakes.report(f"train.{name}", what, node.key_place, "add folds: 5")
+        elif name == "fold" and isinstance(node.value, int) and node.value > int(str(folds.value)):
+            what = f"there is no fold {node.value} of {folds.value}"
+            walk.mistakes.report("train.fold", what, node.place, "write a number up to train.folds")

@@ -126,5 +126,7 @@ def _may_evaluate(walk: Walk, task: Definition) -> bool:
 
 
 def _lacks_val(root: Node, task: Definition) -> bool:
-    data = root.mapping.get("data")
+    data, folds = root.mapping.get("data"), root.find("train.folds")
+    if folds is not None and folds.value is not None:  # each of them holds out its own
+        return False
     return task.dotted == _MODULE_TASK and data is not None and "val" not in data.mapping

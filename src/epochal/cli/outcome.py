@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from epochal.experiment.failure import describe_length
-from epochal.experiment.figures import format_value
+from epochal.experiment.figures import format_count, format_value
 from epochal.experiment.invocation import command, name_run
 
 if TYPE_CHECKING:
@@ -20,19 +20,32 @@ def print_outcome(result: RunResult) -> None:
 
 def describe_success(result: RunResult) -> list[str]:
     """The lines that follow a run which came to an end of its own."""
-    lines = [f"{result.status} ({result.reason}): {describe_length(result)}"]
+    folds = result.value if result.spread else []
+    length = f"{format_count(len(folds), 'fold')}, " * bool(folds) + describe_length(result)
+    lines = [f"{result.status} ({result.reason}): {length}"]
     shown = {name: value for name, value in result.metrics.items() if "train/epoch/" not in name}
     if shown:
-        figures = "  ".join(f"{name} {format_value(value)}" for name, value in shown.items())
+        figures = "  ".join(
+            f"{name} {format_value(value)}{_spread(result, name)}" for name, value in shown.items()
+        )
         lines.append(f"  results  {figures}")
     if result.best is not None:
         monitor = result.config.get("monitor")
         name = f" ({monitor})" if isinstance(monitor, str) else ""
-        lines.append(f"  best     {format_value(result.best)}{name}")
+        lines.append(f"  best     {format_value(result.best)}{_spread(result, 'best')}{name}")
+        if folds:
+            lines.append(f"  folds    {'  '.join(format_value(one.best) for one in folds)}")
     if result.dir is not None:
         lines.append(f"  record   {result.dir}")
         name = name_run(result.dir)
         lines.append(f"  next     {command()} show {name}")
-        if result.steps:
+        if folds:
+            lines.append(f"           {command()} test {result.dir / 'folds' / '1'}")
+        elif result.steps:
             lines.append(f"           {command()} test {name}")
     return lines
+
+
+def _spread(result: RunResult, name: str) -> str:
+    """The standard deviation from fold to fold, where there are folds."""
+    return f" ± {format_value(result.spread[name])}" if name in result.spread else ""

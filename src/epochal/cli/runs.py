@@ -22,6 +22,7 @@ _HEADER = (
     "variant",
     "runner",
     "status",
+    "reason",
     "resumed",
     "steps",
     "time",
@@ -77,6 +78,7 @@ def _without_empty(
 
 def _row(summary: RunSummary) -> tuple[str, ...]:
     seconds, facts = _seconds(summary), read_run(summary.path).run
+    resumed = summary.attempt - summary.rollbacks
     return (
         summary.id,
         summary.project,
@@ -84,7 +86,8 @@ def _row(summary: RunSummary) -> tuple[str, ...]:
         str(facts.get("variant") or ""),
         summary.runner,
         summary.status,
-        f"{summary.attempt}x" if summary.attempt else "",
+        summary.reason if summary.reason != summary.status else "",
+        f"{resumed}x" if resumed > 0 else "",
         str(summary.step),
         "" if seconds is None else format_seconds(seconds),
         format_value(summary.result.get("best")),

@@ -72,6 +72,7 @@ def _to_json(record: RunRecord) -> dict[str, object]:
         "config": dict(record.expanded),
         "metrics": record.metric_names(),
         "times": record.times,
+        "folds": [str(fold.path) for fold in record.folds],
         "damage": list(record.damage),
     }
 
@@ -100,6 +101,7 @@ def _describe(record: RunRecord) -> Iterator[str]:
         yield f"  command  {run['command']}"
     yield from _describe_error(record)
     yield from (f"  damage   {line}" for line in record.damage)
+    yield from _describe_folds(record)
     yield from _describe_metrics(record)
     yield from _describe_times(record)
     yield ""
@@ -109,7 +111,9 @@ def _describe(record: RunRecord) -> Iterator[str]:
 def _describe_attempts(record: RunRecord) -> Iterator[str]:
     for one in record.attempts:
         if one.checkpoint:
-            yield f"  attempt  {one.attempt}: from {one.checkpoint}, step {one.step}, {one.started}"
+            verb = "went back to" if one.cause == "rollback" else "from"
+            at = f"{one.checkpoint}, step {one.step}, {one.started}"
+            yield f"  attempt  {one.attempt}: {verb} {at}"
             yield from (f"           {text}" for text in (*one.changed,))
 
 
@@ -130,11 +134,28 @@ def _describe_error(record: RunRecord) -> Iterator[str]:
         yield from (f"           {line}" for line in others)
 
 
-def _describe_error(record: RunRecord) -> Iterator[str]:
-    if kind := record.result.get("exception_type"):
-        first, *others = str(record.result.get("message") or "").splitlines() or [""]
-        yield f"  error    {kind}: {first}"
-        yield from (f"           {line}" for line in others)
+def _describe_folds(record: RunRecord) -> Iterator[str]:
+    rows, means = [], _numbers(record, "metrics")
+    for fold in record.folds:
+        metrics = _numbers(fold, "metrics")
+        figures = [format_value(metrics.get(name)) for name in means]
+        best = format_value(fold.result.get("best"))
+        rows.append((f"  {fold.path.name}", fold.summary.status, best, *figures))
+    if not rows:
+        return
+    spread = _numbers(record, "spread")
+    for title, values in (("  mean", means), ("  spread", spread)) if spread else ():
+        best = format_value(record.result.get("best") if values is means else spread.get("best"))
+        rows.append((title, "", best, *(format_value(values.get(name)) for name in means)))
+    yield ""
+    yield format_table(("  fold", "status", "best", *means), rows)
+
+
+def _numbers(record: RunRecord, name: str) -> dict[str, float]:
+    """A mapping of a result without what is in no table; a damaged record may hold anything."""
+    found = record.result.get(name)
+    values = found if isinstance(found, dict) else {}
+    return {key: value for key, value in values.items() if not key.startswith("train/epoch/")}
 
 
 def _describe_metrics(record: RunRecord) -> Iterator[str]:

@@ -31,6 +31,15 @@ class TrainOptions:
     until: Condition | None = None
     """Stop as soon as a metric is good enough, such as ``val/acc >= 0.95``."""
 
+    folds: Annotated[int, AtLeast(2)] | None = None
+    """Cross validation: so many runs, each of which validates another part of the training data."""
+
+    fold: Annotated[int, AtLeast(1)] | None = None
+    """Train this one of the folds alone, counted from 1."""
+
+    stratify: str | int | None = None
+    """Spread labels evenly over folds: where the label is in a sample, or in the dataset."""
+
     eval_every: Every | dict[str, Every] = "1ep"  # type: ignore[assignment]  # see for_
     """How often to evaluate ``val``, or a mapping of split to period; 0 is never."""
 
@@ -63,6 +72,9 @@ class TrainOptions:
             _set(self, "eval_every", periods)
         else:
             _set(self, "eval_every", _every("train.eval_every", self.eval_every))
+        if self.fold is not None and not self.fold <= (self.folds or 0):
+            hint = "write a number up to train.folds"
+            _refuse("train.fold", f"there is no fold {self.fold} of {self.folds}", hint)
         for split in self.eval_periods:
             if split not in ("val", "test"):
                 key = f"train.eval_every.{split}"

@@ -39,6 +39,10 @@ class RunResult:
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The latest value of every metric, such as ``val/acc``."""
 
+    spread: Mapping[str, float] = field(default_factory=dict)
+    """After a cross validation, whose metrics are means over its folds: their standard deviation,
+    and that of ``best``."""
+
     best: float | None = None
     """The best value of the monitored metric."""
 

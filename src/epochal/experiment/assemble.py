@@ -26,6 +26,7 @@ from epochal.engine.options import (
 from epochal.engine.seeding import derive, seeded
 from epochal.experiment.builder import to_recordable
 from epochal.experiment.device import describe_device
+from epochal.experiment.folds import place_fold
 from epochal.experiment.losses import build_loss, require_trained
 from epochal.experiment.optimizer import read_optim_options
 from epochal.experiment.stages import Remaker, build_stages
@@ -60,6 +61,7 @@ def assemble(
     task = step("task", experiment.build_task)
     assembly = replace(assembly, task=task)
     step("data", experiment.build_data, task)
+    step("folds", place_fold, task)
     model = step("model", experiment.build_model)
     model = step("model", experiment.place_model, model)
     runner = _build_runner(assembly)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from epochal.experiment.assemble import assemble, build_monitor
 from epochal.experiment.assembly import Assembly
 from epochal.experiment.builder import Builder
 from epochal.experiment.changes import ChangedError
+from epochal.experiment.cross_validation import CrossValidation, count_folds
 from epochal.experiment.device import choose_device, describe_device, prepare_debugging
 from epochal.experiment.failure import show_failure
 from epochal.experiment.interrupts import deferring_interrupts, ending_when_preempted, let_end
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from epochal.config import Config, Node
     from epochal.experiment.experiment import Experiment
     from epochal.experiment.given import Loaded
+    from epochal.experiment.resume import Resumption
 
 logger = logging.getLogger(__name__)
 
@@ -49,20 +52,26 @@ def run_experiment(experiment: Experiment, loaded: Loaded, runner: str | None) -
 
     A run that did not end well is described on standard error, too.
     """
+    result = _carry_out(experiment, loaded, runner)
+    show_failure(result)
+    return result
+
+
+def _carry_out(experiment: Experiment, loaded: Loaded, runner: str | None) -> RunResult:
     try:
         loaded = _settle(experiment, loaded, runner)
         report = _check(experiment, loaded, runner)
         problems, _ = part_problems(loaded.choices, report.problems)
         if problems:
             raise ConfigError(*problems)
+        is_single = count_folds(report.expanded) is None
         with ending_when_preempted():
-            result = _run_checked(experiment, loaded, report, runner)
+            work = _run_checked if is_single else _cross_validate
+            return work(experiment, loaded, report, runner)
     except EpochalError as error:
         if loaded.choices.get("raise_errors", False):
             raise
-        result = result_of_error(error)
-    show_failure(result)
-    return result
+        return result_of_error(error)
 
 
 def _settle(experiment: Experiment, loaded: Loaded, runner: str | None) -> Loaded:
@@ -101,9 +110,11 @@ def _check(experiment: Experiment, loaded: Loaded, runner: str | None) -> Report
     return replace(report, expanded=expanded, problems=problems)
 
 
-def _run_checked(
+def _plan_resume(
     experiment: Experiment, loaded: Loaded, report: Report, runner: str | None
-) -> RunResult:
+) -> Resumption | None:
+    """The run to go on with; None for a new one, which nothing may be wrong with."""
+
     def recheck(config: Config, folder: Path | None) -> Node:
         choices = loaded.choices | {"user_dir": loaded.user_dir or folder}
         recorded = _settle(experiment, replace(loaded, config=config, choices=choices), runner)
@@ -112,6 +123,35 @@ def _run_checked(
     resumption = plan_resume(loaded.choices, report, recheck)
     if resumption is None and report.problems:  # all others were told before
         raise ConfigError(*report.problems)
+    return resumption
+
+
+def _cross_validate(
+    experiment: Experiment, loaded: Loaded, report: Report, runner: str | None
+) -> RunResult:
+    resumption = _plan_resume(experiment, loaded, report, runner)
+    assembly = _prepare(loaded, report)
+    is_kept = not loaded.choices.get("no_file", False)
+    opened = open_record(loaded.config, report, is_kept=is_kept, resumption=resumption)
+    with opened as record:
+        given = given_sections(loaded, _prepared(experiment))
+        record.write_start(_describe(loaded, report, assembly) | {"given": given})
+        record.writer.write_status("running")
+        run_fold = partial(_carry_out, experiment, runner=runner)
+        try:
+            result = CrossValidation(loaded, report.expanded, record, run_fold).carry_out()
+        except Exception as error:  # raised by choice, and the record must not say "running"
+            record.write_end(result_of_error(error, dir=record.dir))
+            raise
+        with deferring_interrupts():
+            record.write_end(result)
+    return result
+
+
+def _run_checked(
+    experiment: Experiment, loaded: Loaded, report: Report, runner: str | None
+) -> RunResult:
+    resumption = _plan_resume(experiment, loaded, report, runner)
     assembly = _prepare(loaded, report, is_resumed=resumption is not None)
     is_kept = not loaded.choices.get("no_file", False)
     opened = open_record(loaded.config, report, is_kept=is_kept, resumption=resumption)

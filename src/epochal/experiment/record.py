@@ -82,7 +82,7 @@ class Record:
         if self.dir is None:
             return
         start = _describe_start()
-        if self.point is None:
+        if self.resumption is None:
             self.facts.update(start | info | {"attempts": [begin_attempt(0).to_json()]})
         else:
             names = ("command", "cwd", "epochal", "torch", "device")
@@ -209,7 +209,7 @@ def _closing(writer: RunWriter) -> Iterator[RunWriter]:
 @contextmanager
 def _reopened(resumption: Resumption, report: Report) -> Iterator[Record]:
     """The record of a run that goes on; put back as it was if that is refused."""
-    point, notes = load_point(resumption)
+    point, notes = load_point(resumption) if resumption.has_state else (None, [])
     attempt = resumption.begin(point)
     options = _record_options(report.expanded.to_plain()["record"])
     folder = RunFolder(resumption.record.path, options.log_file)
@@ -218,7 +218,8 @@ def _reopened(resumption: Resumption, report: Report) -> Iterator[Record]:
     before = listed if isinstance(listed, list) else []
     facts = {**run, "attempts": [*before, attempt.to_json()]}
     with _put_back(folder.path), _closing(RunWriter(folder, attempt=attempt.attempt)) as writer:
-        writer.write_status("starting", step=point.manifest.step, epoch=point.manifest.epoch)
+        at = {} if point is None else {"step": point.manifest.step, "epoch": point.manifest.epoch}
+        writer.write_status("starting", **at)
         folder.log_path.parent.mkdir(parents=True, exist_ok=True)
         yield Record(
             writer,

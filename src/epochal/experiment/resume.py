@@ -51,25 +51,32 @@ class Resumption:
     """What differs from the last attempt: the config, the code."""
 
     is_anything_allowed: bool
+    has_state: bool = True
+    """Whether it goes on from a checkpoint; a cross validation goes on from its folds."""
 
     @property
     def checkpoint_dir(self) -> Path:
         """Where its checkpoints lie."""
         return self.record.path / "checkpoints"
 
-    def begin(self, point: ResumePoint) -> Attempt:
-        """The attempt of this process, which goes on from a checkpoint."""
+    def begin(self, point: ResumePoint | None) -> Attempt:
+        """The attempt of this process, which goes on from a checkpoint, if there are any."""
         known = [self.record.summary.attempt, *(one.attempt for one in self.record.attempts)]
         known += [one.attempt for one in find_checkpoints(self.checkpoint_dir)]
+        attempt = replace(
+            begin_attempt(max(known) + 1),
+            overrides=self.overrides,
+            changed=tuple(map(str, self.changes)),
+        )
+        if point is None:
+            return attempt
         points = point.state.get("log", {}).get("points")
         return replace(
-            begin_attempt(max(known) + 1),
+            attempt,
             checkpoint=point.manifest.name,
             origin=point.manifest.attempt,
             step=point.manifest.step,
             kept_points=points if isinstance(points, int) else None,
-            overrides=self.overrides,
-            changed=tuple(map(str, self.changes)),
         )
 
 
@@ -112,7 +119,16 @@ def plan_resume(
         overrides=to_changes(config_changes(first, values)),
         changes=tuple(changes),
         is_anything_allowed=is_allowed,
+        has_state=not _has_folds(record),
     )
+
+
+def _has_folds(record: RunRecord) -> bool:
+    """Whether it is a cross validation, whose folds are runs of their own."""
+    train = record.expanded.get("train")
+    if not isinstance(train, dict):  # the file may be damaged
+        return False
+    return train.get("folds") is not None and train.get("fold") is None
 
 
 def part_name(named: Path | str) -> tuple[Path | str, str]:
@@ -130,7 +146,9 @@ def require_begun(record: RunRecord) -> None:
         CheckpointError: It has no checkpoint, not even a damaged one, and does not live.
     """
     folder = record.path / "checkpoints"
-    if record.summary.status in _LIVING or find_checkpoints(folder) or newest_valid(folder)[1]:
+    if record.summary.status in _LIVING or _has_folds(record):
+        return
+    if find_checkpoints(folder) or newest_valid(folder)[1]:
         return
     command, config = record.run.get("command"), record.run.get("config_path")
     again = " with its config: epochal run FILE"
@@ -219,13 +237,14 @@ def _code_changes(record: RunRecord, project: Project) -> list[Change]:
 def _refuse_ended(record: RunRecord, changes: list[Change]) -> None:
     """Refuse a run that has come to its end, unless it is to be another end now."""
     summary = record.summary
-    if _is_over(record) and not any(change.key.startswith("train.") for change in changes):
+    if is_over(record) and not any(change.key.startswith("train.") for change in changes):
         what = f"has come to its end already ({summary.status}, {summary.reason})"
         hint = "train longer with train.for=..., or begin a new run with init_from=..."
         raise ConfigError(Problem(str(record.path), what, hint=hint))
 
 
-def _is_over(record: RunRecord) -> bool:
+def is_over(record: RunRecord) -> bool:
+    """Whether a run has come to an end of its own."""
     summary = record.summary
     is_stopped = summary.status == "stopped" and summary.reason in _AT_ITS_END
     return summary.status == "finished" or is_stopped
@@ -245,7 +264,8 @@ def _find_unfinished(
         record = read_run(summary.path)
         if not _is_same_config(record, values, recheck):
             continue
-        if summary.status in _LIVING or find_checkpoints(record.path / "checkpoints"):
+        is_begun = _has_folds(record) or find_checkpoints(record.path / "checkpoints")
+        if summary.status in _LIVING or is_begun:
             return record
         without = without or str(summary.path)
     reason = f"{without} has no checkpoint" if without else "no unfinished run of this config"
@@ -287,7 +307,7 @@ def load_point(resumption: Resumption) -> tuple[ResumePoint, list[str]]:
         manifest=manifest,
         path=path,
         is_strict=not resumption.is_anything_allowed,
-        has_ended=_is_over(resumption.record),
+        has_ended=is_over(resumption.record),
     )
     return point, notes
 

@@ -19,6 +19,9 @@ from epochal.records.failure import recording
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+FOLDS = "folds"
+"""Where the runs of a cross validation are, inside the folder of the whole: one for each fold."""
+
 _MAX_NAME_BYTES = 80
 _PARTS = ("config", "logs", "media", "checkpoints")
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)

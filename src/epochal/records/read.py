@@ -15,6 +15,7 @@ from epochal import durable
 from epochal.errors import ConfigError, RecordError, suggest
 from epochal.records.attempts import Attempt, read_attempts
 from epochal.records.failure import count_of
+from epochal.records.folder import FOLDS
 from epochal.records.heartbeat import is_silent
 from epochal.records.metrics import load_points, read_lines, read_names
 from epochal.records.process import host_name, is_gone
@@ -60,7 +61,10 @@ class RunSummary:
     """What was done, such as ``train`` or ``test``; empty when unknown."""
 
     attempt: int = 0
-    """How often it was resumed."""
+    """How often it was resumed, or went back."""
+
+    rollbacks: int = 0
+    """How often it went back to an earlier state."""
 
 
 class Point(NamedTuple):
@@ -127,6 +131,12 @@ class RunRecord:
     def device_time(self) -> dict[str, float]:
         """What was seen of its steps on a GPU; empty when nothing was."""
         return _numbers(self.result.get("device_time"))
+
+    @property
+    def folds(self) -> list[RunRecord]:
+        """The runs of a cross validation, as far as they were begun; none for any other run."""
+        found = [path for path in (self.path / FOLDS).glob("*") if path.name.isdecimal()]
+        return [read_run(path) for path in sorted(found, key=lambda path: int(path.name))]
 
     @property
     def damage(self) -> tuple[str, ...]:
@@ -273,6 +283,7 @@ def _summarise(path: Path) -> _Parts:
         damage=tuple(damage),
         runner=_text(run.get("runner")),
         attempt=_number(status.get("attempt")),
+        rollbacks=sum(one.cause == "rollback" for one in read_attempts(run)),
     )
     return summary, run, status, result
 

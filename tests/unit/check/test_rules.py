@@ -159,3 +159,20 @@ def test_a_mean_of_weights_must_begin_before_the_end(check_dict, start, is_good)
     expected = [("average.start", "no weights would count: the training ends after 10ep")]
     assert [(one.key, one.what) for one in report.problems] == ([] if is_good else expected)
     assert check_dict(average={"type": "ema", "warmup": True, "every": "5st"}).ok
+
+
+@pytest.mark.parametrize(
+    ("train", "problems"),
+    [
+        ({"folds": 5}, []),
+        ({"folds": 5, "fold": 5, "stratify": "label"}, []),
+        ({"folds": 1}, [("train.folds", "must be at least 2, got 1")]),
+        ({"folds": 0}, [("train.folds", "must be at least 2, got 0")]),
+        ({"folds": 3, "fold": 4}, [("train.fold", "there is no fold 4 of 3")]),
+        ({"fold": 1}, [("train.fold", "means nothing without train.folds")]),
+        ({"stratify": 1}, [("train.stratify", "means nothing without train.folds")]),
+    ],
+)
+def test_folds_that_cannot_be_are_reported(check_dict, train, problems) -> None:
+    report = check_dict(train=train)
+    assert [(problem.key, problem.what) for problem in report.problems] == problems

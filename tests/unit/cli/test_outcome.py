@@ -36,6 +36,33 @@ def test_success_shows_results_record_and_what_to_type() -> None:
     ]
 
 
+def test_folds_are_shown_with_their_spread() -> None:
+    folds = [
+        RunResult(status="finished", reason="max_epochs", best=best, metrics={"val/acc": best})
+        for best in (0.25, 0.75)
+    ]
+    result = RunResult(
+        status="finished",
+        reason="completed",
+        epochs=2,
+        steps=24,
+        metrics={"val/acc": 0.5},
+        spread={"val/acc": 0.3536, "best": 0.3536},
+        best=0.5,
+        dir=Path("runs/p/t/20260101-000000-abcd"),
+        value=folds,
+    )
+    assert describe_success(result) == [
+        "finished (completed): 2 folds, 2 epochs, 24 steps, 0.0 s",
+        "  results  val/acc 0.5 ± 0.3536",
+        "  best     0.5 ± 0.3536",
+        "  folds    0.25  0.75",
+        "  record   runs/p/t/20260101-000000-abcd",
+        "  next     epochal show 20260101-000000-abcd",
+        "           epochal test runs/p/t/20260101-000000-abcd/folds/1",
+    ]
+
+
 def test_evaluation_has_no_steps_and_suggests_no_test() -> None:
     result = RunResult(status="finished", reason="completed", dir=Path("runs/a"))
     assert describe_success(result) == [

@@ -167,3 +167,20 @@ def test_attempts_are_listed(trained: Path, epochal: Command) -> None:
     out = epochal("show", "last").out
     assert "  attempt  1: from step-6, step 6, noon\n           x: 1\n" in out
     assert "attempt  0" not in out
+
+
+def test_folds_are_shown_with_their_mean_and_spread(shop: Path, epochal: Command) -> None:
+    assert epochal("run", "config.yaml", "train.folds=3").code == 0
+    out = epochal("show", "last").out
+    for text in ("fold    status", "1       finished", "3       finished", "mean  ", "spread  "):
+        assert text in out
+    assert "damage" not in out
+    found = json.loads(epochal("show", "last", "--json").out)
+    assert [fold.rpartition("/")[2] for fold in found["folds"]] == ["1", "2", "3"]
+
+
+def test_the_reason_of_an_end_is_shown_by_run_show_and_runs(shop: Path, epochal: Command) -> None:
+    done = epochal("run", "config.yaml", "train.until=val/acc >= 0")
+    assert "finished (target): 1 epoch, 6 steps" in done.out
+    assert "  status   finished, target, epoch 1, step 6" in epochal("show", "last").out
+    assert "finished  target" in epochal("runs").out

@@ -120,3 +120,20 @@ def test_checkpoints_are_made_as_often_as_any_of_several_periods_says() -> None:
 def test_impossible_checkpoints_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         CheckpointOptions(**arguments)
+
+
+def test_a_fold_must_be_one_of_the_folds() -> None:
+    assert TrainOptions(folds=3, fold=3).fold == 3
+    for folds in (None, 2):
+        with pytest.raises(ConfigError, match=r"train\.fold: there is no fold 3"):
+            TrainOptions(folds=folds, fold=3)
+    with pytest.raises(ConfigError, match=r"train\.folds: must be at least 2"):
+        TrainOptions(folds=1)
+
+
+def test_a_target_is_parsed_where_options_are_made() -> None:
+    assert str(TrainOptions(until="val/acc >= 0.5").until) == "val/acc >= 0.5"
+    with pytest.raises(
+        ConfigError, match=r"train\.until: expected a condition(.|\n)*write 'val/acc"
+    ):
+        TrainOptions(until="soon")

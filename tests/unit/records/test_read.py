@@ -403,3 +403,13 @@ def test_hundreds_of_runs_are_listed(tmp_path: Path) -> None:
     runs = find_runs(tmp_path)
     assert len(runs) == 201
     assert isinstance(read_run(f"{199:04x}", tmp_path), RunRecord)
+
+
+def test_folds_are_the_runs_inside_of_a_run_in_their_order(tmp_path: Path) -> None:
+    whole = tmp_path / "20260101-000000-abcd"
+    for folder in (whole, *(whole / "folds" / str(number) for number in (1, 2, 10))):
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text("{}")
+    (whole / "folds" / ".removing-3").mkdir()
+    assert [fold.path.name for fold in read_run(whole).folds] == ["1", "2", "10"]
+    assert read_run(whole / "folds" / "2").folds == []
