@@ -18,6 +18,7 @@ from epochal.components.average.swa import Swa
 from epochal.components.metrics.mean import Mean
 from epochal.components.optim.decays import Exponential, Noam
 from epochal.components.optim.schedules import Cosine
+from epochal.config import parse_duration
 from epochal.engine import (
     Average,
     Monitor,
@@ -32,11 +33,12 @@ from epochal.engine import (
 from epochal.engine.optimizers import Member, MemberOptions, Optimizers
 from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
 from epochal.engine.schedule import Schedules
+from epochal.engine.stages import Plateau, Stage
 from epochal.hooks.early_stopping import EarlyStopping
 from epochal.hooks.recording import Recording
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch.optim import Optimizer
 
@@ -182,7 +184,61 @@ def warm_chain(optimizer: Optimizer) -> Warmup:
     return Warmup(TorchSchedule(chain, unit="epoch"), 2)
 
 
+def remake(model: nn.Module, changes: Sequence[Mapping[str, Any]]) -> tuple[Optimizer, Any]:
+    """What an experiment would make of ``adamw`` after some changes."""
+    options: dict[str, Any] = {"type": "AdamW", "lr": 0.01}
+    own: dict[str, Any] = {}
+    for change in changes:
+        options = {} if "type" in change else options
+        for name, value in change.items():
+            if name != "state":
+                (own if name in ("clip", "accumulate") else options)[name] = value
+    kind = getattr(torch.optim, options.pop("type"))
+    trained = [one for one in model.parameters() if one.requires_grad]
+    return kind(trained, **options), OptimOptions(**own)
+
+
+def step_down(optimizer: Optimizer) -> TorchSchedule:
+    return TorchSchedule(lr_scheduler.StepLR(optimizer, 2, gamma=0.5))
+
+
+def stages(*given: dict[str, Any]) -> tuple[Stage, ...]:
+    """Stages with a length each."""
+    return tuple(
+        Stage(**(one | {"name": f"s{index}", "length": parse_duration(one["length"])}))
+        for index, one in enumerate(given)
+    )
+
+
+STAGED = stages(
+    {"length": "3st", "freeze": ("conv", "norm")},
+    {
+        "length": "6st",
+        "unfreeze": ("conv.*",),
+        "optim": {"type": "SGD", "lr": 0.05, "momentum": 0.9},
+        "batch_size": 5,
+    },
+    {"length": "1ep", "optim": {"lr": 0.01, "clip": 0.1, "accumulate": 2}},
+)
+"""Other optimizers, other batches, frozen parts, and borders within epochs."""
+
+SCHEDULED = stages(
+    {"length": "2st", "schedule": step_down},
+    {"length": "20st", "until": Plateau(2), "optim": {"weight_decay": 0.3}},
+    {"length": "3st", "schedule": step_down, "optim": {"lr": 0.02, "state": "reset"}},
+    {"length": "9sa", "optim": {"type": "LBFGS", "lr": 0.1, "max_iter": 2}},
+)
+"""Schedules of their own between that of the run, and an end by a metric."""
+
+
 CELLS: dict[str, dict[str, Any]] = {
+    "stages": {"stages": STAGED, "average": 0.9, "dropout": 0.3},
+    "stages with schedules": {"stages": SCHEDULED, "schedule": cosine, "eval_every": "1st"},
+    "stages, augmented": {
+        "stages": STAGED,
+        "is_augmented": True,
+        "engine": {"on_nonfinite": "skip"},
+    },
     "shuffled": {},
     "dropout": {"dropout": 0.4},
     "augmented": {"is_augmented": True},
@@ -264,6 +320,8 @@ def build(
         metrics={"mean": mean},
         monitor=Monitor("val/mae"),
         hooks=(Recording(every="2st"), EarlyStopping(patience=50)),
+        stages=given.get("stages", ()),
+        make_optimizer=remake if "stages" in given else None,
     )
     options = Options(
         train=TrainOptions(
@@ -271,6 +329,6 @@ def build(
         ),
         engine=EngineOptions(**(engine or {})),
         optim=OptimOptions(accumulate=accumulate, clip=given.get("clip")),
-        log=LogOptions(grad_norm=optimizer is not lbfgs),
+        log=LogOptions(grad_norm=optimizer is not lbfgs and given.get("stages") is not SCHEDULED),
     )
     return Run(parts, options, Setting(**setting, **place))

@@ -15,6 +15,7 @@ from epochal.engine.listen import Listener
 from epochal.engine.optimizers import Optimizers
 from epochal.engine.remake import (
     change_optimizer,
+    find_updater,
     forget_schedule,
     make,
     rebinding,
@@ -120,17 +121,22 @@ def move_on(run: Run) -> None:
     course = run.course
     run.meter.deliver()
     run.fire("stage_end", course.stage.name)
-    course.advance(run)
-    stage = course.stage
+    change_stage(run)
+    course.add_end(run)
+    begin(run)
+    run.plan.start(run)
+    run.updater.rate.adopt()
+
+
+def change_stage(run: Run) -> None:
+    """Let the next stage be the current one, with all that it changes; nobody is told."""
+    run.course.advance(run)
+    stage = run.course.stage
     if run.optimizer is None:
         _apply(run, stage)
     else:
         with rebinding(run):
             _apply(run, stage)
-    course.add_end(run)
-    begin(run)
-    run.plan.start(run)
-    run.updater.rate.adopt()
 
 
 def _apply(run: Run, stage: Stage) -> None:
@@ -257,6 +263,7 @@ def _prepare_optimizer(run: Run, *, is_resumed: bool) -> None:
             course.changes.append(course.stage.optim)
     if course.changes and run.make_optimizer is not None:
         make(run)
+        run.updater = find_updater(run)
     elif is_resumed:  # the options of its groups come back with the optimizer
         set_own_options(run, course.changes)
 

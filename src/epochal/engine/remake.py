@@ -12,7 +12,7 @@ from torch import Tensor
 from epochal.engine.optimizers import Optimizers
 from epochal.engine.options import OptimOptions
 from epochal.engine.rates import read_rate
-from epochal.engine.schedule import Schedule, TorchSchedule, Warmup
+from epochal.engine.schedule import TorchSchedule, Warmup
 from epochal.engine.update import ClosureUpdater, Updater, choose_updater
 from epochal.errors import ConfigError, Problem, TaskError, suggest
 
@@ -81,7 +81,7 @@ def rebinding(run: Run) -> Iterator[None]:
         course.kept_rate = run.updater.rate
     else:
         _require_movable(run, is_new=schedule is not run.schedule)
-    old, run.updater = run.updater, _successor(run)
+    old, run.updater = run.updater, find_updater(run)
     run.updater.guard, run.updater.average = old.guard, old.average
     try:
         run.bind()
@@ -260,7 +260,7 @@ def _move_state(before: Optimizer, after: Optimizer) -> None:
 def _require_movable(run: Run, *, is_new: bool) -> None:
     """Refuse to let a scheduler of torch go on with other rates than it began with."""
     schedule = run.schedule.schedule if isinstance(run.schedule, Warmup) else run.schedule
-    if schedule is None or isinstance(schedule, Schedule) or (is_new and _is_own(run)):
+    if not isinstance(schedule, TorchSchedule) or (is_new and _is_own(run)):
         return
     kind = "a scheduler"
     if isinstance(schedule, TorchSchedule):
@@ -274,7 +274,7 @@ def _is_own(run: Run) -> bool:
     return run.course.stage.schedule is not None
 
 
-def _successor(run: Run) -> Updater:
+def find_updater(run: Run) -> Updater:
     """The updater that the optimizer needs; one of the user's own stays."""
     is_usual = type(run.updater) in (Updater, ClosureUpdater)
     found = choose_updater(run.optimizer)
