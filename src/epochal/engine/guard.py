@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.optim import SGD, Adagrad, Adam
 
 from epochal.engine.kept import KeptBuffers
+from epochal.engine.optimizers import parts_of
 from epochal.engine.watch import Watch
 from epochal.errors import ConfigError, Problem
 
@@ -77,15 +78,15 @@ class Guard:
 
     def prepare(self) -> None:
         """Make ready for the optimizer's parameters; call again when it got new ones."""
-        if self.reads_host or not isinstance(self.optimizer, SGD):
-            return
+        plain = [] if self.reads_host else parts_of(self.optimizer)
         # torch leaves the first momentum unset where it skips the first update. Beginning with
         # zeros gives the same bits: 0 * momentum + gradient.
-        for group in self.optimizer.param_groups:
-            for parameter in group["params"] if group["momentum"] else ():
-                state = self.optimizer.state[parameter]
-                if state.get("momentum_buffer") is None:
-                    state["momentum_buffer"] = torch.zeros_like(parameter)
+        for optimizer in (one for one in plain if isinstance(one, SGD)):
+            for group in optimizer.param_groups:
+                for parameter in group["params"] if group["momentum"] else ():
+                    state = optimizer.state[parameter]
+                    if state.get("momentum_buffer") is None:
+                        state["momentum_buffer"] = torch.zeros_like(parameter)
 
     def keep(self) -> None:
         """Remember what the step changes even before its gradients are known."""
@@ -216,6 +217,10 @@ def describe_cost(guard: Guard | None, run: Run) -> str:
 
 def can_mask(optimizer: Optimizer) -> bool:
     """Whether an optimizer can be told by a tensor to leave everything as it is."""
+    parts = parts_of(optimizer)
+    if len(parts) > 1:
+        return all(can_mask(part) for part in parts)
+    (optimizer,) = parts
     groups = optimizer.param_groups
     is_fused = isinstance(optimizer, Adam | Adagrad | SGD) and all(g["fused"] for g in groups)
     # See `prepare`: with dampening the first momentum is another one than the later ones.

@@ -155,6 +155,13 @@ class Optimizers(Optimizer):
         super().add_param_group(param_group)
 
 
+def parts_of(optimizer: Optimizer) -> tuple[Optimizer, ...]:
+    """The optimizers that one consists of: itself, unless it is several."""
+    if isinstance(optimizer, Optimizers):
+        return tuple(member.optimizer for member in optimizer.members)
+    return (optimizer,)
+
+
 def share_parameters(
     parameters: Mapping[str, nn.Parameter],
     chosen: Mapping[str, Collection[str] | None],
@@ -217,6 +224,9 @@ def _name_groups(member: Member) -> None:
     for index, group in enumerate(groups):
         own = group.get("name", index)
         group["name"] = member.name if len(groups) == 1 else f"{member.name}/{own}"
+        every = member.options.every
+        turn = f"descends {member.options.loss}" + (f" every {every} steps" if every > 1 else "")
+        group["rule"] = ", ".join(filter(None, [group.get("rule"), turn]))
 
 
 def _require_plain(member: Member) -> None:

@@ -165,5 +165,10 @@ def _first_difference(here: list[list[str]], there: list[list[str]]) -> str:
     flat_here = {name for group in here for name in group}
     flat_there = {name for group in there for name in group}
     missing, unexpected = sorted(flat_here - flat_there), sorted(flat_there - flat_here)
+    if not missing and not unexpected:
+        return (
+            "\n  they are the same parameters, grouped in another way: go on with the groups of "
+            "the checkpoint,\n  or begin anew with its weights: init_from"
+        )
     lines = [("missing in the checkpoint", missing), ("only in the checkpoint", unexpected)]
     return "".join(f"\n  {what}: {', '.join(names[:5])}" for what, names in lines if names)

@@ -28,6 +28,7 @@ OPTIONAL_METHODS: tuple[str, ...] = (
     "post_metric_to_err",
     "postprocess",
     "to",
+    "optim_groups",
     "on_stage_start",
     "state_dict",
     "load_state_dict",
@@ -52,6 +53,7 @@ class Task:
     - ``post_metric_to_err(result)`` turns an evaluation's means into one error to be small.
     - ``postprocess(out, batch)`` returns what a prediction keeps of a batch.
     - ``to(device)`` is called once, before the first event after ``setup``.
+    - ``optim_groups(model, optim)`` returns the groups of parameters that the optimizer gets.
     - ``state_dict()`` and ``load_state_dict(state)`` carry what a checkpoint must keep.
     - any event of a hook, such as ``epoch_end(run, split)`` or ``onBatchEnd(index)``.
     """

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from epochal.config import from_plain
 from epochal.engine import Schedule, TorchSchedule, Warmup
+from epochal.engine.rates import read_rate
 from epochal.engine.schedule import check_unit
+from epochal.errors import Place
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
+    from epochal.check import Spec
     from epochal.config import Node
     from epochal.engine.schedule import AnySchedule
     from epochal.experiment.assembly import Assembly
+
+_RATES = ("max_lr", "base_lr")
+"""Arguments of schedulers of torch that are rates, and not factors of rates."""
 
 
 def build_schedule(assembly: Assembly, optimizer: Optimizer) -> AnySchedule | None:
@@ -40,6 +49,8 @@ def build_schedule_from(
     spec = assembly.builder.read(node, "schedule", path)
     factory = assembly.builder.registry.load(spec.factory)
     is_ours = isinstance(factory, type) and issubclass(factory, Schedule)
+    if not is_ours:
+        spec = _in_ratio(spec, optimizer)
     made = assembly.builder.build(spec, **({} if is_ours else {"optimizer": optimizer}))
     options = assembly.builder.options(spec)
     schedule: Schedule | TorchSchedule = made
@@ -51,3 +62,21 @@ def build_schedule_from(
     if not options["warmup"]:
         return schedule
     return Warmup(schedule, options["warmup"], start=options["warmup_start"])
+
+
+def _in_ratio(spec: Spec, optimizer: Optimizer) -> Spec:
+    """The spec of a scheduler that is told rates: for each group in its ratio to the usual one.
+
+    Torch would give one and the same rate to all groups.
+    """
+    usual = optimizer.defaults.get("lr")
+    rates = [read_rate(group["lr"]) for group in optimizer.param_groups]
+    if usual is None or read_rate(usual) == 0 or len(set(rates)) < 2:
+        return spec
+    told = {
+        name: [rate / read_rate(usual) * node.value for rate in rates]
+        for name, node in spec.arguments.items()
+        if name in _RATES and isinstance(node.value, int | float)
+    }
+    nodes = {name: from_plain(values, place=Place("default")) for name, values in told.items()}
+    return replace(spec, arguments=MappingProxyType({**spec.arguments, **nodes}))

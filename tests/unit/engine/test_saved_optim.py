@@ -128,6 +128,20 @@ def test_other_groups_are_refused_by_name() -> None:
         restore_optimizer(optimizer, dict(other.named_parameters()), state)
 
 
+@pytest.mark.parametrize("order", [(1, 0), (0,)])
+def test_groups_in_another_order_or_number_are_refused(order: tuple[int, ...]) -> None:
+    def build(order: tuple[int, ...]) -> tuple[Any, dict[str, Any]]:
+        model = adder()
+        parameters = list(model.parameters())
+        parts = [parameters[:2], parameters[2:]] if len(order) > 1 else [parameters]
+        groups = [{"params": parts[index], "lr": 0.1 * (index + 1)} for index in order]
+        return torch.optim.SGD(groups), dict(model.named_parameters())
+
+    state = stored(collect_optimizer(*build((0, 1))))
+    with pytest.raises(CheckpointError, match="the same parameters, grouped in another way"):
+        restore_optimizer(*build(order), state)
+
+
 def test_options_that_say_how_to_compute_stay_those_of_the_new_optimizer() -> None:
     model = adder()
     names = dict(model.named_parameters())

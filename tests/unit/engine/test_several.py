@@ -207,7 +207,12 @@ def test_averaged_weights_and_norms_are_those_of_all() -> None:
     assert {name.split(".")[0] for name in kept} == {"generator", "critic"}
 
 
-def test_gradients_that_are_not_finite_hold_all_of_them_back() -> None:
+def fused(net: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, fused=True)
+
+
+@pytest.mark.parametrize(("make", "costs"), [(sgd, True), (fused, False)])
+def test_gradients_that_are_not_finite_hold_all_of_them_back(make: Any, costs: bool) -> None:
     class Bursting(Faking):
         def batch_loss(self, out: Any, batch: Tensor) -> dict[str, Any]:
             bad = torch.where(batch.sum() > 0, torch.inf, 1.0)
@@ -217,11 +222,14 @@ def test_gradients_that_are_not_finite_hold_all_of_them_back() -> None:
     run = make_run(
         Bursting(),
         model,
-        parts={"optimizer": joined(model, sgd)},
+        parts={"optimizer": joined(model, make)},
         engine={"on_nonfinite": "skip"},
         for_="1ep",
     )
+    notes: list[str] = []
+    run.on("run_start", lambda run: notes.append(run.updater.cost_note(run)))
     fit(run)
+    assert bool(notes[0]) is costs  # a fused optimizer is told by a tensor that nobody reads
     assert weights(model).isfinite().all()
     assert not same(model, Gan())
 

@@ -184,6 +184,37 @@ def test_ratios_of_the_rates_are_kept_under_a_schedule() -> None:
     assert same(ours, theirs)
 
 
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {"type": "OneCycleLR", "max_lr": 0.1, "total_steps": 13},
+        {"type": "CyclicLR", "base_lr": 0.01, "max_lr": 0.1, "step_size_up": 4},
+        {"type": "ExponentialLR", "gamma": 0.9},
+        {"type": "CosineAnnealingLR", "T_max": 12},
+        {"type": "one_cycle"},
+        {"type": "cosine", "warmup": 3},
+    ],
+)
+def test_ratios_of_the_rates_are_kept_under_any_schedule(schedule: dict[str, Any]) -> None:
+    rates: list[list[float]] = []
+
+    def note(run: ep.Run) -> None:
+        run.on("step_end", lambda run: rates.append(list(run.learning_rates.values())))
+
+    experiment = ep.Experiment(
+        task=InOrder(),
+        model=made(),
+        optim={"type": "SGD", "lr": 0.01, "groups": [{"match": "head", "lr_mult": 10}]},
+        schedule=schedule,
+        hooks=[Look(note)],
+        train={"for": "11st"},
+        choices={"no_file": True, "device": "cpu", "raise_errors": True},
+    )
+    assert experiment.fit().ok
+    assert len({round(usual, 12) for usual, _ in rates}) > 4
+    assert [high for _, high in rates] == pytest.approx([10 * usual for usual, _ in rates])
+
+
 def test_layer_decay_is_that_of_a_hand_written_loop() -> None:
     ours, theirs = made(), made()
     found = trained({"type": "SGD", "lr": 0.1, "layer_decay": 0.5}, ours).found
