@@ -18,8 +18,11 @@ from epochal.engine.parts import ResumePoint
 from epochal.engine.preempt import PREEMPTED
 from epochal.engine.saving import request_save
 from epochal.hooks.checkpointing import Checkpointing
+from epochal.records import read_run
 from epochal.records.manifests import find_checkpoints, newest_valid
-from resume import Asking, Notes, Outcome
+from killing import Server
+from resume import LEFT_OUT, Asking, Notes, Outcome, digest
+from small_project import Command, forgetting, run_folders, write, write_shop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,8 +36,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.timeout(900)]
 
-SKIPPED = ("lbfgs",)  # evaluates the loss by itself, so that no update can be held back
+REFUSED = ("lbfgs",)  # evaluates the loss by itself, so that no update can be held back
 FEW = ["all at once", "augmented", "plateau", "one cycle", "average"]
+SOME = [*FEW, "accumulation", "epochs of samples", "evaluations mid-epoch", "momentum", "clipped"]
 
 PLACES: dict[str, Batches] = {
     "in the midst": ((1, 1),),
@@ -142,12 +146,23 @@ def resume_at(
     return carry_out(make, notes, resume=point, facts=facts)
 
 
-@pytest.mark.parametrize("cell", [name for name in CELLS if name not in SKIPPED])
+@pytest.mark.parametrize("cell", SOME)
 def test_a_run_that_went_back_goes_on_exactly_from_every_checkpoint(
     tmp_path: Path, cell: str, record_property: Count
 ) -> None:
     count = check_every_checkpoint(tmp_path, cell, PLACES["in the midst"])
     record_property("counted", f"{cell}: went back, resumed at {count} positions, bit-equal")
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("cell", [name for name in CELLS if name not in REFUSED])
+def test_runs_of_every_kind_that_went_back_go_on_exactly(
+    tmp_path: Path, cell: str, place: str, record_property: Count
+) -> None:
+    count = check_every_checkpoint(tmp_path, cell, PLACES[place])
+    text = f"{cell}, {place}: went back, resumed at {count} positions, bit-equal"
+    record_property("counted", text)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -244,3 +259,150 @@ def test_going_back_is_as_if_another_process_had_gone_on_from_there(tmp_path: Pa
     by_hand, _ = carry_out(make, Rolling(), resume=point)
     for part in ("model", "optim", "average", "rate", "updater", "random", "metrics", "monitor"):
         assert by_hand.digests[part] == whole.digests[part]
+
+
+ROTTEN = """
+import os, signal
+from pathlib import Path
+
+import epochal as ep
+from epochal import durable
+from epochal.records.writer import RunWriter
+from shop.parts import Points
+
+plain = RunWriter.go_back
+operations = durable.system.operations
+
+
+def go_back(self, **facts):
+    fate = Path("fate")
+    when = fate.read_text() if fate.exists() else ""
+    if when:
+        fate.write_text("")  # met once only
+    if when == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if when.isdigit():
+        count_down(int(when))
+    number = plain(self, **facts)
+    durable.system.operations = operations
+    if when:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def count_down(left):
+    def guard(real):
+        def call(*args):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*args)
+        return call
+    names = durable.Operations.__dataclass_fields__
+    made = durable.Operations(**{name: guard(getattr(operations, name)) for name in names})
+    durable.system.operations = made
+
+
+RunWriter.go_back = go_back
+
+
+class Rotten(Points):
+    def batch_loss(self, out, batch):
+        loss, count = super().batch_loss(out, batch)["loss"]
+        run = ep.current_run()
+        if run.split == "train" and (run.epoch, run.batch_index) in {(0, 4), (2, 1)}:
+            loss = loss * float("nan")
+        return {"loss": (loss, count)}
+"""
+
+CONFIG = """
+tag: rotten
+task: {type: shop.rotten.Rotten}
+model: {type: shop.parts.Net}
+optim: {type: AdamW, lr: 0.05}
+train: {for: 3ep, eval_every: 4st}
+monitor: +val/acc
+average: {type: ema, decay: 0.9}
+schedule: {type: StepLR, step_size: 4, gamma: 0.5}
+engine: {on_nonfinite: rollback}
+log: {console_every: 0, record_every: 1st}
+checkpoint: {every: 3st}
+"""
+
+
+def rotten_shop(folder: Path) -> Path:
+    write_shop(folder)
+    write(folder / "shop" / "rotten.py", ROTTEN)
+    write(folder / "config.yaml", CONFIG)
+    return folder
+
+
+def all_of(folder: Path) -> dict[str, Any]:
+    """What a run left, as bits."""
+    record = read_run(folder)
+    newest, _ = newest_valid(folder / "checkpoints")
+    assert newest is not None
+    state, _ = read_checkpoint(newest.path)
+    series = {name: record.series(name) for name in record.metric_names()}
+    return {
+        "state": {part: digest(tree) for part, tree in state.items() if part not in LEFT_OUT},
+        "series": {name: (steps.tolist(), v.tobytes()) for name, (steps, v) in series.items()},
+        "steps": record.result["steps"],
+        "status": record.summary.status,
+    }
+
+
+def test_a_kill_at_any_instant_of_going_back_costs_nothing(
+    tmp_path: Path, record_property: Count
+) -> None:
+    project = rotten_shop(tmp_path / "project")
+    words = ("run", "config.yaml", "--device", "cpu", "--resume", "auto")
+    kills = 0
+    with Server(project) as server:
+        assert server.start(*words, "record.log_dir=whole").code == 0
+        (whole,) = (path.parent for path in (project / "whole").rglob("status.json"))
+        expected = all_of(whole)
+        assert len(read_run(whole).attempts) == 3
+        for fate in ["before", "after", *map(str, range(20))]:
+            (project / "fate").write_text(fate)
+            place = f"record.log_dir=killed-{fate}"
+            assert server.start(*words, place).code == -9, fate
+            (killed,) = (path.parent for path in (project / f"killed-{fate}").rglob("status.json"))
+            is_begun = len(read_run(killed).attempts) > 1
+            assert server.start(*words, place).code == 0
+            assert all_of(killed) == expected, f"killed at {fate}"
+            kills += 1
+            if fate.isdigit() and is_begun and int(fate) > 3:
+                break
+    assert kills > 5
+    record_property("counted", f"killed at {kills} instants of going back, bit-equal")
+
+
+def test_the_record_shows_each_point_once_and_tells_of_going_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epochal: Command
+) -> None:
+    project = rotten_shop(tmp_path / "project")
+    monkeypatch.chdir(project)
+    with forgetting(tmp_path), monkeypatch.context():
+        from epochal.records.writer import RunWriter
+
+        plain = RunWriter.go_back
+        try:
+            done = epochal("run", "config.yaml", "--device", "cpu")
+        finally:
+            RunWriter.go_back = plain  # type: ignore[method-assign]
+        assert done.code == 0, done.err
+        (folder,) = run_folders(project)
+        record = read_run(folder)
+        steps, _ = record.series("train/loss")
+        assert steps.tolist() == list(range(1, len(steps) + 1))
+        assert [one.cause for one in record.attempts] == ["", "rollback", "rollback"]
+        assert [one.checkpoint for one in record.attempts] == ["", "rotten-4", "rotten-12"]
+        assert record.attempts[1].code == record.attempts[0].code
+        kinds = [one["kind"] for one in record.events]
+        assert kinds.count("nonfinite") >= 2
+        assert kinds.count("rollback") == 2
+        shown = epochal("show", folder).out
+        assert "attempt  1: went back to rotten-4, step 4, " in shown
+        assert "resumed" not in epochal("runs").out

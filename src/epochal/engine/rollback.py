@@ -67,10 +67,12 @@ def _find_point(run: Run, place: Place) -> ResumePoint | None:
         why = "the run keeps no states"
     else:
         for point in _points(run, run.saver, place):
+            if point.state["stage"]["index"] != run.course.index:
+                continue  # its parts may be others
             if _is_finite(run, point.state):
                 return point
             logger.warning("%s: its own weights are not finite", point.path.name)
-        why = "there is no earlier state whose weights are finite"
+        why = "there is no earlier state of this stage whose weights are finite"
     logger.error(
         "the gradient of step %d is not finite, and %s: the run ends, with the weights from before "
         "that step; try a smaller optim.lr, or optim.clip=1.0",
@@ -179,6 +181,7 @@ def _restore(
     if is_within:
         start_epoch(run)
     resume(run, replace(point, state=state))
+    run.course.load_state_dict(state["stage"], run.monitor)
     run.epoch = place.epoch
     if not is_within:
         epoch_means.empty()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import logging
 import random
+from collections import deque
 from typing import TYPE_CHECKING, Any, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -61,8 +63,9 @@ class Attributes:
             if state is not None:
                 found[name] = {"generator": state}
                 continue
-            has_changed = _has_tensors(value) or freeze(value) != self._first.get(name, self)
-            if has_changed and self._can_be_kept(name, value):
+            may_have_changed = _has_tensors(value) or _changes_unseen(value)
+            may_have_changed |= freeze(value) != self._first.get(name, self)
+            if may_have_changed and self._can_be_kept(name, value):
                 found[name] = {"value": value}
         return found
 
@@ -70,7 +73,7 @@ class Attributes:
         """Give attributes the values they were built with; only of a run that may go back."""
         for name, owner, attribute, value in list(self._all()):
             if name in self._built:
-                if freeze(value) != self._first[name]:
+                if freeze(value) != self._first[name] or _changes_unseen(value):
                     setattr(owner, attribute, copy.deepcopy(self._built[name]))
             elif name not in self._first and self._can_be_kept(name, value):
                 delattr(owner, attribute)
@@ -133,6 +136,13 @@ def _has_tensors(value: object) -> bool:
     items = value.values() if isinstance(value, dict) else value
     is_container = isinstance(value, dict | list | tuple)
     return is_container and any(isinstance(item, Tensor) for item in items)  # type: ignore[attr-defined]  # just asked
+
+
+def _changes_unseen(value: object) -> bool:
+    """Whether a value may be another one in the same place, of which ``freeze`` knows nothing."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes <= LARGEST_BYTES
+    return isinstance(value, deque | bytearray)
 
 
 def _generator_state(value: object) -> object:

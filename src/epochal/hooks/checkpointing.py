@@ -58,6 +58,8 @@ class Checkpointing(Hook):
 
     @override
     def stage_start(self, run: Run, name: str) -> None:
+        if self._has_begun and run.saver is not None and run.saver.serves_rollback:
+            request_save(run, "stage")
         if self._has_begun or run.saver is None:
             return
         self._has_begun = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -87,3 +88,11 @@ def test_some_stay_whatever_is_asked(
     newest = max(found, key=lambda one: one.order)
     assert newest not in gone
     assert len(found) - len(gone) <= max(1, keep_last) + keep_best
+
+
+def test_the_newest_that_no_interruption_made_stays_for_those_who_go_back() -> None:
+    reasons = ["every", "every, end", "best, preempted", "preempted", "error"]
+    made = [replace(manifest(step), reason=reason) for step, reason in enumerate(reasons)]
+    assert names(choose_deletions(made, keep_last=1)) == [0, 1, 2, 3]
+    assert names(choose_deletions(made, keep_last=1, keep_regular=True)) == [0, 1, 3]
+    assert names(choose_deletions(made[3:], keep_last=1, keep_regular=True)) == [3]

@@ -158,3 +158,12 @@ def test_a_pass_that_ends_early_reads_no_further_for_its_state() -> None:
     next(batches)
     assert batches.state(is_over=True) == {"owner": {"position": 1}, "is_over": True}
     assert dataset.reads == 1
+
+
+def test_a_state_may_be_that_of_an_earlier_position() -> None:
+    whole = read(Counting())
+    loader = Counting()
+    loader.position = 1
+    state = {"owner": {"position": 1}, "is_over": False, "position": 1}
+    assert read(loader, start=3, state=state) == whole[3:]
+    assert loader.reads == 4

@@ -26,6 +26,7 @@ from epochal.engine.order import (
     find_sampler,
     fixed_order,
     is_usual_loader,
+    list_samples,
     never_repeats,
     run_apart,
     seeds_of,
@@ -197,3 +198,24 @@ def test_an_order_for_a_while_leaves_the_generators_of_a_loader_as_they_were() -
         assert [batch[0].tolist() for batch in one] == first
     assert one.generator is generator
     assert torch.equal(generator.get_state(), state)
+
+
+@pytest.mark.parametrize("kind", samplers())
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_the_samples_of_batches_are_known_without_reading_them(kind: str, drop_last: bool) -> None:
+    loader = DataLoader(DATA, batch_size=2, sampler=samplers()[kind], drop_last=drop_last)
+    with fixed_order(loader, 5):
+        whole = [batch[0].tolist() for batch in loader]
+    for first in range(len(whole)):
+        found = list_samples(loader, Pass(5), range(first, first + 2))
+        assert found == whole[first : first + 2]
+
+
+def test_without_batches_each_sample_is_one() -> None:
+    loader = DataLoader(DATA, batch_size=None)
+    assert list_samples(loader, Pass(5), range(3, 5)) == [[3], [4]]
+
+
+def test_the_samples_of_ones_own_sampler_are_unknown() -> None:
+    loader = DataLoader(DATA, batch_sampler=[[1, 2], [0]])
+    assert list_samples(loader, Pass(5), range(1)) is None

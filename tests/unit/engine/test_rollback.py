@@ -13,9 +13,11 @@ from engine.parts import Hands, Sums, adder, fit, make_run, weights
 from engine.recorded_graph import RecordedGraph, record_graphs
 from engine.test_watch import Poisoned
 from epochal.checkpoint import read_checkpoint
+from epochal.config.duration import parse_duration
 from epochal.engine import Hook, Monitor, rollback
 from epochal.engine.meters import Meter
 from epochal.engine.options import CheckpointOptions
+from epochal.engine.stages import Stage
 from epochal.hooks.checkpointing import Checkpointing
 from epochal.records.manifests import DAMAGED, TENSORS, find_checkpoints
 from resume import Notes
@@ -174,7 +176,10 @@ def test_without_any_good_state_the_run_ends(caplog: pytest.LogCaptureFixture) -
     run = make_run(Poisoned(), model, hooks=hooks, parts=parts, engine=engine, for_="1ep")
     result = fit(run)
     assert (result.status, result.reason) == ("stopped", "diverged")
-    assert "and there is no earlier state whose weights are finite: the run ends" in caplog.text
+    assert (
+        "and there is no earlier state of this stage whose weights are finite: the run ends"
+        in caplog.text
+    )
 
 
 def test_a_run_that_keeps_no_states_ends(caplog: pytest.LogCaptureFixture) -> None:
@@ -409,3 +414,18 @@ def test_captured_steps_go_back_like_eager_ones(
         assert torch.equal(train("graph"), expected)
     assert RecordedGraph.replays
     assert "captured anew, since the state of the run changed" in caplog.text
+
+
+def test_a_run_goes_back_within_its_stage_only(tmp_path: Path) -> None:
+    stages = (
+        Stage(name="first", length=parse_duration("6st")),
+        Stage(name="second", length=parse_duration("10st"), optim={"lr": 0.01}),
+    )
+    run, diary = rolling(Poisoned((0, 6)), tmp_path, parts={"stages": stages})
+    rates: list[float] = []
+    run.on("step_end", lambda run: rates.append(run.learning_rates["lr"]))
+    assert fit(run).status == "finished"
+    # The stage begins after step 6, and its very first step is bad.
+    assert [(one["step"], one["to"]) for one in diary.of("rollback")] == [(7, 6)]
+    assert rates[:6] == [0.05] * 6
+    assert set(rates[6:]) == {0.01}

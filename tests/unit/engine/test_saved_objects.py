@@ -54,6 +54,21 @@ def test_what_changed_comes_back_and_what_did_not_is_left_to_the_config() -> Non
     assert other.constant == "of another config"
 
 
+def test_what_is_changed_in_place_comes_back_too() -> None:
+    task = Counting()
+    task.table = np.zeros(3)  # type: ignore[attr-defined]
+    run = make_run(task, adder())
+    attributes = Attributes(run)
+    task.recent.append(4)
+    task.table[1] = 2.5  # type: ignore[attr-defined]
+    state = stored(attributes.collect())
+    other = Counting()
+    other.table = np.zeros(3)  # type: ignore[attr-defined]
+    Attributes(make_run(other, adder())).restore(state)
+    assert (list(other.recent), other.recent.maxlen) == ([1, 4], 3)
+    assert other.table.tolist() == [0.0, 2.5, 0.0]  # type: ignore[attr-defined]
+
+
 def test_generators_go_on() -> None:
     task = Counting()
     attributes = Attributes(make_run(task))
@@ -91,3 +106,20 @@ def test_modules_of_the_task_are_looked_at_too() -> None:
     attributes = Attributes(make_run(task))
     task.head.p = 0.1
     assert attributes.collect()["task.head.p"] == {"value": 0.1}
+
+
+def test_a_run_that_may_go_back_can_have_everything_as_it_was_built() -> None:
+    task = Counting()
+    run = make_run(task, adder(), engine={"on_nonfinite": "rollback"})
+    attributes, dice = Attributes(run), task.dice
+    task.temperature, task.seen["a"], task.late = 0.5, 3, (1, 2)
+    task.recent.append(4)
+    run.model[2].p = 0.25
+    attributes.undo()
+    assert (task.temperature, task.seen, list(task.recent)) == (1.0, {"a": 0}, [1])
+    assert not hasattr(task, "late")
+    assert run.model[2].p == 0.0
+    assert task.dice is dice
+    task.seen["a"] = 5  # what it was built with is not what it got back
+    attributes.undo()
+    assert task.seen == {"a": 0}

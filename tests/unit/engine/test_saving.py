@@ -244,11 +244,26 @@ def test_a_hook_with_tensors_and_no_state_is_told_once(
 def test_what_is_being_written_is_no_leftover(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun = threading.Event()
+    """The thread writes on only when somebody waits for it, or removes what it has staged."""
+    met = threading.Event()
+    order: list[str] = []
+    real = saving.write_checkpoint, saving.remove_leftovers, threading.Thread.join
 
     def write(folder: Path, *args: Any) -> Any:
-        begun.set()
-        return real(folder, *args)
+        met.wait()
+        manifest = real[0](folder, *args)
+        order.append("written")
+        return manifest
+
+    def remove(folder: Path) -> list[str]:
+        order.append("removed")
+        met.set()
+        return real[1](folder)
+
+    def join(self: threading.Thread, *args: Any) -> None:
+        if self.name == "checkpoint":
+            met.set()
+        real[2](self, *args)
 
     class Early(Asking):
         def step_end(self, run: Run) -> None:
@@ -256,15 +271,48 @@ def test_what_is_being_written_is_no_leftover(
                 run.saver.save(run, "early")
                 run.saver.rehearse(run)
 
-    def remove(folder: Path) -> list[str]:
-        assert begun.is_set()
-        assert [thread.name for thread in threading.enumerate()].count("checkpoint") == 0
-        return []
-
-    real = saving.write_checkpoint
     monkeypatch.setattr(saving, "write_checkpoint", write)
     monkeypatch.setattr(saving, "remove_leftovers", remove)
+    monkeypatch.setattr(threading.Thread, "join", join)
     early = Early(saver(tmp_path))
     train(early)
+    assert order[:2] == ["written", "removed"]
     assert steps_in(tmp_path)[0] == (1, 0, "early")
     assert early.heard[0] == ("step-1", "MainThread")
+
+
+def test_without_a_folder_the_newest_states_are_kept_in_memory() -> None:
+    keeper = saver(None, serves_rollback=True, keep_last=2)
+    train(Asking(keeper, 1, 2, 5))
+    kept = [(manifest.step, manifest.epoch, manifest.reason) for manifest, _ in keeper.kept]
+    assert kept == [(5, 1, "asked"), (6, 2, "end")]
+
+
+def test_a_run_that_does_not_go_back_keeps_nothing_in_memory() -> None:
+    keeper = saver(None)
+    train(Asking(keeper, 1, 2))
+    assert not keeper.kept
+
+
+@pytest.mark.parametrize("action", ["stop", "rollback"])
+def test_a_state_whose_updates_are_left_out_for_good_is_not_saved(
+    tmp_path: Path, action: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(Sums):
+        def batch_loss(self, out: Any, batch: Any) -> dict[str, Any]:
+            loss, count = super().batch_loss(out, batch)["loss"]
+            return {"loss": (loss * float("nan") if run.step == 2 else loss, count)}
+
+    hooks = (Asking(saver(tmp_path), 2, 3, 4, reason="best"),)
+    run = make_run(
+        Broken(12),
+        adder(),
+        hooks=hooks,
+        engine={"on_nonfinite": action},
+        setting={"writer": Notes()},
+        for_="2ep",
+    )
+    with caplog.at_level(logging.INFO):
+        assert fit(run).reason == "diverged"
+    assert steps_in(tmp_path)[-1][0] == 2
+    assert "step 3 is not saved: its updates were left out" in caplog.text

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from epochal.checkpoint import read_checkpoint
-from epochal.engine import Hook, Run, Setting
-from epochal.engine.options import CheckpointOptions
+from epochal.engine import Hook, Options, Run, Setting
+from epochal.engine.options import CheckpointOptions, EngineOptions, TrainOptions
 from epochal.engine.parts import ResumePoint
 from epochal.errors import CheckpointError
 from epochal.hooks.checkpointing import Checkpointing
@@ -195,6 +195,38 @@ def test_one_hook_may_serve_several_runs(tmp_path: Path) -> None:
     for name in ("a", "b"):
         train(tmp_path / name, hook=hook, for_="1ep", facts={"tag": name})
         assert names_in(tmp_path / name) == [f"{name}-3"]
+
+
+def going_back(folder: Path | None, checkpoint: dict[str, Any] | None = None) -> None:
+    engine = EngineOptions(on_nonfinite="rollback")
+    train_options = TrainOptions(for_="2ep")
+    run = tiny_run(
+        Checkpointing(CheckpointOptions(**(checkpoint or {}))),
+        task=TinyTask(num_samples=12),
+        options=Options(train=train_options, engine=engine),
+        setting=Setting(writer=Notes(), tag="tiny", checkpoint_dir=folder),
+    )
+    carry_out(run)
+
+
+def test_a_run_that_may_go_back_is_saved_before_its_first_step(tmp_path: Path) -> None:
+    going_back(tmp_path, {"keep_last": None, "keep_best": 0})
+    found = [(one.step, one.reason) for one in find_checkpoints(tmp_path)]
+    assert found[0] == (0, "start")
+    assert [step for step, _ in found] == [0, 3, 6]
+
+
+def test_without_a_record_a_run_that_may_go_back_says_how(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO):
+        going_back(None)
+    told = (
+        "nothing is kept: no record, no checkpoints, and a run that is killed starts anew; "
+        "rollback goes by states in memory"
+    )
+    assert caplog.messages.count(told) == 1
+    assert "checkpoints take" not in caplog.text
 
 
 class TestConformance(HookConformance):

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epochal.records.attempts import Attempt, begin_attempt, read_attempts, select_current
+from epochal.records.attempts import (
+    Attempt,
+    begin_attempt,
+    go_back,
+    read_attempts,
+    select_current,
+)
 
 
 def select(rows: list[tuple[int, int]], *known: Attempt) -> list[bool]:
@@ -38,6 +44,22 @@ def test_what_is_written_reads_back() -> None:
 
 def _as_json(attempt: Attempt) -> dict[str, Any]:
     return {k: list(v) if isinstance(v, tuple) else v for k, v in attempt.to_json().items()}
+
+
+def test_a_run_that_goes_back_begins_an_attempt_of_the_same_process() -> None:
+    first = {"attempt": 0, "command": "epochal run", "kept_points": 7, "torch": "2", "code": {}}
+    facts = {"checkpoint": "step-4", "origin": 0, "step": 4}
+    run = go_back({"tag": "x", "attempts": [first]}, 1, **facts, points=30)  # type: ignore[arg-type]
+    assert run["tag"] == "x"
+    assert run["attempts"][0] == first
+    (_, again) = read_attempts(run)
+    assert (again.attempt, again.cause, again.command) == (1, "rollback", "epochal run")
+    assert (again.checkpoint, again.origin, again.step) == ("step-4", 0, 4)
+    assert again.kept_points == 30
+    assert run["attempts"][1]["torch"] == "2"
+    unknown = go_back(run, 2, **facts, points=None)  # type: ignore[arg-type]
+    assert read_attempts(unknown)[-1].kept_points is None
+    assert len(go_back({"attempts": "damaged"}, 1, **facts, points=1)["attempts"]) == 1  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

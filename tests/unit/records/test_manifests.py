@@ -224,3 +224,13 @@ def test_smaller_is_better_where_the_mode_says_so(tmp_path: Path) -> None:
         metrics = {"val/loss": value}
         make(tmp_path, f"{step}", step=step, monitor="val/loss", mode="min", metrics=metrics)
     assert [one.step for one in rank(find_checkpoints(tmp_path))] == [3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_regular"),
+    [("every", True), ("best, end", True), ("start", True), ("end", False), ("preempted", False)],
+)
+def test_what_an_interruption_made_is_told_apart(
+    tmp_path: Path, reason: str, is_regular: bool
+) -> None:
+    assert read_manifest(make(tmp_path, "a", reason=reason)).is_regular == is_regular

@@ -6,6 +6,7 @@ import inspect
 import json
 import math
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,6 +20,7 @@ from epochal.records.folder import RecordOptions, RunFolder, create_run_folder
 from epochal.records.metrics import read_series
 from epochal.records.process import host_name
 from epochal.records.writer import NullWriter, RunWriter, Writer
+from failing_disk import ERRORS, Faults
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ def use(writer: Writer) -> None:
     writer.log({"loss": 1.0}, 1)
     writer.log({"loss": 0.5}, 2)
     writer.event("saved", step=2)
+    assert writer.go_back(checkpoint="step-2", origin=0, step=2, points=2) == 1
     writer.write_status("running", step=2, epoch=1)
     writer.write_result({"status": "finished"})
     writer.write_status("finished", reason="max_steps")
@@ -275,3 +278,41 @@ def test_points_are_counted_before_and_after_the_first_one(writer: RunWriter) ->
     writer.log({"a": 1.0, "b": 2.0}, 1)
     writer.sync()
     assert writer.num_points == 2
+
+
+def test_what_is_logged_after_going_back_counts_instead(folder: RunFolder) -> None:
+    writer = RunWriter(folder)
+    writer.write_run({"attempts": [{"attempt": 0, "command": "x"}]})
+    created = read_json(folder.path / "run.json")["created"]
+    for step in (1, 2, 3):
+        writer.log({"loss": float(step)}, step)
+    assert writer.go_back(checkpoint="step-1", origin=0, step=1, points=1) == 1
+    writer.log({"loss": 20.0}, 2)
+    writer.close()
+    steps, values = read_series(folder.path, "loss")
+    assert (steps.tolist(), values.tolist()) == ([1, 2], [1.0, 20.0])
+    run = read_json(folder.path / "run.json")
+    assert run["created"] == created
+    assert [one["attempt"] for one in run["attempts"]] == [0, 1]
+
+
+@pytest.mark.parametrize("code", ERRORS)
+def test_going_back_is_recorded_whole_or_not_at_all(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """Whichever operation fails: the list of attempts can be read, and nothing else has changed."""
+    for allowed in range(100):
+        writer = RunWriter(folder)
+        writer.write_run({"attempts": [{"attempt": 0}]})
+        faults = Faults(allowed=allowed, code=code)
+        monkeypatch.setattr(durable.system, "operations", faults.operations)
+        facts = {"checkpoint": "step-1", "origin": 0, "step": 1, "points": 1}
+        with suppress(RecordError):
+            writer.go_back(**facts)  # type: ignore[arg-type]
+        monkeypatch.setattr(durable.system, "operations", durable.Operations())
+        listed = read_json(folder.path / "run.json")["attempts"]
+        assert [one["attempt"] for one in listed] in ([0], [0, 1])
+        if not faults.failed:
+            assert allowed > 3
+            return
+    raise AssertionError("the sweep does not end")
