@@ -88,9 +88,9 @@ class CapturedSteps:
         if not self._is_over:
             try:
                 key = flatten(microbatches, tensors)
-                updater = self._run.updater
-                if updater.has_kinds:
-                    key = (tuple, key, updater.kind_of(self._run.step))
+                kind_of = self._run.updater.kind_of
+                if kind_of is not None:
+                    key = (tuple, key, kind_of(self._run.step))
                 graph = self._graphs.get(key)
             except (UnknownLayoutError, TypeError) as error:
                 self._give_up(f"a batch holds a {error}, whose tensors cannot be found")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 from torch import Tensor
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from epochal.engine.monitor import Monitor
-    from epochal.engine.schedule import AnySchedule
+    from epochal.engine.schedule import AnySchedule, OneSchedule
 
 __all__ = ["FactorRate", "FixedRate", "Rate", "WarmRate", "build_rate"]
 
@@ -215,21 +216,30 @@ def build_rate(
             and there is none, or was told that larger is better while the monitor says that
             smaller is.
     """
-    if isinstance(schedule, Schedules):
-        return JoinedRate(
-            {
-                name: build_rate(
-                    one,
-                    member,
-                    step=step,
-                    total_steps=total_steps,
-                    offset=offset,
-                    steps_per_epoch=steps_per_epoch,
-                    monitor=monitor,
-                )
-                for name, (member, one) in schedule.members.items()
-            }
-        )
+    build = partial(
+        _build_one,
+        step=step,
+        total_steps=total_steps,
+        offset=offset,
+        steps_per_epoch=steps_per_epoch,
+        monitor=monitor,
+    )
+    if not isinstance(schedule, Schedules):
+        return build(schedule, optimizer)
+    members = schedule.members.items()
+    return JoinedRate({name: build(one, optimizer) for name, (optimizer, one) in members})
+
+
+def _build_one(
+    schedule: OneSchedule | None,
+    optimizer: Optimizer,
+    *,
+    step: int,
+    total_steps: int | None,
+    offset: int,
+    steps_per_epoch: int | None,
+    monitor: Monitor | None,
+) -> Rate:
     if schedule is None:
         return FixedRate(optimizer)
     warmup = schedule if isinstance(schedule, Warmup) else None

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from torch.optim import Optimizer
 
-    AnySchedule: TypeAlias = "Schedule | TorchSchedule | Warmup | Schedules"
+    OneSchedule: TypeAlias = "Schedule | TorchSchedule | Warmup"
+    AnySchedule: TypeAlias = "OneSchedule | Schedules"
 
 UNITS = ("step", "epoch", "eval")
 
@@ -103,7 +104,7 @@ class Warmup:
 class Schedules:
     """A schedule for each of several optimizers."""
 
-    members: Mapping[str, tuple[Optimizer, AnySchedule | None]]
+    members: Mapping[str, tuple[Optimizer, OneSchedule | None]]
     """By the name of the optimizer: itself, and what moves its rates, if anything does."""
 
 

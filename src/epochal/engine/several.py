@@ -40,11 +40,10 @@ class SeveralUpdater(Updater):
         self._optimizers: Optimizers = optimizer
         self._firsts: dict[str, Number] = {}
         self._totals: dict[str, Number] = {}
-        self.has_kinds = not self._optimizers.is_even
+        self.kind_of = None if self._optimizers.is_even else self._find_kind
         self._parts = {one.name: one.parameters for one in self._optimizers.members}
 
-    @override
-    def kind_of(self, step: int) -> Hashable:
+    def _find_kind(self, step: int) -> Hashable:
         return tuple([(step + 1) % one.options.every == 0 for one in self._optimizers.members])
 
     @override

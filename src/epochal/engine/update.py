@@ -42,8 +42,8 @@ class Updater:
     """Whether an ``update`` or ``apply`` of one's own does nothing that a CUDA graph would freeze:
     no number of the host changes from step to step, and none is read from the device."""
 
-    has_kinds: bool = False
-    """Whether steps differ by their number, so that a graph of one is none of another."""
+    kind_of: Callable[[int], Hashable] | None = None
+    """What kind of step follows so many finished ones, where a graph of one is none of another."""
 
     optimizer: Optimizer
     parameters: list[nn.Parameter]
@@ -110,10 +110,6 @@ class Updater:
         self.backward(outcome.loss)
         self.apply(run)
         run.finish_batch(outcome)
-
-    def kind_of(self, step: int) -> Hashable:
-        """What kind of step follows ``step`` finished ones, where there are several kinds."""
-        return None
 
     def zero_grad(self) -> None:
         """Forget the gradients; parameters that are new to the optimizer are heeded from here."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from epochal.check import Spec
     from epochal.config import Node
     from epochal.engine import Task
-    from epochal.engine.schedule import AnySchedule
+    from epochal.engine.schedule import AnySchedule, OneSchedule
     from epochal.experiment.assembly import Assembly
 
 OPTIMIZER_HINT = "add optim: {type: AdamW, lr: 1e-3}"
@@ -111,14 +111,14 @@ def _matches(specs: Mapping[str, Spec]) -> dict[str, Rule]:
 
 def build_schedules(assembly: Assembly, optimizers: Optimizers) -> Schedules | None:
     """A schedule for each of several optimizers, if one of them has its own."""
-    found: dict[str, tuple[Optimizer, AnySchedule | None]] = {}
+    found: dict[str, tuple[Optimizer, OneSchedule | None]] = {}
     has_own = False
     for member in optimizers:
         path = f"optim.{member.name}.schedule"
         node = assembly.config.find(path)
         if node is not None and node.value is not None:
             has_own = True
-            schedule: AnySchedule | None = build_schedule_from(
+            schedule: OneSchedule | None = build_schedule_from(
                 assembly, node, member.optimizer, path=path
             )
         else:

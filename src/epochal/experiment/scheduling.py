@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
     from epochal.check import Spec
     from epochal.config import Node
-    from epochal.engine.schedule import AnySchedule
+    from epochal.engine.schedule import OneSchedule
     from epochal.experiment.assembly import Assembly
 
 _RATES = ("max_lr", "base_lr")
 """Arguments of schedulers of torch that are rates, and not factors of rates."""
 
 
-def build_schedule(assembly: Assembly, optimizer: Optimizer) -> AnySchedule | None:
+def build_schedule(assembly: Assembly, optimizer: Optimizer) -> OneSchedule | None:
     """The schedule of ``schedule`` for an optimizer, or the one that was given."""
     given = assembly.given.parts.get("schedule")
     if given is not None:
         is_ready = isinstance(given, Schedule | TorchSchedule | Warmup)
-        schedule: AnySchedule = given if is_ready else TorchSchedule(given)
+        schedule: OneSchedule = given if is_ready else TorchSchedule(given)
         return schedule
     node = assembly.config.mapping.get("schedule")
     return None if node is None else build_schedule_from(assembly, node, optimizer)
@@ -37,7 +37,7 @@ def build_schedule(assembly: Assembly, optimizer: Optimizer) -> AnySchedule | No
 
 def build_schedule_from(
     assembly: Assembly, node: Node, optimizer: Optimizer, *, path: str = "schedule"
-) -> AnySchedule:
+) -> OneSchedule:
     """The schedule that an expanded section ``schedule`` describes, for an optimizer.
 
     Args:
