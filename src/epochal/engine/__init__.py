@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from epochal.engine.average import Average
+    from epochal.engine.current import current_run
     from epochal.engine.every import Every
     from epochal.engine.hook import Hook
     from epochal.engine.metric import Metric
     from epochal.engine.monitor import Monitor
     from epochal.engine.parts import Options, Parts, Setting
     from epochal.engine.result import RunResult
-    from epochal.engine.run import Run, current_run
+    from epochal.engine.run import Run
     from epochal.engine.runner import Predict, Runner, Test, Train
     from epochal.engine.schedule import Schedule, TorchSchedule, Warmup
     from epochal.engine.task import ModuleTask, Task
@@ -40,7 +41,7 @@ _HOMES = {
     "Train": "runner",
     "Updater": "update",
     "Warmup": "schedule",
-    "current_run": "run",
+    "current_run": "current",
 }
 
 __all__ = [

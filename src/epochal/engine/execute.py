@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import get_worker_info
 
 from epochal.durable import WriteError
+from epochal.engine.current import making_current
 from epochal.engine.evaluate import keeping_modes, settle_sizes
 from epochal.engine.exhausted import EXIT_CODE as OUT_OF_MEMORY
 from epochal.engine.exhausted import explain_exhaustion, is_out_of_memory
@@ -25,7 +26,6 @@ from epochal.engine.preempt import (
     react_as_child,
 )
 from epochal.engine.result import RunResult
-from epochal.engine.run import making_current
 from epochal.engine.saving import request_save, save_if_requested
 from epochal.engine.seeding import derive, machine, seeded
 from epochal.engine.times import read_device_time, read_times

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sized
-from contextlib import contextmanager
 from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, final
@@ -14,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from epochal.engine.ahead import Ahead
+from epochal.engine.deaths import explaining_deaths
 from epochal.engine.foreign import Foreign, Stateful, find_stateful
 from epochal.engine.gather import Aim, Gatherer
 from epochal.engine.move import Change, Mover, batch_size, keep
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     Open = Callable[[Loader, int | None], Iterator[Batch]]
 
 Microbatches = tuple["Batch", ...]
-
-_DEAD_WORKER = re.compile(r"DataLoader worker \(pid")
 
 
 class _Resume(NamedTuple):
@@ -354,33 +351,9 @@ def iter_batches(
     _require_batches(read, loader, label)
 
 
-@contextmanager
-def explaining_deaths(loader: Loader, label: str) -> Iterator[None]:
-    """Say it in words when one of the loader's processes dies in a block."""
-    try:
-        yield
-    except (RuntimeError, ConnectionError, EOFError) as error:
-        if not _is_death(error, loader):
-            raise
-        raise DataError(
-            f"{label}: a worker process of the loader died\n"
-            "  often it ran out of memory; try workers=0 to see an error of the dataset itself"
-        ) from error
-
-
 def _require_batches(read: int, loader: Loader, label: str) -> None:
     if not read:
         raise DataError(f"{label}: gave no batch\n  {_why_empty(loader)}")
-
-
-def _is_death(error: Exception, loader: Loader) -> bool:
-    """Whether an error of a loader says that one of its processes is gone."""
-    if isinstance(error, RuntimeError):
-        return bool(_DEAD_WORKER.search(str(error)))
-    # A batch was on its way: then the line to the process breaks. What a dataset raises in a
-    # process comes with its own traceback.
-    is_own = "in DataLoader worker process" in str(error)
-    return isinstance(loader, DataLoader) and loader.num_workers > 0 and not is_own
 
 
 def count_batches(loader: Loader, limit: int | None) -> int | None:

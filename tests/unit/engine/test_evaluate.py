@@ -235,7 +235,7 @@ def test_the_sanity_evaluation_leaves_no_trace() -> None:
         setting={"writer": points},
     )
     state = torch.get_rng_state()
-    from epochal.engine.run import making_current
+    from epochal.engine.current import making_current
 
     with making_current(run):
         check_sanity(run)

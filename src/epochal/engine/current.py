@@ -1,0 +1,61 @@
+"""Which run is in progress here; one thread at a time has one."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from epochal.errors import TaskError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from epochal.engine.run import Run
+
+_current: ContextVar[Run | None] = ContextVar("epochal_current_run", default=None)
+_turn = threading.RLock()  # held by the thread whose turn it is, once for each nested run
+
+
+def current_run() -> Run:
+    """The run that this code is part of.
+
+    Raises:
+        TaskError: No run is in progress here.
+    """
+    run = _current.get()
+    if run is None:
+        raise TaskError("current_run: no run is in progress here\n  call it from a task or a hook")
+    return run
+
+
+@contextmanager
+def making_current(run: Run) -> Iterator[None]:
+    """Let ``current_run`` find this run in a block; within it there may be others.
+
+    Raises:
+        TaskError: A run is in progress in another thread.
+    """
+    if not _turn.acquire(blocking=False):
+        raise TaskError(
+            "run: another thread has a run in progress, and both would draw from the same "
+            "random generators\n"
+            "  start one after the other, or each in a process of its own"
+        )
+    token = _current.set(run)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+        _turn.release()
+
+
+def _forget_run() -> None:
+    _current.set(None)
+
+
+# What a forked process, such as a loader's worker, has of a run is a copy that stands still.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_run)
