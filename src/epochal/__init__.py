@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from epochal.engine.task import ModuleTask as TaskFlow
     from epochal.errors import ConfigError, EpochalError
     from epochal.experiment.arguments import Args, parse_args
+    from epochal.experiment.batch_search import find_batch
     from epochal.experiment.builder import build
     from epochal.experiment.experiment import Experiment
     from epochal.experiment.series import resume, run
@@ -59,6 +60,7 @@ _HOMES = {
     "build": "epochal.experiment.builder",
     "current_run": "epochal.engine",
     "data": "epochal.components.data",
+    "find_batch": "epochal.experiment.batch_search",
     "parse_args": "epochal.experiment.arguments",
     "register": "epochal.registry",
     "resume": "epochal.experiment.series",
@@ -92,6 +94,7 @@ __all__ = [
     "build",
     "current_run",
     "data",
+    "find_batch",
     "parse_args",
     "register",
     "resume",

@@ -18,6 +18,7 @@ VERBS = {
     "check": "report every mistake of a config, before anything is built",
     "plan": "show what a config will run, in which order, how often",
     "profile": "look closely at a few steps: a trace, a table of operators, advice",
+    "find-batch": "find how many samples fit into memory at once",
     "run": "train what a config describes, and keep a record",
     "resume": "go on with a run where its newest checkpoint left it",
     "test": "evaluate the weights of a finished run on its test data",
@@ -81,7 +82,7 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
 def load_verb(verb: str) -> Verb:
     """The module of a verb."""
     # The verbs are our own modules, listed above: this resolves no name that a user wrote.
-    return cast("Verb", import_module(f"epochal.cli.{verb}"))
+    return cast("Verb", import_module(f"epochal.cli.{verb.replace('-', '_')}"))
 
 
 @final

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import numbers
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from epochal.engine.task import Batch
 
 
+Part = slice | list[int]
 _NESTS = (Tensor, np.ndarray, list, tuple, Mapping)
 
 
@@ -55,7 +57,7 @@ def place_of(microbatches: tuple[Batch, ...], index: int) -> int:
 
 
 def split_batch(batch: Batch, most: int) -> list[Batch]:
-    """The batch in parts of at most so many samples; itself if it has no more.
+    """The batch in nearly equal parts of at most so many samples; itself if it has no more.
 
     Raises:
         UnsplittableError: It is larger, and cannot be split.
@@ -65,11 +67,24 @@ def split_batch(batch: Batch, most: int) -> list[Batch]:
         raise UnsplittableError(f"a {type(batch).__name__} does not show how many samples it has")
     if rows <= most:
         return [batch]
-    starts = range(0, rows, most)
-    return [_take(batch, slice(start, start + most), rows, "batch") for start in starts]
+    count = -(-rows // most)
+    bounds = [rows * number // count for number in range(count + 1)]
+    return [_take(batch, slice(*ends), rows, "batch") for ends in pairwise(bounds)]
 
 
-def _take(value: Batch, part: slice, rows: int, where: str) -> Batch:
+def resize_batch(batch: Batch, size: int) -> Batch:
+    """A batch of so many samples, which are those of the batch, again and again.
+
+    Raises:
+        UnsplittableError: It does not show its samples.
+    """
+    rows = batch_size(batch)
+    if not rows:
+        raise UnsplittableError(f"a {type(batch).__name__} does not show how many samples it has")
+    return _take(batch, [index % rows for index in range(size)], rows, "batch")
+
+
+def _take(value: Batch, part: Part, rows: int, where: str) -> Batch:
     """What of a value belongs to some of the samples."""
     if isinstance(value, Tensor | np.ndarray):
         return _take_rows(value, part, rows, where) if value.ndim else value
@@ -89,17 +104,19 @@ def _take(value: Batch, part: slice, rows: int, where: str) -> Batch:
     raise UnsplittableError(f"{where} is a {type(value).__name__}, which has no rows to take")
 
 
-def _take_items(value: Batch, part: slice, rows: int, where: str) -> Batch:
+def _take_items(value: Batch, part: Part, rows: int, where: str) -> Batch:
     if not any(isinstance(item, _NESTS) for item in value):  # such as the names of the samples
         return _take_rows(value, part, rows, where)
     items = [_take(item, part, rows, f"{where}[{i}]") for i, item in enumerate(value)]
     return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
 
 
-def _take_rows(value: Batch, part: slice, rows: int, where: str) -> Batch:
+def _take_rows(value: Batch, part: Part, rows: int, where: str) -> Batch:
     if len(value) != rows:
         raise UnsplittableError(f"{where} has {len(value)} rows, and the batch has {rows} samples")
-    return value[part]
+    if isinstance(part, slice) or isinstance(value, Tensor | np.ndarray):
+        return value[part]
+    return type(value)(value[index] for index in part)
 
 
 def _refilled(mapping: Batch, taken: dict[str, Batch]) -> Batch:

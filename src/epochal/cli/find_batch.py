@@ -1,0 +1,89 @@
+"""``epochal find-batch``: the most samples that fit into memory at once, tried with real steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from epochal.cli.table import format_table
+from epochal.cli.words import add_config_words, add_json_option, print_json, split_words
+from epochal.errors import ConfigError, EpochalError, Problem
+from epochal.experiment.arguments import choices_of
+from epochal.experiment.failure import show_failure
+from epochal.experiment.figures import format_count
+from epochal.experiment.interrupts import deferring_interrupts
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from epochal.experiment.batch_search import FoundBatch
+
+_MIB = 2**20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's words and options."""
+    add_config_words(parser, takes_all=False)
+    add_json_option(parser)
+    parser.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, ... (default: the best)")
+    parser.add_argument(
+        "--limit", type=int, metavar="N", help="try at most N samples (default: all that train)"
+    )
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Search, and print what to write."""
+    files, overrides = split_words(args.words)
+    if len(files) > 1:
+        what, hint = "find-batch looks at one config at a time", f"write find-batch {files[0]}"
+        raise ConfigError(Problem("command line", what, hint=hint))
+    with deferring_interrupts():
+        from epochal.engine.execute import result_of_error
+        from epochal.experiment.batch_search import find_batch
+
+    try:
+        found = find_batch(files[0], limit=args.limit, overrides=overrides, **choices_of(args))
+    except EpochalError:
+        raise
+    except Exception as error:  # of the user's code
+        result = result_of_error(error)
+        show_failure(result)
+        return result.exit_code
+    if args.json:
+        print_json(found.to_json())
+    else:
+        print("\n".join(_describe(found)))
+    return 0 if found.samples else 1
+
+
+def _describe(found: FoundBatch) -> Iterator[str]:
+    yield f"{found.tag} on {found.device}"
+    rows = [
+        (f"  {one.samples:,}", "yes" if one.fits else "no", _mebibytes(one.peak))
+        for one in found.tries
+    ]
+    yield format_table(("  samples", "fit", "memory"), rows)
+    yield ""
+    if not found.samples:
+        yield "not even one sample fits; engine.recompute and engine.precision=bf16 take less"
+        return
+    each = found.bytes_per_sample
+    cost = "" if each is None else f", {_mebibytes(each)} each"
+    is_all = found.samples == found.limit
+    least = " or more" if is_all else ""
+    yield f"{format_count(found.samples, 'sample')}{least} fit at once{cost}"
+    yield from (f"  {line}" for line in _advise(found))
+
+
+def _advise(found: FoundBatch) -> Iterator[str]:
+    size = found.batch_size
+    if size is None or size > found.samples:
+        yield f"write engine: {{microbatch: {found.advice}}}, which trains the same"
+    else:
+        yield f"batches of {size:,} fit as they are"
+        if size < found.advice:
+            yield f"there is room for batches of up to {found.advice:,}"
+
+
+def _mebibytes(size: float | None) -> str:
+    return "" if size is None else f"{size / _MIB:,.1f} MiB"
