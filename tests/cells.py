@@ -30,11 +30,13 @@ from epochal.engine import (
     TorchSchedule,
     Warmup,
 )
+from epochal.engine.loss import Loss, Term
 from epochal.engine.optimizers import Member, MemberOptions, Optimizers
 from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
 from epochal.engine.schedule import Schedules
 from epochal.engine.stages import Plateau, Stage
 from epochal.hooks.early_stopping import EarlyStopping
+from epochal.hooks.mixing import CutMix, Mixup
 from epochal.hooks.recording import Recording
 
 if TYPE_CHECKING:
@@ -86,6 +88,12 @@ class Averages(Task):
 
     def batch_metric(self, out: dict[str, Tensor], batch: Any) -> dict[str, Any]:
         return {"mae": ((out["mean"] - batch[1]).abs().mean(), len(batch[1]))}
+
+
+class Unsaid(Averages):
+    """Leaves the loss to the config."""
+
+    batch_loss = None  # type: ignore[assignment]
 
 
 class Net(nn.Module):
@@ -231,6 +239,29 @@ SCHEDULED = stages(
 """Schedules of their own between that of the run, and an end by a metric."""
 
 
+def mixing() -> tuple[Mixup, CutMix]:
+    parts = {"input": "0", "target": "1", "classes": 2}
+    return Mixup(**parts), CutMix(prob=0.5, **parts)  # type: ignore[arg-type]  # texts and a number
+
+
+class Learned(nn.Module):
+    """A term with a parameter, a buffer and random numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, out: Any, batch: Any) -> Tensor:
+        self.seen += 1
+        noise = torch.randn_like(batch[1]) / self.seen
+        return (out["mean"] * self.scale - batch[1] + noise).square().mean()
+
+
+def terms() -> Loss:
+    return Loss([Term(nn.MSELoss(), name="mse"), Term(Learned(), name="learned", weight=0.3)])
+
+
 CELLS: dict[str, dict[str, Any]] = {
     "stages": {"stages": STAGED, "average": 0.9, "dropout": 0.3},
     "stages with schedules": {"stages": SCHEDULED, "schedule": cosine, "eval_every": "1st"},
@@ -254,6 +285,9 @@ CELLS: dict[str, dict[str, Any]] = {
     "average": {"average": 0.9},
     "average that warms up": {"average": Ema(decay=0.9, warmup=True)},
     "average every few steps": {"average": Ema(decay=0.5, every="3st")},
+    "gradient noise": {"noise": 0.01, "clip": 0.5},
+    "mixed batches": {"hooks": mixing, "dropout": 0.2},
+    "loss of the config": {"loss": terms, "accumulate": 2},
     "mean of weights": {"average": Swa(start="1ep", every="2st")},
     "evaluations mid-epoch": {"eval_every": "3st", "average": 0.8},
     "epochs of samples": {"for_": "37sa", "eval_every": "9sa"},
@@ -302,9 +336,11 @@ def build(
     model = Net(**{name: given.get(name, False) for name in names}, dropout=given.get("dropout", 0))
     place = {"dtype": given["dtype"]} if "dtype" in given else {}
     model = model.double() if place else model  # as an experiment would place it
-    optim = optimizer([one for one in model.parameters() if one.requires_grad])
+    loss = given["loss"]() if "loss" in given else None
+    learned = [] if loss is None else loss.parameters()
+    optim = optimizer([one for one in (*model.parameters(), *learned) if one.requires_grad])
     accumulate = given.get("accumulate", 1)
-    task = Averages(
+    task = (Averages if loss is None else Unsaid)(
         is_augmented=given.get("is_augmented", False),
         num_workers=given.get("num_workers", 0),
         batch_size=BATCH if accumulate == 1 else BATCH // 2,
@@ -319,7 +355,8 @@ def build(
         average=Ema(decay=average) if isinstance(average, float) else copy.deepcopy(average),
         metrics={"mean": mean},
         monitor=Monitor("val/mae"),
-        hooks=(Recording(every="2st"), EarlyStopping(patience=50)),
+        hooks=(Recording(every="2st"), EarlyStopping(patience=50), *given.get("hooks", tuple)()),
+        loss=loss,
         stages=given.get("stages", ()),
         make_optimizer=remake if "stages" in given else None,
     )
@@ -328,7 +365,7 @@ def build(
             for_=given.get("for_", f"{EPOCHS}ep"), eval_every=given.get("eval_every", "1ep")
         ),
         engine=EngineOptions(**(engine or {})),
-        optim=OptimOptions(accumulate=accumulate, clip=given.get("clip")),
+        optim=OptimOptions(accumulate=accumulate, clip=given.get("clip"), noise=given.get("noise")),
         log=LogOptions(grad_norm=optimizer is not lbfgs and given.get("stages") is not SCHEDULED),
     )
     return Run(parts, options, Setting(**setting, **place))

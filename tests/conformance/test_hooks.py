@@ -19,6 +19,7 @@ from epochal.hooks.banner import Banner
 from epochal.hooks.console import Console
 from epochal.hooks.early_stopping import EarlyStopping
 from epochal.hooks.final_weights import FinalWeights
+from epochal.hooks.mixing import Mixup
 from epochal.hooks.profiler import Profiler
 from epochal.hooks.recording import Recording
 from epochal.hooks.time_report import TimeReport
@@ -48,6 +49,13 @@ class TestEarlyStopping(HookConformance):
 class TestFinalWeights(HookConformance):
     def make(self) -> FinalWeights:
         return FinalWeights()
+
+
+class TestMixup(HookConformance):
+    acts_on_training = True
+
+    def make(self) -> Mixup:
+        return Mixup(classes=3)
 
 
 class TestProfiler(HookConformance):

@@ -155,6 +155,12 @@ class OptimOptions:
     """Largest norm of the gradient of all parameters together, or ``{value: 0.5}`` for the largest
     single number in it; null does not clip."""
 
+    noise: Annotated[float, Above(0)] | None = None
+    """Variance of normal noise that is added to gradients at first; null adds none."""
+
+    noise_decay: Annotated[float, AtLeast(0)] = 0.55
+    """How that variance fades: after t steps it is ``noise / (1 + t) ** noise_decay``."""
+
     groups: list[dict[str, Any]] = field(default_factory=list)
     """Rules for some parameters: ``{match: "*.bias", weight_decay: 0}``; later ones refine."""
 

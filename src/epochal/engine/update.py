@@ -15,6 +15,7 @@ from typing_extensions import override
 from epochal.engine.chunks import place_of
 from epochal.engine.guard import Guard, build_guard, describe_cost, refuse_guard
 from epochal.engine.lr import FixedRate, Rate
+from epochal.engine.noise import Noise, build_noise
 from epochal.engine.optimizers import Optimizers
 from epochal.engine.parameters import require_parameters
 
@@ -54,6 +55,9 @@ class Updater:
     guard: Guard | None = None
     """What holds updates back, if anything does."""
 
+    noise: Noise | None = None
+    """What is added to gradients before each update, if anything."""
+
     average: Average | None = None
 
     def bind(self, run: Run) -> None:
@@ -64,6 +68,7 @@ class Updater:
         self._largest_norm = run.options.optim.limit_of("norm")
         self._largest_value = run.options.optim.limit_of("value")
         self._is_norm_logged = run.options.log.grad_norm
+        self.noise = build_noise(run, self.noise)
         if run.optimizer is None:
             return
         require_parameters(run.optimizer, run.model)
@@ -81,6 +86,7 @@ class Updater:
             or self._largest_value
             or self._is_norm_logged
             or self.guard
+            or self.noise
             or self.average
             or type(self).finish_gradients is not Updater.finish_gradients
         )
@@ -163,10 +169,13 @@ class Updater:
             guard.check(self._gradients(), None if largest is None else self.grad_norm)
         if self._largest_value is not None:  # after the check: it would make an infinity finite
             clip_grad_value_(self.parameters, self._largest_value)
+        if self.noise is not None:
+            self.noise.add_to(self._gradients())
 
     def state_tensors(self) -> dict[str, Tensor]:
         """All that a step changes besides model, optimizer, average and meter, by name."""
-        return {} if self.guard is None else self.guard.state_tensors()
+        tensors = {} if self.guard is None else self.guard.state_tensors()
+        return tensors if self.noise is None else {**tensors, "noise": self.noise.count}
 
     def _finish_step(self, run: Run) -> None:
         skipped = None if self.guard is None else self.guard.skipped

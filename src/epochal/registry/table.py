@@ -73,7 +73,9 @@ BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         "hook": {
             "Console": "epochal.hooks.console:Console",
+            "CutMix": "epochal.hooks.mixing.cutmix:CutMix",
             "EarlyStopping": "epochal.hooks.early_stopping:EarlyStopping",
+            "Mixup": "epochal.hooks.mixing.mixup:Mixup",
             "Profiler": "epochal.hooks.profiler.profiling:Profiler",
             "Recording": "epochal.hooks.recording:Recording",
             "SafetensorsExport": "epochal.hooks.safetensors_export:SafetensorsExport",

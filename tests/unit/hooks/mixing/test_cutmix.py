@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from epochal.engine import Run
+from epochal.engine.parts import Parts
+from epochal.errors import TaskError
+from epochal.hooks.mixing.cutmix import CutMix, _mix
+from epochal.testing import TinyTask, carry_out, short_options
+
+
+def test_a_rectangle_is_that_of_the_sample_before_and_shares_are_areas() -> None:
+    torch.manual_seed(0)
+    images = torch.stack([torch.full((2, 8, 8), float(one)) for one in range(4)])
+    for share in (0.1, 0.5, 0.9):
+        mixed, kept = _mix(images, torch.tensor(share))
+        pasted = mixed[1, 0] == 0  # of sample 0, which is before 1
+        assert torch.equal(mixed[1, 0] == 1, ~pasted)
+        assert kept.item() == pytest.approx(1 - pasted.float().mean().item())
+        rows, columns = pasted.any(1), pasted.any(0)
+        assert torch.equal(pasted, rows.unsqueeze(1) & columns)
+        for side in (rows, columns):
+            inside = side.nonzero().flatten()
+            assert len(inside) == 0 or int(inside[-1] - inside[0]) + 1 == len(inside)
+        assert torch.equal(mixed[:, 0], mixed[:, 1])
+
+
+def test_all_or_nothing_may_stay() -> None:
+    images = torch.randn(4, 1, 8, 8)
+    mixed, kept = _mix(images, torch.tensor(1.0))
+    assert torch.equal(mixed, images)
+    assert kept == 1
+
+
+def test_areas_are_those_that_were_drawn_on_average() -> None:
+    torch.manual_seed(0)
+    images = torch.randn(1, 1, 64, 64)
+    inner = [float(_mix(images, torch.tensor(0.96))[1]) for _ in range(400)]
+    assert sum(inner) / 400 == pytest.approx(0.96, abs=0.01)  # hardly any meets the border
+
+
+def test_what_has_no_sides_is_refused() -> None:
+    with pytest.raises(TaskError, match=r"CutMix: needs images .*, got shape \(4, 3\)"):
+        _mix(torch.zeros(4, 3), torch.tensor(0.5))
+
+
+class Squares(TinyTask):
+    def pre_batch_forward(self, batch: Any) -> Any:
+        return {**batch, "x": batch["x"].reshape(-1, 1, 2, 2)}
+
+
+class Flat(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x.flatten(1))
+
+
+def test_a_run_trains_with_it_and_the_task_gets_its_methods_back() -> None:
+    model, task = Flat(), Squares()
+    parts = Parts(
+        task=task,
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        hooks=(CutMix(classes=3), CutMix(classes=3, prob=0.5)),
+    )
+    assert carry_out(Run(parts, short_options())).ok
+    assert "pre_batch_forward" not in vars(task)
