@@ -10,6 +10,7 @@ import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.utils.data import get_worker_info
 
 from epochal.durable import WriteError
@@ -222,6 +223,8 @@ def _surroundings(run: Run) -> Iterator[Preemption]:
     """What holds while the run goes on, and is as before when it is over."""
     with (
         making_current(run),
+        # A signal may end a run between a block without gradients and what would end that block.
+        torch.set_grad_enabled(torch.is_grad_enabled()),
         machine(run.options.engine),
         seeded(derive(run.seed, "run")),
         watching(run),

@@ -53,6 +53,13 @@ def test_an_error_is_told_and_everything_is_closed_in_order() -> None:
     assert (result.ok, result.exit_code) == (False, 1)
 
 
+def test_a_run_that_is_torn_apart_leaves_gradients_on() -> None:
+    run = make_run(for_="1ep")
+    run.on("step_end", lambda: torch.set_grad_enabled(False))
+    execute(run, Train())
+    assert torch.is_grad_enabled()
+
+
 def test_an_error_before_the_run_started_has_no_run_end() -> None:
     diary = Diary(*EDGES)
     execute(make_run(hooks=(diary, Broken("setup"))), Train())
