@@ -87,7 +87,7 @@ def _format(finding: Finding) -> str:
 def _print_verdict(findings: list[Finding]) -> None:
     counts = {level: sum(one.level == level for one in findings) for level in _MARKS}
     if counts["fail"]:
-        print(f"\n{counts['fail']} of {len(findings)} failed: do not keep runs here before that")
+        print(f"\n{counts['fail']} of {len(findings)} failed: mend that before you keep runs here")
     elif counts["warn"]:
         print(f"\nruns are safe here; {counts['warn']} of {len(findings)} could be better")
     else:

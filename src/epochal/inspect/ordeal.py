@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -98,8 +99,9 @@ def _start(scratch: Path, size: int, *words: object) -> subprocess.Popen[bytes]:
 
 
 def _last_line(text: bytes) -> str:
+    """What a process complained about last, without the kind of the error."""
     lines = text.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else ""
+    return re.sub(r"^[\w.]*(Error|Exception): ", "", lines[-1]) if lines else ""
 
 
 def _stream(process: subprocess.Popen[bytes]) -> IO[bytes]:

@@ -125,11 +125,13 @@ def _live(commands: Commands, ticket: Ticket, wish: _Wish) -> Ending:
         code = SUCCESS
     record = _read(after)
     begun = begun if after == before else 0
+    saved = _saved_step(after) or 0
+    step = 0 if record is None else record.summary.step
     return Ending(
         code=code,
-        step=0 if record is None else record.summary.step,
+        step=max(step, saved) if code < 0 else step,  # a killed run could not say how far it was
         begun=begun or 0,
-        saved=_saved_step(after) or 0,
+        saved=saved,
         error=_error(record) if record is not None and code > 0 else "",
     )
 
@@ -172,7 +174,9 @@ def _leave(ending: Ending, ticket: Ticket, wish: _Wish) -> int:
 def _surrender(folder: Path | None, ending: Ending, why: str, tell: Callable[[str], None]) -> None:
     text = f"the run {ending}; given up, since {why}"
     _note(folder, "gave_up", ending, why=why)
-    notices = leave_notice(text, kind="gave_up", run=None if folder is None else str(folder))
+    notices = leave_notice(
+        text, kind="gave_up", run=None if folder is None else str(folder.absolute())
+    )
     tell(f"{text}; noted in {notices}")
 
 

@@ -38,12 +38,16 @@ class Ticket:
         return self.path.exists()
 
     def read_run(self) -> Path | None:
-        """The folder of the run, if it has one yet."""
+        """The folder of the run, if it has one yet, as people would type it."""
         try:
             text = self.run_file.read_text("utf-8").strip()
         except OSError:
             return None
-        return Path(text) if text and Path(text).is_dir() else None
+        folder = Path(text)
+        if not text or not folder.is_dir():
+            return None
+        here = Path.cwd()
+        return folder.relative_to(here) if here in folder.parents else folder
 
     def take(self, command: Sequence[str]) -> None:
         """Make this process the one that looks after the command.

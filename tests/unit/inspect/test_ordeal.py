@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -53,6 +55,23 @@ def test_the_time_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(ordeal, "newest_valid", lambda _: (Newest, []))
     finding = try_kills(tmp_path, kills=99, limit_seconds=0)
     assert "1 processes killed" in finding.what
+
+
+def test_what_a_process_complained_about_is_told_without_its_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complaint = "raise OSError('/x: cannot be written: no space left')"
+    monkeypatch.setattr(
+        ordeal,
+        "_start",
+        lambda *_: subprocess.Popen(
+            [sys.executable, "-S", "-c", complaint],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ),
+    )
+    with pytest.raises(OSError, match=r"^/x: cannot be written: no space left$"):
+        try_full_disk(tmp_path)
 
 
 def test_a_process_that_cannot_write_is_an_error(

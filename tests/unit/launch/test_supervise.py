@@ -95,6 +95,11 @@ def test_a_run_that_dies_goes_on_from_its_checkpoint(tmp_path: Path, death: dict
     assert "starting again in 1 s" in looked.told[0]
 
 
+def test_a_killed_run_was_at_least_as_far_as_its_checkpoint(tmp_path: Path) -> None:
+    looked = Looked(tmp_path, ran(5, saved=8, signal=signal.SIGKILL), FINISHED)
+    assert "the run was killed by SIGKILL at step 8" in looked.told[0]
+
+
 def test_a_run_without_a_checkpoint_begins_anew(tmp_path: Path) -> None:
     looked = Looked(tmp_path, {"code": 1}, ran(3, code=1), FINISHED)
     assert (looked.code, looked.calls) == (0, [["run"]] * 3)

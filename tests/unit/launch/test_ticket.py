@@ -50,6 +50,18 @@ def test_the_run_is_known_as_soon_as_it_has_a_folder(ticket: Ticket, tmp_path: P
     assert ticket.read_run() is None
 
 
+def test_a_run_below_this_folder_is_named_as_people_type_it(
+    ticket: Ticket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs" / "a").mkdir(parents=True)
+    ticket.open([])
+    ticket.run_file.write_text(str(tmp_path / "runs" / "a"))
+    monkeypatch.chdir(tmp_path)
+    assert ticket.read_run() == Path("runs", "a")
+    monkeypatch.chdir(tmp_path / "runs" / "a")
+    assert ticket.read_run() == tmp_path / "runs" / "a"
+
+
 def test_a_living_supervisor_is_not_replaced(ticket: Ticket) -> None:
     ticket.open([])
     parent = os.getppid()
