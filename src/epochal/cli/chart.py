@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-_HEIGHT = 14
+_HEIGHT = 13
+_ROWS_PER_TICK = 3
+_MOST_NAMED = 8
 _COLOURS = (36, 33, 35, 32, 34, 31)  # of a terminal's sixteen
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # of a braille letter, by row
 _BRAILLE = 0x2800
-_MARKS = ("╵", "┆")  # evaluations, borders of stages
 
 
 @final
@@ -72,55 +73,64 @@ def draw(
     named = _join_equal(chart.lines)
     low, high = _bounds(chart, named)
     labels = [_number(high - (high - low) * row / (_HEIGHT - 1)) for row in range(_HEIGHT)]
-    gutter = max(len(label) for label in labels[:: _HEIGHT // 4]) + 1
-    names = [*named] if len(named) > 1 else []
-    margin = max((len(name) for name in names), default=0) + 1 if names else 0
-    margin = min(margin, width // 3)
-    canvas = _Canvas(max(10, width - gutter - 1 - margin), _HEIGHT, is_plain=is_plain)
-    x_bounds = (_place(chart.x[0], chart), _place(chart.x[-1], chart))
-    ends: dict[int, list[int]] = {}
+    gutter = max(len(label) for label in labels[::_ROWS_PER_TICK]) + 1
+    canvas = _Canvas(max(10, width - gutter - 1), is_plain=is_plain)
+    bounds = (_place(chart.x[0], chart), _place(chart.x[-1], chart))
+    xs = [_share(_place(one, chart), *bounds) for one in chart.x]
     for index, values in enumerate(named.values()):
-        xs = [_share(_place(one, chart), *x_bounds) for one in chart.x]
-        row = canvas.line(index, xs, [_share(min(one, high), low, high) for one in values])
-        ends.setdefault(row, []).append(index)
+        canvas.line(index, xs, [_share(min(one, high), low, high) for one in values])
     for place in chart.borders.values():
-        canvas.column(_share(_place(place, chart), *x_bounds))
-    text = [f"{chart.title}".rstrip()]
+        if place != chart.x[0]:
+            canvas.column(_share(_place(place, chart), *bounds))
+    text = [chart.title]
     edge = ("|", "+") if is_plain else ("│", "┤")
     for row, line in enumerate(canvas.rows(has_colours=has_colours)):
-        is_tick = row % (_HEIGHT // 4) == 0 or row == _HEIGHT - 1
+        is_tick = row % _ROWS_PER_TICK == 0
         label = labels[row] if is_tick else ""
-        shown = ", ".join(names[index] for index in ends.get(row, ()) if names)
-        tail = f" {_cut(shown, margin - 1)}" if shown else ""
-        text.append(f"{label:>{gutter - 1}} {edge[is_tick]}{line}{tail}".rstrip())
-    text.extend(_axis(chart, canvas.width, gutter, x_bounds, is_plain=is_plain))
+        text.append(f"{label:>{gutter - 1}} {edge[is_tick]}{line}".rstrip())
+    text.extend(_axis(chart, canvas.width, gutter, bounds, is_plain=is_plain))
+    if len(named) > 1:
+        text.extend(" " * (gutter + 1) + one for one in _names(named, has_colours=has_colours))
     return text
+
+
+def _names(named: Mapping[str, Sequence[float]], *, has_colours: bool) -> Iterator[str]:
+    """Which line is whose, by its colour and by how high it is."""
+    for index, (name, values) in enumerate([*named.items()][:_MOST_NAMED]):
+        finite = [one for one in values if math.isfinite(one)]
+        extent = f"{_number(min(finite))} to {_number(max(finite))}" if finite else "nothing"
+        yield f"{_coloured(name, index) if has_colours else name}: {extent}"
+    if len(named) > _MOST_NAMED:
+        yield f"and {len(named) - _MOST_NAMED} more"
+
+
+def _coloured(text: str, index: int) -> str:
+    return f"\x1b[{_COLOURS[index % len(_COLOURS)]}m{text}\x1b[0m"
 
 
 @final
 class _Canvas:
     """Cells of a terminal, each of two by four dots."""
 
-    def __init__(self, width: int, height: int, *, is_plain: bool) -> None:
-        self.width, self.height = width, height
+    def __init__(self, width: int, *, is_plain: bool) -> None:
+        self.width = width
         self._across, self._down = (1, 1) if is_plain else (2, 4)
         self._is_plain = is_plain
         self._cells: dict[tuple[int, int], int] = {}
         self._owners: dict[tuple[int, int], int] = {}
         self._columns: set[int] = set()
 
-    def line(self, owner: int, xs: Sequence[float], ys: Sequence[float]) -> int:
-        """Draw a line through points of a square of 1 by 1; gives the row in which it ends."""
+    def line(self, owner: int, xs: Sequence[float], ys: Sequence[float]) -> None:
+        """Draw a line through points of a square of 1 by 1."""
         last: tuple[int, int] | None = None
         for x, y in zip(xs, ys, strict=True):
             if not math.isfinite(y):
                 continue
             column = round(x * (self.width * self._across - 1))
-            row = round((1 - y) * (self.height * self._down - 1))
+            row = round((1 - y) * (_HEIGHT * self._down - 1))
             for dot in _between(last, (column, row)):
                 self._put(owner, *dot)
             last = (column, row)
-        return 0 if last is None else last[1] // self._down
 
     def column(self, x: float) -> None:
         """Draw a line from top to bottom, behind all others."""
@@ -128,7 +138,7 @@ class _Canvas:
 
     def rows(self, *, has_colours: bool) -> Iterator[str]:
         """The cells as text."""
-        for row in range(self.height):
+        for row in range(_HEIGHT):
             yield "".join(
                 self._cell(column, row, has_colours=has_colours) for column in range(self.width)
             )
@@ -145,8 +155,7 @@ class _Canvas:
             border = ":" if self._is_plain else "┆"
             return border if column in self._columns else " "
         letter = "*" if self._is_plain else chr(_BRAILLE + dots)
-        colour = _COLOURS[self._owners[column, row] % len(_COLOURS)]
-        return f"\x1b[{colour}m{letter}\x1b[0m" if has_colours else letter
+        return _coloured(letter, self._owners[column, row]) if has_colours else letter
 
 
 def _between(start: tuple[int, int] | None, end: tuple[int, int]) -> Iterator[tuple[int, int]]:
@@ -202,8 +211,10 @@ def _round_places(chart: Chart, width: int) -> list[float]:
     if chart.is_log:
         powers = range(math.ceil(math.log10(first) - 1e-9), math.floor(math.log10(last) + 1e-9) + 1)
         return [10.0**power for power in powers]
-    count = max(2, min(8, width // 14))
-    return [first + (last - first) * index / count for index in range(count + 1)]
+    rough = (last - first) / max(2, min(8, width // 14)) or 1
+    power = 10 ** math.floor(math.log10(rough))
+    step = max(1, next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough))
+    return [first + step * index for index in range(int((last - first) / step) + 1)]
 
 
 def _column(place: float, chart: Chart, bounds: tuple[float, float], width: int) -> int:
@@ -242,10 +253,6 @@ def _number(value: float) -> str:
 
 def _whole(value: float) -> str:
     return f"{round(value):,}"
-
-
-def _cut(text: str, size: int) -> str:
-    return text if len(text) <= size else text[: max(0, size - 1)] + "…"
 
 
 def _takes_colours() -> bool:
@@ -292,7 +299,7 @@ def save_png(chart: Chart, path: Path) -> None:
             xycoords=axes.get_xaxis_transform(),
             rotation=90,
             va="top",
-            ha="right",
+            ha="left",
             size=8,
         )
     if chart.is_log:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from epochal.cli.chart import Chart, save_png, show
 from epochal.cli.table import format_table
 from epochal.cli.words import add_config_words, add_json_option, print_json, split_words
-from epochal.errors import EpochalError
+from epochal.errors import ConfigError, EpochalError, Problem
 from epochal.experiment.arguments import choices_of
 from epochal.experiment.failure import show_failure
 from epochal.experiment.figures import format_count, format_seconds, format_value
@@ -26,6 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_words(parser)
     add_json_option(parser)
     parser.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, ... (default: the best)")
+    parser.add_argument(
+        "--plot", action="store_true", help="draw the learning rate over the run instead"
+    )
+    parser.add_argument(
+        "--png", type=Path, metavar="FILE", help="write a picture of the learning rate, too"
+    )
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -39,7 +47,9 @@ def execute(args: argparse.Namespace) -> int:
         plans = [
             planned
             for path in files
-            for planned in plan_file(path, overrides=overrides, **choices_of(args))
+            for planned in plan_file(
+                path, overrides=overrides, is_drawn=bool(args.plot or args.png), **choices_of(args)
+            )
         ]
     except EpochalError:
         raise
@@ -47,11 +57,45 @@ def execute(args: argparse.Namespace) -> int:
         result = result_of_error(error)
         show_failure(result)
         return result.exit_code
+    if args.png:
+        save_png(_chart(_only(plans)), args.png)
     if args.json:
         print_json([planned.to_json() for planned in plans])
     else:
-        print("\n\n".join("\n".join(_describe(planned)) for planned in plans))
+        describe = _draw if args.plot else _describe
+        print("\n\n".join("\n".join(describe(planned)) for planned in plans))
+        if args.png:
+            print(f"\nwritten to {args.png}")
     return 0
+
+
+def _only(plans: Sequence[Planned]) -> Planned:
+    if len(plans) != 1:
+        what = f"--png takes one plan, and there are {len(plans)}"
+        raise ConfigError(Problem("command line", what, hint="name one file and one --variant"))
+    return plans[0]
+
+
+def _draw(planned: Planned) -> Iterator[str]:
+    yield from show(_chart(planned))
+    if planned.rates is not None and planned.rates.note:
+        yield f"  note: {planned.rates.note}"
+
+
+def _chart(planned: Planned) -> Chart:
+    rates = planned.rates
+    if rates is None:
+        what = f"{planned.title}: nothing is trained, so there is no learning rate to draw"
+        raise ConfigError(Problem("command line", what, hint="leave out --plot and --png"))
+    return Chart(
+        title=f"{planned.title}: learning rate",
+        x=rates.steps,
+        lines=rates.rates,
+        x_name="step",
+        y_name="learning rate",
+        ticks={"evaluation": rates.evaluations} if rates.evaluations else {},
+        borders=dict(rates.stages),
+    )
 
 
 def _describe(planned: Planned) -> Iterator[str]:
@@ -106,10 +150,12 @@ def _describe_stages(stages: Sequence[StageRow]) -> Iterator[str]:
 
 def _describe_groups(groups: Sequence[GroupRow]) -> Iterator[str]:
     yield "which parameters are trained how:"
-    rows = [("  group", "lr", "weight decay", "tensors", "parameters", "rule")]
+    rows = [["  group", "lr", "weight decay", "tensors", "parameters", "other options", "rule"]]
     for row in groups:
-        others = [f"{name}={value}" for name, value in row.options.items()]
+        others = ", ".join(f"{name}={value}" for name, value in row.options.items())
         numbers = (format_value(row.lr), format_value(row.weight_decay))
         sizes = (f"{row.tensors:,}", f"{row.parameters:,}")
-        rows.append((f"  {row.name}", *numbers, *sizes, "; ".join([row.rule, *others])))
+        rows.append([f"  {row.name}", *numbers, *sizes, others, row.rule])
+    if not any(row.options for row in groups):
+        rows = [[*cells[:5], cells[6]] for cells in rows]
     yield format_table(rows[0], rows[1:])

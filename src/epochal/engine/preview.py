@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
+from epochal.engine.enter import change_stage
 from epochal.engine.rates import read_rates
 from epochal.engine.schedule import Schedule, TorchSchedule, Warmup
 
@@ -25,10 +27,13 @@ class Preview:
     """Updates done before those whose rates follow."""
 
     rates: dict[str, tuple[float, ...]]
-    """The rate of each group at each of these steps."""
+    """The rate of each group at each of these steps; nan where there is no such group."""
 
     evaluations: tuple[int, ...] = ()
     """Steps after which ``val`` is evaluated."""
+
+    stages: tuple[tuple[str, int], ...] = ()
+    """The name and the first step of each stage, if there are several."""
 
     note: str = ""
     """What could not be known."""
@@ -40,58 +45,103 @@ def preview_rates(run: Run) -> Preview:
     Its own schedule is moved on from step to step, so the run is of no use afterwards.
     """
     total = run.limits.steps or _UNKNOWN
-    evaluations = _evaluations(run, total)
-    rate, optimizer = run.updater.rate, run.optimizer
-    per_epoch, plain = run.feed.steps_per_epoch, _plain(run.schedule)
-    stride = -(-total // _POINTS)
-    # A function of the step is asked only where it is drawn.
-    may_leap = isinstance(plain, Schedule) and plain.unit == "step"
-    marks = frozenset(evaluations)
-    steps, found = [0], [list(rate.values)]
-    _pretend_updates(optimizer)
+    look = _Look(run, stride=-(-total // _POINTS))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some schedulers of torch speak of their own past
-        for step in range(1, total):
-            is_drawn = step % stride == 0 or step == total - 1
+        look.go_through_stage()
+        while not run.course.is_last:
+            look.change_stage()
+            look.go_through_stage()
+    names = dict.fromkeys(name for one in look.found for name in one)
+    rates = {name: tuple(one.get(name, math.nan) for one in look.found) for name in names}
+    stages = tuple(look.stages) if len(look.stages) > 1 else ()
+    marks = tuple(look.evaluations)
+    return Preview(tuple(look.steps), rates, marks, stages, "; ".join(dict.fromkeys(look.notes)))
+
+
+@final
+class _Look:
+    """Goes through a run, and keeps what the rates are."""
+
+    def __init__(self, run: Run, *, stride: int) -> None:
+        self._run, self._stride = run, stride
+        self._into_epoch = 0
+        self.steps: list[int] = []
+        self.found: list[dict[str, float]] = []
+        self.evaluations: list[int] = []
+        self.stages: list[tuple[str, int]] = []
+        self.notes: list[str] = []
+
+    def go_through_stage(self) -> None:
+        """Move on to the last step of the current stage."""
+        run = self._run
+        rate, plain = run.updater.rate, _plain(run.schedule)
+        self.stages.append((run.course.stage.name, run.step))
+        self._note(plain)
+        _pretend_updates(run.optimizer)
+        # A function of the step is asked only where it is drawn.
+        may_leap = isinstance(plain, Schedule) and plain.unit == "step"
+        last = run.step + (run.course.steps or _UNKNOWN)
+        self._keep()
+        while run.step < last:
+            run.step += 1
+            is_drawn = run.step % self._stride == 0 or run.step == last - 1
             if rate.is_moved_by_steps and (is_drawn or not may_leap):
-                rate.after_step(step)
-            if per_epoch and step % per_epoch == 0:
-                rate.after_epoch(step)
-            if step in marks:
-                rate.after_eval(step)
-            if is_drawn:
-                steps.append(step)
-                found.append(list(rate.values))
-    names = list(read_rates(optimizer, rate.values))
-    rates = dict(zip(names, map(tuple, zip(*found, strict=True)), strict=True))
-    return Preview(tuple(steps), rates, evaluations, _note(run, plain))
+                rate.after_step(run.step)
+            self._pass_borders()
+            if is_drawn and run.step < last:
+                self._keep()
+
+    def change_stage(self) -> None:
+        """Begin the next stage, with what it changes."""
+        run = self._run
+        run.is_in_epoch = (
+            self._into_epoch > 0 and not run.course.stages[run.course.index + 1].has_new_batches
+        )
+        run.feed.next_position = self._into_epoch * run.options.optim.accumulate
+        if not run.is_in_epoch:
+            self._into_epoch = 0
+        change_stage(run)
+
+    def _pass_borders(self) -> None:
+        """Let the rate know of the epoch and the evaluation that are over with this step."""
+        run = self._run
+        self._into_epoch += 1
+        if self._into_epoch == run.feed.steps_per_epoch:
+            self._into_epoch = 0
+            run.epoch += 1
+            run.updater.rate.after_epoch(run.step)
+        if self._is_evaluated():
+            self.evaluations.append(run.step)
+            run.updater.rate.after_eval(run.step)
+
+    def _is_evaluated(self) -> bool:
+        every = self._run.options.train.eval_periods.get("val")
+        if every is None or every.is_never:
+            return False
+        if every.unit == "ep":
+            return self._into_epoch == 0 and self._run.epoch % every.amount == 0
+        return every.unit == "st" and self._run.step % every.amount == 0
+
+    def _keep(self) -> None:
+        run = self._run
+        self.steps.append(run.step)
+        self.found.append(read_rates(run.optimizer, run.updater.rate.values))
+
+    def _note(self, plain: object) -> None:
+        course = self._run.course
+        if course.steps is None:
+            where = f"stage {course.stage.name}: " if len(course.stages) > 1 else ""
+            text = "nobody knows how many steps there are; these are the first"
+            self.notes.append(f"{where}{text} {_UNKNOWN:,}")
+        if isinstance(plain, TorchSchedule) and plain.needs_value:
+            self.notes.append("drawn as if the monitored metric always became better")
 
 
 def _plain(schedule: object) -> object:
     return schedule.schedule if isinstance(schedule, Warmup) else schedule
 
 
-def _evaluations(run: Run, total: int) -> tuple[int, ...]:
-    """After which steps ``val`` is evaluated, if that is planned by steps or epochs."""
-    every = run.options.train.eval_periods.get("val")
-    if every is None or every.is_never or every.unit not in ("st", "ep"):
-        return ()
-    per_unit = 1 if every.unit == "st" else run.feed.steps_per_epoch
-    if per_unit is None:
-        return ()
-    period = round(every.amount * per_unit)
-    return tuple(range(period, total + 1, period))
-
-
 def _pretend_updates(optimizer: Any) -> None:  # noqa: ANN401 - torch does not declare the attribute
     """Else torch's schedulers would warn that they are advanced before the first update."""
     optimizer._opt_called = True
-
-
-def _note(run: Run, plain: object) -> str:
-    notes = []
-    if run.limits.steps is None:
-        notes.append(f"nobody knows how many steps there are; these are the first {_UNKNOWN:,}")
-    if isinstance(plain, TorchSchedule) and plain.needs_value:
-        notes.append("drawn as if the monitored metric always became better")
-    return "; ".join(notes)

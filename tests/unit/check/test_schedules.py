@@ -166,3 +166,13 @@ def test_mistakes_have_the_place_of_their_values(tmp_path: Path, user_registry: 
     assert [(one.key, one.place.line, one.place.column) for one in report.problems] == [
         ("schedule.milestones", 4, 42)
     ]
+
+
+def test_the_schedule_of_a_stage_is_held_against_the_stage(check_dict) -> None:
+    stages = [
+        {"for": "5ep", "schedule": {"type": "cosine", "warmup": "9ep"}},
+        {"for": "1h", "schedule": {"type": "linear"}},
+    ]
+    report = check_dict(stages=stages, train=None, schedule={"type": "cosine", "warmup": "99ep"})
+    keys = [one[0] for one in shown(report)]
+    assert keys == ["stages.0.schedule.warmup", "stages.1.schedule.over"]

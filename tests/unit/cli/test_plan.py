@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from small_project import Command, tree
 
 if TYPE_CHECKING:
@@ -49,6 +51,61 @@ def test_plan_as_json(shop: Path, epochal: Command) -> None:
     plans = json.loads(epochal("plan", "config.yaml", "--variant", "all", "--json").out)
     assert [plan["title"] for plan in plans] == ["shop (variant hot)", "shop (variant long)"]
     assert plans[0]["rows"][0]["event"]
+
+
+def test_plan_draws_the_learning_rate(
+    shop: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    schedule = "schedule={type: linear, warmup: 3st, min_factor: 0.5}"
+    done = epochal("plan", "config.yaml", schedule, "--plot", "--device", "cpu")
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    assert lines[0] == "shop: learning rate"
+    assert lines[-1].strip() == "step, ┴ evaluation"
+    assert "what happens" not in done.out
+    assert "\x1b" not in done.out
+    assert max(map(len, lines)) <= 80
+
+
+def test_plan_draws_stages_and_groups(shop: Path, epochal: Command) -> None:
+    done = epochal(
+        *("plan", "config.yaml", "--plot", "--device", "cpu"),
+        "optim.groups=[{match: '*.bias', lr_mult: 0.5, name: bias}]",
+        "stages=[{name: one, for: 1ep}, {name: two, for: 1ep, optim: {lr: 0.01}}]",
+        "train.for=$delete",
+    )
+    assert done.code == 0, done.err
+    assert "one from 0, two from 6" in done.out
+    assert "lr/bias: 0.005 to " in done.out
+
+
+def test_plan_writes_a_picture_of_the_learning_rate(shop: Path, epochal: Command) -> None:
+    pytest.importorskip("matplotlib")
+    done = epochal("plan", "config.yaml", "--png", "rate.png", "--device", "cpu")
+    assert done.code == 0, done.err
+    assert "what happens" in done.out
+    assert done.out.endswith("written to rate.png\n")
+    assert (shop / "rate.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_is_of_one_plan(shop: Path, epochal: Command) -> None:
+    done = epochal("plan", "config.yaml", "--variant", "all", "--png", "rate.png")
+    assert done.code == 78
+    assert "--png takes one plan, and there are 2" in done.err
+
+
+def test_a_run_that_trains_nothing_has_no_learning_rate(shop: Path, epochal: Command) -> None:
+    done = epochal("plan", "config.yaml", "runner=test", "--plot")
+    assert done.code == 78
+    assert "nothing is trained" in done.err
+
+
+def test_a_plan_that_is_drawn_has_its_rates_in_json(shop: Path, epochal: Command) -> None:
+    (plan,) = json.loads(epochal("plan", "config.yaml", "--plot", "--json").out)
+    assert plan["rates"]["steps"] == list(range(12))
+    (plan,) = json.loads(epochal("plan", "config.yaml", "--json").out)
+    assert plan["rates"] is None
 
 
 def test_mistakes_end_with_a_message(shop: Path, epochal: Command) -> None:

@@ -9,10 +9,12 @@ import torch
 from torch.optim import lr_scheduler
 
 from engine.parts import Sums, adder, fit, make_run
-from epochal.components.optim.schedules import Cosine, Linear
+from epochal.components.optim.schedules import Constant, Cosine, Linear
+from epochal.config import parse_duration
 from epochal.engine import Monitor, Schedule, TorchSchedule, Train, Warmup
 from epochal.engine.execute import describe
 from epochal.engine.preview import preview_rates
+from epochal.engine.stages import Stage
 
 if TYPE_CHECKING:
     from epochal.engine.run import Run
@@ -49,6 +51,7 @@ def run_with(make: Any, **options: Any) -> tuple[Run, list[list[float]]]:
         lambda one, *_: used.append([group["lr"] for group in one.param_groups])
     )
     parts = {"optimizer": optimizer, "schedule": make(optimizer), "monitor": Monitor("val/mae")}
+    parts |= options.pop("parts", {})
     options = {"for_": "3ep", "eval_every": "4st", **options}
     return make_run(Sums(20), model, parts=parts, **options), used
 
@@ -91,3 +94,21 @@ def test_evaluations_are_marked_if_their_steps_are_known(every: object, marks: o
     run, _ = run_with(lambda one: None, eval_every=every)
     describe(run, Train())
     assert preview_rates(run).evaluations == marks
+
+
+def test_stages_follow_each_other_with_rates_of_their_own() -> None:
+    stages = (
+        Stage(name="one", length=parse_duration("4st"), schedule=lambda _: Warmup(Constant(), 2)),
+        Stage(name="two", length=parse_duration("2ep"), schedule=lambda _: Linear()),
+    )
+
+    def make() -> tuple[Run, list[list[float]]]:
+        return run_with(lambda one: None, parts={"stages": stages})
+
+    run, used = make()
+    fit(run)
+    run, _ = make()
+    describe(run, Train())
+    preview = preview_rates(run)
+    assert [list(one) for one in zip(*preview.rates.values(), strict=True)] == used
+    assert preview.stages == (("one", 0), ("two", 4))

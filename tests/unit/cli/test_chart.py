@@ -1,0 +1,143 @@
+"""Tests of charts for terminals and as pictures."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from epochal.cli.chart import Chart, draw, save_png, show
+from epochal.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def chart(**changes: Any) -> Chart:
+    given = {
+        "title": "a title",
+        "x": list(range(101)),
+        "lines": {"up": [step / 100 for step in range(101)]},
+        "x_name": "step",
+        "y_name": "value",
+    }
+    return Chart(**(given | changes))
+
+
+def test_a_line_goes_from_corner_to_corner() -> None:
+    assert draw(chart(), width=34, is_plain=True) == [
+        "a title",
+        "   1 +                          **",
+        "     |                        ***",
+        "     |                      **",
+        "0.75 +                   ***",
+        "     |                 ***",
+        "     |               ***",
+        " 0.5 +            ****",
+        "     |          ***",
+        "     |        ***",
+        "0.25 +      ***",
+        "     |    **",
+        "     | ***",
+        "   0 +**",
+        "     +----------------------------",
+        "      0            50          100",
+        "      step",
+    ]
+
+
+@pytest.mark.parametrize("width", [20, 80, 140, 300])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    lines = {"a": [1.0] * 101, "b": [step**2 for step in range(101)]}
+    text = draw(chart(lines=lines, title=""), width=width)
+    assert max(len(line) for line in text[:-3]) <= width
+    assert max(len(line) for line in text[1:14]) > width - 5
+
+
+def test_braille_has_eight_dots_in_a_letter() -> None:
+    text = draw(chart(), width=34)
+    assert text[1].startswith("   1 ┤")
+    assert any(0x2800 <= ord(letter) < 0x2900 for letter in text[1])
+
+
+def test_colours_are_used_only_when_asked_for() -> None:
+    assert not any("\x1b" in line for line in draw(chart(), width=60))
+    assert any("\x1b[36m" in line for line in draw(chart(), width=60, has_colours=True))
+
+
+def test_standard_output_that_is_no_terminal_gets_no_colours(monkeypatch: Any) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    text = show(chart())
+    assert not any("\x1b" in line for line in text)
+    assert max(len(line) for line in text) <= 60
+
+
+def test_lines_are_told_apart_by_their_names_and_how_high_they_are() -> None:
+    lines = {"low": [0.0, 1.0], "high": [5.0, 10.0], "high too": [5.0, 10.0]}
+    text = draw(chart(x=[0, 1], lines=lines), width=60, is_plain=True)
+    assert [line.strip() for line in text[-2:]] == ["low: 0 to 1", "high, high too: 5 to 10"]
+
+
+def test_marks_borders_and_points_are_drawn_and_explained() -> None:
+    text = draw(
+        chart(
+            ticks={"evaluation": [50, 100]},
+            borders={"first": 0, "second": 50},
+            points={"best": 0},
+        ),
+        width=50,
+        is_plain=True,
+    )
+    assert text[-1].strip() == "step, | evaluation, ^ best, first from 0, second from 50"
+    assert text[-3].strip().startswith("+^---")
+    assert text[-3].endswith("|")
+    assert text[1].count(":") == 1, "a border, but not where everything begins"
+
+
+def test_a_logarithmic_axis_has_powers_of_ten() -> None:
+    x = [10 ** (power / 4) for power in range(-16, 1)]
+    text = draw(chart(x=x, lines={"y": x}, is_log=True), width=60)
+    assert text[-2].split() == ["1e-04", "1e-03", "1e-02", "1e-01", "1e+00"]
+
+
+def test_what_is_not_finite_is_left_out_and_what_is_too_high_is_cut() -> None:
+    lines = {"y": [1.0, math.nan, 2.0, 1e9, math.inf]}
+    text = draw(chart(x=[0, 1, 2, 3, 4], lines=lines, top=4.0), width=40)
+    assert text[1].startswith("4 ┤")
+
+
+@pytest.mark.parametrize("values", [[0.0, 0.0], [3.0, 3.0], [-1.0, -1.0], [math.nan, math.nan]])
+def test_flat_lines_and_none_at_all_can_be_drawn(values: list[float]) -> None:
+    assert len(draw(chart(x=[0, 1], lines={"y": values}), width=40)) == 17
+
+
+def test_one_point_can_be_drawn() -> None:
+    assert draw(chart(x=[0], lines={"y": [1.0]}), width=40)
+
+
+def test_a_picture_is_written(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "a.png"
+    more = {"ticks": {"evaluation": [50]}, "borders": {"second": 50}, "points": {"best": 20}}
+    save_png(chart(lines={"a": [1.0] * 101, "b": [2.0] * 101}, **more), path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    log = chart(x=[0.1, 1, 10], lines={"y": [1, 2, math.inf]}, is_log=True, top=3.0)
+    save_png(log, path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_without_matplotlib_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def missing(name: str, *rest: Any) -> Any:
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(ConfigError, match=r"needs matplotlib(.|\n)*pip install 'epochal\[plot\]'"):
+        save_png(chart(), tmp_path / "a.png")
