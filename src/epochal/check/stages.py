@@ -84,7 +84,7 @@ class _Stages:
 
     def _expand_one(self, path: str, node: Node) -> Node:
         plain = {key: child for key, child in node.mapping.items() if key not in _SPECS}
-        own = Signature("a stage", _unfilled(SECTIONS["stages"].keys))
+        own = Signature("section 'stages'", _unfilled(SECTIONS["stages"].keys))
         expanded = dict(self._entries(path, with_entries(node, plain), (own,)).mapping)
         for key in _SPECS:
             child = node.mapping.get(key)
@@ -132,6 +132,8 @@ class _Stages:
             elif isinstance(number, int) and not isinstance(number, bool) and number < 1:
                 what = f"must be at least 1, got {number!r}"
                 report(f"{path}.{key}", what, child.place, "write 1 or more")
+        if not node.mapping:
+            report(path, "says nothing", node.place, "write until: {plateau: 3}")
         monitor = self.entries.get("monitor")
         has_monitor = monitor is not None and monitor.value is not None
         if "plateau" in node.mapping and not has_monitor and not self._may_have_error():
