@@ -304,6 +304,14 @@ CELLS: dict[str, dict[str, Any]] = {
     "groups": {"optimizer": grouped, "schedule": cosine, "average": 0.9},
     "several optimizers": {"optimizer": several, "schedule": both_ways, "accumulate": 2},
     "several, guarded": {"optimizer": several, "engine": {"on_nonfinite": "skip"}},
+    "clipped by value": {"clip": {"value": 0.01}, "accumulate": 2},
+    "recomputed": {"engine": {"recompute": ["conv", "norm", "dropout"]}, "dropout": 0.4},
+    "microbatches": {"engine": {"microbatch": 3, "recompute": ["first"]}, "dropout": 0.4},
+    "microbatches found": {"engine": {"microbatch": "auto"}, "accumulate": 2, "clip": 0.1},
+    "early stop of its own": {
+        "hooks": lambda: (EarlyStopping(patience=2, min_delta=0.1, min_for="2ep"),),
+        "eval_every": "1st",
+    },
     "clipped": {"clip": 0.05, "engine": {"on_nonfinite": "skip"}, "accumulate": 3},
     "all at once": {
         "dropout": 0.3,

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from engine.parts import Points, Sums, adder, fit, make_run, numbers, weights
 from epochal.components.average.ema import Ema
-from epochal.engine import Run, Task, Train, Updater
+from epochal.engine import Run, Task, TorchSchedule, Train, Updater
 from epochal.engine.execute import execute
 from epochal.errors import ConfigError, TaskError
 
@@ -186,6 +186,30 @@ def gradients_of(**options: Any) -> list[Tensor]:
 
 def _gradient(model: nn.Module) -> Tensor:
     return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+
+def test_clipping_joins_all_groups_of_the_optimizer() -> None:
+    model = adder()
+    groups = [{"params": model[0].parameters(), "lr": 0.1}, {"params": model[3].parameters()}]
+    optimizer = torch.optim.SGD(groups, lr=0.2)
+    norms: list[float] = []
+    run = make_run(Sums(), model, parts={"optimizer": optimizer}, for_="1ep", optim={"clip": 0.01})
+    run.on("step_end", lambda run: norms.append(float(_gradient(run.model).norm())))
+    fit(run)
+    assert norms == pytest.approx([0.01] * 5, rel=1e-3)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.2]
+
+
+def test_the_rate_is_moved_once_for_each_accumulated_step_defect_13() -> None:
+    rates: list[float] = []
+    model = adder()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    schedule = TorchSchedule(torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5))
+    parts = {"optimizer": optimizer, "schedule": schedule}
+    run = make_run(Ordered(30, 4), model, parts=parts, for_="1ep", optim={"accumulate": 4})
+    run.on("batch_end", lambda run, split: rates.append(run.learning_rates["lr"]))
+    fit(run)
+    assert rates == [1.0] * 4 + [0.5] * 4  # the second step takes the remainder
 
 
 def test_clipping_bounds_every_single_number_of_the_gradient() -> None:
