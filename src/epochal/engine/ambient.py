@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import ctypes
 import random
-import struct
-import sys
-from _random import Random as _Twister
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
+import numpy as np
 import torch
+from numpy.random.mtrand import get_bit_generator
 from torch import Tensor
 from typing_extensions import override
+
+from epochal.engine.glimpse import NUMPY, PYTHON, TORCH, find_glimpse, is_usual
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from epochal.engine.glimpse import Look
+
 _MASK = (1 << 64) - 1
-_WORDS = 624  # of the state of a Mersenne twister
-_STATE_BYTES = 4 * _WORDS + 4  # its words, and the place of the next one
-_HEAD = object.__basicsize__  # where an object's own memory begins
-_NOWHERE: Any = (ctypes.c_char * 1)()  # equals the memory of no state
-_TORCH_HEAD = 256  # in which the state of a generator of torch begins, with its seed
-_TORCH_BYTES = 8 + 12 + 4 * _WORDS + 4 + 24  # seed, places, words, spare normal numbers
-_MARK = 0x5EED_0F7E_57ED_5EED
 
 
 def mix(seed: int, number: int) -> int:
@@ -38,57 +33,46 @@ def mix(seed: int, number: int) -> int:
 def seed_host(seed: int) -> None:
     """Seed the generators of Python, numpy and torch with 64 bits; devices keep theirs."""
     random.seed(seed)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and _is_twister(numpy.random.get_bit_generator()):
+    if is_usual(get_bit_generator()):
         # Other bits than torch takes: the two have the same algorithm.
-        numpy.random.seed(seed >> 32)
+        np.random.seed(seed >> 32)
     # Not torch.manual_seed, which takes a hundred times as long to reach every device.
     torch.default_generator.manual_seed(seed)
-
-
-class Host(NamedTuple):
-    """The state of Python's or numpy's global generator."""
-
-    memory: bytes
-    """What the generator has in memory; empty if that does not tell its state."""
-
-    full: tuple[Any, ...]
-    """As the generator gives it."""
 
 
 class States(NamedTuple):
     """The states of the three generators of the host."""
 
-    python: Host
-    numpy: Host | None
+    python: tuple[Any, ...]
+    numpy: Any
+    """None if somebody gave numpy another algorithm, which is left alone."""
+
     torch: Tensor
+    look: Look
+    """What was seen of them in memory."""
 
     def equals(self, other: States) -> bool:
         """Whether nobody drew from one to the other."""
-        if self.numpy is None or other.numpy is None:
-            is_same = self.numpy is other.numpy
+        one, two = self.numpy, other.numpy
+        if one is None or two is None:
+            is_same = one is two
         else:
-            is_same = _are_equal(self.numpy.full, other.numpy.full)
-        return (
-            is_same
-            and self.python.full == other.python.full
-            and torch.equal(self.torch, other.torch)
-        )
+            is_same = one[1].tobytes() == two[1].tobytes() and one[2:] == two[2:]
+        return is_same and self.python == other.python and torch.equal(self.torch, other.torch)
 
 
 @final
 class Ambient:
     """Takes the states of the generators, and puts them back.
 
-    To ask a generator for its state takes up to 30 µs, and hardly anybody draws between two
-    batches. So their memory is looked at, and they are asked only if it is another one than the
-    last time.
+    Hardly anybody draws from them between two batches. So their memory is looked at, and those are
+    asked for their state of which something else is seen than the last time.
     """
 
     def __init__(self) -> None:
-        self._python = _Python()
-        self._numpy = _Numpy()
-        self._torch = _Torch()
+        self._glimpse = find_glimpse()
+        self._latest = States((), None, torch.empty(0), (None,) * 5)
+        self._own_seed = 0
 
     @override
     def __reduce__(self) -> tuple[type[Ambient], tuple[()]]:
@@ -96,21 +80,42 @@ class Ambient:
 
     def take(self) -> States:
         """The states as they are now."""
-        return States(self._python.take(), self._numpy.take(), self._torch.take())
+        look, latest = self._glimpse.look(), self._latest
+        if look != latest.look:
+            latest = self._latest = self._ask(look, latest)
+        return latest
 
     def put(self, states: States) -> None:
         """Bring the generators into these states."""
-        self._python.put(states.python)
-        self._numpy.put(states.numpy)
-        self._torch.put(states.torch)
+        look, kept = self._glimpse.look(), states.look
+        if look[PYTHON] != kept[PYTHON]:
+            random.setstate(states.python)
+        if look[NUMPY] != kept[NUMPY] and states.numpy is not None:
+            self._put_numpy(states.numpy)
+        if look[TORCH] != kept[TORCH]:
+            torch.default_generator.set_state(states.torch)
+        self._latest = states
 
-    def begin(self, seed: int) -> None:
-        """After a ``take``: seed torch only, for those who ask it for its seed without a draw."""
-        self._torch.seed(seed)
+    def begin(self, seed: int) -> States | None:
+        """Take the states and give torch a seed, which can be asked for without a draw.
 
-    def is_still(self) -> bool:
-        """Whether nobody has drawn since ``begin``."""
-        return self._python.is_still() and self._numpy.is_still() and self._torch.is_still()
+        None, and nothing is changed, if draws could not be seen.
+        """
+        states, place = self.take(), self._glimpse.seed
+        if place is None:
+            return None
+        self._own_seed, place.value = place.value, seed
+        return states
+
+    def end(self, seed: int, states: States) -> bool:
+        """Bring the generators into the states that ``begin`` gave; whether nobody had drawn."""
+        place = self._glimpse.seed
+        if place is not None and place.value == seed:
+            place.value = self._own_seed
+            if self._glimpse.look() == states.look:
+                return True
+        self.put(states)
+        return False
 
     @contextmanager
     def apart(self, seed: int) -> Iterator[None]:
@@ -122,155 +127,25 @@ class Ambient:
         finally:
             self.put(states)
 
+    def _put_numpy(self, state: Any) -> None:  # noqa: ANN401 - as numpy gives it
+        generator = get_bit_generator()
+        if generator is self._glimpse.numpy:
+            self._glimpse.put_numpy(state)
+        elif is_usual(generator):
+            np.random.set_state(state)
 
-@final
-class _Python:
-    def __init__(self) -> None:
-        self._owner: Any = None
-        self._memory = _NOWHERE
-        self._latest = Host(b"", ())
-
-    def take(self) -> Host:
-        if not self.is_still():
-            full = random.getstate()
-            words = struct.pack(f"={_WORDS + 1}I", full[1][-1], *full[1][:-1])
-            self._latest = Host(words if self._memory.raw == words else b"", full)
-        return self._latest
-
-    def put(self, state: Host) -> None:
-        self._latest = state
-        if not self.is_still():
-            random.setstate(state.full)
-
-    def is_still(self) -> bool:
-        owner: Any = getattr(random.random, "__self__", None)
-        if owner is not self._owner:
-            self._owner = owner
-            is_known = sys.implementation.name == "cpython" and isinstance(owner, _Twister)
-            has_room = _Twister.__basicsize__ >= _HEAD + _STATE_BYTES
-            self._memory = _look_at(id(owner) + _HEAD) if is_known and has_room else _NOWHERE
-        memory, full = self._latest
-        if not memory:
-            return full == random.getstate()
-        return bool(self._memory.raw == memory and owner.gauss_next == full[2])
+    def _ask(self, look: Look, latest: States) -> States:
+        if get_bit_generator() is not self._glimpse.numpy:
+            self._glimpse = find_glimpse()
+            look = self._glimpse.look()
+        known = latest.look
+        return States(
+            latest.python if look[PYTHON] == known[PYTHON] else random.getstate(),
+            latest.numpy if look[NUMPY] == known[NUMPY] else _ask_numpy(),
+            latest.torch if look[TORCH] == known[TORCH] else torch.default_generator.get_state(),
+            look,
+        )
 
 
-@final
-class _Numpy:
-    """None is the state of one that was not imported, or that has another algorithm."""
-
-    def __init__(self) -> None:
-        self._owner: Any = None
-        self._memory = _NOWHERE
-        self._latest: Host | None = None
-
-    def take(self) -> Host | None:
-        if self.is_still():
-            return self._latest
-        self._latest = None
-        if self._memory is not _NOWHERE:
-            full = sys.modules["numpy"].random.get_state()
-            words = full[1].tobytes() + int(full[2]).to_bytes(4, sys.byteorder)
-            # With a spare normal number in store, a draw could leave the memory as it is.
-            is_told = self._memory.raw == words and not full[3]
-            self._latest = Host(words if is_told else b"", full)
-        return self._latest
-
-    def put(self, state: Host | None) -> None:
-        self._latest = state
-        if state is None or self.is_still() or self._memory is _NOWHERE:
-            return
-        numpy = sys.modules["numpy"].random
-        if state.memory:
-            numpy.seed(0)  # takes away a spare number
-            self._memory.raw = state.memory
-        else:
-            numpy.set_state(state.full)
-
-    def is_still(self) -> bool:
-        numpy = sys.modules.get("numpy")
-        owner: Any = None if numpy is None else numpy.random.get_bit_generator()
-        if owner is not self._owner:
-            self._owner = owner
-            has_words = _is_twister(owner)
-            self._memory = _look_at(owner.ctypes.state_address) if has_words else _NOWHERE
-        latest, is_known = self._latest, self._memory is not _NOWHERE
-        if latest is None or not is_known:
-            return latest is None and not is_known
-        if not latest.memory:
-            return _are_equal(latest.full, sys.modules["numpy"].random.get_state())
-        return bool(self._memory.raw == latest.memory)
-
-
-@final
-class _Torch:
-    """Where its memory cannot be found, it is asked for its state."""
-
-    def __init__(self) -> None:
-        self._generator = torch.default_generator
-        self._found = _find_torch_memory(self._generator)
-        self._memory = b""
-        self._latest: Tensor | None = None
-
-    def take(self) -> Tensor:
-        latest, memory = self._latest, self._read()
-        if latest is None or memory != self._memory:
-            latest = self._generator.get_state()
-            self._latest, self._memory = latest, memory
-        return latest
-
-    def put(self, state: Tensor) -> None:
-        if state is not self._latest or not self.is_still():
-            self._generator.set_state(state)
-            self._latest, self._memory = state, self._read()
-
-    def seed(self, seed: int) -> None:
-        self._generator.manual_seed(seed)
-        self._latest, self._memory = None, self._read()
-
-    def is_still(self) -> bool:
-        return self._read() == self._memory
-
-    def _read(self) -> bytes:
-        found = self._found
-        if found is not None:
-            memory: bytes = found.raw
-            return memory
-        state = self._generator.get_state()
-        return ctypes.string_at(state.data_ptr(), state.nbytes)
-
-
-def _is_twister(generator: object) -> bool:
-    """Whether numpy's generator is the usual one; somebody may have exchanged it."""
-    return type(generator).__name__ == "MT19937"
-
-
-def _look_at(address: int, size: int = _STATE_BYTES) -> Any:  # noqa: ANN401 - ctypes names no type
-    """The memory there, as long as somebody holds what it belongs to."""
-    return (ctypes.c_char * size).from_address(address)
-
-
-def _find_torch_memory(generator: Any) -> Any:  # noqa: ANN401 - as above; None if it is unknown
-    """The memory of a generator of torch, if all that moves one can be seen there.
-
-    Nobody promises where that is, so it is looked for in another one, and tried.
-    """
-    trial: Any = torch.Generator("cpu").manual_seed(_MARK)
-    address = getattr(trial, "_cdata", None)
-    if not isinstance(address, int):
-        return None
-    place = ctypes.string_at(address, _TORCH_HEAD).find(_MARK.to_bytes(8, sys.byteorder))
-    if place < 0:
-        return None
-    memory = _look_at(address + place, _TORCH_BYTES)
-    for size in (1, 1, _WORDS):  # a number, its spare one, and so many that the place is the same
-        before = memory.raw
-        torch.empty(size, dtype=torch.float64, device="cpu").normal_(generator=trial)
-        if memory.raw == before:
-            return None
-    return _look_at(generator._cdata + place, _TORCH_BYTES)
-
-
-def _are_equal(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Whether two states of numpy are the same; they begin with a name and an array."""
-    return one[1].tobytes() == other[1].tobytes() and one[2:] == other[2:]
+def _ask_numpy() -> Any:  # noqa: ANN401 - as numpy gives it
+    return np.random.get_state() if is_usual(get_bit_generator()) else None

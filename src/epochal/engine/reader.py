@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _STILL_TYPES = (list, tuple, range, str, Tensor, TensorDataset)
 _STILL_FUNCTIONS = (default_collate, default_convert)
+_UNKNOWN = object()
 _FEW = 5  # samples that are seeded sooner than it is seen whether they need to be
 
 
@@ -112,36 +113,45 @@ class Reader(Dataset[Any]):
         self.may_draw = self._draws or self._collate_draws
         """Whether it is unknown that nobody draws."""
 
+        self._is_watched = self._draws and is_stacked
         self._ambient = Ambient()
 
     def __getitems__(self, ticket: Ticket) -> Batch:
         """The batch of a ticket; that of a first one in a list together with findings."""
+        batch = self._read_watched(ticket)
+        if batch is _UNKNOWN:
+            batch = self._read_apart(self._read_seeded, ticket)
+        if not ticket.is_first:
+            return batch
+        is_unsteady = self._draws and self._read_apart(self._is_unsteady, ticket)
+        return [batch, Findings(self.is_restless, is_unsteady)]
+
+    def _read_watched(self, ticket: Ticket) -> Batch:
+        """The batch if nobody draws, as far as that is likely."""
+        if self.is_restless or not self._is_watched or len(ticket.indices) < _FEW:
+            return _UNKNOWN
+        ambient, seed = self._ambient, ticket.seed
+        kept = ambient.begin(seed)
+        if kept is None:
+            return _UNKNOWN
+        try:
+            batch = self.read_plain(ticket.indices)
+        except BaseException as error:
+            if ambient.end(seed, kept) or not isinstance(error, Exception):
+                raise
+        else:
+            if ambient.end(seed, kept):
+                return batch
+        self.is_restless = True
+        return _UNKNOWN
+
+    def _read_apart(self, read: Callable[[Ticket], Any], ticket: Ticket) -> Any:  # noqa: ANN401 - of any kind
         ambient = self._ambient
         kept = ambient.take()
         try:
-            batch = self._read(ticket)
-            if not ticket.is_first:
-                return batch
-            return [batch, Findings(self.is_restless, self._is_unsteady(ticket))]
+            return read(ticket)
         finally:
             ambient.put(kept)
-
-    def _read(self, ticket: Ticket) -> Batch:
-        ambient = self._ambient
-        is_worth = self._draws and self._is_stacked and len(ticket.indices) >= _FEW
-        if self.is_restless or not is_worth:
-            return self._read_seeded(ticket)
-        ambient.begin(ticket.seed)
-        try:
-            batch = self.read_plain(ticket.indices)
-        except Exception:
-            if ambient.is_still():
-                raise
-        else:
-            if ambient.is_still():
-                return batch
-        self.is_restless = True
-        return self._read_seeded(ticket)
 
     def read_plain(self, indices: Any) -> Batch:  # noqa: ANN401 - samplers give what they like
         """The batch of some indices, or of a single one if nothing is stacked, without seeds."""
@@ -174,8 +184,6 @@ class Reader(Dataset[Any]):
         return self.dataset[index]
 
     def _is_unsteady(self, ticket: Ticket) -> bool:
-        if not self._draws:
-            return False
         with suppress(Exception):  # the batch itself could be read: that is all that counts
             one = ticket._replace(indices=list(ticket.indices)[:1]) if self._is_stacked else ticket
             return not are_same(self._read_samples(one), self._read_samples(one))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import random
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +12,7 @@ import torch
 
 from epochal.engine import ambient as module
 from epochal.engine.ambient import Ambient, mix, seed_host
+from epochal.engine.glimpse import Blind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,8 +46,7 @@ DRAWS: dict[str, Callable[[], object]] = {
 def ambient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ambient:
     """One that sees the memory of generators, and one that must ask them for their states."""
     if request.param == "unseen":
-        monkeypatch.setattr(module, "_find_torch_memory", lambda _: None)
-        monkeypatch.setattr(module, "_look_at", lambda _: SimpleNamespace(raw=b"?"))
+        monkeypatch.setattr(module, "find_glimpse", lambda: Blind(np.random.get_bit_generator()))
     return Ambient()
 
 
@@ -91,48 +90,30 @@ def test_every_draw_is_noticed(kind: str, spares: int, ambient: Ambient) -> None
 
 @pytest.mark.parametrize("spares", [0, 1])
 @pytest.mark.parametrize("kind", DRAWS)
-def test_every_draw_after_a_beginning_is_noticed(kind: str, spares: int, ambient: Ambient) -> None:
+def test_every_draw_between_beginning_and_end_is_noticed(kind: str, spares: int) -> None:
     seed_host(1)
     draw_spares(spares)
+    ambient = Ambient()
     for _ in range(3):
-        states = ambient.take()
-        ambient.begin(9)
+        before = Ambient().take()
+        states = ambient.begin(9)
+        assert states is not None
         assert torch.initial_seed() == 9
-        assert ambient.is_still()
-        DRAWS[kind]()
-        assert not ambient.is_still()
-        ambient.put(states)
+        assert ambient.end(9, states)
         assert torch.initial_seed() == 1
-        assert states.equals(Ambient().take())
+        states = ambient.begin(9)
+        assert states is not None
+        DRAWS[kind]()
+        assert not ambient.end(9, states)
+        assert torch.initial_seed() == 1
+        assert before.equals(Ambient().take())
 
 
-def test_the_memory_of_all_generators_can_be_seen_here() -> None:
-    generator = torch.Generator().manual_seed(1)
-    memory = module._find_torch_memory(generator)
-    before = memory.raw
-    generator.get_state()
-    assert memory.raw == before
-    torch.rand(1, generator=generator)
-    assert memory.raw != before
-    seed_host(1)
-    states = Ambient().take()
-    assert states.python.memory
-    assert states.numpy is not None
-    assert states.numpy.memory
-
-
-def test_a_generator_of_torch_in_which_no_draw_is_seen_is_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    generator = torch.Generator()
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "_TORCH_BYTES", 8)  # the seed, which no draw changes
-        assert module._find_torch_memory(generator) is None
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "_TORCH_HEAD", 8)  # too few for the seed to be found
-        assert module._find_torch_memory(generator) is None
-    monkeypatch.setattr(torch, "Generator", lambda _: SimpleNamespace(manual_seed=lambda _: None))
-    assert module._find_torch_memory(generator) is None
+def test_nothing_begins_where_draws_could_not_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_glimpse", lambda: Blind(np.random.get_bit_generator()))
+    torch.manual_seed(1)
+    assert Ambient().begin(9) is None
+    assert torch.initial_seed() == 1
 
 
 def test_one_that_went_to_another_process_looks_at_the_memory_there() -> None:
@@ -183,6 +164,29 @@ def test_another_algorithm_of_numpy_is_left_alone() -> None:
         assert np.random.rand() == np.random.RandomState(np.random.PCG64(3)).rand()
     finally:
         np.random.set_bit_generator(usual)
+
+
+def test_an_exchanged_generator_of_numpy_is_seen_from_then_on() -> None:
+    usual, ambient = np.random.get_bit_generator(), Ambient()
+    ambient.take()
+    try:
+        np.random.set_bit_generator(np.random.MT19937(3))
+        for _ in range(2):
+            states = ambient.begin(9)
+            assert states is not None
+            np.random.rand()
+            assert not ambient.end(9, states)
+        assert np.random.rand() == np.random.RandomState(np.random.MT19937(3)).rand()
+        states = ambient.take()
+        np.random.set_bit_generator(np.random.MT19937(4))
+        ambient.put(states)
+        states = ambient.take()
+        np.random.set_bit_generator(np.random.PCG64(3))
+        ambient.put(states)
+        assert ambient.begin(9) is None
+    finally:
+        np.random.set_bit_generator(usual)
+    assert ambient.begin(9) is not None
 
 
 def test_mixed_numbers_differ_and_never_change() -> None:
