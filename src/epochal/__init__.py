@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from epochal.components import data
+    from epochal.components import data, nn
     from epochal.config import Duration
     from epochal.engine import (
         Average,
@@ -61,6 +61,7 @@ _HOMES = {
     "current_run": "epochal.engine",
     "data": "epochal.components.data",
     "find_batch": "epochal.experiment.batch_search",
+    "nn": "epochal.components.nn",
     "parse_args": "epochal.experiment.arguments",
     "register": "epochal.registry",
     "resume": "epochal.experiment.series",
@@ -69,7 +70,7 @@ _HOMES = {
 
 _SYNONYMS = {"TaskFlow": "ModuleTask"}
 
-_NAMESPACES = {"data"}  # names that stand for their whole home
+_NAMESPACES = {"data", "nn"}  # names that stand for their whole home
 
 __all__ = [
     "Args",
@@ -95,6 +96,7 @@ __all__ = [
     "current_run",
     "data",
     "find_batch",
+    "nn",
     "parse_args",
     "register",
     "resume",

@@ -29,6 +29,7 @@ def check_rules(walk: Walk, root: Node) -> None:
     check_schedules(walk, root)
     _check_precision(walk, root)
     _check_average(walk, root)
+    _check_compile_mode(walk, root)
     _check_names(walk, root)
     _check_clip(walk, root)
     _check_folds(walk, root)
@@ -78,6 +79,15 @@ def _check_average(walk: Walk, root: Node) -> None:
     if first.unit == last.unit and first.amount >= last.amount:
         what = f"no weights would count: the training ends after {end.value}"
         walk.mistakes.report("average.start", what, start.place, "write an earlier start")
+
+
+def _check_compile_mode(walk: Walk, root: Node) -> None:
+    """A mode that only one backend of torch.compile knows."""
+    backend, mode = root.find("engine.compile_backend"), root.find("engine.compile_mode")
+    if backend is None or mode is None or backend.value == "inductor" or mode.value == "default":
+        return
+    what = f"{mode.value!r} is a mode of the backend inductor, not of {backend.value!r}"
+    walk.mistakes.report("engine.compile_mode", what, mode.place, "leave out one of them")
 
 
 def _check_names(walk: Walk, root: Node) -> None:

@@ -10,7 +10,7 @@ from epochal.errors import ConfigError, Problem
 from epochal.registry.nearest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from epochal.engine.feed import Microbatches
     from epochal.engine.run import Run
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     Compute = Callable[[Batch], tuple[Batch, Any, Any, Any]]
 
 DEFAULT_BACKEND = "inductor"
+_MODES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "max-autotune": {"max_autotune": True, "coordinate_descent_tuning": True},
+}
 
 
 @final
@@ -58,20 +62,32 @@ class CompiledSteps:
 
 
 def require_backend(run: Run) -> None:
-    """Refuse a backend that torch does not know, before the first step.
+    """Refuse a backend or options that torch does not know, before the first step.
 
     Raises:
         ConfigError: There is none of that name.
     """
-    name = run.options.engine.compile_backend
+    name, wished = run.options.engine.compile_backend, run.options.engine.compile_options
     if name == DEFAULT_BACKEND:
-        return  # to ask torch takes seconds
+        if wished:  # to ask torch takes seconds
+            _require_options(wished)
+        return
     known = torch._dynamo.list_backends(exclude_tags=())
     if name not in known:
         meant = nearest(name, known)
         hint = f"did you mean {meant!r}?" if meant else f"write one of {', '.join(sorted(known))}"
         what = f"torch has no backend {name!r}"
         raise ConfigError(Problem("engine.compile_backend", what, hint=hint))
+
+
+def _require_options(wished: Mapping[str, Any]) -> None:
+    known = torch._inductor.list_options()
+    for name in wished:
+        if name.replace("-", "_") not in known:
+            meant = nearest(name, known)
+            hint = f"did you mean {meant!r}?" if meant else "see torch._inductor.list_options()"
+            what = f"the backend {DEFAULT_BACKEND!r} has no option {name!r}"
+            raise ConfigError(Problem("engine.compile_options", what, hint=hint))
 
 
 def compile_compute(run: Run, *, has_one_shape: bool) -> Compute:
@@ -85,7 +101,7 @@ def compile_compute(run: Run, *, has_one_shape: bool) -> Compute:
         has_one_shape: Compile for the first shape alone, not for sizes that vary.
     """
     plain: Compute = run.calls.compute
-    dynamic = False if has_one_shape else None
+    dynamic = False if has_one_shape else run.options.engine.compile_dynamic
     if _is_output_seen(run):
         return _compile(run, plain, dynamic)
 
@@ -110,8 +126,18 @@ def _is_output_seen(run: Run) -> bool:
 def _compile(
     run: Run, function: Callable[[Batch], Any], dynamic: bool | None
 ) -> Callable[[Batch], Any]:
-    backend = run.options.engine.compile_backend
-    # Dropout draws the numbers that eager code draws, so that both train the same.
-    is_default = backend == DEFAULT_BACKEND
-    options: dict[str, Any] | None = {"fallback_random": True} if is_default else None
-    return torch.compile(function, backend=backend, dynamic=dynamic, options=options)
+    engine = run.options.engine
+    options: dict[str, Any] = dict(engine.compile_options)
+    if engine.compile_backend == DEFAULT_BACKEND:
+        # torch takes a mode or options, so the mode is given as those that it stands for. Graphs
+        # of its own are left out: steps are captured as a whole.
+        options = _MODES[engine.compile_mode] | options
+        # Dropout draws the numbers that eager code draws, so that both train the same.
+        options.setdefault("fallback_random", True)
+    return torch.compile(
+        function,
+        backend=engine.compile_backend,
+        dynamic=dynamic,
+        fullgraph=engine.compile_fullgraph,
+        options=options or None,
+    )

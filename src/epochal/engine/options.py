@@ -113,8 +113,23 @@ class EngineOptions:
     channels_last: bool = False
     """Keep images and the weights of convolutions with their channels last."""
 
+    sync_batchnorm: bool = False
+    """Let batch norm count the samples of all processes; with one process it changes nothing."""
+
     compile_backend: str = "inductor"
     """Backend of torch.compile, where steps are compiled."""
+
+    compile_mode: Literal["default", "max-autotune"] = "default"
+    """``max-autotune`` looks longer for faster kernels; only for the backend ``inductor``."""
+
+    compile_dynamic: bool | None = None
+    """Compile for sizes that vary; null finds out, and a captured step always has its own."""
+
+    compile_fullgraph: bool = False
+    """Fail if a step cannot be compiled as a whole, instead of leaving parts to Python."""
+
+    compile_options: dict[str, Any] = field(default_factory=dict)
+    """Further options of the backend, such as ``{epilogue_fusion: true}``."""
 
     deterministic: bool = False
     """Use only kernels that give the same bits each time; an operation without one fails."""

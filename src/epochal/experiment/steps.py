@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader
 
 from epochal.checkpoint.initial import init_weights
 from epochal.components.data.loader import LoaderOptions, build_loader
+from epochal.engine.batchnorm import sync_batchnorm
 from epochal.engine.move import parse_dtype, place
 from epochal.engine.options import HookOptions
 from epochal.engine.splits import SPLITS, split_name
@@ -110,6 +111,8 @@ def place_model(assembly: Assembly, model: nn.Module) -> nn.Module:
     if wanted is not None and not assembly.is_resumed:
         options = dict(wanted) if isinstance(wanted, Mapping) else {"path": wanted}
         init_weights(model, _path(options.pop("path")), **options)
+    if assembly.args.engine.sync_batchnorm:
+        model = sync_batchnorm(model)
     return place(
         model,
         assembly.device,

@@ -176,3 +176,9 @@ def test_a_mean_of_weights_must_begin_before_the_end(check_dict, start, is_good)
 def test_folds_that_cannot_be_are_reported(check_dict, train, problems) -> None:
     report = check_dict(train=train)
     assert [(problem.key, problem.what) for problem in report.problems] == problems
+
+
+def test_a_mode_belongs_to_the_backend_that_has_it(check_dict) -> None:
+    assert check_dict(engine={"compile_mode": "max-autotune"}).ok
+    report = check_dict(engine={"compile_mode": "max-autotune", "compile_backend": "eager"})
+    assert [one.key for one in report.problems] == ["engine.compile_mode"]

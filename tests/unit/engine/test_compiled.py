@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from engine.parts import Sums, adder, fit, make_run, weights
 from epochal.engine import Hook, Run, compiled
 from epochal.engine.compiled import compile_compute
+from epochal.engine.loss import Loss, Term
 from epochal.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -124,3 +126,61 @@ def test_a_backend_that_torch_does_not_know_is_refused_before_the_first_step(
 
 def test_a_backend_that_is_not_used_is_not_asked_for() -> None:
     fit(make_run(for_="1st", engine={"step": "eager", "compile_backend": "nosuch"}))
+
+
+def options_of(monkeypatch: pytest.MonkeyPatch, *, one_shape: bool = False, **engine: Any) -> Any:
+    """What torch.compile is given."""
+    given: list[Any] = []
+
+    def compile_(function: Any, **options: Any) -> Any:
+        given.append(options)
+        return function
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    compile_compute(make_run(engine=engine), has_one_shape=one_shape)
+    return given[0]
+
+
+def test_options_of_the_config_reach_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = options_of(
+        monkeypatch,
+        compile_mode="max-autotune",
+        compile_dynamic=True,
+        compile_fullgraph=True,
+        compile_options={"epilogue_fusion": True, "fallback_random": False},
+    )
+    assert found["dynamic"] is True
+    assert found["fullgraph"] is True
+    assert found["options"] == {
+        "max_autotune": True,
+        "coordinate_descent_tuning": True,
+        "epilogue_fusion": True,
+        "fallback_random": False,
+    }
+
+
+def test_a_captured_step_has_one_shape_whatever_the_config_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert options_of(monkeypatch, one_shape=True, compile_dynamic=True)["dynamic"] is False
+
+
+def test_an_option_that_the_backend_does_not_have_is_refused_before_the_first_step() -> None:
+    engine = {"step": "compile", "compile_options": {"max_autotun": True}}
+    message = r"has no option 'max_autotun'\n  did you mean 'max_autotune'"
+    with pytest.raises(ConfigError, match=message):
+        fit(make_run(for_="1st", engine=engine))
+
+
+def test_a_loss_of_the_config_is_compiled_once_its_inputs_are_known() -> None:
+    class Bare(Sums):
+        batch_loss = None  # type: ignore[assignment]
+
+    results = []
+    for step in ("eager", "compile"):
+        model = adder()
+        engine = {"step": step, "compile_backend": "eager", "compile_fullgraph": True}
+        loss = Loss([Term(nn.MSELoss(), name="mse"), Term(nn.L1Loss(), name="l1", weight=0.5)])
+        fit(make_run(Bare(), model, for_="2ep", engine=engine, parts={"loss": loss}))
+        results.append(weights(model))
+    assert torch.equal(*results)
