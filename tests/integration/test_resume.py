@@ -14,10 +14,11 @@ import pytest
 import torch
 
 import epochal as ep
-from epochal.checkpoint import load_weights
+from epochal.checkpoint import load_weights, read_checkpoint
 from epochal.errors import CheckpointError
 from epochal.records import RunRecord, read_run
 from epochal.records.lease import holding
+from epochal.records.manifests import find_checkpoints
 from epochal.testing import TinyModel
 from small_project import Command, run_folders, tree, write
 
@@ -350,3 +351,27 @@ def test_interrupted_run_goes_on_as_if_nothing_had_been_told_to_stop(
     assert stopped.dir is not None
     ep.resume(stopped.dir, raise_errors=True)
     assert_same(start(hooks), read_run(stopped.dir))
+
+
+def test_extra_caches_are_in_every_checkpoint_and_outlive_a_resume_defect_1(
+    dying: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(
+        dying / "shop" / "caching.py",
+        """
+        import os
+        import epochal as ep
+        class Caching(ep.Hook):
+            def run_start(self, run):
+                if "SCALE" in os.environ:
+                    run.register_caches({"scale": float(os.environ["SCALE"])})
+        """,
+    )
+    monkeypatch.setenv("SCALE", "0.5")
+    first = start("train.for=2ep", "hooks=[{type: shop.caching.Caching}]")
+    monkeypatch.delenv("SCALE")
+    ep.resume(first.path, overrides=["train.for=3ep"], raise_errors=True)
+    found = find_checkpoints(first.path / "checkpoints")
+    assert found[-1].step == 18
+    for one in found:
+        assert read_checkpoint(one.path)[0]["caches"] == {"scale": 0.5}
