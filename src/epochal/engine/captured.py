@@ -19,6 +19,7 @@ from epochal.engine.frozen import (
     take_fingerprint,
 )
 from epochal.engine.layout import UnknownLayoutError, copied, flatten, tensors_of
+from epochal.engine.microbatch import unwatched
 from epochal.engine.obstacles import find_obstacle
 from epochal.engine.payback import Payback
 from epochal.engine.reads import Reads
@@ -62,6 +63,7 @@ class CapturedSteps:
     def __init__(self, run: Run, update: Update, *, wish: str) -> None:
         self._run = run
         self._update = update
+        self._captured = unwatched(update)
         self._calls = run.calls
         self._is_compiling = wish == "compile"
         self._graphs: dict[Hashable, Graph] = {}
@@ -135,7 +137,7 @@ class CapturedSteps:
         run = self._run
         begun = perf_counter()
         with run.clock.times.measuring("capture"):
-            trial = Trial(run, partial(self._update, run), candidate.batches)
+            trial = Trial(run, partial(self._captured, run), candidate.batches)
             try:
                 _require_steady_groups(run, candidate)
                 trial.watch_eager()
@@ -178,9 +180,9 @@ class CapturedSteps:
         trial.undo()
         try:
             with uncounted(run):
-                workshop.warm_up(run, self._update, copied(example))
+                workshop.warm_up(run, self._captured, copied(example))
             trial.undo()
-            graph = Graph(run, self._update, copied(example), workshop)
+            graph = Graph(run, self._captured, copied(example), workshop)
         finally:
             run.calls.compute = plain
         verdict = trial.judge(

@@ -47,6 +47,11 @@ def splitting(run: Run, update: Update) -> Update:
     return Splitting(update, wish)
 
 
+def unwatched(update: Update) -> Update:
+    """The same steps, but for those that are taken again when memory runs out."""
+    return update.take if isinstance(update, Splitting) else update
+
+
 @final
 class Splitting:
     """Takes steps with microbatches of limited size; ``auto`` finds the size.
@@ -67,7 +72,11 @@ class Splitting:
         if self._left:
             self._take_watched(run, microbatches)
         else:
-            self._update(run, self._split(run, microbatches))
+            self.take(run, microbatches)
+
+    def take(self, run: Run, microbatches: Microbatches) -> None:
+        """Take one step, whatever becomes of it."""
+        self._update(run, self._split(run, microbatches))
 
     def _split(self, run: Run, microbatches: Microbatches) -> Microbatches:
         # Kept with the run: one that goes on has its choice only when its state is back.

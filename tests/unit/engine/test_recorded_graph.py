@@ -18,7 +18,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from engine.parts import Sums, adder, fit, make_run, weights
 from engine.recorded_graph import RecordedGraph, record_graphs
+from epochal.components.average.ema import Ema
+from epochal.components.average.swa import Swa
 from epochal.engine import Hook, Run, captured, current_run
+from epochal.engine.loss import Loss, Term
 from epochal.engine.meters import Meter
 from epochal.engine.trial import Trial
 
@@ -365,3 +368,88 @@ def test_a_further_shape_that_is_refused_is_not_tried_again(
     trained(Odd(22), for_="20ep")
     assert len(trials) == 2
     assert caplog.text.count("a further shape of batches stays eager: Odd.odd changes") == 1
+
+
+class Deep(nn.Module):
+    """Two layers with batch norm between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(7)
+        self.first = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Tanh())
+        self.last = nn.Linear(8, 1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.last(self.first(features))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"optim": {"clip": {"value": 0.01}}},
+        {"optim": {"clip": {"norm": 0.01}, "accumulate": 2}},
+        {"engine": {"microbatch": 2}},
+        {"engine": {"microbatch": "auto"}},
+        {"engine": {"microbatch": 3, "recompute": ["first"]}},
+    ],
+)
+def test_what_makes_steps_smaller_is_captured_and_trains_the_same(options: Any) -> None:
+    found = []
+    for step in ("eager", "graph"):
+        model = Deep()
+        engine = {"step": step, **options.get("engine", {})}
+        fixed = {"for_": "6ep", "eval_every": 0, "optim": options.get("optim", {})}
+        run = make_run(Sums(20, val=0), model, engine=engine, **fixed)
+        fit(run)
+        found.append([*map(torch.clone, model.state_dict().values())])
+    assert RecordedGraph.replays > 10
+    assert all(map(torch.equal, *found))
+
+
+class Bare(Sums):
+    batch_loss = None  # type: ignore[assignment]
+
+
+def two_terms() -> Loss:
+    return Loss([Term(nn.MSELoss(), name="mse"), Term(nn.L1Loss(), name="l1", weight=0.5)])
+
+
+def test_terms_of_a_config_are_captured_as_they_are() -> None:
+    ends = [trained(Bare(40), step=one, parts={"loss": two_terms()}) for one in ("eager", "graph")]
+    assert torch.equal(ends[0][1], ends[1][1])
+    assert ends[0][0].metrics == ends[1][0].metrics
+    assert ends[1][2]["step"] == "graph"
+
+
+def test_another_weight_of_a_term_is_captured_anew(caplog: pytest.LogCaptureFixture) -> None:
+    class Heavier(Hook):
+        def epoch_start(self, run: Run, split: str) -> None:
+            if run.epoch == 3:
+                assert run.loss is not None
+                run.loss.set_weights({"l1": 3.0})
+
+    caplog.set_level(logging.INFO)
+    ends = [
+        trained(Bare(40), Heavier(), step=one, parts={"loss": two_terms()})[1]
+        for one in ("eager", "graph")
+    ]
+    assert torch.equal(*ends)
+    assert "captured anew, since loss.weights changed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "average",
+    [
+        lambda: Ema(decay=0.9, warmup=True),
+        lambda: Ema(decay=0.5, every="3st"),
+        lambda: Swa(start="2ep", every="7st"),
+    ],
+)
+def test_averages_move_the_same_in_captured_steps(average: Any) -> None:
+    ends = []
+    for step in ("eager", "graph"):
+        one = average()
+        _, _, choices = trained(Sums(40), step=step, parts={"average": one})
+        ends.append({name: tensor.clone() for name, tensor in one.state_tensors().items()})
+    assert choices["step"] == "graph"
+    assert all(torch.equal(tensor, ends[1][name]) for name, tensor in ends[0].items())
