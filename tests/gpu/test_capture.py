@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 
 import epochal as ep
 from epochal.engine import payback
+from epochal.hooks.mixing import Mixup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -575,3 +576,58 @@ def test_memory_of_graphs_is_given_back_at_the_end() -> None:
     train("graph")
     torch.cuda.synchronize()
     assert torch.cuda.memory_allocated() <= before + 2**20
+
+
+class Bare(Points):
+    """Leaves the loss to the config."""
+
+    batch_loss = None  # type: ignore[assignment]
+
+
+class Deep(Net):
+    """Drops its second layer for some samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = ep.nn.StochasticDepth(0.3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.relu(self.norm(self.enter(x)))
+        return self.leave(x + self.drop(functional.relu(self.again(x))))
+
+
+LOSSES = [
+    {"type": "cross_entropy", "name": "ce", "label_smoothing": 0.1, "class_weights": [1.0] * 5},
+    {"type": "focal", "name": "focal", "weight": 0.3},
+]
+ROUTES = {"input": "out", "target": "batch.label"}
+TRICKS: dict[str, dict[str, Any]] = {
+    "loss": {"task": Bare, "loss": [{**one, "inputs": ROUTES} for one in LOSSES]},
+    "ignored targets": {
+        "task": Bare,
+        "loss": {"type": "cross_entropy", "ignore_index": 2, "inputs": ROUTES},
+    },
+    "mixup": {"hooks": [lambda: Mixup(classes=CLASSES), lambda: Mixup(classes=CLASSES, prob=0.5)]},
+    "noise": {"optim": {"type": "AdamW", "lr": 0.01, "noise": 0.01, "clip": 1.0}},
+    "warm average": {"average": {"type": "ema", "decay": 0.9, "warmup": True}},
+    "mean of weights": {"average": {"type": "swa", "start": "2ep", "every": "5st"}},
+    "stochastic depth": {"model": Deep},
+}
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_tricks_of_one_line_are_captured(trick: str) -> None:
+    assert_same_bits(lambda: dict(TRICKS[trick]))
+
+
+def test_rectangles_are_cut_without_asking_the_device() -> None:
+    from epochal.hooks.mixing.cutmix import _mix
+
+    images = torch.randn(4, 3, 8, 8, device="cuda")
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        mixed, kept = _mix(images, torch.full((), 0.4, device="cuda"))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    changed = (mixed != images).any(1)[0].float().mean()
+    torch.testing.assert_close(kept, 1 - changed)
