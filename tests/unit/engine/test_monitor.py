@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 
-from epochal.engine import Monitor
+from engine.parts import Sums, adder, fit, make_run
+from epochal.engine import Monitor, TorchSchedule
 from epochal.errors import ConfigError
+from epochal.hooks.early_stopping import EarlyStopping
 
 
 def test_the_sign_says_which_way_is_better() -> None:
@@ -89,3 +92,35 @@ def test_the_best_value_is_kept_on_resume_defect_3() -> None:
     after.load_state_dict(before.state_dict())
     assert not after.update(0.5)
     assert after.best == 0.9
+
+
+def test_one_monitor_serves_the_best_model_the_early_stop_and_the_plateau() -> None:
+    class Scored(Sums):
+        scores = iter([math.nan, 0.5, 0.4, math.nan, 0.6, 0.5, 0.5, 0.5])
+
+        def epoch_metric(self, split: str) -> dict[str, float]:
+            return {"score": next(self.scores)} if split == "val" else {}
+
+    model = adder()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
+    better: list[int] = []
+    rates: list[float] = []
+    run = make_run(
+        Scored(),
+        model,
+        hooks=(EarlyStopping(patience=3),),
+        for_="9ep",
+        sanity_batches=0,
+        parts={
+            "optimizer": optimizer,
+            "schedule": TorchSchedule(plateau),
+            "monitor": Monitor.parse("+val/score"),
+        },
+    )
+    run.on("better_model", lambda run: better.append(run.epoch))
+    run.on("eval_end", lambda run: rates.append(run.learning_rates["lr"]))
+    result = fit(run)
+    assert better == [2, 5]  # the first number, whatever it is, and a larger one
+    assert (result.best, result.reason, result.epochs) == (0.6, "early_stop", 8)
+    assert rates == [0.5, 0.5, 0.25, 0.125, 0.125, 0.0625, 0.03125, 0.015625]
