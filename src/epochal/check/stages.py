@@ -136,22 +136,14 @@ class _Stages:
             report(path, "says nothing", node.place, "write until: {plateau: 3}")
         monitor = self.entries.get("monitor")
         has_monitor = monitor is not None and monitor.value is not None
-        if "plateau" in node.mapping and not has_monitor and not self._may_have_error():
+        if (
+            "plateau" in node.mapping
+            and not has_monitor
+            and not _may_have_error(self.walk, self.given)
+        ):
             what = "a plateau is one of the run's monitor, and there is none"
             hint = "add monitor: -val/loss, or +val/acc if larger is better"
             report(path, what, node.place, hint)
-
-    def _may_have_error(self) -> bool:
-        task = self._task_definition()
-        return task is None or (
-            find_method(task, "post_metric_to_err", self.walk.registry.library) is not False
-        )
-
-    def _task_definition(self) -> Definition | None:
-        factory = self.walk.factories.get("task")
-        if "task" in self.given or factory is None or factory.file is None:
-            return None
-        return self.walk.registry.library.find_definition(factory.dotted)
 
     def _optim(self, path: str, node: Node) -> Node:
         """Changes of the optimizer: keys of the one before, or another one."""
@@ -247,10 +239,10 @@ class _Stages:
             walk.mistakes.report(path, what, node.place, "write task: {mix: 0.5}")
             return node
         self.params |= node.mapping.keys()
-        task = self._task_definition()
+        task = _find_task(self.walk, self.given)
         if task is None:
             return node
-        signature = self._params_signature()
+        signature = _find_params(self.walk, self.given)
         if signature is not None:
             signature = replace(signature, parameters=_unfilled(signature.parameters))
             return self._entries(path, node, (signature,))
@@ -263,7 +255,7 @@ class _Stages:
 
     def _check_required(self, path: str, node: Node) -> None:
         """What the task must be told when a stage begins."""
-        signature = self._params_signature()
+        signature = _find_params(self.walk, self.given)
         for item in signature.parameters if signature is not None else ():
             if item.is_required and item.name not in self.params:
                 what = f"missing; {signature.owner} requires it" if signature is not None else ""
@@ -271,16 +263,32 @@ class _Stages:
                 self.params.add(item.name)
                 self.walk.mistakes.report(here, what, node.place, f"add {item.name}: ...")
 
-    def _params_signature(self) -> Signature | None:
-        """What the task takes when a stage begins, if its text shows that."""
-        task = self._task_definition()
-        if task is None:
-            return None
-        found = method_signature(task, "on_stage_start", self.walk.registry.library)
-        if found is None:
-            return None
-        kept = tuple(item for item in found.parameters if item.name not in ("run", "name"))
-        return replace(found, parameters=kept)
+
+def _find_task(walk: Walk, given: Collection[str]) -> Definition | None:
+    factory = walk.factories.get("task")
+    if "task" in given or factory is None or factory.file is None:
+        return None
+    return walk.registry.library.find_definition(factory.dotted)
+
+
+def _may_have_error(walk: Walk, given: Collection[str]) -> bool:
+    """Whether a task may monitor an error of its own."""
+    task = _find_task(walk, given)
+    if task is None:
+        return True
+    return find_method(task, "post_metric_to_err", walk.registry.library) is not False
+
+
+def _find_params(walk: Walk, given: Collection[str]) -> Signature | None:
+    """What the task takes when a stage begins, if its text shows that."""
+    task = _find_task(walk, given)
+    if task is None:
+        return None
+    found = method_signature(task, "on_stage_start", walk.registry.library)
+    if found is None:
+        return None
+    kept = tuple(item for item in found.parameters if item.name not in ("run", "name"))
+    return replace(found, parameters=kept)
 
 
 def expand_optimizer(node: Node, registry: Registry) -> Node:

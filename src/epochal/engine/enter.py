@@ -112,17 +112,28 @@ def begin(run: Run) -> None:
     if len(course.stages) > 1:
         number = f"{course.index + 1} of {len(course.stages)}"
         logger.info("stage %s: %s%s", number, course.stage.name, _describe(course.stage))
+        if run.resume is None:
+            facts = {"name": course.stage.name, "index": course.index}
+            run.writer.event("stage_start", step=run.step, **facts)
     _tell_task(run)
     run.fire("stage_start", course.stage.name)
 
 
-def move_on(run: Run) -> None:
-    """End the current stage, and begin the one after it at the run's position."""
+def finish(run: Run) -> None:
+    """Tell everybody that the current stage is over."""
     course = run.course
     run.meter.deliver()
     run.fire("stage_end", course.stage.name)
+    if len(course.stages) > 1:
+        reason = course.over or run.stop_reason
+        run.writer.event("stage_end", step=run.step, name=course.stage.name, reason=reason)
+
+
+def move_on(run: Run) -> None:
+    """End the current stage, and begin the one after it at the run's position."""
+    finish(run)
     change_stage(run)
-    course.add_end(run)
+    run.course.add_end(run)
     begin(run)
     run.plan.start(run)
     run.updater.rate.adopt()

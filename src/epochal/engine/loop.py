@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.engine.enter import begin, move_on
+from epochal.engine.enter import begin, finish, move_on
 from epochal.engine.evaluate import join_metrics, watch
 from epochal.engine.preempt import PREEMPTED
 from epochal.engine.resuming import is_inside_epoch, resume
@@ -38,7 +38,7 @@ def train(run: Run) -> None:
             move_on(run)
             save_if_requested(run)
     if run.stop_status != PREEMPTED:
-        run.fire("stage_end", run.course.stage.name)
+        finish(run)
 
 
 def take_up(run: Run) -> None:

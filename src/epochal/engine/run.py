@@ -146,8 +146,14 @@ class Run:
     """Changes keys of the section ``optim`` between two steps: ``lr=1e-4, clip=1.0``, another
     ``type=...``; ``state="keep"`` or ``"reset"`` says what becomes of the optimizer's own."""
 
+    take_step: Callable[[Microbatches], object]
+    """Takes one step's microbatches; chosen before the loop."""
+
     choose_step: Callable[[], object]
     """Chooses ``take_step`` anew, after a change of what a step does."""
+
+    eval_steps: dict[str, Callable[[Run, Batch], object]]
+    """What the runner does with a batch of each split."""
 
     train_batch: TrainBatch
     finish_batch: FinishBatch
@@ -178,10 +184,9 @@ class Run:
         self.metrics = dict(parts.metrics)
         self.train_metrics = _train_metrics(self.metrics)
         self.monitor = parts.monitor
-        _set_course(self, parts)
+        _set_steps(self, parts)
         self.updater = parts.updater or choose_updater(parts.optimizer)
-        self.average = parts.average
-        self.loss = parts.loss
+        self.average, self.loss = parts.average, parts.loss
         if self.loss is not None:
             self.place(self.loss)
 
@@ -212,12 +217,6 @@ class Run:
             limit=self.options.train.limit_batches,
             move=mover(self.device, self.dtype, channels_last=self.options.engine.channels_last),
         )
-        self.take_step: Callable[[Microbatches], object] = no_step
-        """Takes one step's microbatches; chosen before the loop."""
-
-        self.eval_steps: dict[str, Callable[[Run, Batch], object]] = {}
-        """What the runner does with a batch of each split."""
-
         self.calls = TaskCalls(self)
         resuming.place(self)
         _hear_listeners(self)
@@ -334,11 +333,13 @@ def _hear_listeners(run: Run) -> None:
         run.plan.start(run)
 
 
-def _set_course(run: Run, parts: Parts) -> None:
+def _set_steps(run: Run, parts: Parts) -> None:
+    """Give a run its stages, and no steps yet."""
     run.course = Course(parts.stages or (Stage(length=run.options.train.for_),))
     run.make_optimizer = parts.make_optimizer
     run.change_optim = partial(change_optim, run)
-    run.choose_step = no_step
+    run.take_step = run.choose_step = no_step
+    run.eval_steps = {}
 
 
 def _read_meta(task: object) -> dict[str, Any]:

@@ -33,6 +33,7 @@ LAST = "last"
 BEST = "best"
 _AT_ITS_END = ("max_epochs", "max_steps", "max_samples", "max_time", "completed", "early_stop")
 _LIVING = ("starting", "running")
+_LENGTHS = ("train.", "stages")
 
 
 @final
@@ -237,7 +238,7 @@ def _code_changes(record: RunRecord, project: Project) -> list[Change]:
 def _refuse_ended(record: RunRecord, changes: list[Change]) -> None:
     """Refuse a run that has come to its end, unless it is to be another end now."""
     summary = record.summary
-    if is_over(record) and not any(change.key.startswith("train.") for change in changes):
+    if is_over(record) and not any(change.key.startswith(_LENGTHS) for change in changes):
         what = f"has come to its end already ({summary.status}, {summary.reason})"
         hint = "train longer with train.for=..., or begin a new run with init_from=..."
         raise ConfigError(Problem(str(record.path), what, hint=hint))

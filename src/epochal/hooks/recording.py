@@ -58,12 +58,6 @@ class Recording(Hook):
         self._write_status(run)
 
     @override
-    def stage_start(self, run: Run, name: str) -> None:
-        course = run.course
-        if len(course.stages) > 1 and run.resume is None:
-            run.writer.event("stage_start", step=run.step, name=name, index=course.index)
-
-    @override
     def step_end(self, run: Run) -> None:
         self._record(run)
         self._beat(run, STEP_BEAT_SECONDS)
@@ -88,10 +82,6 @@ class Recording(Hook):
     @override
     def stage_end(self, run: Run, name: str) -> None:
         self._record_rest(run)
-        course = run.course
-        if len(course.stages) > 1:
-            reason = course.over or run.stop_reason
-            run.writer.event("stage_end", step=run.step, name=name, reason=reason)
 
     @override
     def error(self, run: Run, error: BaseException) -> None:
