@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from epochal.check.classes import binds, class_definitions, method_of
-from epochal.check.losses import term_names
+from epochal.check.losses import TOTAL, term_names
 from epochal.check.methods import find_method, is_assigned
+from epochal.check.sections import SECTIONS
+from epochal.check.several import has_members
 from epochal.config.condition import Condition, parse_condition
 from epochal.registry.nearest import nearest
 
@@ -129,11 +131,20 @@ def producible(task: Definition, root: Node, library: Library) -> Producible | N
     unknown = section is None or err is None or any(names is None for names in found.values())
     computed = {key for name in _PRODUCERS for key in found[name] or ()}
     losses = (found["batch_loss"] or set()) | term_names(root)
+    optim = root.mapping.get("optim")
+    if optim is not None and has_members(SECTIONS["optim"], optim):
+        losses |= {TOTAL}  # the sum of what they descend, where the task gives none
     evaluated = computed | (section or set()) | ({"err"} if err else set())
     eval_loss = root.find("train.eval_loss")
     if eval_loss is not None and eval_loss.value is True:
         evaluated |= losses
     return Producible(frozenset(computed | losses), frozenset(evaluated), not unknown)
+
+
+def loss_names(task: Definition | None, root: Node, library: Library) -> set[str] | None:
+    """The losses of a task and of the section ``loss``; None when more may exist than is shown."""
+    returned = None if task is None else _returned(task, "batch_loss", library)
+    return None if returned is None else returned | term_names(root)
 
 
 def _check_metric(walk: Walk, watched: Watched, names: Producible | None) -> None:

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from epochal.check.literals import MISSING
+from epochal.check.monitor import loss_names
 from epochal.check.parameters import Parameter, Signature
 from epochal.check.sections import SECTIONS
 from epochal.check.several import has_members
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from epochal.check.walk import Walk
     from epochal.config.node import Node
+    from epochal.registry.source import Definition
 
 _NAME = re.compile(r"[A-Za-z0-9_.+-]+")
 _NAME_HINT = "use letters, digits and any of _ . + -"
@@ -63,6 +65,22 @@ def _check_members(walk: Walk, node: Node, members: Mapping[str, Node]) -> None:
     if all(isinstance(every, int) and every > 1 for every in periods):
         what = "there are steps in which no optimizer acts"
         walk.mistakes.report("optim", what, node.key_place, "let one of them have every: 1")
+
+
+def check_descended(walk: Walk, root: Node, task: Definition | None) -> None:
+    """Report losses that several optimizers descend, and that nobody computes."""
+    node, names = root.mapping.get("optim"), loss_names(task, root, walk.registry.library)
+    if node is None or not names or not has_members(SECTIONS["optim"], node):
+        return
+    for name, child in node.mapping.items():
+        loss = child.mapping.get("loss")
+        if loss is None or not isinstance(loss.value, str) or loss.value in names:
+            continue
+        close = nearest(loss.value, names)
+        hint = f"did you mean {close!r}?" if close else listing(names)
+        place = child.key_place if loss.layer == "default" else loss.place
+        what = f"nothing computes the loss {loss.value!r}"
+        walk.mistakes.report(f"optim.{name}.loss", what, place, hint)
 
 
 def _written(node: Node, key: str) -> object:

@@ -13,7 +13,7 @@ from epochal.check.literals import MISSING
 from epochal.check.losses import check_loss_owner, check_losses
 from epochal.check.methods import find_method, misspelt_methods
 from epochal.check.monitor import check_monitor
-from epochal.check.optim import check_optim
+from epochal.check.optim import check_descended, check_optim
 from epochal.check.report import Default, Mistakes, Report, in_order
 from epochal.check.rules import check_rules
 from epochal.check.sections import SECTIONS, Section
@@ -220,6 +220,8 @@ def _check_code(walk: Walk, root: Node, given: Collection[str]) -> None:
     task = None if walk.mistakes.is_broken("task") else task
     check_monitor(walk, root, None if {"metrics", "loss"} & {*given} else task)
     check_watched(walk, root, task, given)
+    if "loss" not in given:
+        check_descended(walk, root, task)
 
 
 def _check_task(walk: Walk, root: Node, task: Definition, *, has_loss: bool) -> None:

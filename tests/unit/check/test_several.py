@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,18 @@ TWO: dict[str, Any] = {
     "generator": {"type": "Adam", "lr": 1e-3, "match": "generator", "loss": "g_loss"},
     "critic": {"type": "SGD", "lr": 0.1, "loss": "d_loss", "every": 2},
 }
+
+
+LOSSES = """
+def batch_loss(self, out, batch):
+    return {"g_loss": (1, 1), "d_loss": (2, 1)}
+"""
+
+
+@pytest.fixture
+def check_dict(check_task):
+    """Check a config whose task computes both losses."""
+    return partial(check_task, LOSSES)
 
 
 def shown(report) -> list[tuple[str, str, str]]:
@@ -81,7 +94,7 @@ def test_each_may_have_a_schedule(check_dict) -> None:
             "did you mean 'cosine'?",
         ),
         (
-            {**TWO, "third": {"type": "SGD", "lr": 1}},
+            {**TWO, "third": {"type": "SGD", "lr": 1, "loss": "d_loss"}},
             "optim.third",
             "'third' and 'critic' both train what is left: only one of them may",
             'add match: "PATTERN"',
@@ -136,3 +149,26 @@ def test_editors_know_of_several(user_registry) -> None:
     (several,) = [one for one in section["anyOf"] if "additionalProperties" in one]
     assert set(several["properties"]) == {"accumulate", "$BASE"}
     assert "match" in several["additionalProperties"]["anyOf"][0]["properties"]
+
+
+def test_losses_that_nobody_computes_are_reported(check_task) -> None:
+    assert check_task(LOSSES, optim=TWO).ok
+    wrong = changed(critic={"loss": "dd_loss"})
+    assert shown(check_task(LOSSES, optim=wrong)) == [
+        ("optim.critic.loss", "nothing computes the loss 'dd_loss'", "did you mean 'd_loss'?")
+    ]
+    missing = {"generator": TWO["generator"], "critic": {"type": "SGD", "lr": 1}}
+    assert shown(check_task(LOSSES, optim=missing))[0][:2] == (
+        "optim.critic.loss",
+        "nothing computes the loss 'loss'",
+    )
+
+
+def test_losses_that_the_text_does_not_show_may_exist(check_task) -> None:
+    hidden = "def batch_loss(self, out, batch):\n    return dict(out)"
+    assert check_task(hidden, optim=TWO).ok
+
+
+def test_the_sum_of_what_is_descended_can_be_monitored(check_task) -> None:
+    assert check_task(LOSSES, optim=TWO, monitor="-train/loss").ok
+    assert not check_task(LOSSES, monitor="-train/loss").ok
