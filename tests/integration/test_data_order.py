@@ -20,8 +20,6 @@ from resume import assert_resumes_everywhere, assert_same, follow, resume
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
-
 
 def make_sample(index: int) -> list[Tensor]:
     """A sample that draws from every generator."""

@@ -37,10 +37,7 @@ if TYPE_CHECKING:
     Build = Callable[[dict[str, Any]], Run]
     Count = Callable[[str, object], None]
 
-pytestmark = [
-    pytest.mark.timeout(900),
-    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
-]
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.mark.parametrize("cell", CELLS)

@@ -30,8 +30,6 @@ from epochal.engine.twin import Twins
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
-
 LENGTH = 20
 ROWS = torch.arange(LENGTH)
 
