@@ -162,6 +162,9 @@ def make_tensors(case: Case) -> tuple[Tensor, Tensor]:
 class Batches(Dataset[Batch]):
     """Ready batches in pinned memory, handed out in turn."""
 
+    draws_random = False
+    """Epochal need not seed what is read."""
+
     def __init__(self, case: Case, device: torch.device, count: int, *, named: bool) -> None:
         is_cuda = device.type == "cuda"
         inputs, targets = (
