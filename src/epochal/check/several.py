@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from epochal.config.node import Node
     from epochal.registry.library import Library
 
-SHARED = ("accumulate",)
+SHARED = ("accumulate", "noise", "noise_decay")
 """Keys of the section itself that hold for all of several optimizers."""
 
 

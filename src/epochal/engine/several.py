@@ -100,6 +100,8 @@ class SeveralUpdater(Updater):
                 clip_grad_norm_(self._parts[member.name], norm)
             if value is not None:
                 clip_grad_value_(self._parts[member.name], value)
+        if self.noise is not None:
+            self.noise.add_to(everything)
 
 
 def _find_loss(run: Run, outcome: Outcome, name: str, member: Member) -> tuple[Tensor, Number]:

@@ -173,15 +173,17 @@ def test_losses_count_by_their_own_items() -> None:
     torch.testing.assert_close(weights(counted), weights(plain))
 
 
-def test_two_may_descend_the_same_loss_like_one_with_two_groups() -> None:
+@pytest.mark.parametrize("section", [{}, {"optim": {"noise": 0.01}}])
+def test_two_may_descend_the_same_loss_like_one_with_two_groups(section: dict[str, Any]) -> None:
     class Summed(Faking):
         def batch_loss(self, out: Any, batch: Tensor) -> dict[str, Any]:
             return {"loss": (out[0] + out[1], len(batch))}
 
-    ours = trained(Summed(), generator={"loss": "loss"}, critic={"loss": "loss"})
+    same_loss = {"generator": {"loss": "loss"}, "critic": {"loss": "loss"}}
+    ours = trained(Summed(), sections=section, **same_loss)
     model = Gan()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    fit(make_run(Summed(), model, parts={"optimizer": optimizer}, for_="1ep"))
+    fit(make_run(Summed(), model, parts={"optimizer": optimizer}, for_="1ep", **section))
     assert same(ours, model)
 
 
