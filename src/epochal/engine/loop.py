@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.engine.enter import begin, finish, move_on
+from epochal.engine.enter import finish, move_on
 from epochal.engine.evaluate import join_metrics, watch
 from epochal.engine.preempt import PREEMPTED
 from epochal.engine.resuming import is_inside_epoch, resume
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 def train(run: Run) -> None:
     """Train epoch after epoch, through all stages, until somebody says stop."""
     epoch_means = run.meter.window("epoch")
-    begin(run)
     run.plan.start(run)
     take_up(run)
     while run.is_in_epoch or not run.stop_reason:

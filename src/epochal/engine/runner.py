@@ -121,6 +121,7 @@ class Train(Runner):
     def run(self, run: Run) -> object:
         options = run.options.train
         _warn_of_unmeasured(run)
+        enter.begin(run)
         if run.resume is None:
             check_sanity(run)
         if run.resume is None and options.eval_at_start:

@@ -244,6 +244,17 @@ def test_a_run_without_stages_has_one_of_which_the_task_is_told() -> None:
     assert task.told == [("main", 0.0, "")]
 
 
+def test_the_task_is_told_before_anything_is_evaluated() -> None:
+    class Ready(Sums):
+        def on_stage_start(self) -> None:
+            self.scale = 2.0
+
+        def post_batch_forward(self, out: dict[str, Any], batch: Any) -> dict[str, Any]:
+            return {"sum": out["sum"] * self.scale}
+
+    assert fit(make_run(Ready(), for_="1st", eval_at_start=True)).ok
+
+
 class Bare(Sums):
     def on_stage_start(self, *, mix: float) -> None:
         pass
