@@ -237,6 +237,15 @@ def test_a_stream_that_keeps_its_own_place_goes_on_behind_the_bad_batch(
         assert resumed == whole, f"resumed at {newest.name}"
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_workers_that_were_ahead_change_nothing(tmp_path: Path) -> None:
+    settings = {**CELLS["augmented"], "bad": ((0, 2), (1, 1))}
+    alone, _ = carry_out(partial(poisoned, tmp_path / "0", **settings), Rolling())
+    for workers in (1, 2):
+        make = partial(poisoned, tmp_path / str(workers), num_workers=workers, **settings)
+        assert carry_out(make, Rolling())[0] == alone
+
+
 @pytest.mark.parametrize("cell", FEW)
 def test_in_memory_it_is_the_same_as_with_files(tmp_path: Path, cell: str) -> None:
     settings = {**CELLS[cell], "bad": ((0, 2), (1, 1))}

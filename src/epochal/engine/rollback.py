@@ -47,7 +47,8 @@ def roll_back(run: Run, epoch_means: Window, start_epoch: Callable[[Run], object
     place = run.diverged_at
     if place is None or is_told_to_stop(run):
         return False
-    run.diverged_at = None
+    # Only what was asked for before: a signal may come while the state is read.
+    run.diverged_at, run.stop_reason, run.stop_status, run.requests_save = None, "", "", ""
     point = _find_point(run, place)
     if point is None:
         stop_diverged(run)
@@ -174,7 +175,6 @@ def _restore(
     is_within = data["is_in_epoch"] and data["epoch"] == place.epoch
     # The time that has passed has passed.
     state = {**point.state, "clock": run.clock.state_dict()}
-    run.stop_reason = run.stop_status = run.requests_save = ""
     run.latest.clear()
     run.evaluated_at.clear()
     run.attributes.undo()

@@ -17,6 +17,7 @@ from epochal.config.duration import parse_duration
 from epochal.engine import Hook, Monitor, rollback
 from epochal.engine.meters import Meter
 from epochal.engine.options import CheckpointOptions
+from epochal.engine.saving import request_save
 from epochal.engine.stages import Stage
 from epochal.hooks.checkpointing import Checkpointing
 from epochal.records.manifests import DAMAGED, TENSORS, find_checkpoints
@@ -282,6 +283,25 @@ def test_a_wish_to_end_is_heard_before_going_back(tmp_path: Path) -> None:
     result = fit(run)
     assert (result.status, result.reason, diary.attempts) == ("interrupted", "enough", [])
     assert saved(tmp_path)[-1] == (0, 4)
+
+
+def test_a_signal_that_comes_while_the_state_is_read_is_heard(tmp_path: Path) -> None:
+    run, diary = rolling(Poisoned((0, 6)), tmp_path)
+    go_back = diary.go_back
+
+    def preempted(**facts: Any) -> int:
+        run.stop("preempted", status="preempted")
+        request_save(run, "preempted")
+        return go_back(**facts)
+
+    diary.go_back = preempted  # type: ignore[method-assign]
+    result = fit(run)
+    assert (result.status, result.steps) == ("preempted", 4)
+    newest = find_checkpoints(tmp_path)[-1]
+    assert (newest.attempt, newest.step, newest.reason) == (1, 4, "preempted")
+    state, _ = read_checkpoint(newest.path)
+    assert state["data"]["position"] == 7
+    assert len(state["rollbacks"]) == 1
 
 
 class Late(Hook):
