@@ -1,8 +1,7 @@
 """Epochal: a task, and sections as a config would give them.
 
 In ``minimal`` the loaders and the optimizer are the very objects that the hand-written loop gets.
-In ``realistic`` the run also keeps its record, as every run of Epochal does; the checkpoint is
-written by a hook with ``torch.save``, with the same content as that of the hand-written loop.
+In ``realistic`` the run also keeps its record and its checkpoints, as every run of Epochal does.
 In ``as-user`` the data is ``ep.data.Tensors`` and the optimizer comes from a section.
 """
 
@@ -10,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -49,19 +47,6 @@ class Measured(Classify):
         return {"accuracy": (hits.float().mean(), len(batch[1]))}
 
 
-class Checkpoint(ep.Hook):
-    """Saves model and optimizer after each epoch, like the hand-written loop."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-
-    def epoch_end(self, run: ep.Run, split: str, metrics: dict[str, float]) -> None:
-        """Write the file of this epoch."""
-        if split == "train":
-            state = {"model": run.model.state_dict(), "optimizer": run.optimizer.state_dict()}
-            torch.save(state, self.job.folder / f"epoch-{run.epoch_number}.pt")
-
-
 def fit(**sections: object) -> None:
     """Train on the CPU, and raise what goes wrong."""
     choices = {"device": "cpu", "raise_errors": True, **sections.pop("choices", {})}
@@ -97,5 +82,4 @@ def realistic(job: Job) -> None:
         train={"for": f"{job.epochs}ep", "eval_loss": True, "sanity_batches": 0},
         log={"console_every": f"{LOG_EVERY}st", "record_every": f"{LOG_EVERY}st"},
         record={"log_dir": str(job.folder)},
-        hooks=[Checkpoint(job)],
     )
