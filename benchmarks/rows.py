@@ -77,22 +77,6 @@ the disk by a thread; its record is on. mmengine has no bar, only log lines. Lig
 measure with torchmetrics, Ignite with its own metrics, the others with plain tensors. Composer
 evaluates without a loss.
 """,
-    "as-user": """
-Data as `ep.data.Tensors`, AdamW from a config (fused where torch can); otherwise as minimal, and
-against the same hand-written loop, which has a DataLoader and AdamW as torch gives them.
-""",
-}
-NOTES = {
-    "minimal": """
-Opaque: both sides get a class of its own around the dataset, so that the engine cannot see the
-tensors and gather whole batches; what the other row is below it, gathering saves.
-transformers takes the norm of the gradient at each step; no argument stops it.
-""",
-    "realistic": """
-The checkpoints of Epochal are its own, from which a run goes on bit for bit, written and synced to
-the disk by a thread; its record is on. mmengine has no bar, only log lines. Lightning and Composer measure with torchmetrics, Ignite
-with its own metrics, the others with plain tensors. Composer evaluates without a loss.
-""",
     "as-user": "",
 }
 STUBBED = """
