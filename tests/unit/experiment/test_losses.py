@@ -218,3 +218,17 @@ def test_what_a_loss_learned_goes_on_after_a_resume(own: Path) -> None:
     assert first.dir is not None
     longer = ep.resume(first.dir, overrides=["train.for=3ep"], raise_errors=True)
     assert longer.metrics == whole.metrics
+
+
+def test_model_data_and_loss_are_a_whole_experiment(own: Path) -> None:
+    inputs = {"input": "out.outputs", "target": "batch.label"}
+    sections = {
+        "model": {"type": "shop.parts.Net"},
+        "data": {"train": {"type": "shop.parts.Rows", "batch_size": 4}},
+        "loss": {"type": "cross_entropy", "inputs": inputs},
+        "optim": {"type": "SGD", "lr": 0.1},
+        "train": {"for": "2ep"},
+    }
+    result = ep.Experiment(sections, choices={"no_file": True}).fit()
+    assert result.ok, result.traceback
+    assert result.metrics["train/loss"] > 0

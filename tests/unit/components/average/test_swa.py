@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 import torch
 from torch import Tensor, nn
 
+import epochal as ep
+from epochal.checkpoint import load_weights
+from epochal.checkpoint.initial import find_weights
 from epochal.components.average.swa import Swa
 from epochal.engine.average import UPDATES
 from epochal.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def network() -> nn.Module:
@@ -84,3 +92,15 @@ def test_its_tensors_are_all_of_its_state() -> None:
 def test_a_period_of_never_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"average.every: weights would never count"):
         Swa(every=0)  # type: ignore[arg-type]
+
+
+def test_a_run_may_begin_with_the_mean_of_another_one(shop: Path) -> None:
+    average = "average={type: swa, start: 1ep, every: 2st}"
+    first = ep.run("config.yaml", overrides=[average, "train.for=2ep"], raise_errors=True)
+    assert first.dir is not None
+    folder = first.dir / "checkpoints"
+    wanted, own = (load_weights(folder / f"{one}.safetensors") for one in ("final-ema", "final"))
+    assert not torch.equal(wanted["linear.weight"], own["linear.weight"])
+    for path in (first.dir, folder / "last"):
+        tensors, _ = find_weights(path, try_ema="required")
+        assert torch.equal(tensors["linear.weight"], wanted["linear.weight"])
