@@ -65,16 +65,18 @@ class Lines:
 
     Args:
         number: Which; the very first is 1.
+        within: The functions whose lines count; all of them if there is none.
     """
 
-    def __init__(self, number: int = sys.maxsize) -> None:
+    def __init__(self, number: int = sys.maxsize, within: tuple[str, ...] = ()) -> None:
         self.count = 0
         self._number = number
+        self._within = within
 
     def trace(self, frame: FrameType, event: str, arg: object) -> Any:
         if "/epochal/engine/" not in frame.f_code.co_filename:
             return None
-        if event == "line":
+        if event == "line" and (not self._within or frame.f_code.co_name in self._within):
             self.count += 1
             if self.count == self._number:
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -107,8 +109,8 @@ def num_lines() -> int:
     return lines.count
 
 
-def signal_at(line: int, whole: Outcome) -> None:
-    keeper, notes, result = carry_out(Lines(line))
+def signal_at(line: int, whole: Outcome, within: tuple[str, ...] = ()) -> None:
+    keeper, notes, result = carry_out(Lines(line, within))
     where = f"signal at line {line}: {result.status} {result.traceback}"
     if result.status == "finished":  # it came when the training was over
         assert result.exit_code == 0, where
@@ -128,6 +130,17 @@ def test_a_signal_at_any_line_of_the_engine_costs_no_step(
     dice = random.Random(part)
     for _ in range(TRIALS // 8):
         signal_at(dice.randrange(1, num_lines), whole)
+
+
+DECIDING = ("_evaluate_due", "is_told_to_stop")
+
+
+def test_a_signal_while_an_evaluation_is_decided_about_costs_no_evaluation(whole: Outcome) -> None:
+    lines = Lines(within=DECIDING)
+    carry_out(lines)
+    assert lines.count > 6
+    for line in range(1, lines.count + 1):
+        signal_at(line, whole, DECIDING)
 
 
 @pytest.mark.torture

@@ -178,29 +178,32 @@ def _refuse_shared_workers(run: Run) -> None:
 
 
 def _warn_of_unmeasured(run: Run) -> None:
-    if run.monitor is None:
-        return
+    until, monitor = run.options.train.until, run.monitor
+    text = "%s: %s is never measured, since %s is never evaluated: %s; set train.eval_every"
+    if until is not None and (split := _unevaluated(run, until.metric)):
+        _logger.warning(text, "train.until", until.metric, split, "it cannot end the run")
+    is_default = run.calls.has_error and monitor is not None and monitor.metric.endswith("/err")
+    if monitor is not None and not is_default and (split := _unevaluated(run, monitor.metric)):
+        effect = "no model will be the best, and nothing stops early"
+        _logger.warning(text, "monitor", monitor.metric, split, effect)
+
+
+def _unevaluated(run: Run, metric: str) -> str:
+    """The split that a metric is of, if that is never evaluated; else nothing."""
     options = run.options.train
-    split = run.monitor.metric.split("/")[0]
+    split = metric.split("/")[0]
     split = "val" if split == AVERAGED else split
     every = options.eval_periods.get(split, Every.NEVER)
-    is_evaluated = not every.is_never or (
-        split in options.eval_periods and (options.eval_at_start or options.eval_at_end)
-    )
-    is_default = run.calls.has_error and run.monitor.metric.endswith("/err")
-    if split != "train" and not is_evaluated and not is_default:
-        _logger.warning(
-            "monitor: %s is never measured, since %s is never evaluated: no model will be the "
-            "best, and nothing stops early; set train.eval_every",
-            run.monitor.metric,
-            split,
-        )
+    at_an_end = split in options.eval_periods and (options.eval_at_start or options.eval_at_end)
+    is_evaluated = split == "train" or not every.is_never or at_an_end
+    return "" if is_evaluated else split
 
 
 def _evaluate_due(split: str, run: Run) -> None:
-    if run.stop_status == PREEMPTED and run.plan.is_at_work:
-        raise Abandoned
     if is_told_to_stop(run):
+        # Asked in this order, since a signal may come between the two.
+        if run.stop_status == PREEMPTED and run.plan.is_at_work:
+            raise Abandoned
         return
     try:
         evaluate(run, split)
