@@ -113,6 +113,26 @@ def test_killed_run_goes_on_bit_for_bit(dying: Path, epochal: Command) -> None:
     assert "attempt  1: from shop-8, step 8" in epochal("show", folder.name).out
 
 
+GROUPS = "{type: AdamW, lr: 0.05, groups: [{match: '*.bias', lr_mult: 2, weight_decay: 0}]}"
+SEVERAL = (
+    "{matrix: {type: SGD, lr: 0.05, momentum: 0.9, match: linear.weight, every: 3, "
+    "schedule: {type: cosine}}, rest: {type: AdamW, lr: 0.1, clip: 0.5}}"
+)
+
+
+@pytest.mark.parametrize("optim", [GROUPS, SEVERAL], ids=["groups", "several"])
+def test_killed_run_goes_on_with_its_groups_and_with_several_optimizers(
+    dying: Path, epochal: Command, optim: str
+) -> None:
+    write(dying / "base.yaml", f"optim: {optim}")
+    folder = kill(step=11)
+    done = epochal("resume", folder.name, "--device", "cpu")
+    assert done.code == 0, done.err
+    record = read_run(folder)
+    assert sum(name.startswith("lr/") for name in record.metric_names()) == 2
+    assert_same(start(device="cpu"), record)
+
+
 def test_unfinished_run_is_found_by_itself_and_may_be_killed_again(
     dying: Path, epochal: Command
 ) -> None:

@@ -23,6 +23,7 @@ from epochal.engine.options import (
     LogOptions,
     TrainOptions,
 )
+from epochal.engine.schedule import Schedules
 from epochal.engine.seeding import derive, seeded
 from epochal.experiment.builder import to_recordable
 from epochal.experiment.device import describe_device
@@ -105,7 +106,10 @@ def _note_given(assembly: Assembly, parts: Parts) -> list[str]:
     }
     made |= assembly.given.parts
     observed = assembly.builder.observed
-    own = {name: part for name, part in made.items() if part is not None and name not in observed}
+    described = {path.partition(".")[0] for path in observed}
+    if isinstance(parts.schedule, Schedules):  # those of several optimizers stand in `optim`
+        described.add("schedule")
+    own = {name: part for name, part in made.items() if part is not None and name not in described}
     own.pop("data", None)  # some of its splits may come from the config
     observed.update({name: to_recordable(part) for name, part in own.items()})
     lists = {"hooks": assembly.given.hooks, "metrics": assembly.given.metrics}
