@@ -111,6 +111,8 @@ def _describe(planned: Planned) -> Iterator[str]:
     yield f"  model    {planned.model}"
     if planned.optimizer:
         yield f"  optim    {planned.optimizer}"
+    if planned.loss:
+        yield f"  loss     {planned.loss}"
     if planned.average:
         yield f"  average  {planned.average}"
     if planned.step:

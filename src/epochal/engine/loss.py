@@ -81,6 +81,11 @@ class Term:
             return result, self._count(arguments, batch)
         return self._check(result, arguments, batch)
 
+    @property
+    def kind(self) -> str:
+        """What its function is called."""
+        return _name(self.function)
+
     def _count(self, arguments: Mapping[str, Any], batch: Batch) -> int:
         sized = arguments.get(self._sized)
         if isinstance(sized, Tensor) and sized.dim():
@@ -191,6 +196,13 @@ class Loss(nn.Module):
             hint = "give at least one of them another weight"
             raise TaskError(f"loss: every term has the weight 0\n  {hint}")
         return {TOTAL: (total, count), **terms} if self._is_named else {TOTAL: (total, count)}
+
+    def describe(self) -> str:
+        """The sum in words, such as ``ce + 0.3 aux``."""
+        shares = {name: weight for name, weight in self.weights.items() if weight}
+        kinds = {term.name: term.name if self._is_named else term.kind for term in self._terms}
+        words = [kinds[n] if one == 1 else f"{one:g} {kinds[n]}" for n, one in shares.items()]
+        return " + ".join(words)
 
     @property
     def is_complete(self) -> bool:

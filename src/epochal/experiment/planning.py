@@ -65,6 +65,9 @@ class Planned:
     stages: tuple[StageRow, ...] = ()
     """Empty when there is only one."""
 
+    loss: str = ""
+    """The terms of the config's loss; empty if the task has its own."""
+
     rates: Preview | None = None
     """Learning rates to come, if they were asked for and anything is trained."""
 
@@ -109,6 +112,9 @@ def _plan_one(experiment: Experiment, variant: str | None, *, is_drawn: bool) ->
     run, runner, report = plan_experiment(experiment, experiment.loaded)
     rows = describe(run, runner)
     title = run.tag if variant is None else f"{run.tag} (variant {variant})"
+    train = run.options.train
+    if train.folds is not None:
+        title = f"{title}, fold {train.fold or 1} of {train.folds}"
     return Planned(
         title,
         type(runner).__name__,
@@ -124,6 +130,7 @@ def _plan_one(experiment: Experiment, variant: str | None, *, is_drawn: bool) ->
         _describe_step(run),
         tuple(list_groups(run)),
         tuple(list_stages(run)),
+        loss="" if run.loss is None else run.loss.describe(),
         rates=preview_rates(run) if is_drawn and run.optimizer is not None else None,
     )
 

@@ -185,3 +185,9 @@ def test_a_loss_without_gradient_names_the_section() -> None:
 
     with pytest.raises(TaskError, match=r"^loss: the loss does not depend on any parameter"):
         fit(make_run(Bare(), parts={"loss": Loss([Term(own)])}))
+
+
+def test_a_loss_can_be_told_in_words() -> None:
+    assert two(0.25).describe() == "ce + 0.25 aux"
+    assert two(0).describe() == "ce"
+    assert Loss([Term(nn.CrossEntropyLoss(), weight=2)]).describe() == "2 CrossEntropyLoss"

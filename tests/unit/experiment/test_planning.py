@@ -9,7 +9,7 @@ import pytest
 from epochal.check import Opaque
 from epochal.errors import ConfigError
 from epochal.experiment.planning import plan_file, shown
-from small_project import tree
+from small_project import tree, write
 
 
 def test_plan_shows_parts_order_and_defaults_and_writes_nothing(shop: Path) -> None:
@@ -22,6 +22,15 @@ def test_plan_shows_parts_order_and_defaults_and_writes_nothing(shop: Path) -> N
     assert any(row.hook == "Recording.step_end" for row in planned.rows)
     assert any(one.key == "model.dropout" for one in planned.defaults)
     assert tree(shop) == before
+
+
+def test_plan_tells_the_terms_of_a_loss(shop: Path) -> None:
+    text = "from shop.parts import Points\nclass Bare(Points): batch_loss = None"
+    write(shop / "shop" / "bare.py", text)
+    loss = "loss={ce: {type: CrossEntropyLoss}, own: {type: mse, weight: 0.5}}"
+    overrides = ["task={type: shop.bare.Bare}", loss]
+    (planned,) = plan_file(Path("config.yaml"), overrides=overrides)
+    assert planned.loss == "ce + 0.5 own"
 
 
 def test_each_variant_has_a_plan(shop: Path) -> None:
