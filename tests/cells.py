@@ -230,6 +230,13 @@ STAGED = stages(
 )
 """Other optimizers, other batches, frozen parts, and borders within epochs."""
 
+FROZEN = stages(
+    {"length": "2st", "freeze": ("conv",)},
+    {"length": "1ep", "batch_size": 3},
+    {"length": "4st", "unfreeze": ("conv",), "freeze": ("head",)},
+)
+"""What any optimizer allows."""
+
 SCHEDULED = stages(
     {"length": "2st", "schedule": step_down},
     {"length": "20st", "until": Plateau(2), "optim": {"weight_decay": 0.3}},
@@ -264,6 +271,7 @@ def terms() -> Loss:
 
 CELLS: dict[str, dict[str, Any]] = {
     "stages": {"stages": STAGED, "average": 0.9, "dropout": 0.3},
+    "stages, one cycle": {"stages": FROZEN, "schedule": one_cycle, "clip": 0.1},
     "stages with schedules": {"stages": SCHEDULED, "schedule": cosine, "eval_every": "1st"},
     "stages, augmented": {
         "stages": STAGED,
@@ -303,6 +311,7 @@ CELLS: dict[str, dict[str, Any]] = {
     "momentum": {"optimizer": sgd, "schedule": one_cycle},
     "groups": {"optimizer": grouped, "schedule": cosine, "average": 0.9},
     "several optimizers": {"optimizer": several, "schedule": both_ways, "accumulate": 2},
+    "several, in stages": {"optimizer": several, "schedule": both_ways, "stages": FROZEN},
     "several, guarded": {"optimizer": several, "engine": {"on_nonfinite": "skip"}},
     "clipped by value": {"clip": {"value": 0.01}, "accumulate": 2},
     "recomputed": {"engine": {"recompute": ["conv", "norm", "dropout"]}, "dropout": 0.4},
@@ -366,7 +375,7 @@ def build(
         hooks=(Recording(every="2st"), EarlyStopping(patience=50), *given.get("hooks", tuple)()),
         loss=loss,
         stages=given.get("stages", ()),
-        make_optimizer=remake if "stages" in given else None,
+        make_optimizer=remake if "stages" in given and optimizer is adamw else None,
     )
     options = Options(
         train=TrainOptions(

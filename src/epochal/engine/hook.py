@@ -164,7 +164,7 @@ class Hook:
         """Before the runner starts; the run's generators are seeded."""
 
     def stage_start(self, run: Run, name: str) -> None:
-        """Before the first epoch of a stage; a run without stages has one named ``main``."""
+        """Before the first step of a stage; a run without stages has one named ``main``."""
 
     def epoch_start(self, run: Run, split: str) -> None:
         """Before a pass over the loaders of ``split``."""
@@ -197,7 +197,7 @@ class Hook:
         """The monitored metric reached its best value so far; comes before ``eval_end``."""
 
     def stage_end(self, run: Run, name: str) -> None:
-        """After the last epoch of a stage."""
+        """After the last step of a stage."""
 
     def checkpoint_saved(self, run: Run, path: Path) -> None:
         """A complete checkpoint lies at ``path``."""

@@ -74,22 +74,27 @@ def rebinding(run: Run) -> Iterator[None]:
     """
     assert run.optimizer is not None
     before, schedule, bases = run.optimizer, run.schedule, read_bases(run)
+    options = run.options.optim
     yield
-    course = run.course
     is_same = before is run.optimizer and schedule is run.schedule
-    if is_same and bases == read_bases(run):
-        course.kept_rate = run.updater.rate
-    else:
+    if not is_same or bases != read_bases(run):
         _require_movable(run, is_new=schedule is not run.schedule)
+        _bind_updater(run)
+    elif options != run.options.optim:
+        run.course.kept_rate = run.updater.rate
+        _bind_updater(run)
+    run.bind()
+    run.feed.aim.at([])  # what was captured before is gone
+    run.choose_step()
+
+
+def _bind_updater(run: Run) -> None:
     old, run.updater = run.updater, find_updater(run)
     run.updater.guard, run.updater.average = old.guard, old.average
     try:
-        run.bind()
         run.updater.bind(run)
     finally:
-        course.kept_rate = None
-    run.feed.aim.at([])  # what was captured before is gone
-    run.choose_step()
+        run.course.kept_rate = None
 
 
 def change_optimizer(run: Run, change: Change) -> None:
@@ -174,7 +179,7 @@ def _all_trained(run: Run) -> Iterator[None]:
     assert run.optimizer is not None
     groups = run.optimizer.param_groups
     held = [one for group in groups for one in group["params"]]
-    flags = [(one, one.requires_grad) for one in run.model.parameters()]
+    flags = [(one, one.requires_grad) for one in (*held, *run.model.parameters())]
     for parameter in held:
         parameter.requires_grad_(True)
     try:
@@ -282,5 +287,7 @@ def find_updater(run: Run) -> Updater:
 
 
 def _to_plain(value: object) -> object:
-    """A class by its dotted path; all else as it is."""
+    """A class by its dotted path, a tensor by its number; all else as it is."""
+    if isinstance(value, Tensor):
+        return read_rate(value)
     return f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else value

@@ -78,8 +78,10 @@ class SeveralUpdater(Updater):
                 self._totals[name] = self._totals.get(name, 0) + share
             if self.guard is not None:
                 loss = self.guard.scale(loss)
-            parameters = [one for member in members for one in self._parts[member.name]]
-            torch.autograd.backward(loss, inputs=parameters, retain_graph=left > 0)
+            parts = [self._parts[member.name] for member in members]
+            parameters = [one for part in parts for one in part if one.requires_grad]
+            if parameters:  # else a stage froze all of them
+                torch.autograd.backward(loss, inputs=parameters, retain_graph=left > 0)
 
     @override
     def finish_gradients(self, total: Number | None) -> None:

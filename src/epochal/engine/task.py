@@ -54,6 +54,7 @@ class Task:
     - ``postprocess(out, batch)`` returns what a prediction keeps of a batch.
     - ``to(device)`` is called once, before the first event after ``setup``.
     - ``optim_groups(model, optim)`` returns the groups of parameters that the optimizer gets.
+    - ``on_stage_start(run, name, ...)`` is told what holds for it when a stage begins.
     - ``state_dict()`` and ``load_state_dict(state)`` carry what a checkpoint must keep.
     - any event of a hook, such as ``epoch_end(run, split)`` or ``onBatchEnd(index)``.
     """
