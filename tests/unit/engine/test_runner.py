@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from engine.parts import Diary, Sums, adder, make_run, numbers, weights
+from engine.parts import Diary, Sums, adder, fit, make_run, numbers, weights
 from epochal.engine import Monitor, Predict, Run, Runner, Test, Train
 from epochal.engine.execute import describe, execute
 from epochal.errors import ConfigError, DataError, TaskError
@@ -203,3 +203,13 @@ def test_a_training_that_takes_the_usual_steps_needs_an_optimizer_whatever_it_sa
 
     with pytest.raises(TaskError, match="optim: training needs an optimizer"):
         run_with(Wrong(), make_run(parts={"optimizer": None}))
+
+
+def test_a_target_that_is_never_measured_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    fit(make_run(for_="1ep", until="val/mae <= 0", eval_every=0))
+    assert "train.until: val/mae is never measured" in caplog.text
+    assert "it cannot end the run; set train.eval_every" in caplog.text
+    caplog.clear()
+    fit(make_run(for_="1ep", until="val/mae <= 0"))
+    fit(make_run(for_="1ep", until="train/loss <= 0", eval_every=0))
+    assert "never measured" not in caplog.text

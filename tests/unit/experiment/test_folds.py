@@ -79,5 +79,6 @@ def test_the_plan_of_a_cross_validation_is_that_of_its_first_fold(
 ) -> None:
     write(shop / "folds.yaml", "$BASE: config.yaml\ntrain: {folds: 3}\n")
     out = epochal("plan", "folds.yaml").out
+    assert out.startswith("shop, fold 1 of 3\n")
     assert "train 16 samples" in out
     assert "val 8 samples" in out
