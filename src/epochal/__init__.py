@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Schedule,
         Task,
         Updater,
+        Warmup,
         current_run,
     )
     from epochal.engine.anatomy import analyze
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from epochal.experiment.batch_search import find_batch
     from epochal.experiment.builder import build
     from epochal.experiment.experiment import Experiment
+    from epochal.experiment.rate_search import find_lr
     from epochal.experiment.series import resume, run
     from epochal.registry import register
 
@@ -56,11 +58,13 @@ _HOMES = {
     "Task": "epochal.engine",
     "TaskFlow": "epochal.engine",
     "Updater": "epochal.engine",
+    "Warmup": "epochal.engine",
     "analyze": "epochal.engine.anatomy",
     "build": "epochal.experiment.builder",
     "current_run": "epochal.engine",
     "data": "epochal.components.data",
     "find_batch": "epochal.experiment.batch_search",
+    "find_lr": "epochal.experiment.rate_search",
     "nn": "epochal.components.nn",
     "parse_args": "epochal.experiment.arguments",
     "register": "epochal.registry",
@@ -91,11 +95,13 @@ __all__ = [
     "Task",
     "TaskFlow",
     "Updater",
+    "Warmup",
     "analyze",
     "build",
     "current_run",
     "data",
     "find_batch",
+    "find_lr",
     "nn",
     "parse_args",
     "register",

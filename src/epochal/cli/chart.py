@@ -72,7 +72,8 @@ def draw(
     """
     named = _join_equal(chart.lines)
     low, high = _bounds(chart, named)
-    labels = [_number(high - (high - low) * row / (_HEIGHT - 1)) for row in range(_HEIGHT)]
+    heights = [(low * row + high * (_HEIGHT - 1 - row)) / (_HEIGHT - 1) for row in range(_HEIGHT)]
+    labels = [_number(height) for height in heights]
     gutter = max(len(label) for label in labels[::_ROWS_PER_TICK]) + 1
     canvas = _Canvas(max(10, width - gutter - 1), is_plain=is_plain)
     bounds = (_place(chart.x[0], chart), _place(chart.x[-1], chart))

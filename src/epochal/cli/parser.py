@@ -19,6 +19,7 @@ VERBS = {
     "plan": "show what a config will run, in which order, how often",
     "profile": "look closely at a few steps: a trace, a table of operators, advice",
     "find-batch": "find how many samples fit into memory at once",
+    "find-lr": "find a learning rate by steps with a growing one",
     "run": "train what a config describes, and keep a record",
     "resume": "go on with a run where its newest checkpoint left it",
     "test": "evaluate the weights of a finished run on its test data",

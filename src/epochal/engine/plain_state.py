@@ -48,10 +48,11 @@ def _keeper(value: Value, *, is_root: bool) -> Callable[[], None] | None:
 
 def _generator_keeper(value: Value) -> Callable[[], None]:
     state = generator_state(value)
-    return lambda: _set_generator_state(value, state)
+    return lambda: set_generator_state(value, state)
 
 
-def _set_generator_state(value: Value, state: Value) -> None:
+def set_generator_state(value: Value, state: Value) -> None:
+    """Put a generator into a state that ``generator_state`` gave."""
     if isinstance(value, random.Random):
         value.setstate(state)
     elif isinstance(value, np.random.Generator):

@@ -1,0 +1,145 @@
+"""``epochal find-lr``: real steps while the learning rate grows, and the rate that they suggest."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from epochal.cli.chart import Chart, save_png, show
+from epochal.cli.words import add_config_words, add_json_option, print_json, split_words
+from epochal.errors import ConfigError, EpochalError, Problem
+from epochal.experiment.arguments import choices_of
+from epochal.experiment.failure import show_failure
+from epochal.experiment.figures import format_count
+from epochal.experiment.interrupts import deferring_interrupts
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from epochal.experiment.rate_search import FoundRate
+
+_ROOM = 1.25  # above the loss of the first steps, which is what the chart is about
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's words and options."""
+    add_config_words(parser, takes_all=False)
+    add_json_option(parser)
+    parser.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, ... (default: the best)")
+    parser.add_argument(
+        "--min", type=float, default=1e-8, metavar="LR", help="first learning rate (default: 1e-8)"
+    )
+    parser.add_argument(
+        "--max", type=float, default=1.0, metavar="LR", help="last learning rate (default: 1)"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=100, metavar="N", help="steps from one to the other (100)"
+    )
+    parser.add_argument("--png", type=Path, metavar="FILE", help="write a picture, too")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Take the steps, draw their losses and print what to write."""
+    files, overrides = split_words(args.words)
+    if len(files) > 1:
+        what, hint = "find-lr looks at one config at a time", f"write find-lr {files[0]}"
+        raise ConfigError(Problem("command line", what, hint=hint))
+    with deferring_interrupts():
+        from epochal.engine.execute import result_of_error
+        from epochal.experiment.rate_search import find_lr
+
+    progress = _Progress(args.steps)
+    try:
+        found = find_lr(
+            files[0],
+            min_lr=args.min,
+            max_lr=args.max,
+            steps=args.steps,
+            overrides=overrides,
+            on_step=progress,
+            **choices_of(args),
+        )
+    except EpochalError:
+        raise
+    except Exception as error:  # of the user's code
+        result = result_of_error(error)
+        show_failure(result)
+        return result.exit_code
+    finally:
+        progress.clear()
+    if args.png and len(found.losses) > 1:
+        save_png(_chart(found), args.png)
+    if args.json:
+        print_json(found.to_json())
+    else:
+        print("\n".join(_describe(found, args)))
+    return found.result.exit_code or (0 if found.suggestion is not None else 1)
+
+
+def _describe(found: FoundRate, args: argparse.Namespace) -> Iterator[str]:
+    if len(found.losses) > 1:
+        chart = _chart(found)
+        # Of noise a terminal has too few dots.
+        yield from show(replace(chart, lines={"loss": found.smoothed}))
+        yield ""
+    count = format_count(len(found.losses), "step")
+    yield f"  taken    {count} of {args.steps}" + f": {found.reason}" * bool(found.reason)
+    if found.suggestion is None:
+        yield "  nothing to suggest: the loss does not fall anywhere"
+        yield "  try a wider range (--min, --max) or more --steps, and look at the data"
+    else:
+        assert found.tenth is not None  # the two come together
+        yield f"  found    {_rate(found.suggestion)}, where the loss falls fastest"
+        yield f"  or       {_rate(found.tenth)}, a tenth of where it is least"
+        yield f"  now      {_rate(found.base)}"
+        yield f"  write    optim.lr={_rate(found.suggestion)}"
+    if args.png and len(found.losses) > 1:
+        yield f"  picture  {args.png}"
+
+
+def _chart(found: FoundRate) -> Chart:
+    points = {}
+    if found.suggestion is not None and found.tenth is not None:
+        points = {
+            f"steepest {_rate(found.suggestion)}": found.suggestion,
+            f"a tenth of the least {_rate(found.tenth)}": found.tenth,
+        }
+    start = max(found.smoothed[: max(1, len(found.smoothed) // 2)])
+    return Chart(
+        title=f"{found.tag} on {found.device}: loss by learning rate",
+        x=found.lrs,
+        lines={"loss": found.losses, "smoothed": found.smoothed},
+        x_name="learning rate",
+        y_name="loss",
+        is_log=True,
+        points=points,
+        top=start * _ROOM if start > 0 else None,
+    )
+
+
+def _rate(value: float) -> str:
+    """A learning rate as people write it: ``3.2e-4``, ``1e-3``."""
+    digits, _, power = f"{value:.1e}".partition("e")
+    return f"{digits.removesuffix('.0')}e{int(power)}"
+
+
+@final
+class _Progress:
+    """One line on a terminal that says how far the test is."""
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+        self._is_shown = sys.stderr.isatty()
+
+    def __call__(self, step: int, lr: float, loss: float) -> None:
+        if self._is_shown:
+            text = f"step {step}/{self._steps}  lr {_rate(lr)}  loss {loss:.4g}"
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """Leave the line as it was."""
+        if self._is_shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

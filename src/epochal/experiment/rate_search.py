@@ -1,0 +1,242 @@
+"""Finds a learning rate: real steps with a growing one, after which all is as before."""
+
+from __future__ import annotations
+
+import logging
+import math
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, final
+
+from typing_extensions import Unpack, override
+
+from epochal.check import SECTIONS
+from epochal.config import Duration
+from epochal.engine import Hook, Schedule
+from epochal.engine.execute import execute
+from epochal.engine.rates import read_rate
+from epochal.engine.stages import Course
+from epochal.engine.untouched import Untouched
+from epochal.errors import ConfigError, Problem, TaskError
+from epochal.experiment.choices import check_choices
+from epochal.experiment.conduct import plan_experiment
+from epochal.experiment.experiment import Experiment
+from epochal.experiment.profiling import leave_out_evaluations
+from epochal.experiment.rate_curve import Ending, advise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from epochal.engine import Run, RunResult
+    from epochal.engine.meters import Window
+    from epochal.experiment.choices import Choices
+    from epochal.experiment.given import Loaded
+
+    Tell = Callable[[int, float, float], object]
+
+_FEWEST = 10
+
+
+@final
+@dataclass(frozen=True)
+class FoundRate:
+    """Losses at growing learning rates, and what they suggest."""
+
+    tag: str
+    device: str
+    lrs: tuple[float, ...]
+    """The learning rate of each step; groups with other rates had theirs in the same ratio."""
+
+    losses: tuple[float, ...]
+    """The loss of each step, before its update."""
+
+    smoothed: tuple[float, ...]
+    suggestion: float | None
+    """Where the loss falls fastest; None if it does not fall."""
+
+    tenth: float | None
+    """A second opinion: a tenth of the rate with the least loss; None if it does not fall."""
+
+    reason: str
+    """Why the test ended before its last step; empty if it did not."""
+
+    base: float
+    """What the config has now."""
+
+    result: RunResult
+    """How the steps ended."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain values."""
+        names = ("tag", "device", "base", "suggestion", "tenth", "reason")
+        lists = ("lrs", "losses", "smoothed")
+        return {name: getattr(self, name) for name in names} | {
+            name: list(getattr(self, name)) for name in lists
+        }
+
+
+def find_lr(
+    source: object,
+    *,
+    min_lr: float = 1e-8,
+    max_lr: float = 1.0,
+    steps: int = 100,
+    overrides: Sequence[str] = (),
+    on_step: Tell | None = None,
+    **choices: Unpack[Choices],
+) -> FoundRate:
+    """The losses of real steps while the learning rate grows, and the rate that they suggest.
+
+    Nothing is recorded, and the parts and random generators are afterwards as before.
+
+    Args:
+        source: A config as ``ep.run`` takes it, or an ``Experiment``.
+        min_lr: The rate of the first step.
+        max_lr: The rate of the last step, if the loss does not grow too high before.
+        steps: How many there are between the two.
+        overrides: Changes such as ``optim.type=SGD``.
+        on_step: Called after each step with its number, its rate and its loss.
+        choices: What belongs to this test alone; see ``Choices``.
+
+    Raises:
+        ConfigError: The config has mistakes, or the range makes no sense.
+        TaskError: The config does not train.
+    """
+    check_choices(choices, sections=SECTIONS)
+    _require_range(min_lr, max_lr, steps)
+    experiment = source
+    if not isinstance(experiment, Experiment):
+        experiment = Experiment(source, overrides=overrides, choices=choices)
+    loaded = _without_schedule(experiment.loaded)
+    run, runner, _ = plan_experiment(experiment, loaded, is_quiet=True)
+    if run.optimizer is None:
+        raise TaskError(
+            "runner: has no optimizer, so there is no learning rate to find\n"
+            "  name a config that trains, or set runner=train"
+        )
+    untouched, base = Untouched(run), _find_base(run)
+    _shorten(run, steps)
+    run.schedule = _Climb(min_lr / base, max_lr / base, steps)
+    watch = _Watch(base, run.schedule, on_step)
+    run.events.add_hook(watch)
+    tag, device = run.tag, str(run.device)
+    try:
+        with _silent("epochal.engine.finite"):  # that a loss explodes is what is looked for
+            result = execute(run, runner, raise_errors=True)
+    finally:
+        untouched.put_back()
+    return _conclude(watch, tag=tag, device=device, base=base, result=result)
+
+
+def _require_range(min_lr: float, max_lr: float, steps: int) -> None:
+    if not (0 < min_lr < max_lr and math.isfinite(max_lr)):
+        what = f"the range from {min_lr:g} to {max_lr:g} makes no sense"
+        raise ConfigError(Problem("find-lr", what, hint="write for example --min 1e-8 --max 1"))
+    if steps < _FEWEST:
+        what = f"takes {_FEWEST} steps at least, got {steps}"
+        raise ConfigError(Problem("find-lr", what, hint="write --steps 100"))
+
+
+def _without_schedule(loaded: Loaded) -> Loaded:
+    """The same without a schedule: those of torch change rates as soon as they are made."""
+    root = loaded.config.root
+    entries = {name: node for name, node in root.mapping.items() if name != "schedule"}
+    config = replace(loaded.config, root=replace(root, value=MappingProxyType(entries)))
+    parts = {name: part for name, part in loaded.given.parts.items() if name != "schedule"}
+    return replace(loaded, config=config, given=replace(loaded.given, parts=parts))
+
+
+def _find_base(run: Run) -> float:
+    """The rate that the config speaks of, of which all groups have their share."""
+    assert run.optimizer is not None
+    groups = run.optimizer.param_groups
+    bases = [float(group.get("initial_lr", read_rate(group["lr"]))) for group in groups]
+    defaults: dict[str, Any] = getattr(run.optimizer, "defaults", {})
+    default = defaults.get("lr")
+    base = max(bases) if default is None or read_rate(default) not in bases else read_rate(default)
+    if not base > 0:
+        what = f"must be above 0 to know how the rates of groups compare, got {base!r}"
+        raise ConfigError(Problem("optim.lr", what, hint="write any other, such as 1e-3"))
+    return base
+
+
+def _shorten(run: Run, steps: int) -> None:
+    """Let a run that has not started yet have so many steps and nothing else."""
+    leave_out_evaluations(run)
+    length = Duration(steps, "st")
+    train = replace(run.options.train, for_=length, max_time=None, until=None)
+    engine = replace(run.options.engine, on_nonfinite="warn")
+    run.options = replace(run.options, train=train, engine=engine)
+    first = replace(run.course.stages[0], length=length, until=None, schedule=None)
+    run.course = Course((first,))
+
+
+def _conclude(watch: _Watch, *, tag: str, device: str, base: float, result: RunResult) -> FoundRate:
+    advice = advise(watch.losses)
+    has_advice = advice.steepest is not None
+    return FoundRate(
+        tag=tag,
+        device=device,
+        lrs=tuple(watch.lrs),
+        losses=tuple(watch.losses),
+        smoothed=advice.smoothed,
+        suggestion=watch.lrs[advice.steepest] if advice.steepest is not None else None,
+        tenth=watch.lrs[advice.least] / 10 if has_advice else None,
+        reason=watch.reason,
+        base=base,
+        result=result,
+    )
+
+
+@final
+class _Climb(Schedule):
+    """From one factor to another by equal ratios."""
+
+    def __init__(self, first: float, last: float, steps: int) -> None:
+        self._first, self._ratio, self._steps = first, last / first, steps
+
+    @override
+    def factor(self, step: int, total_steps: int | None) -> float:
+        return float(self._first * self._ratio ** (step / (self._steps - 1)))
+
+
+@final
+class _Watch(Hook):
+    """Reads the loss of each step, and stops the run when it is too high."""
+
+    def __init__(self, base: float, climb: Schedule, tell: Tell | None) -> None:
+        self.lrs: list[float] = []
+        self.losses: list[float] = []
+        self.reason = ""
+        self._base, self._climb, self._tell = base, climb, tell
+        self._ending = Ending()
+        self._window: Window
+
+    @override
+    def run_start(self, run: Run) -> None:
+        self._window = run.meter.window("find-lr")
+
+    @override
+    def step_end(self, run: Run) -> None:
+        loss = self._window.read().get("loss", math.nan)
+        lr = self._base * self._climb.factor(run.step - 1, None)
+        self.reason = self._ending.hear(loss)
+        if math.isfinite(loss):
+            self.lrs.append(lr)
+            self.losses.append(loss)
+        if self._tell is not None:
+            self._tell(run.step, lr, loss)
+        if self.reason:
+            run.stop("diverged", status="finished")
+
+
+@contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """Keep a logger from speaking in a block."""
+    logger = logging.getLogger(name)
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
