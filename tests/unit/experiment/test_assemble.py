@@ -63,7 +63,7 @@ def test_several_optimizers_of_the_config_are_parts_of_the_config(shop: Path) ->
     )
     result = experiment.fit()
     assert {"optim.matrix", "optim.rest", "optim.rest.schedule"} <= observed(result).keys()
-    assert set(given(result)) == {"task", "model"}
+    assert set(given(result)) == {"task", "model", "hooks"}
     assert look.accumulate == 2
 
 
