@@ -328,15 +328,18 @@ def _as_outcome(result: object, batch: Batch) -> Outcome:
 def _no_training(run: Run) -> Iterator[None]:
     """Eval mode, and no gradients unless the task needs them; each module's mode comes back."""
     needs_grad = bool(getattr(run.task, "eval_needs_grad", False))
-    with keeping_modes(run.model), torch.set_grad_enabled(needs_grad):
+    with keeping_modes(run.model, run.loss), torch.set_grad_enabled(needs_grad):
         run.model.eval()
+        if run.loss is not None:
+            run.loss.eval()
         yield
 
 
 @contextmanager
-def keeping_modes(model: nn.Module) -> Iterator[None]:
+def keeping_modes(*parts: nn.Module | None) -> Iterator[None]:
     """Give each module its own mode back, training or not, at the end of a block."""
-    modes = [(module, module.training) for module in model.modules()]
+    whole = [part for part in parts if part is not None]
+    modes = [(module, module.training) for part in whole for module in part.modules()]
     try:
         yield
     finally:

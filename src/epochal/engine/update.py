@@ -18,6 +18,7 @@ from epochal.engine.lr import FixedRate, Rate
 from epochal.engine.noise import Noise, build_noise
 from epochal.engine.optimizers import Optimizers
 from epochal.engine.parameters import require_parameters
+from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -239,6 +240,11 @@ class ClosureUpdater(Updater):
     @override
     def _bind_guard(self, run: Run) -> None:
         refuse_guard(run, self.optimizer)
+        if self.noise is not None:
+            what = (
+                f"{type(self.optimizer).__name__} searches along the gradient, which must be true"
+            )
+            raise ConfigError(Problem("optim.noise", what, hint="leave it out"))
 
     @override
     def update(self, run: Run, microbatches: Microbatches) -> None:
@@ -303,7 +309,8 @@ def warn_of_own_step(run: Run, owner: str) -> None:
     """Say what holds only as far as a ``train_step`` of somebody's own uses the updater."""
     engine = run.options.engine
     promises = {
-        "average": run.average is not None,
+        "average": run.average is not None and run.average.every is None,
+        "optim.noise": run.options.optim.noise is not None,
         f"engine.on_nonfinite={engine.on_nonfinite}": engine.on_nonfinite != "warn",
         "the scaled loss of engine.precision=fp16": run.precision.is_scaled,
         "optim.clip": run.options.optim.clip is not None,

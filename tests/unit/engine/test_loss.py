@@ -191,3 +191,18 @@ def test_a_loss_can_be_told_in_words() -> None:
     assert two(0.25).describe() == "ce + 0.25 aux"
     assert two(0).describe() == "ce"
     assert Loss([Term(nn.CrossEntropyLoss(), weight=2)]).describe() == "2 CrossEntropyLoss"
+
+
+def test_in_evaluation_a_loss_is_in_eval_mode_too() -> None:
+    class Moody(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.moods: set[tuple[bool, bool]] = set()
+
+        def forward(self, out: Any) -> Tensor:
+            self.moods.add((self.training, out["sum"].requires_grad))
+            return out["sum"].mean()
+
+    moody = Moody()
+    fit(make_run(Bare(), parts={"loss": Loss([Term(moody)])}, eval_loss=True))
+    assert moody.moods == {(True, True), (False, False)}

@@ -62,3 +62,11 @@ def test_without_it_gradients_are_left_alone() -> None:
 def test_numbers_that_make_no_sense_are_refused(key: str, value: float) -> None:
     with pytest.raises(ConfigError, match=rf"optim.{key}: must be"):
         make_run(optim={key: value})
+
+
+def test_an_optimizer_that_searches_along_the_gradient_is_refused() -> None:
+    model = adder()
+    optimizer = torch.optim.LBFGS(model.parameters())
+    run = make_run(model=model, parts={"optimizer": optimizer}, optim={"noise": 0.1})
+    with pytest.raises(ConfigError, match=r"optim.noise: LBFGS searches along the gradient"):
+        fit(run)

@@ -43,6 +43,9 @@ class Ema(Average):
             raise ConfigError(Problem("average.decay", what, hint="write for example 0.999"))
         self.decay = decay
         self.every = None if every is None else Every.parse(every)
+        if self.every is not None and self.every.is_never:
+            what, hint = "the average would never move", "write for example 10st, or leave it out"
+            raise ConfigError(Problem("average.every", what, hint=hint))
         self._has_warmup = warmup
 
     @override

@@ -40,12 +40,17 @@ class Focal(nn.Module):
         if not target.is_floating_point():
             logs = functional.log_softmax(input, dim=1)
             log_p = logs.gather(1, target.unsqueeze(1)).squeeze(1)
-            loss = -((1 - log_p.exp()) ** self.gamma) * log_p
+            loss = -_share(1 - log_p.exp(), self.gamma) * log_p
             return loss.mean(), target.numel()
         require_same_shape("focal", input, target)
         entropy = functional.binary_cross_entropy_with_logits(input, target, reduction="none")
         p = input.sigmoid()
-        loss = (target * (1 - p) + (1 - target) * p) ** self.gamma * entropy
+        loss = _share(target * (1 - p) + (1 - target) * p, self.gamma) * entropy
         if self.alpha is not None:
             loss = loss * (target * self.alpha + (1 - target) * (1 - self.alpha))
         return loss.mean(), len(target)
+
+
+def _share(doubt: Tensor, gamma: float) -> Tensor:
+    """A power of the doubt; where there is none, a root would have an infinite gradient."""
+    return doubt.clamp(min=1e-8) ** gamma

@@ -192,3 +192,8 @@ def test_an_update_that_is_skipped_does_not_warm_up() -> None:
     twin.update()
     for name, one in twin.state_tensors().items():
         torch.testing.assert_close(one, average.state_tensors()[name])
+
+
+def test_a_period_of_never_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"average.every: the average would never move"):
+        Ema(every=0)  # type: ignore[arg-type]

@@ -37,3 +37,13 @@ def test_with_floats_each_score_stands_alone() -> None:
 def test_floats_of_another_shape_are_refused() -> None:
     with pytest.raises(TaskError, match="focal got an input of shape"):
         Focal()(LOGITS, torch.zeros(6))
+
+
+@pytest.mark.parametrize("gamma", [0.5, 2.0])
+def test_what_is_certain_has_a_finite_gradient(gamma: float) -> None:
+    logits = torch.tensor([[200.0, 0.0]], requires_grad=True)
+    for target in (torch.tensor([0]), torch.tensor([[1.0, 0.0]])):
+        logits.grad = None
+        Focal(gamma=gamma)(logits, target)[0].backward()
+        assert logits.grad is not None
+        assert torch.isfinite(logits.grad).all()
