@@ -74,13 +74,13 @@ def rebinding(run: Run) -> Iterator[None]:
     """
     assert run.optimizer is not None
     before, schedule, bases = run.optimizer, run.schedule, read_bases(run)
-    options = run.options.optim
+    num_changes = len(run.course.changes)
     yield
     is_same = before is run.optimizer and schedule is run.schedule
     if not is_same or bases != read_bases(run):
         _require_movable(run, is_new=schedule is not run.schedule)
         _bind_updater(run)
-    elif options != run.options.optim:
+    elif len(run.course.changes) > num_changes:
         run.course.kept_rate = run.updater.rate
         _bind_updater(run)
     run.bind()
