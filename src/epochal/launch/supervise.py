@@ -16,6 +16,7 @@ from epochal.launch.child import Child
 from epochal.launch.restarts import PREEMPTED, SUCCESS, Ending, Restarts
 from epochal.launch.ticket import Ticket, leave_notice
 from epochal.records.announce import VARIABLE
+from epochal.records.folder import FOLDS
 from epochal.records.manifests import newest_valid
 from epochal.records.read import RunRecord, read_run
 
@@ -137,11 +138,12 @@ def _live(commands: Commands, ticket: Ticket, wish: _Wish) -> Ending:
 
 
 def _saved_step(folder: Path | None) -> int | None:
-    """The step of a run's newest checkpoint; None if it has none."""
+    """The step of a run's newest checkpoint, or of all its folds; None if it has none."""
     if folder is None:
         return None
-    manifest, _ = newest_valid(folder / "checkpoints")
-    return None if manifest is None else manifest.step
+    found = [newest_valid(one / "checkpoints")[0] for one in (folder, *(folder / FOLDS).glob("*"))]
+    steps = [manifest.step for manifest in found if manifest is not None]
+    return sum(steps) if steps else None
 
 
 def _is_done(folder: Path) -> bool:

@@ -22,6 +22,10 @@ def main(book: Path, *words: str) -> None:
         (folder / "result.json").write_text(json.dumps(error if act.get("code") else {}))
         if "saved" in act:
             (folder / "checkpoints" / "step").write_text(str(act["saved"]))
+        for number, step in act.get("folds", {}).items():
+            kept = folder / "folds" / number / "checkpoints"
+            kept.mkdir(parents=True, exist_ok=True)
+            (kept / "step").write_text(str(step))
         Path(os.environ["EPOCHAL_RUN_FILE"]).write_text(str(folder))
     if act.get("waits"):
         signal.signal(signal.SIGTERM, lambda *_: os._exit(75))

@@ -100,6 +100,13 @@ def test_a_killed_run_was_at_least_as_far_as_its_checkpoint(tmp_path: Path) -> N
     assert "the run was killed by SIGKILL at step 8" in looked.told[0]
 
 
+def test_a_cross_validation_goes_on_from_its_folds(tmp_path: Path) -> None:
+    killed = [ran(folds={"1": 9}, signal=9), ran(folds={"1": 9, "2": 4}, signal=9)]
+    looked = Looked(tmp_path, *killed, FINISHED, limit=1)
+    assert looked.calls == [["run"], ["resume", "a"], ["resume", "a"]]
+    assert looked.told[1].startswith("the run was killed by SIGKILL at step 13")
+
+
 def test_a_run_without_a_checkpoint_begins_anew(tmp_path: Path) -> None:
     looked = Looked(tmp_path, {"code": 1}, ran(3, code=1), FINISHED)
     assert (looked.code, looked.calls) == (0, [["run"]] * 3)
