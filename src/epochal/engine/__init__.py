@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from epochal.engine.hook import Hook
     from epochal.engine.metric import Metric
     from epochal.engine.monitor import Monitor
+    from epochal.engine.optimizers import Member, MemberOptions, Optimizers
     from epochal.engine.parts import Options, Parts, Setting
     from epochal.engine.result import RunResult
     from epochal.engine.run import Run
@@ -24,9 +25,12 @@ _HOMES = {
     "Average": "average",
     "Every": "every",
     "Hook": "hook",
+    "Member": "optimizers",
+    "MemberOptions": "optimizers",
     "Metric": "metric",
     "ModuleTask": "task",
     "Monitor": "monitor",
+    "Optimizers": "optimizers",
     "Options": "parts",
     "Parts": "parts",
     "Predict": "runner",
@@ -48,9 +52,12 @@ __all__ = [
     "Average",
     "Every",
     "Hook",
+    "Member",
+    "MemberOptions",
     "Metric",
     "ModuleTask",
     "Monitor",
+    "Optimizers",
     "Options",
     "Parts",
     "Predict",

@@ -209,9 +209,10 @@ def describe_cost(guard: Guard | None, run: Run) -> str:
         return ""
     engine = run.options.engine
     key = "precision" if engine.on_nonfinite == "warn" else "on_nonfinite"
+    names = " and ".join(dict.fromkeys(type(one).__name__ for one in parts_of(guard.optimizer)))
     return (
         f"engine.{key}={getattr(engine, key)} costs one host read per step with "
-        f"{type(guard.optimizer).__name__}; a fused optimizer would not"
+        f"{names}; a fused optimizer would not"
     )
 
 

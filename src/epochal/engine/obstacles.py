@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from epochal.engine.optimizers import parts_of
 from epochal.engine.update import Updater
 
 if TYPE_CHECKING:
@@ -55,12 +56,13 @@ def _own_updater(run: Run) -> str:
 def _optimizer(optimizer: Optimizer | None) -> str:
     if optimizer is None:
         return "there is no single optimizer"
-    name = type(optimizer).__name__
-    for group in optimizer.param_groups:
-        if not group.get("capturable", group.get("fused", False)):
-            return f"{name} is not capturable: write it in the config, or give capturable=True"
-        if isinstance(group["lr"], float | int):
-            return f"the learning rate of {name} is a Python number: give lr as a tensor"
+    for one in parts_of(optimizer):
+        name = type(one).__name__
+        for group in one.param_groups:
+            if not group.get("capturable", group.get("fused", False)):
+                return f"{name} is not capturable: write it in the config, or give capturable=True"
+            if isinstance(group["lr"], float | int):
+                return f"the learning rate of {name} is a Python number: give lr as a tensor"
     return ""
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from engine.parts import Sums, adder, make_run
-from epochal.engine import Hook, Run, Updater
+from epochal.engine import Hook, Member, Optimizers, Run, Updater
 from epochal.engine.obstacles import find_obstacle
 
 if TYPE_CHECKING:
@@ -106,3 +106,15 @@ def test_a_forward_hook_of_the_user_is_named_and_one_of_torch_is_not() -> None:
     model[3].register_forward_hook(look)
     obstacle = find_obstacle(on_device(model))
     assert "look, a forward_hook of model.3, acts in it" in obstacle
+
+
+def test_the_one_of_several_optimizers_that_is_not_capturable_is_named() -> None:
+    model = adder()
+    first, last = model[0].parameters(), model[3].parameters()  # type: ignore[index]  # a list of layers
+    usual = torch.optim.AdamW(first, lr=torch.tensor(0.1), fused=True)
+    usual.param_groups[0]["capturable"] = True
+    members = [Member("usual", usual), Member("odd", torch.optim.RMSprop(last, lr=0.1))]
+    run = on_device(model, parts={"optimizer": Optimizers(members)})
+    assert find_obstacle(run).startswith("RMSprop is not capturable")
+    members = [Member("usual", usual)]
+    assert find_obstacle(on_device(model, parts={"optimizer": Optimizers(members)})) == ""

@@ -11,6 +11,7 @@ from torch.nn import functional
 from typing_extensions import override
 
 import epochal as ep
+from epochal.engine import Member, MemberOptions, Optimizers
 from epochal.records import read_run
 from epochal.testing import TinyModel, TinyTask
 from small_project import write
@@ -417,3 +418,20 @@ def test_one_schedule_holds_for_all_of_several_optimizers() -> None:
 def test_optimizers_that_cannot_share_a_model_are_refused(optim: Any, what: str) -> None:
     with pytest.raises(ep.ConfigError, match=what):
         trained(optim, made())
+
+
+def test_several_optimizers_may_come_as_objects() -> None:
+    ours, theirs = made(), made()
+    trained(TWO, ours)
+    parts: Any = theirs
+    body = [*parts.stem.parameters(), *parts.blocks.parameters()]
+    members = [
+        Member("body", torch.optim.SGD(body, 0.1, fused=True)),
+        Member(
+            "head",
+            torch.optim.AdamW(parts.head.parameters(), 0.01, fused=True),
+            MemberOptions(every=2),
+        ),
+    ]
+    trained(Optimizers(members), theirs)  # type: ignore[arg-type]  # or a mapping
+    assert same(ours, theirs)
