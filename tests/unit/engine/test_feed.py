@@ -403,6 +403,30 @@ def test_an_epoch_goes_on_from_every_position(
         assert one.next_position == whole.next_position
 
 
+@pytest.mark.parametrize("limit", [None, 3])
+@pytest.mark.parametrize("kind", SOURCES)
+def test_an_interrupted_epoch_goes_on_behind_the_step(kind: str, limit: int | None) -> None:
+    whole = [numbers(step) for step in feed(SOURCES[kind](), limit=limit).epoch(1)]
+    one, given = feed(SOURCES[kind](), limit=limit), []
+    while not one.is_complete:
+        for step in one.epoch(1):
+            given.append(numbers(step))
+            if len(given) in (1, 2, len(whole)):
+                one.interrupt()
+    assert given == whole
+
+
+def test_other_numbers_of_batches_per_step_count_after_an_interruption() -> None:
+    one, sizes = feed(loader(14)), []
+    while not one.is_complete:
+        for step in one.epoch(0):
+            sizes.append(len(step))
+            if one.next_position == 2:
+                one.accumulate = 3
+                one.interrupt()
+    assert sizes == [1, 1, 3, 2]
+
+
 def test_several_resumes_in_one_epoch_change_nothing() -> None:
     whole = [numbers(step) for step in feed(SOURCES["augmented"]()).epoch(2)]
     given, position, samples = [], 0, 0
