@@ -124,29 +124,32 @@ def test_more_folds_than_samples_are_refused_before_anything_trains(shop: Path) 
 
 STOPS = """
 import os
+import signal
 import epochal as ep
 class Stops(ep.Hook):
     def step_end(self, run):
         at = os.environ.get("STOP_AT")
         if at and f"{run.config['train']['fold']}:{run.step}" == at:
-            if os.environ.get("STOP_HARD"):
+            how = os.environ["STOP_HOW"]
+            if how == "failed":
                 raise RuntimeError("gone")
-            run.stop("user_interrupt", status="interrupted")
+            os.kill(os.getpid(), signal.SIGINT if how == "interrupted" else signal.SIGTERM)
 """
 
 
 @pytest.mark.parametrize("at", ["1:1", "2:1", "2:5", "3:7"])
-@pytest.mark.parametrize("hard", ["", "1"])
+@pytest.mark.parametrize("how", ["failed", "interrupted", "preempted"])
 def test_what_was_interrupted_goes_on_at_the_right_fold(
-    shop: Path, monkeypatch: pytest.MonkeyPatch, at: str, hard: str
+    shop: Path, monkeypatch: pytest.MonkeyPatch, at: str, how: str
 ) -> None:
     write(shop / "shop" / "stops.py", STOPS)
     overrides = [*FOLDS, "hooks=[shop.stops.Stops]", "checkpoint.every=3st"]
     expected = ep.run("config.yaml", overrides=overrides, no_file=True)
     monkeypatch.setenv("STOP_AT", at)
-    monkeypatch.setenv("STOP_HARD", hard)
+    monkeypatch.setenv("STOP_HOW", how)
     first = ep.run("config.yaml", overrides=overrides)
-    assert first.status == ("failed" if hard else "interrupted")
+    assert first.status == how
+    assert read_run(first.dir).summary.status == how
     fold = int(at[0])
     before = {
         n: (first.dir / "folds" / str(n) / "result.json").read_bytes() for n in range(1, fold)
@@ -173,6 +176,7 @@ def test_the_newest_unfinished_one_is_found(shop: Path, monkeypatch: pytest.Monk
     write(shop / "shop" / "stops.py", STOPS)
     overrides = [*FOLDS, "hooks=[shop.stops.Stops]"]
     monkeypatch.setenv("STOP_AT", "2:2")
+    monkeypatch.setenv("STOP_HOW", "preempted")
     first = ep.run("config.yaml", overrides=overrides)
     monkeypatch.setenv("STOP_AT", "")
     assert ep.run("config.yaml", overrides=overrides, resume="auto").dir == first.dir
