@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from epochal.engine import Task
     from epochal.engine.schedule import AnySchedule, OneSchedule
     from epochal.experiment.assembly import Assembly
+
+logger = logging.getLogger(__name__)
 
 OPTIMIZER_HINT = "add optim: {type: AdamW, lr: 1e-3}"
 
@@ -79,7 +82,8 @@ def build_optimizers(
         for name, child in node.mapping.items()
         if child.is_mapping
     }
-    selector = Selector(model)
+    _warn_of_own_groups(model, assembly.task)
+    selector = Selector(model, more=_learned(assembly))
     rules = _matches(specs)
     asked = {name: find_members(rule, selector) for name, rule in rules.items()}
     shares = share_parameters(
@@ -97,6 +101,18 @@ def build_optimizers(
         options = assembly.builder.options(_without(spec, "schedule"))
         members.append(Member(name, optimizer, MemberOptions(**options)))
     return Optimizers(members)
+
+
+def _learned(assembly: Assembly) -> dict[str, nn.Parameter]:
+    """What the terms of the loss learn, by name."""
+    return {} if assembly.loss is None else assembly.loss.trained_parameters()
+
+
+def _warn_of_own_groups(*owners: object) -> None:
+    for owner in owners:
+        if callable(getattr(owner, "optim_groups", None)):
+            text = "%s.optim_groups is not asked, since optim names several optimizers"
+            logger.warning(text, type(owner).__name__)
 
 
 def _matches(specs: Mapping[str, Spec]) -> dict[str, Rule]:
@@ -173,8 +189,7 @@ def trained_parameters(
     }
     known = None if spec.signature.open else [one.name for one in spec.signature.parameters]
     own, more = ask_for_groups(model, task, options, known) if only is None else ([], {})
-    if only is None and assembly.loss is not None:
-        more = {**more, **assembly.loss.trained_parameters()}
+    more = {**more, **_learned(assembly)}
     grouping = group_parameters(
         model,
         [*own, *read_rules(spec)],

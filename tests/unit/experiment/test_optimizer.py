@@ -435,3 +435,34 @@ def test_several_optimizers_may_come_as_objects() -> None:
     ]
     trained(Optimizers(members), theirs)  # type: ignore[arg-type]  # or a mapping
     assert same(ours, theirs)
+
+
+def test_groups_of_the_model_are_not_asked_for_beside_several_optimizers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Choosing(Net):
+        def optim_groups(self) -> list[dict[str, Any]]:
+            raise AssertionError("nobody asks")
+
+    trained(TWO, made(Choosing))
+    assert "Choosing.optim_groups is not asked, since optim names several" in caplog.text
+
+
+@pytest.mark.parametrize("match", [None, ["head", "loss.*"]])
+def test_one_of_several_optimizers_trains_what_the_loss_learns(match: Any) -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(()))
+
+        @override
+        def forward(self, logits: Tensor, label: Tensor) -> Tensor:
+            return functional.cross_entropy(self.scale * logits, label)
+
+    class Bare(InOrder):
+        batch_loss = None  # type: ignore[assignment]  # the loss is given
+
+    loss = Scaled()
+    head = TWO["head"] if match is None else {**TWO["head"], "match": match}
+    trained({**TWO, "head": head}, made(), Bare(), loss=loss)
+    assert loss.scale.item() != 1
