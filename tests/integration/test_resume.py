@@ -318,6 +318,25 @@ def test_first_weights_that_are_gone_do_not_matter_any_more(
     assert len(run_folders(dying)) == 2
 
 
+def test_last_means_the_last_training(dying: Path, epochal: Command) -> None:
+    first = start("train.for=1ep")
+    assert epochal("test", "last", "--device", "cpu").code == 0
+    tested = run_folders(dying)[-1]
+    for words in (("resume", "last"), ("run", "config.yaml", "--resume", "last")):
+        done = epochal(*words, "train.for=2ep", "--device", "cpu", "--allow-changed")
+        assert done.code == 0, done.err
+        assert f"folder: {first.path}" in done.out
+        set_end(first.path, "interrupted")
+    done = epochal("resume", tested)
+    assert done.code == 78
+    assert "only a training can go on, and this is a test" in unframed(done.err)
+
+
+def set_end(folder: Path, status: str) -> None:
+    known = json.loads((folder / "status.json").read_text())
+    (folder / "status.json").write_text(json.dumps(known | {"status": status}))
+
+
 def test_parts_from_python_go_on_in_their_script(dying: Path) -> None:
     def experiment(**choices: Any) -> ep.Experiment:
         torch.manual_seed(0)

@@ -32,6 +32,7 @@ AUTO = "auto"
 LAST = "last"
 BEST = "best"
 _AT_ITS_END = ("max_epochs", "max_steps", "max_samples", "max_time", "completed", "early_stop")
+_EVALUATIONS = ("test", "predict")
 _LIVING = ("starting", "running")
 _LENGTHS = ("train.", "stages")
 
@@ -105,8 +106,7 @@ def plan_resume(
         if record is None:
             return None
     else:
-        record = read_run(run_name, _runs_dir(report))
-        require_begun(record)
+        record = find_training(run_name, _runs_dir(report))
     is_allowed = bool(choices.get("allow_changed"))
     first, latest = _recorded(record, recheck)
     values = report.expanded.to_public()
@@ -140,12 +140,28 @@ def part_name(named: Path | str) -> tuple[Path | str, str]:
     return named, ""
 
 
-def require_begun(record: RunRecord) -> None:
-    """Refuse a run that ended before there was anything to go on from.
+def find_training(named: Path | str, root: Path) -> RunRecord:
+    """The record of a run that has something to go on from; ``last`` is the newest training.
 
     Raises:
+        RecordError: There is no such run.
+        ConfigError: It is no training.
         CheckpointError: It has no checkpoint, not even a damaged one, and does not live.
     """
+    if str(named) == LAST:
+        trainings = (one.path for one in find_runs(root) if one.runner not in _EVALUATIONS)
+        named = [named, *trainings][-1]
+    record = read_run(named, root)
+    runner = record.summary.runner
+    if runner in _EVALUATIONS:
+        what = f"only a training can go on, and this is a {runner}"
+        raise ConfigError(Problem(str(record.path), what, hint="`epochal runs` lists the others"))
+    _require_begun(record)
+    return record
+
+
+def _require_begun(record: RunRecord) -> None:
+    """Refuse a run that ended before there was anything to go on from."""
     folder = record.path / "checkpoints"
     if record.summary.status in _LIVING or _has_folds(record):
         return
@@ -166,7 +182,7 @@ def _require_resumable(choices: Choices, report: Report) -> None:
         what = "a run goes on in its own folder"
         raise ConfigError(Problem("--no-file", what, hint="leave out --no-file, or --resume"))
     runner = report.expanded.find("runner.type")
-    if runner is not None and runner.value in ("test", "predict"):
+    if runner is not None and runner.value in _EVALUATIONS:
         what = f"only a training can go on, and the runner is {runner.value!r}"
         raise ConfigError(Problem("--resume", what, hint=f"use `epochal {runner.value} RUN`"))
 

@@ -17,9 +17,9 @@ from epochal.experiment.experiment import Experiment
 from epochal.experiment.failure import show_failure
 from epochal.experiment.resume import (
     find_config,
+    find_training,
     last_overrides,
     part_name,
-    require_begun,
     require_project_dir,
 )
 from epochal.experiment.text import reachable, readable
@@ -135,7 +135,8 @@ def resume(
     """Go on with a run where its newest checkpoint left it, in its own folder.
 
     Args:
-        run_name: Its folder, its id or a part of it, or ``last``; or the folder of a checkpoint.
+        run_name: Its folder, its id or a part of it, or ``last`` for the newest training; or the
+            folder of a checkpoint.
         overrides: Changes such as ``train.for=20ep``; what would make another run of it is
             refused unless ``allow_changed=True``.
         runs_dir: Where ids are looked up.
@@ -147,8 +148,7 @@ def resume(
     """
     check_choices(choices, sections=SECTIONS)
     run_name, checkpoint = part_name(run_name)
-    record = read_run(run_name, Path(runs_dir))
-    require_begun(record)
+    record = find_training(run_name, Path(runs_dir))
     _refuse_given(record)
     if checkpoint and not choices.get("resume_from"):
         choices["resume_from"] = checkpoint
