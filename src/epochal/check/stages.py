@@ -19,7 +19,7 @@ from epochal.check.walk import Walk, listing, with_entries
 from epochal.config.duration import Duration, parse_duration
 from epochal.config.node import Node
 from epochal.config.scalar import show
-from epochal.errors import ConfigError, Place
+from epochal.errors import COMMAND_LINE, ConfigError, Place
 from epochal.registry.nearest import nearest
 
 if TYPE_CHECKING:
@@ -318,10 +318,14 @@ def _settle_length(walk: Walk, stages: Node, entries: dict[str, Node]) -> None:
     node = None if train is None else train.mapping.get("for")
     if train is None or node is None:
         return
-    if node.layer == "default":
+    if node.layer in ("default", COMMAND_LINE):
         kept = {key: child for key, child in train.mapping.items() if key != "for"}
         entries["train"] = with_entries(train, kept)
         walk.defaults[:] = [one for one in walk.defaults if one.key != "train.for"]
+        if node.layer == COMMAND_LINE:  # as --fast and --epochs, for each stage
+            expanded = entries["stages"]
+            shorter = (with_entries(one, {**one.mapping, "for": node}) for one in expanded.elements)
+            entries["stages"] = replace(expanded, value=tuple(shorter))
         return
     total = _sum_lengths(stages)
     if total is None or str(total) != str(_length(node)):

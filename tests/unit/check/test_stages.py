@@ -282,6 +282,20 @@ def test_stages_say_how_long_the_training_is(staged) -> None:
     assert found[1] == "'6ep' is not what the stages come to"
 
 
+def test_a_length_on_the_command_line_holds_for_each_stage(staged, tmp_path) -> None:
+    plain = {
+        "task": {"type": "user.task.Shapes"},
+        "model": {"type": "user.model.Mlp"},
+        "optim": {"type": "AdamW"},
+        "stages": [{"for": "50ep"}, {"until": "val/acc >= 0.9"}],
+    }
+    report = check(load(plain, overrides=["train.for=1ep"]), Registry(Project(tmp_path, (), "p")))
+    assert report.ok, str(report)
+    stages = report.expanded.mapping["stages"].to_plain()
+    assert [one["for"] for one in stages] == ["1ep", "1ep"]
+    assert report.expanded.find("train.for") is None
+
+
 def test_a_stage_without_a_name_is_called_by_its_number() -> None:
     assert stage_name(1, from_plain({})) == "stage2"
     assert stage_name(1, from_plain({"name": "late"})) == "late"

@@ -1,94 +1,49 @@
-"""Tests of the way from an experiment to a run: what is built, and what is noted of it."""
+"""Tests of how the parts of a run are put together."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-import pytest
 import torch
+from typing_extensions import override
 
 import epochal as ep
-from epochal.hooks.console import Console
-from epochal.testing import TinyModel, TinyTask
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 class Look(ep.Hook):
-    """Keeps what it saw of a run."""
+    """Keeps what a function finds in the assembled run."""
+
+    def __init__(self, look: Any) -> None:
+        self.look = look
 
     def run_start(self, run: ep.Run) -> None:
-        self.hooks = [type(hook).__name__ for hook in run.events.hooks]
-        self.optimizer = run.optimizer
-        self.accumulate = run.options.optim.accumulate
+        self.found = self.look(run)
 
 
-def observed(result: ep.RunResult) -> dict[str, Any]:
-    assert result.ok, result.message
-    assert result.dir is not None
-    (file,) = (result.dir / "config").glob("observed*")
-    found: dict[str, Any] = json.loads(file.read_text())
-    return found
+def look(find: Any, kind: type[ep.Experiment] = ep.Experiment, **sections: Any) -> Any:
+    hook = Look(find)
+    choices = {"no_file": True, "fast": True, "device": "cpu"}
+    result = kind("config.yaml", choices=choices, hooks=[hook], **sections).fit()
+    assert result.ok, result.traceback
+    return hook.found
 
 
-def given(result: ep.RunResult) -> list[str]:
-    assert result.dir is not None
-    found: list[str] = json.loads((result.dir / "run.json").read_text()).get("given", [])
-    return found
+class Own(ep.Experiment):
+    """Builds its optimizer itself."""
+
+    @override
+    def build_optimizer(self, assembly: Any, model: torch.nn.Module) -> Any:
+        return torch.optim.SGD(model.parameters(), lr=0.1), None
 
 
-SEVERAL = {
-    "matrix": {"type": "SGD", "lr": 0.1, "match": "linear.weight"},
-    "rest": {"type": "AdamW", "schedule": {"type": "linear"}},
-    "accumulate": 2,
-}
+def test_only_an_optimizer_of_the_config_can_be_made_anew(shop: Path) -> None:
+    assert look(lambda run: run.make_optimizer is not None)
+    assert not look(lambda run: run.make_optimizer is not None, Own)
 
 
-def test_parts_of_the_config_are_noted_with_what_they_received(shop: Path) -> None:
-    result = ep.run("config.yaml", device="cpu", fast=True)
-    assert observed(result)["optim"]["arguments"]["lr"] == 0.05
-    assert given(result) == []
-
-
-def test_several_optimizers_of_the_config_are_parts_of_the_config(shop: Path) -> None:
-    look = Look()
-    experiment = ep.Experiment(
-        task=TinyTask(),
-        model=TinyModel(),
-        optim=SEVERAL,
-        hooks=[look],
-        choices={"device": "cpu", "fast": True},
-    )
-    result = experiment.fit()
-    assert {"optim.matrix", "optim.rest", "optim.rest.schedule"} <= observed(result).keys()
-    assert set(given(result)) == {"task", "model", "hooks"}
-    assert look.accumulate == 2
-
-
-def test_objects_are_noted_as_given(shop: Path) -> None:
-    model = TinyModel()
-    experiment = ep.Experiment(
-        task=TinyTask(),
-        model=model,
-        optim=torch.optim.SGD(model.parameters(), lr=0.1),
-        choices={"device": "cpu", "fast": True},
-    )
-    assert set(given(experiment.fit())) == {"task", "model", "optim"}
-
-
-def test_a_hook_of_a_kind_that_every_run_has_takes_its_place(shop: Path) -> None:
-    look = Look()
-    choices = {"device": "cpu", "fast": True, "no_file": True}
-    ep.Experiment("config.yaml", hooks=[look, Console()], choices=choices).fit()
-    assert look.hooks.count("Console") == 1
-
-
-@pytest.mark.parametrize(("runner", "is_built"), [("train", True), ("test", False)])
-def test_an_optimizer_is_built_to_train_only(shop: Path, runner: str, is_built: bool) -> None:
-    look = Look()
-    choices = {"device": "cpu", "fast": True, "no_file": True}
-    result = ep.Experiment("config.yaml", hooks=[look], choices=choices).run(runner)
-    assert result.ok, result.message
-    assert (look.optimizer is not None) is is_built
+def test_a_run_has_one_stage_unless_the_config_says_more(shop: Path) -> None:
+    assert look(lambda run: [one.name for one in run.course.stages]) == ["main"]
+    assert look(lambda run: str(run.course.stage.length)) == "1ep"  # as --fast has it

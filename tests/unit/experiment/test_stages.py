@@ -267,6 +267,13 @@ def test_a_run_that_has_ended_goes_on_with_another_stage(staged: Path) -> None:
     assert torch.equal(final_weights(again.dir), final_weights(fresh.dir))
 
 
+def test_a_quick_try_goes_through_all_stages(staged: Path) -> None:
+    choices = {"no_file": True, "fast": True, "device": "cpu"}
+    result = ep.Experiment("config.yaml", choices=choices).fit()
+    assert result.ok, result.message
+    assert (result.steps, result.epochs) == (3 + 2 + 2, 3)  # accumulated from the second on
+
+
 def test_one_line_on_the_command_line_changes_a_stage(staged: Path, epochal: Command) -> None:
     done = epochal("check", "config.yaml", "stages.1.optim.lr=0.2")
     assert done.code == 0, done
