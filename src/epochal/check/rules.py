@@ -152,6 +152,8 @@ def _check_folds(walk: Walk, root: Node) -> None:
     folds = root.find("train.folds")
     if folds is None or walk.mistakes.has_any("train.folds"):
         return
+    if folds.value is not None:
+        _check_data_of_stages(walk, root)
     for name in ("fold", "stratify"):
         node = root.find(f"train.{name}")
         if node is None or node.value is None or walk.mistakes.has_any(f"train.{name}"):
@@ -162,3 +164,15 @@ def _check_folds(walk: Walk, root: Node) -> None:
         elif name == "fold" and isinstance(node.value, int) and node.value > int(str(folds.value)):
             what = f"there is no fold {node.value} of {folds.value}"
             walk.mistakes.report("train.fold", what, node.place, "write a number up to train.folds")
+
+
+def _check_data_of_stages(walk: Walk, root: Node) -> None:
+    """Data of a stage, which would hold what a fold holds out."""
+    stages = root.mapping.get("stages")
+    for index, stage in enumerate(stages.elements if stages is not None else ()):
+        data = stage.mapping.get("data")
+        for split, node in data.mapping.items() if data is not None else ():
+            if split in ("train", "val"):
+                key, what = f"stages.{index}.data.{split}", "would replace what a fold deals out"
+                hint = "remove it, or make the folds in the task"
+                walk.mistakes.report(key, what, node.key_place, hint)

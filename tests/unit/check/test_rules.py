@@ -182,3 +182,11 @@ def test_a_mode_belongs_to_the_backend_that_has_it(check_dict) -> None:
     assert check_dict(engine={"compile_mode": "max-autotune"}).ok
     report = check_dict(engine={"compile_mode": "max-autotune", "compile_backend": "eager"})
     assert [one.key for one in report.problems] == ["engine.compile_mode"]
+
+
+def test_a_stage_may_not_replace_the_data_of_a_fold(check_dict) -> None:
+    data = {"train": {"type": "Tensors"}, "test": {"type": "Tensors"}}
+    report = check_dict(train={"folds": 3}, stages=[{"for": "1ep"}, {"for": "1ep", "data": data}])
+    found = [(problem.key, problem.what) for problem in report.problems]
+    replaced = [key for key, what in found if what == "would replace what a fold deals out"]
+    assert replaced == ["stages.1.data.train"]
