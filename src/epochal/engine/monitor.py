@@ -87,8 +87,8 @@ class Monitor:
         """Go on from a checkpoint."""
         self.best = state["best"]
         self.last = state["last"]
-        self.improved = bool(state["improved"])
-        self.misses = int(state["misses"] or 0)
+        self.improved = bool(state.get("improved"))
+        self.misses = int(state.get("misses") or 0)
 
     @override
     def __str__(self) -> str:

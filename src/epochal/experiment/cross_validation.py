@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from epochal.experiment.given import Loaded
     from epochal.experiment.record import Record
 
-_OWN_KEYS = ("train.fold", "tag", "record.log_dir", "record.exact")
+_OWN_KEYS = ("train.fold", "tag", "record.log_dir", "record.exact", "checkpoint.dir")
 _SHARED = ("data",)  # loaders stay as they are, and may hold much
 
 
@@ -100,6 +100,9 @@ class CrossValidation:
         changes["tag"] = f"{self.config.mapping['tag'].value}-fold{number}"
         if folder is not None:
             changes |= {"record.log_dir": str(folder), "record.exact": True}
+            elsewhere = self.config.find("checkpoint.dir")
+            if elsewhere is not None and elsewhere.value is not None:
+                changes["checkpoint.dir"] = f"{elsewhere.value}/{folder.parents[1].name}"
         kept = [one for one in self.loaded.overrides if _key(one) not in _OWN_KEYS]
         overrides = (*kept, *(to_override(key, value) for key, value in changes.items()))
         choices = self.loaded.choices | {

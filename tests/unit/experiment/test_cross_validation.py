@@ -87,6 +87,14 @@ def test_one_fold_can_be_run_alone_and_is_the_same_to_the_bit(shop: Path) -> Non
     assert alone.spread == {}
 
 
+def test_checkpoints_elsewhere_are_those_of_one_cross_validation(shop: Path) -> None:
+    overrides = [*FOLDS, f"checkpoint.dir={shop / 'kept'}"]
+    results = [ep.run("config.yaml", overrides=overrides) for _ in range(2)]
+    assert all(result.ok for result in results)
+    kept = {str(path.relative_to(shop / "kept")) for path in (shop / "kept").glob("*/*")}
+    assert kept == {f"{result.dir.name}/{n}" for result in results for n in (1, 2, 3)}
+
+
 def test_nothing_is_written_without_a_record(shop: Path) -> None:
     assert ep.run("config.yaml", overrides=FOLDS, no_file=True).dir is None
     assert not (shop / "runs").exists()
