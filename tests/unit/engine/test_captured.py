@@ -12,7 +12,8 @@ from torch.utils.data import DataLoader
 
 from engine.parts import Sums, adder, fit, make_run, numbers, weights
 from epochal.components.data.tensors import Tensors
-from epochal.engine import Hook, Run, captured, choose
+from epochal.components.optim.schedules import Cosine
+from epochal.engine import Hook, Run, Warmup, captured, choose
 from epochal.engine.layout import like
 from epochal.engine.meters import Meter
 
@@ -92,6 +93,26 @@ def test_replayed_steps_train_like_eager_ones() -> None:
     eager, captured_ = trained(step="eager"), trained()
     assert torch.equal(eager[1], captured_[1])
     assert eager[0].metrics == captured_[0].metrics
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda one: Warmup(Cosine(restarts=1), 5),
+        lambda one: Warmup(torch.optim.lr_scheduler.ExponentialLR(one, 0.9), "1ep"),
+    ],
+)
+def test_a_rate_that_moves_needs_no_new_capture(make: Any) -> None:
+    def run(step: str) -> Tensor:
+        witness, model = Witness(), adder()
+        optimizer = torch.optim.SGD(model.parameters(), lr=torch.tensor(0.1))
+        parts = {"optimizer": optimizer, "schedule": make(optimizer)}
+        options = {"for_": "6ep", "eval_every": 0, "engine": {"step": step}, "parts": parts}
+        fit(make_run(Sums(20), model, hooks=(witness,), **options))
+        return weights(model)
+
+    assert torch.equal(run("eager"), run("graph"))
+    assert FakeGraph.captures == 1
 
 
 def test_a_shape_that_comes_back_gets_a_graph_of_its_own() -> None:
