@@ -124,8 +124,9 @@ def _restore_groups(
     optimizer: Optimizer, parameters: Mapping[str, Tensor], saved: list[State]
 ) -> None:
     names, groups = _names(parameters), optimizer.param_groups
+    held = {names[id(parameter)] for group in groups for parameter in group["params"]}
     for group in saved[len(groups) :]:
-        if all(name in parameters for name in group["params"]):
+        if all(name in parameters and name not in held for name in group["params"]):
             optimizer.add_param_group({"params": [parameters[name] for name in group["params"]]})
     here = [[names[id(parameter)] for parameter in group["params"]] for group in groups]
     there = [group["params"] for group in saved]
