@@ -132,8 +132,10 @@ class Guard:
         if self.reads_host:
             if not self.skipped.item():
                 optimizer.step()
-            # Else a scheduler of torch would take the first step for forgotten.
-            optimizer._opt_called = True
+            part: Any
+            for part in parts_of(optimizer):
+                # Else a scheduler of torch would take the first step for forgotten.
+                part._opt_called = True
             return
         optimizer.found_inf, optimizer.grad_scale = self.skipped, None
         try:

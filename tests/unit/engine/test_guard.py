@@ -15,6 +15,8 @@ from engine.parts import Points, Sums, adder, fit, make_run, weights
 from epochal.components.average.ema import Ema
 from epochal.engine import TorchSchedule
 from epochal.engine.guard import Guard, can_mask
+from epochal.engine.optimizers import Member, Optimizers
+from epochal.engine.schedule import Schedules
 from epochal.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -334,6 +336,19 @@ def test_a_scheduler_of_torch_takes_a_skipped_first_step_for_a_step() -> None:
     model = adder()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     schedule = TorchSchedule(torch.optim.lr_scheduler.StepLR(optimizer, 2))
+    parts = {"optimizer": optimizer, "schedule": schedule}
+    fit(make_run(Poisoned(1), model, parts=parts, engine={"on_nonfinite": "skip"}, for_="3st"))
+
+
+def test_so_it_does_for_each_of_several_optimizers() -> None:
+    model = adder()
+    members = [
+        Member("first", torch.optim.SGD(model[0].parameters(), lr=0.1)),
+        Member("second", torch.optim.SGD(model[3].parameters(), lr=0.1)),
+    ]
+    optimizer = Optimizers(members)
+    scheduler = torch.optim.lr_scheduler.StepLR(members[1].optimizer, 2)
+    schedule = Schedules({"second": (members[1].optimizer, TorchSchedule(scheduler))})
     parts = {"optimizer": optimizer, "schedule": schedule}
     fit(make_run(Poisoned(1), model, parts=parts, engine={"on_nonfinite": "skip"}, for_="3st"))
 
