@@ -5,14 +5,12 @@ from __future__ import annotations
 import inspect
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
-from torch.utils.data import DataLoader, IterableDataset
-
+from epochal.engine.demands import TELLS, check_stages, find_members, resized
 from epochal.engine.events import tell
 from epochal.engine.limits import Epoch, Position, find_limits, read_epoch
 from epochal.engine.listen import Listener
-from epochal.engine.optimizers import Optimizers
 from epochal.engine.remake import (
     change_optimizer,
     find_updater,
@@ -22,8 +20,7 @@ from epochal.engine.remake import (
     set_own_options,
 )
 from epochal.engine.select import Selector
-from epochal.engine.stages import join_params, require_monitor
-from epochal.errors import ConfigError, Problem, suggest
+from epochal.engine.stages import join_params
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -32,15 +29,6 @@ if TYPE_CHECKING:
     from epochal.engine.stages import Stage
 
 logger = logging.getLogger(__name__)
-
-_METHOD = "on_stage_start"
-_GIVEN = ("run", "name")
-_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_LOADER_OPTIONS = (
-    *("num_workers", "collate_fn", "pin_memory", "drop_last", "timeout", "worker_init_fn"),
-    *("multiprocessing_context", "generator", "prefetch_factor", "persistent_workers"),
-    "pin_memory_device",
-)
 
 
 @final
@@ -91,7 +79,7 @@ def prepare(run: Run) -> None:
     course.schedule = run.schedule
     *starts, end = _positions(course.stages, Position(), read_epoch(run.feed))
     course.starts, course.total_steps = [start.step for start in starts], end.step
-    _check_stages(run)
+    check_stages(run)
     saved = {} if run.resume is None else run.resume.state.get("stage", {})
     if saved:
         course.load_state_dict(saved, run.monitor)
@@ -161,66 +149,9 @@ def _apply(run: Run, stage: Stage) -> None:
     _choose_schedule(run)
 
 
-def _check_stages(run: Run) -> None:
-    require_monitor(run.course, run.monitor)
-    selector = Selector(run.model)
-    for stage in run.course.stages:
-        for name in ("freeze", "unfreeze"):
-            for pattern in getattr(stage, name):
-                _members(selector, pattern, f"{stage.key}.{name}")
-        if stage.loss:
-            _check_loss(run, stage)
-        is_single = run.optimizer is not None and not isinstance(run.optimizer, Optimizers)
-        if stage.optim and not is_single:
-            what = "there is no single optimizer whose options could change"
-            hint = "change them from Python, in on_stage_start of the task"
-            raise ConfigError(Problem(f"{stage.key}.optim", what, hint=hint))
-        _check_params(run, stage)
-    _check_batch_sizes(run)
-
-
-def _check_batch_sizes(run: Run) -> None:
-    for stage in run.course.stages:
-        if "train" in stage.data:
-            return  # its loaders are not there yet
-        if stage.batch_size is not None:
-            _resized(run.feed.loader, stage.batch_size, f"{stage.key}.batch_size")
-
-
-def _check_loss(run: Run, stage: Stage) -> None:
-    if run.loss is None:
-        what = "there is no section loss whose weights could change"
-        hint = f"give the weight to the task: task: {{{next(iter(stage.loss))}: ...}}"
-        raise ConfigError(Problem(f"{stage.key}.loss", what, hint=hint))
-    kept = dict(run.loss.weights)
-    run.loss.set_weights(stage.loss)
-    run.loss.weights.update(kept)
-
-
-def _check_params(run: Run, stage: Stage) -> None:
-    """Refuse what the task does not take when a stage begins, and what it misses then."""
-    stages = run.course.stages
-    params = join_params(stages[: stages.index(stage) + 1])
-    method = getattr(run.task, _METHOD, None)
-    declared = {} if method is None else inspect.signature(method).parameters
-    kinds = {one.kind for one in declared.values()}
-    is_open = inspect.Parameter.VAR_KEYWORD in kinds
-    for name in stage.task if not is_open else ():
-        if name not in declared or name in _GIVEN:
-            known = [one for one in declared if one not in _GIVEN]
-            what = f"{type(run.task).__name__}.{_METHOD} takes no {name!r}"
-            hint = suggest(name, known) if known else f"write def {_METHOD}(self, *, {name})"
-            raise ConfigError(Problem(f"{stage.key}.task.{name}", what, hint=hint))
-    for name, one in declared.items():
-        is_needed = one.default is one.empty and one.kind in _BY_NAME
-        if is_needed and name not in (*_GIVEN, *params):
-            what = f"missing; {type(run.task).__name__}.{_METHOD} requires it"
-            raise ConfigError(Problem(f"{stage.key}.task.{name}", what, hint=f"add {name}: ..."))
-
-
 def _tell_task(run: Run) -> None:
     """Call the task's ``on_stage_start`` with what holds for it in this stage."""
-    method, course = getattr(run.task, _METHOD, None), run.course
+    method, course = getattr(run.task, TELLS, None), run.course
     if method is None:
         return
     params = {"run": run, "name": course.stage.name} | join_params(
@@ -229,7 +160,7 @@ def _tell_task(run: Run) -> None:
     declared = inspect.signature(method).parameters
     is_open = any(one.kind is one.VAR_KEYWORD for one in declared.values())
     wanted = {name: value for name, value in params.items() if is_open or name in declared}
-    owner = f"{type(run.task).__name__}.{_METHOD}"
+    owner = f"{type(run.task).__name__}.{TELLS}"
     tell(Listener("stage_start", lambda _: method(**wanted), owner), run)
 
 
@@ -240,19 +171,10 @@ def _freeze(run: Run, stage: Stage) -> None:
     selector = Selector(run.model)
     for name, is_trained in (("freeze", False), ("unfreeze", True)):
         for pattern in getattr(stage, name):
-            for member in _members(selector, pattern, f"{stage.key}.{name}"):
+            for member in find_members(selector, pattern, f"{stage.key}.{name}"):
                 parameter = selector.parameters[member]
                 parameter.requires_grad_(is_trained)
                 parameter.grad = None
-
-
-def _members(selector: Selector, pattern: str, key: str) -> set[str]:
-    found = selector.by_name(pattern)
-    if not found:
-        near = selector.nearest_names(pattern)
-        hint = f"near it: {', '.join(near)}" if near else ""
-        raise ConfigError(Problem(key, f"{pattern!r} matches no parameter", hint=hint))
-    return found
 
 
 def _is_missing_any(run: Run) -> bool:
@@ -300,20 +222,9 @@ def _place_loaders(run: Run, stages: Iterable[Stage]) -> None:
     for split, build in builds.items():
         setattr(run.task, f"{split}_loader", build())
     if size is not None:
-        run.task.train_loader = _resized(run.feed.loader, size, f"{key}.batch_size")
+        run.task.train_loader = resized(run.feed.loader, size, f"{key}.batch_size")
     if builds:
         run.bind()
-
-
-def _resized(loader: object, size: int, key: str) -> DataLoader[Any]:
-    """The same loader with batches of another size."""
-    if type(loader) is not DataLoader or loader.batch_size is None:
-        what = f"the training loader, a {type(loader).__name__}, makes its batches itself"
-        hint = "let the task change them, through task: in the stage"
-        raise ConfigError(Problem(key, what, hint=hint))
-    options = {name: getattr(loader, name) for name in _LOADER_OPTIONS}
-    sampler = None if isinstance(loader.dataset, IterableDataset) else loader.sampler
-    return DataLoader(loader.dataset, batch_size=size, sampler=sampler, **options)
 
 
 def _count_steps(run: Run) -> None:

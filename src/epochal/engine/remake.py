@@ -23,13 +23,16 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from epochal.engine.run import Run
-    from epochal.engine.stages import Change
+    from epochal.engine.stages import Change, Stage
 
     Group = dict[str, Any]  # torch's own: options by name
 
 STATES = ("keep", "reset")
 _BUILT = ("type", "groups", "layer_decay", "no_decay", "freeze")
 """Keys that only an optimizer from a config knows what to do with."""
+
+RATES = ("type", "lr", "groups", "layer_decay")
+"""Keys that give groups other rates."""
 
 _FORMS = ("params", "fused", "foreach", "capturable", "differentiable")
 
@@ -131,7 +134,7 @@ def make(run: Run, state: str | None = None) -> None:
     before = run.optimizer
     assert before is not None
     assert run.make_optimizer is not None
-    with _all_trained(run):
+    with all_trained(run):
         made, options = run.make_optimizer(run.model, run.course.changes)
     set_options(run, options)
     is_same = type(made) is type(before)
@@ -174,7 +177,7 @@ def read_bases(run: Run) -> list[float]:
 
 
 @contextmanager
-def _all_trained(run: Run) -> Iterator[None]:
+def all_trained(run: Run) -> Iterator[None]:
     """Let everything that the optimizer holds look trained in a block, frozen or not."""
     assert run.optimizer is not None
     groups = run.optimizer.param_groups
@@ -194,15 +197,7 @@ def _set_values(run: Run, change: Change) -> None:
     assert run.optimizer is not None
     optimizer = run.optimizer
     set_own_options(run, [change])
-    own = {one.name for one in fields(OptimOptions)} - {*_BUILT}
-    for name, value in change.items():
-        if name in own or name == "state":
-            continue
-        if name in _BUILT or name not in optimizer.defaults:
-            what = f"{type(optimizer).__name__} came as an object and has no {name!r} to change"
-            hint = suggest(name, optimizer.defaults) if name not in _BUILT else ""
-            hint = hint or "describe the optimizer in the section optim"
-            raise ConfigError(Problem(f"optim.{name}", what, hint=hint))
+    for name, value in check_values(optimizer, change).items():
         if name == "lr":
             _scale_rates(run, float(value))
         else:
@@ -211,6 +206,19 @@ def _set_values(run: Run, change: Change) -> None:
         optimizer.defaults[name] = value
     if change.get("state") == "reset":
         optimizer.state.clear()
+
+
+def check_values(optimizer: Optimizer, change: Change) -> dict[str, Any]:
+    """Those of a change that are options of the groups of an optimizer that came as an object."""
+    own = {one.name for one in fields(OptimOptions)} - {*_BUILT}
+    values = {k: v for k, v in change.items() if k not in own and k != "state"}
+    for name in values:
+        if name in _BUILT or name not in optimizer.defaults:
+            what = f"{type(optimizer).__name__} came as an object and has no {name!r} to change"
+            hint = suggest(name, optimizer.defaults) if name not in _BUILT else ""
+            hint = hint or "describe the optimizer in the section optim"
+            raise ConfigError(Problem(f"optim.{name}", what, hint=hint))
+    return values
 
 
 def _scale_rates(run: Run, lr: float) -> None:
@@ -265,14 +273,16 @@ def _move_state(before: Optimizer, after: Optimizer) -> None:
 def _require_movable(run: Run, *, is_new: bool) -> None:
     """Refuse to let a scheduler of torch go on with other rates than it began with."""
     schedule = run.schedule.schedule if isinstance(run.schedule, Warmup) else run.schedule
-    if not isinstance(schedule, TorchSchedule) or (is_new and _is_own(run)):
-        return
-    kind = "a scheduler"
-    if isinstance(schedule, TorchSchedule):
-        kind = type(schedule.scheduler).__name__
+    if isinstance(schedule, TorchSchedule) and not (is_new and _is_own(run)):
+        raise immovable(schedule, run.course.stage)
+
+
+def immovable(schedule: TorchSchedule, stage: Stage) -> ConfigError:
+    """What is wrong with a scheduler of torch that is to go on in a stage."""
+    kind = type(schedule.scheduler).__name__
     what = f"{kind} of torch cannot go on with another optimizer or other rates"
     hint = "give the stage a schedule of its own, or use one that is not torch's for the run"
-    raise ConfigError(Problem(f"{run.course.stage.key}.schedule", what, hint=hint))
+    return ConfigError(Problem(f"{stage.key}.schedule", what, hint=hint))
 
 
 def _is_own(run: Run) -> bool:

@@ -68,7 +68,7 @@ def _find_point(run: Run, place: Place) -> ResumePoint | None:
         why = "the run keeps no states"
     else:
         for point in _points(run, run.saver, place):
-            if point.state["stage"]["index"] != run.course.index:
+            if not run.course.is_that_of(point.state["stage"]):
                 continue  # its parts may be others
             if _is_finite(run, point.state):
                 return point

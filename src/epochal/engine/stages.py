@@ -230,6 +230,10 @@ class Course:
             "worse": self._worse,
         }
 
+    def is_that_of(self, state: Mapping[str, Any]) -> bool:
+        """Whether the parts of the run are still those of a checkpoint."""
+        return bool(state["index"] == self.index and state["changes"] == self.changes)
+
     def load_state_dict(self, state: Mapping[str, Any], monitor: Monitor | None) -> None:
         """Go on from a checkpoint.
 

@@ -13,44 +13,15 @@ from torch.utils.data import DataLoader
 from cells import remake
 from engine.parts import Sums, adder, fit, make_run, numbers, weights
 from engine.recorded_graph import RecordedGraph, record_graphs
+from engine.staged import Mixing, Plain, staged, terms
 from epochal.components.optim.schedules import Cosine, Linear
-from epochal.config import parse_duration
 from epochal.engine import Hook, Run, TorchSchedule, Train
 from epochal.engine.enter import list_stages
 from epochal.engine.execute import describe, execute
-from epochal.engine.loss import Loss, Term
-from epochal.engine.optimizers import Member, Optimizers
-from epochal.engine.stages import Stage
-from epochal.errors import ConfigError
 from resume import assert_resumes_everywhere, follow, resume
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
-
-
-def stage(length: str, **given: Any) -> Stage:
-    number = given.pop("number", 0)
-    key = f"stages.{number}"
-    return Stage(**{"name": f"s{number}", "length": parse_duration(length), "key": key, **given})
-
-
-def stages(*given: tuple[str, dict[str, Any]]) -> tuple[Stage, ...]:
-    return tuple(stage(length, number=i, **one) for i, (length, one) in enumerate(given))
-
-
-def staged(
-    *given: tuple[str, dict[str, Any]], task: object = None, model: Any = None, **more: Any
-) -> Run:
-    """A run of five steps per epoch, with AdamW and a rate of 0.01 that can be made anew."""
-    model = adder() if model is None else model
-    parts = {
-        "optimizer": torch.optim.AdamW(model.parameters(), lr=0.01),
-        "make_optimizer": remake,
-        "stages": stages(*given),
-        **more.pop("parts", {}),
-    }
-    options = {"sanity_batches": 0, "eval_every": 0, **more}
-    return make_run(Sums(shuffle=False) if task is None else task, model, parts=parts, **options)
 
 
 class Watch(Hook):
@@ -197,23 +168,6 @@ def test_data_of_a_stage_that_is_over_are_not_read_after_a_resume() -> None:
     assert assert_resumes_everywhere(build) == 9
 
 
-class Mixing(Sums):
-    """Is told how to mix when a stage begins."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.mix = -1.0
-        self.told: list[tuple[str, float, str]] = []
-
-    def on_stage_start(self, run: Run, name: str, *, mix: float = 0.0, mode: str = "") -> None:
-        self.mix = mix
-        self.told.append((name, mix, mode))
-
-    def batch_loss(self, out: dict[str, Any], batch: list[Any]) -> dict[str, Any]:
-        loss, count = super().batch_loss(out, batch)["loss"]
-        return {"loss": (loss * (1 + self.mix), count)}
-
-
 def test_the_task_is_told_what_holds_for_it() -> None:
     task = Mixing()
     given = ("1st", {}), ("1st", {"task": {"mix": 0.5}}), ("1st", {"task": {"mode": "late"}})
@@ -255,81 +209,6 @@ def test_the_task_is_told_before_anything_is_evaluated() -> None:
     assert fit(make_run(Ready(), for_="1st", eval_at_start=True)).ok
 
 
-class Bare(Sums):
-    def on_stage_start(self, *, mix: float) -> None:
-        pass
-
-
-@pytest.mark.parametrize(
-    ("task", "params", "message"),
-    [
-        (
-            Mixing,
-            {"mixx": 1},
-            r"stages.1.task.mixx: Mixing.on_stage_start takes no 'mixx'\n.*'mix'",
-        ),
-        (Mixing, {"run": 1}, "Mixing.on_stage_start takes no 'run'"),
-        (Sums, {"mix": 1}, r"takes no 'mix'\n  write def on_stage_start\(self, \*, mix\)"),
-        (Bare, {}, r"stages.0.task.mix: missing; Bare.on_stage_start requires it"),
-    ],
-)
-def test_what_the_task_does_not_take_is_refused_before_the_first_step(
-    task: type, params: dict[str, Any], message: str
-) -> None:
-    run = staged(("1st", {}), ("1st", {"task": params}), task=task())
-    with pytest.raises(ConfigError, match=message):
-        fit(run)
-    assert run.step == 0
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"freeze": ("nowhere.*",)}, r"stages.1.freeze: 'nowhere.\*' matches no parameter"),
-        ({"unfreeze": ("3.wieght",)}, r"stages.1.unfreeze: '3.wieght' matches.*\n.*3.weight"),
-        ({"loss": {"aux": 1}}, "stages.1.loss: there is no section loss"),
-    ],
-)
-def test_what_the_run_does_not_have_is_refused_before_the_first_step(
-    given: dict[str, Any], message: str
-) -> None:
-    run = staged(("1st", {}), ("1st", given))
-    with pytest.raises(ConfigError, match=message):
-        fit(run)
-    assert run.step == 0
-
-
-def test_batches_that_the_task_makes_itself_keep_their_size() -> None:
-    task = Sums()
-    task.train_loader = list(task.train_loader)
-    run = staged(("1st", {}), ("1st", {"batch_size": 2}), task=task)
-    with pytest.raises(ConfigError, match=r"stages.1.batch_size: the training loader, a list"):
-        fit(run)
-
-
-def test_options_of_several_optimizers_are_not_changed_by_a_stage() -> None:
-    model = adder()
-    own = Optimizers([Member("only", torch.optim.SGD(model.parameters(), lr=0.1))])
-    run = staged(("1st", {"optim": {"lr": 1}}), model=model, parts={"optimizer": own})
-    with pytest.raises(ConfigError, match=r"stages.0.optim: there is no single optimizer"):
-        fit(run)
-
-
-class Plain(Sums):
-    """Leaves the loss to terms."""
-
-    batch_loss = None  # type: ignore[assignment]
-
-
-def terms() -> Loss:
-    inputs = {"input": "out.sum", "target": "batch.1"}
-    functions = {"near": nn.functional.l1_loss, "far": nn.functional.mse_loss}
-    weights = {"near": 1.0, "far": 0.0}
-    return Loss(
-        [Term(one, name=n, weight=weights[n], inputs=inputs) for n, one in functions.items()]
-    )
-
-
 def test_weights_of_the_loss_hold_until_they_are_changed() -> None:
     seen = watched(
         lambda run: dict(run.loss.weights),
@@ -338,12 +217,6 @@ def test_weights_of_the_loss_hold_until_they_are_changed() -> None:
         parts={"loss": terms()},
     )
     assert seen == [{"near": 1, "far": 0}, {"near": 1, "far": 0.5}, {"near": 0, "far": 0.5}]
-
-
-def test_an_unknown_term_is_refused_before_the_first_step() -> None:
-    run = staged(("1st", {}), ("1st", {"loss": {"fat": 1}}), task=Plain(), parts={"loss": terms()})
-    with pytest.raises(ConfigError, match=r"no term 'fat'\n  did you mean 'far'"):
-        fit(run)
 
 
 def test_a_run_that_is_preempted_at_a_border_goes_on_in_the_right_stage() -> None:
