@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from epochal.registry import Factory, Registry
 
 _NO_KEYS = Signature("")
+_FEW = 3  # names that a hint can list
 
 
 @final
@@ -80,7 +81,8 @@ class Walk:
         if name is None:
             if not self.mistakes.is_broken(key):
                 names = self.registry.names(kind)
-                hint = f"add type: {names[0] if len(names) == 1 else 'package.module.Class'}"
+                is_short = 0 < len(names) <= _FEW
+                hint = f"add type: {' or '.join(names) if is_short else 'package.module.Class'}"
                 self.mistakes.report(path, f"the {kind} has no type", _best_place(node), hint)
             return None
         if self.mistakes.is_known_bad(key):

@@ -191,9 +191,9 @@ def test_config_with_mistakes_is_not_trained(shop: Path, epochal: Command) -> No
     assert "twice" not in done.out
 
 
-def test_a_part_of_which_there_is_one_kind_is_named_in_the_hint(
+def test_a_part_of_which_there_are_few_kinds_names_them_in_the_hint(
     shop: Path, epochal: Command
 ) -> None:
     done = epochal("check", "config.yaml", "average.decay=0.9")
     assert "average: the average has no type" in done.err + done.out
-    assert "  add type: ema\n" in done.err + done.out
+    assert "  add type: ema or swa\n" in done.err + done.out

@@ -255,7 +255,7 @@ def test_averaged_weights_are_kept_in_the_record(shop: Path) -> None:
     averaged = load_weights(result.dir / "checkpoints" / "final-ema.safetensors")
     assert own.keys() == averaged.keys()
     observed = json.loads((result.dir / "config" / "observed.json").read_text())
-    assert observed["average"]["arguments"] == {"decay": 0.999}
+    assert observed["average"]["arguments"] == {"decay": 0.999, "warmup": False, "every": None}
 
 
 def test_first_weights_of_a_run_may_leave_parts_out(shop: Path) -> None:
