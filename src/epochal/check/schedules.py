@@ -32,10 +32,9 @@ def check_schedules(walk: Walk, root: Node) -> None:
         node = root.find(path) if _PATHS.fullmatch(path) else None
         if node is None or walk.mistakes.has_any(path):
             continue
-        found = [*_wrong_lengths(node, factory.dotted), *_missing(node, factory.dotted)]
-        if not found:
-            found = [*_wrong_for(node, factory.dotted, _length_of(root, path))]
-        for key, what, hint in found:
+        dotted = factory.dotted
+        wrong = _wrong_for(node, dotted, _length_of(root, path))
+        for key, what, hint in (*_wrong_lengths(node, dotted), *_missing(node, dotted), *wrong):
             place = node.mapping[key if key in node.mapping else "type"].place
             walk.mistakes.report(f"{path}.{key}", what, place, hint)
 

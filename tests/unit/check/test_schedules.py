@@ -164,7 +164,8 @@ def test_mistakes_have_the_place_of_their_values(tmp_path: Path, user_registry: 
     path.write_text("\n".join(lines).replace(", gamma: -1", ", warmup: 20"))
     report = check(load(path), user_registry)
     assert [(one.key, one.place.line, one.place.column) for one in report.problems] == [
-        ("schedule.milestones", 4, 42)
+        ("schedule.milestones", 4, 42),
+        ("schedule.warmup", 4, 58),
     ]
 
 

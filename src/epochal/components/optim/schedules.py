@@ -97,6 +97,8 @@ class Cosine(Schedule):
     @override
     def factor(self, step: int, total_steps: int | None) -> float:
         steps = self._span.steps(self, total_steps)
+        if len(self._ends) == 1:
+            return _fall(_half_wave(min(1.0, step / max(1, steps))), self._floor)
         # Whole steps: rounding must not put off a restart.
         ends = [round(end * steps) for end in self._ends]
         wave = next((index for index, end in enumerate(ends) if step < end), len(ends) - 1)
