@@ -142,8 +142,8 @@ class Meter:
         is_late: bool | None = None,
     ) -> None:
         device = torch.device(device)
-        self._is_late = device.type != "cpu" if is_late is None else is_late
-        self._sums: Sums = DeviceSums(device) if self._is_late else HostSums()
+        self.is_late = device.type != "cpu" if is_late is None else is_late
+        self._sums: Sums = DeviceSums(device) if self.is_late else HostSums()
         self._notice = notice
         self._wake = wake
         self._windows: list[Window] = []
@@ -168,7 +168,7 @@ class Meter:
 
     def request(self, read: Callable[[], Means], take: Take) -> None:
         """Call ``take`` with what ``read`` gives, as soon as all that was added has arrived."""
-        if not self._is_late:
+        if not self.is_late:
             self.fold()
             take(read())
             return

@@ -20,7 +20,8 @@ logger = logging.getLogger(__name__)
 DIVERGED = "diverged"
 """Why a run ends whose updates are left out for good."""
 
-_LOOK_EVERY = Every(10, "st")
+_SOON = Every(10, "st")  # each step until somebody looks is lost
+_SELDOM = Every(50, "st")  # nothing is lost, but the bits would be
 _FIRST = 0  # of all that is due at a boundary
 _BITS = 62
 _MOST_TOLD = 100
@@ -54,11 +55,16 @@ class Watch:
         self._history = history
         self._seen_step = run.step
         self._num_told = 0
-        run.plan.add_period("watch gradients", _LOOK_EVERY, self.look, priority=_FIRST)
+        every = _SELDOM if run.options.engine.on_nonfinite == "skip" else _SOON
+        run.plan.add_period("watch gradients", every, self.look, priority=_FIRST)
 
     def look(self, run: Run) -> None:
         """Ask for what was noted since the last time; on a device the answer comes a step later."""
-        stretch, reading = self._take_stretch(run), _Reading(self._history)
+        stretch = self._take_stretch(run)
+        if not run.meter.is_late:
+            self._judge(run, stretch, int(self._history))
+            return
+        reading = _Reading(self._history)
         run.meter.request(dict, lambda _: self._judge(run, stretch, reading.read()))
 
     def look_now(self, run: Run) -> None:

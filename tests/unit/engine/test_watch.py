@@ -9,8 +9,8 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from engine.parts import Points, Sums, adder, fit, make_run, numbers
-from epochal.engine import watch
 from epochal.engine.seeding import derive
+from epochal.engine.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,10 +164,18 @@ def test_an_overflow_of_fp16_is_nobodys_fault(action: str) -> None:
     assert not points.events
 
 
-def test_looking_costs_no_read_on_ordinary_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[int] = []
-    real = watch._Reading.read
-    monkeypatch.setattr(watch._Reading, "read", lambda self: read.append(1) or real(self))
-    run, _ = watched(Poisoned(count=400), for_="100st")
+@pytest.mark.parametrize(("action", "looks"), [("skip", 2), ("stop", 10)])
+def test_most_steps_are_not_looked_at(
+    action: str, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    real = Watch._judge
+
+    def judge(self: Watch, run: Run, *found: Any) -> None:
+        seen.append(run.step)
+        real(self, run, *found)
+
+    monkeypatch.setattr(Watch, "_judge", judge)
+    run, _ = watched(Poisoned(count=400), action, for_="100st")
     fit(run)
-    assert len(read) == 10
+    assert seen == list(range(100 // looks, 101, 100 // looks))
