@@ -165,10 +165,14 @@ class Loss(nn.Module):
 
     Args:
         terms: With names that differ.
+
+    Raises:
+        ConfigError: Two terms have one name, or one has that of the sum.
     """
 
     def __init__(self, terms: Sequence[Term]) -> None:
         super().__init__()
+        _require_names([term.name for term in terms])
         self._terms = tuple(terms)
         self._is_named = [term.name for term in terms] != [TOTAL]
         self.weights = {term.name: term.weight for term in terms}
@@ -230,6 +234,16 @@ class Loss(nn.Module):
                 what = f"the loss has no term {name!r}"
                 raise ConfigError(Problem(f"loss.{name}", what, hint=suggest(name, self.names)))
         self.weights.update(weights)
+
+
+def _require_names(names: Sequence[str]) -> None:
+    hint = "give the term another name"
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise ConfigError(Problem("loss", f"two terms are called {name!r}", hint=hint))
+        if name == TOTAL and len(names) > 1:
+            what = f"{TOTAL!r} is the name of the sum of all terms"
+            raise ConfigError(Problem("loss", what, hint=hint))
 
 
 def _module_of(term: Term) -> nn.Module | None:

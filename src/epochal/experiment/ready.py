@@ -38,6 +38,9 @@ def check_ready(section: str, part: Part, *, source: str = "") -> None:
     if section == "model" and not isinstance(part, nn.Module):
         what = f"is no torch.nn.Module, but an object of type {type(part).__name__!r}"
         raise _refusal(where, what, "give an object of a class that extends torch.nn.Module")
+    if section == "loss" and not callable(part):
+        what = f"cannot be called: it is an object of type {type(part).__name__!r}"
+        raise _refusal(where, what, "give a function or a module, such as nn.CrossEntropyLoss()")
     if section == "data":
         _check_data(part)
 

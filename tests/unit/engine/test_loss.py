@@ -206,3 +206,12 @@ def test_in_evaluation_a_loss_is_in_eval_mode_too() -> None:
     moody = Moody()
     fit(make_run(Bare(), parts={"loss": Loss([Term(moody)])}, eval_loss=True))
     assert moody.moods == {(True, True), (False, False)}
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [(["a", "a"], "two terms are called 'a'"), (["a", "loss"], "'loss' is the name of the sum")],
+)
+def test_names_that_clash_are_refused(names: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Loss([Term(nn.L1Loss(), name=name) for name in names])

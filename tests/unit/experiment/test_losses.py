@@ -232,3 +232,11 @@ def test_model_data_and_loss_are_a_whole_experiment(own: Path) -> None:
     result = ep.Experiment(sections, choices={"no_file": True}).fit()
     assert result.ok, result.traceback
     assert result.metrics["train/loss"] > 0
+
+
+def test_python_may_not_give_what_cannot_be_called(own: Path) -> None:
+    message = "loss: cannot be called: it is an object of type 'object'"
+    with pytest.raises(ep.ConfigError, match=message):
+        run(BARE, loss=object())
+    with pytest.raises(ep.ConfigError, match=r"is the class 'MSELoss'(.|\n)*loss=MSELoss\(...\)"):
+        run(BARE, loss=nn.MSELoss)
