@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+_MAPPINGS = (dict, Mapping)  # the usual type first: to ask an abstract one takes longer
 Value = Any  # outputs and batches are whatever users make of them
 
 
@@ -17,7 +18,7 @@ def pick(source: Value, names: Sequence[str]) -> Value:
     """
     value = source
     for name in names:
-        if isinstance(value, Mapping):
+        if isinstance(value, _MAPPINGS):
             value = value.get(name)
         elif isinstance(value, Sequence) and not isinstance(value, str) and name.isdecimal():
             value = value[int(name)] if int(name) < len(value) else None
