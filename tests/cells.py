@@ -271,6 +271,7 @@ def terms() -> Loss:
 
 CELLS: dict[str, dict[str, Any]] = {
     "stages": {"stages": STAGED, "average": 0.9, "dropout": 0.3},
+    "stages, warm epochs": {"stages": FROZEN, "schedule": warm_plateau, "eval_every": "1st"},
     "stages, one cycle": {"stages": FROZEN, "schedule": one_cycle, "clip": 0.1},
     "stages with schedules": {"stages": SCHEDULED, "schedule": cosine, "eval_every": "1st"},
     "stages, augmented": {

@@ -20,7 +20,7 @@ from epochal.engine.remake import (
     set_own_options,
 )
 from epochal.engine.select import Selector
-from epochal.engine.stages import join_params
+from epochal.engine.stages import Span, join_params
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -78,7 +78,8 @@ def prepare(run: Run) -> None:
     course = run.course
     course.schedule = run.schedule
     *starts, end = _positions(course.stages, Position(), read_epoch(run.feed))
-    course.starts, course.total_steps = [start.step for start in starts], end.step
+    course.starts = [start.step for start in starts]
+    course.whole = Span(0, end.step, _steps_of(_epoch_in(course.stages[0], read_epoch(run.feed))))
     check_stages(run)
     saved = {} if run.resume is None else run.resume.state.get("stage", {})
     if saved:
@@ -232,7 +233,8 @@ def _count_steps(run: Run) -> None:
     course, epoch = run.course, read_epoch(run.feed)
     first = Position(int(course.first["st"]), int(course.first["ep"]), course.first_batch)
     end = first.after(course.stage.length, epoch)
-    course.steps = None if end.step is None else end.step - int(course.first["st"])
+    steps = None if end.step is None else end.step - int(course.first["st"])
+    course.measure(steps, _steps_of(epoch))
     *_, end = _positions(course.stages[course.index + 1 :], end, epoch)
     times = [stage.length for stage in course.stages] if len(course.stages) == 1 else []
     run.limits = find_limits(end, [*times, run.options.train.max_time])
@@ -242,16 +244,24 @@ def _positions(stages: Iterable[Stage], start: Position, epoch: Epoch) -> Iterat
     """Where each stage begins, and where the last one ends, as far as data are there already."""
     yield start
     for stage in stages:
-        accumulate = stage.optim.get("accumulate", epoch.accumulate)
-        epoch = replace(epoch, accumulate=accumulate)
-        if "train" in stage.data:
-            epoch = Epoch(accumulate=accumulate)
-        elif stage.batch_size is not None:
-            epoch = epoch.resized(stage.batch_size)
+        epoch = _epoch_in(stage, epoch)
         if stage.has_new_batches and start.batch:
             start = Position(start.step, None if start.epoch is None else start.epoch + 1, 0)
         start = start.after(stage.length, epoch)
         yield start
+
+
+def _epoch_in(stage: Stage, epoch: Epoch) -> Epoch:
+    """What an epoch is in a stage, if it was another one before."""
+    accumulate = stage.optim.get("accumulate", epoch.accumulate)
+    if "train" in stage.data:
+        return Epoch(accumulate=accumulate)
+    epoch = replace(epoch, accumulate=accumulate)
+    return epoch if stage.batch_size is None else epoch.resized(stage.batch_size)
+
+
+def _steps_of(epoch: Epoch) -> int | None:
+    return None if epoch.batches is None else epoch.steps()
 
 
 def _describe(stage: Stage) -> str:

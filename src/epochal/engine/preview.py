@@ -81,7 +81,7 @@ class _Look:
         _pretend_updates(run.optimizer)
         # A function of the step is asked only where it is drawn.
         may_leap = isinstance(plain, Schedule) and plain.unit == "step"
-        last = run.step + (run.course.steps or _UNKNOWN)
+        last = run.step + (run.course.span.steps or _UNKNOWN)
         self._keep()
         while run.step < last:
             run.step += 1
@@ -130,7 +130,7 @@ class _Look:
 
     def _note(self, plain: object) -> None:
         course = self._run.course
-        if course.steps is None:
+        if course.span.steps is None:
             where = f"stage {course.stage.name}: " if len(course.stages) > 1 else ""
             text = "nobody knows how many steps there are; these are the first"
             self.notes.append(f"{where}{text} {_UNKNOWN:,}")

@@ -89,6 +89,19 @@ class Stage:
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The steps over which a schedule is counted, as they were planned."""
+
+    first: int = 0
+    steps: int | None = None
+    """How many, or the most there can be; None if nobody knows."""
+
+    per_epoch: int | None = None
+    """Steps of its first epoch."""
+
+
+@final
 class Course:
     """The stages of a run, and where it is among them.
 
@@ -111,11 +124,11 @@ class Course:
         self.changes: list[Change] = []
         """Every change of the optimizer so far, in order."""
 
-        self.steps: int | None = None
-        """The steps of the current stage, or the most it can have; None if nobody knows."""
+        self.span = Span()
+        """The steps of the current stage."""
 
-        self.total_steps: int | None = None
-        """The same of the run, as it was planned."""
+        self.whole = Span()
+        """The steps of the run."""
 
         self.starts: list[int | None] = []
         """The step at which each stage begins, as it was planned; None if nobody knows."""
@@ -128,6 +141,7 @@ class Course:
 
         self._best: Monitor | None = None
         self._worse = 0
+        self._span: tuple[Any, ...] = ()
 
     @property
     def stage(self) -> Stage:
@@ -152,7 +166,17 @@ class Course:
         if self.stage.length is not None and self.stage.length.is_time:
             self.first["s"] = run.clock.seconds
         self.first_batch = run.feed.next_position if run.is_in_epoch else 0
-        self._best, self._worse = None, 0
+        self._best, self._worse, self._span = None, 0, ()
+
+    def measure(self, steps: int | None, per_epoch: int | None) -> None:
+        """Take in how long the current stage is; what a checkpoint says of it counts more.
+
+        Else another number of batches per step in its midst would make another schedule of it.
+        """
+        length, *known = self._span or ("", None, None)
+        if known and length == str(self.stage.length):
+            steps, per_epoch = known
+        self.span = Span(int(self.first["st"]), steps, per_epoch)
 
     def end(self, run: Run, reason: str) -> None:
         """Let the current stage be over after this step, or the run if it is the last one."""
@@ -206,14 +230,14 @@ class Course:
         if self.kept_rate is not None:
             return self.kept_rate
         assert run.optimizer is not None
-        is_own = self.stage.schedule is not None
+        span = self.whole if self.stage.schedule is None else self.span
         return build_rate(
             run.schedule,
             run.optimizer,
             step=run.step,
-            offset=int(self.first["st"]) if is_own else 0,
-            total_steps=self.steps if is_own else self.total_steps,
-            steps_per_epoch=run.feed.steps_per_epoch,
+            offset=span.first,
+            total_steps=span.steps,
+            steps_per_epoch=span.per_epoch,
             monitor=run.monitor,
         )
 
@@ -225,6 +249,7 @@ class Course:
             "over": self.over,
             "first": dict(self.first),
             "first_batch": self.first_batch,
+            "span": (str(self.stage.length), self.span.steps, self.span.per_epoch),
             "changes": [dict(change) for change in self.changes],
             "best": None if self._best is None else self._best.state_dict(),
             "worse": self._worse,
@@ -247,6 +272,7 @@ class Course:
             )
         self.index, self.over = state["index"], "" if self.is_last else state["over"]
         self.first, self.first_batch = dict(state["first"]), state["first_batch"]
+        self._span = tuple(state["span"])
         self.changes = list(state["changes"])
         self._best, self._worse = None, state["worse"]
         if state["best"] is not None and monitor is not None:

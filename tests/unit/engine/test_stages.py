@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from engine.parts import Diary, Sums, fit, make_run
+from engine.parts import Diary, Hands, Sums, fit, make_run
 from epochal.config import parse_condition, parse_duration
 from epochal.engine import Hook, Monitor, Run
+from epochal.engine.clock import Clock
 from epochal.engine.stages import Course, Plateau, Stage, join_params
 from epochal.errors import CheckpointError, ConfigError
 
@@ -145,6 +146,20 @@ def test_a_plateau_needs_a_monitor() -> None:
     run = staged(stage("a", until=Plateau(2)), stage("b", "1st"))
     with pytest.raises(ConfigError, match=r"stages.0.until: a plateau is one of the run's monitor"):
         fit(run)
+
+
+def test_time_is_counted_from_the_start_of_a_stage() -> None:
+    hands, borders = Hands(), Borders()
+    run = staged(stage("a", "10s"), stage("b", "20s"), stage("c", "1st"), hooks=(borders,))
+    run.clock = Clock(hands)
+
+    def wait(run: Run) -> None:
+        hands.seconds += 4
+        run.plan.wake()
+
+    run.on("step_end", wait)
+    fit(run)
+    assert {name: step for name, (step, _) in borders.starts.items()} == {"a": 0, "b": 3, "c": 8}
 
 
 def test_a_stage_without_an_end_lasts_until_somebody_stops_the_run() -> None:
