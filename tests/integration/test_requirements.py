@@ -257,7 +257,7 @@ def test_dataset_that_captured_the_run_cannot_reach_a_worker(shop: Path) -> None
 def test_states_that_do_not_fit_are_never_swallowed_defect_9(shop: Path) -> None:
     with pytest.raises(KeyError, match="best"):
         Monitor.parse("+val/acc").load_state_dict({"value": 1.0})
-    with pytest.raises(KeyError, match="best"):
+    with pytest.raises(KeyError, match="own"):
         EarlyStopping(patience=1).load_state_dict({})
     first = ep.run("config.yaml", device="cpu")
     assert first.dir is not None

@@ -112,10 +112,11 @@ class EarlyStopping(Hook):
         return f"was not better than {best} in {monitor.misses} {times}"
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps: nothing unless it judges otherwise than the run's monitor."""
-        return {} if self._own is None else self._own.state_dict()
+        """What a checkpoint keeps beside the run's monitor, if it judges otherwise than that."""
+        return {"own": None if self._own is None else self._own.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on counting from a checkpoint."""
-        if self._own is not None and state:
-            self._own.load_state_dict(state)
+        own = state["own"]
+        if self._own is not None and own is not None:
+            self._own.load_state_dict(own)

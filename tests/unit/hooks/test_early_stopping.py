@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -31,7 +31,7 @@ class Scripted(TinyTask):
 class Loading(Hook):
     """Gives a hook its state when the run has started, as a resumed run does."""
 
-    def __init__(self, hook: EarlyStopping, state: dict[str, float | None]) -> None:
+    def __init__(self, hook: EarlyStopping, state: dict[str, Any]) -> None:
         self._hook, self._state = hook, state
 
     def stage_start(self, run: Run, name: str) -> None:
@@ -147,12 +147,12 @@ def test_values_are_judged_once_for_the_best_model_and_for_the_end() -> None:
     noting = Noting(monitors)
     result = stop_after([0.9, 0.5, 0.4], hook, noting)
     assert (monitors[0].best, monitors[0].misses) == (0.9, 2) == (result.best, 2)
-    assert hook.state_dict() == {}  # all it goes by is saved with the monitor
+    assert hook.state_dict() == {"own": None}  # all it goes by is saved with the monitor
 
 
 def test_a_state_is_loaded_when_the_run_has_started_and_holds_for_that_run() -> None:
     hook = EarlyStopping(patience=1, min_delta=0.01)
-    state = {"best": 0.9, "last": 0.9, "improved": True, "misses": 0}
+    state = {"own": {"best": 0.9, "last": 0.9, "improved": True, "misses": 0}}
     assert stop_after([0.5, 0.6], hook, Loading(hook, state)).epochs == 1
     assert stop_after([0.5, 0.6], hook).epochs == 2
 
@@ -163,7 +163,7 @@ def test_state_carries_the_patience_that_is_left() -> None:
     twin = EarlyStopping(patience=3, min_delta=0.01)
     loading = Loading(twin, hook.state_dict())
     assert stop_after([0.8, 1.0], twin, loading).epochs == 1
-    assert {"best": 0.9, "misses": 3}.items() <= twin.state_dict().items()
+    assert {"best": 0.9, "misses": 3}.items() <= twin.state_dict()["own"].items()
 
 
 def test_nothing_stops_early_before_the_least_duration() -> None:
