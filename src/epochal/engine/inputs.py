@@ -84,7 +84,6 @@ def show_route(argument: str, sources: Mapping[str, object]) -> str:
     if argument in sources:
         return argument
     order = ("batch", "out") if argument in ("target", "label", "y") else ("out", "batch")
-    names = {source: known_names(sources[source]) for source in order}
-    first = next((source for source in order if names[source]), order[0])
-    shown = names[first][-1:] if first == "batch" else names[first][:1]
-    return ".".join((first, *shown))
+    first = order[0]
+    names = known_names(sources[first])
+    return ".".join((first, *(names[-1:] if first == "batch" else names[:1])))

@@ -77,10 +77,10 @@ class Blend:
     def uninstall(self, run: Run) -> None:
         """Give the task its own methods back; it may serve another run."""
         for name, own in reversed(self._kept.items()):
-            if own is None:
-                delattr(run.task, name)
-            else:
+            if own is not None:
                 setattr(run.task, name, own)
+            elif name in vars(run.task):
+                delattr(run.task, name)
         self._kept.clear()
 
     def blend(self, batch: Batch) -> Batch:

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from epochal.components.losses.focal import Focal
-from epochal.errors import TaskError
+from epochal.errors import ConfigError, TaskError
 
 torch.manual_seed(0)
 LOGITS = torch.randn(6, 4)
@@ -24,9 +24,17 @@ def test_without_gamma_it_is_cross_entropy() -> None:
     torch.testing.assert_close(value, functional.cross_entropy(LOGITS, LABELS))
 
 
-def test_with_floats_each_score_stands_alone() -> None:
+def test_shares_of_classes_are_weighed_by_them() -> None:
+    hot = functional.one_hot(LABELS, 4).float()
+    torch.testing.assert_close(Focal()(LOGITS, hot)[0], Focal()(LOGITS, LABELS)[0])
+    both = Focal()(LOGITS, 0.3 * hot + 0.7 * hot.roll(1, 0))[0]
+    wanted = 0.3 * Focal()(LOGITS, LABELS)[0] + 0.7 * Focal()(LOGITS, LABELS.roll(1))[0]
+    torch.testing.assert_close(both, wanted)
+
+
+def test_classes_may_stand_alone() -> None:
     target = (torch.rand(6, 4) > 0.5).float()
-    value, count = Focal(gamma=1.5, alpha=0.25)(LOGITS, target)
+    value, count = Focal(gamma=1.5, alpha=0.25, sigmoid=True)(LOGITS, target)
     p = LOGITS.sigmoid()
     right = torch.where(target == 1, p, 1 - p)
     share = torch.where(target == 1, 0.25, 0.75)
@@ -44,6 +52,11 @@ def test_what_is_certain_has_a_finite_gradient(gamma: float) -> None:
     logits = torch.tensor([[200.0, 0.0]], requires_grad=True)
     for target in (torch.tensor([0]), torch.tensor([[1.0, 0.0]])):
         logits.grad = None
-        Focal(gamma=gamma)(logits, target)[0].backward()
+        Focal(gamma=gamma, sigmoid=target.is_floating_point())(logits, target)[0].backward()
         assert logits.grad is not None
         assert torch.isfinite(logits.grad).all()
+
+
+def test_a_share_of_yes_needs_classes_that_stand_alone() -> None:
+    with pytest.raises(ConfigError, match=r"loss.alpha: weighs yes against no"):
+        Focal(alpha=0.25)
