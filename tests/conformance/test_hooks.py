@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
+from torch import nn
 
 from epochal.components.data.loader import LoaderOptions
 from epochal.engine.options import (
@@ -19,11 +22,14 @@ from epochal.hooks.banner import Banner
 from epochal.hooks.console import Console
 from epochal.hooks.early_stopping import EarlyStopping
 from epochal.hooks.final_weights import FinalWeights
-from epochal.hooks.mixing import Mixup
+from epochal.hooks.mixing import CutMix, Mixup
 from epochal.hooks.profiler import Profiler
 from epochal.hooks.recording import Recording
 from epochal.hooks.time_report import TimeReport
-from epochal.testing import Diary, HookConformance
+from epochal.testing import Diary, HookConformance, TinyModel, TinyTask, tiny_run
+
+if TYPE_CHECKING:
+    from epochal.engine import Run
 
 
 class TestBanner(HookConformance):
@@ -34,6 +40,31 @@ class TestBanner(HookConformance):
 class TestConsole(HookConformance):
     def make(self) -> Console:
         return Console(every="2st", grad_norm=True)
+
+
+class Squares(TinyTask):
+    """Its points are images of two by two."""
+
+    def pre_batch_forward(self, batch: Any) -> Any:
+        return {**batch, "x": batch["x"].reshape(-1, 1, 2, 2)}
+
+
+class Flat(nn.Sequential):
+    """Takes images apart."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        super().__init__(nn.Flatten(), TinyModel())
+
+
+class TestCutMix(HookConformance):
+    acts_on_training = True
+
+    def make(self) -> CutMix:
+        return CutMix(classes=3)
+
+    def make_run(self, *hooks: object) -> Run:
+        return tiny_run(*hooks, task=Squares(), model=Flat())
 
 
 class TestDiary(HookConformance):
