@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from epochal.engine.demands import TELLS, check_stages, find_members, resized
 from epochal.engine.events import tell
@@ -23,7 +23,7 @@ from epochal.engine.select import Selector
 from epochal.engine.stages import Span, join_params
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from epochal.engine.run import Run
     from epochal.engine.stages import Stage
@@ -93,6 +93,19 @@ def prepare(run: Run) -> None:
     _prepare_optimizer(run, is_resumed=bool(saved))
     _count_steps(run)
     _choose_schedule(run)
+
+
+def settle(run: Run, state: Mapping[str, Any]) -> None:
+    """Have the optimizer of a checkpoint, whatever hooks and task changed again on the way here."""
+    course = run.course
+    if not state or course.is_that_of(state):
+        return
+    course.changes = list(state["changes"])
+    if run.make_optimizer is None:
+        set_own_options(run, course.changes)
+        return
+    with rebinding(run):
+        make(run)
 
 
 def begin(run: Run) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.engine.enter import finish, move_on
+from epochal.engine.enter import finish, move_on, settle
 from epochal.engine.evaluate import join_metrics, watch
 from epochal.engine.preempt import PREEMPTED
 from epochal.engine.resuming import is_inside_epoch, resume
@@ -48,6 +48,7 @@ def take_up(run: Run) -> None:
         return
     if is_inside_epoch(point):
         start_epoch(run)
+    settle(run, point.state.get("stage", {}))
     resume(run, point)
     run.plan.catch_up(run)
 

@@ -66,7 +66,8 @@ def change_optim(run: Run, **changes: object) -> None:
     change = {name: _to_plain(value) for name, value in changes.items()}
     with rebinding(run):
         change_optimizer(run, change)
-    run.writer.event("optim_changed", step=run.step, changes=change)
+    if run.resume is None:  # else it happened before, and is done again on the way there
+        run.writer.event("optim_changed", step=run.step, changes=change)
 
 
 @contextmanager

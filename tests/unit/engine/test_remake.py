@@ -14,8 +14,10 @@ from engine.parts import Sums, adder, fit, make_run, numbers, weights
 from engine.recorded_graph import RecordedGraph, record_graphs
 from epochal.components.average.ema import Ema
 from epochal.components.optim.schedules import Linear
+from epochal.config import parse_duration
 from epochal.engine import Run, TorchSchedule
 from epochal.engine.optimizers import Member, Optimizers
+from epochal.engine.stages import Stage
 from epochal.errors import ConfigError, TaskError
 from epochal.records import NullWriter
 from resume import assert_resumes_everywhere
@@ -244,6 +246,30 @@ def test_a_change_survives_a_resume(change: dict[str, Any], is_described: bool) 
         return changed(described(adder(), parts=dict(parts), setting=setting), **change)
 
     assert assert_resumes_everywhere(build) >= 4
+
+
+class Changing(Sums):
+    """Changes the optimizer by itself when a stage begins."""
+
+    def on_stage_start(self, run: Run, name: str) -> None:
+        run.change_optim(**CHANGES[name])
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "a": {"accumulate": 2},
+    "b": {"type": "SGD", "lr": 0.1, "momentum": 0.9},
+    "c": {"type": "AdamW", "lr": 0.02, "clip": 0.1},
+}
+
+
+def test_what_is_changed_again_when_a_run_goes_on_counts_once() -> None:
+    def build(setting: dict[str, Any]) -> Run:
+        model = adder()
+        stages = tuple(Stage(name=name, length=parse_duration("3st")) for name in "abc")
+        parts = {"optimizer": adamw(model), "make_optimizer": remake, "stages": stages}
+        return make_run(Changing(), model, parts=parts, setting=setting, sanity_batches=0)
+
+    assert assert_resumes_everywhere(build) >= 9
 
 
 def test_more_batches_per_step_count_from_the_change_on() -> None:
