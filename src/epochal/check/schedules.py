@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Mistake = tuple[str, str, str]  # key in the section, what is wrong, what to do
 
-_PATHS = re.compile(r"schedule|stages\.\d+\.schedule")
+_PATHS = re.compile(r"schedule|stages\.\d+\.schedule|optim\.[^.]+\.schedule")
 _OURS, _TORCHS = "epochal.components.optim.", "torch.optim.lr_scheduler."
 _LENGTHS = ("warmup", "over", "every", "timescale", "decay")
 _OF_THE_RUN = tuple(
@@ -95,9 +95,8 @@ def _wrong_for(node: Node, dotted: str, whole: Node | None) -> Iterator[Mistake]
 
 def _length_of(root: Node, path: str) -> Node | None:
     """How long the schedule holds, if one key says that."""
-    owner = path.rpartition(".")[0]
-    if owner:
-        return root.find(f"{owner}.for")
+    if path.startswith("stages."):
+        return root.find(f"{path.rpartition('.')[0]}.for")
     return None if "stages" in root.mapping else root.find("train.for")
 
 

@@ -95,7 +95,8 @@ def _describe(found: FoundRate, args: argparse.Namespace) -> Iterator[str]:
         yield f"  found    {_rate(found.suggestion)}, where the loss falls fastest"
         yield f"  or       {_rate(found.tenth)}, a tenth of where it is least"
         yield f"  now      {_rate(found.base)}"
-        yield f"  write    optim.lr={_rate(found.suggestion)}"
+        for index, (key, value) in enumerate(found.changes.items()):
+            yield f"  {'' if index else 'write':<8} {key}={_rate(value)}"
     if args.png and len(found.losses) > 1:
         yield f"  picture  {args.png}"
 

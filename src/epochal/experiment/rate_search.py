@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import Unpack, override
 
 from epochal.check import SECTIONS
-from epochal.config import Duration
+from epochal.check.walk import with_entries
+from epochal.config import Duration, Node
 from epochal.engine import Hook, Schedule
 from epochal.engine.execute import execute
 from epochal.engine.rates import read_rate
@@ -64,6 +65,10 @@ class FoundRate:
     base: float
     """What the config has now."""
 
+    changes: Mapping[str, float]
+    """What to write for the suggestion, by config key: groups and further optimizers keep their
+    ratios. Empty without a suggestion, and if the optimizer was given as an object."""
+
     result: RunResult
     """How the steps ended."""
 
@@ -71,9 +76,8 @@ class FoundRate:
         """The same as plain values."""
         names = ("tag", "device", "base", "suggestion", "tenth", "reason")
         lists = ("lrs", "losses", "smoothed")
-        return {name: getattr(self, name) for name in names} | {
-            name: list(getattr(self, name)) for name in lists
-        }
+        plain = {name: getattr(self, name) for name in names} | {"changes": dict(self.changes)}
+        return plain | {name: list(getattr(self, name)) for name in lists}
 
 
 def find_lr(
@@ -120,13 +124,19 @@ def find_lr(
     run.schedule = _Climb(min_lr / base, max_lr / base, steps)
     watch = _Watch(base, run.schedule, on_step)
     run.events.add_hook(watch)
-    tag, device = run.tag, str(run.device)
+    tag, device, rates = run.tag, str(run.device), _list_rates(run.config)
+    if "optim" in loaded.given.parts:
+        rates = {}
     try:
         with _silent("epochal.engine.finite"):  # that a loss explodes is what is looked for
             result = execute(run, runner, raise_errors=True)
     finally:
         untouched.put_back()
-    return _conclude(watch, tag=tag, device=device, base=base, result=result)
+    found = _conclude(watch, tag=tag, device=device, base=base, result=result)
+    if found.suggestion is None:
+        return found
+    ratio = found.suggestion / base
+    return replace(found, changes={key: rate * ratio for key, rate in rates.items()})
 
 
 def _require_range(min_lr: float, max_lr: float, steps: int) -> None:
@@ -140,11 +150,31 @@ def _require_range(min_lr: float, max_lr: float, steps: int) -> None:
 
 def _without_schedule(loaded: Loaded) -> Loaded:
     """The same without a schedule: those of torch change rates as soon as they are made."""
-    root = loaded.config.root
-    entries = {name: node for name, node in root.mapping.items() if name != "schedule"}
-    config = replace(loaded.config, root=replace(root, value=MappingProxyType(entries)))
+    root = _without(loaded.config.root, "schedule")
+    optim = root.mapping.get("optim")
+    if optim is not None and optim.is_mapping and "type" not in optim.mapping:  # several of them
+        members = {name: _without(one, "schedule") for name, one in optim.mapping.items()}
+        root = with_entries(root, {**root.mapping, "optim": with_entries(optim, members)})
+    config = replace(loaded.config, root=root)
     parts = {name: part for name, part in loaded.given.parts.items() if name != "schedule"}
     return replace(loaded, config=config, given=replace(loaded.given, parts=parts))
+
+
+def _without(node: Node, key: str) -> Node:
+    entries = {name: child for name, child in node.mapping.items() if name != key}
+    return with_entries(node, entries) if node.is_mapping else node
+
+
+def _list_rates(config: Mapping[str, Any]) -> dict[str, float]:
+    """Every rate that the config has for an optimizer or a group, by its key."""
+    optim = config.get("optim") or {}
+    several = {f"optim.{name}": one for name, one in optim.items() if isinstance(one, Mapping)}
+    found: dict[str, float] = {}
+    for path, one in ({"optim": optim} if "type" in optim else several).items():
+        owners = {path: one}
+        owners |= {f"{path}.groups.{i}": rule for i, rule in enumerate(one.get("groups") or ())}
+        found |= {f"{key}.lr": owner["lr"] for key, owner in owners.items() if owner.get("lr")}
+    return found
 
 
 def _find_base(run: Run) -> float:
@@ -185,6 +215,7 @@ def _conclude(watch: _Watch, *, tag: str, device: str, base: float, result: RunR
         tenth=watch.lrs[advice.least] / 10 if has_advice else None,
         reason=watch.reason,
         base=base,
+        changes={},
         result=result,
     )
 

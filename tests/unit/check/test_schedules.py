@@ -177,3 +177,17 @@ def test_the_schedule_of_a_stage_is_held_against_the_stage(check_dict) -> None:
     report = check_dict(stages=stages, train=None, schedule={"type": "cosine", "warmup": "99ep"})
     keys = [one[0] for one in shown(report)]
     assert keys == ["stages.0.schedule.warmup", "stages.1.schedule.over"]
+
+
+def test_the_schedule_of_one_of_several_optimizers_is_held_against_the_run(check_dict) -> None:
+    optim = {
+        "one": {"type": "SGD", "lr": 1, "schedule": {"type": "cosine", "warmup": "9ep"}},
+        "two": {
+            "type": "SGD",
+            "lr": 1,
+            "match": "x",
+            "schedule": {"type": "noam", "model_size": 1},
+        },
+    }
+    keys = [one[0] for one in shown(check_dict(optim=optim, train={"for": "5ep"}))]
+    assert keys == ["optim.one.schedule.warmup", "optim.two.schedule.warmup"]

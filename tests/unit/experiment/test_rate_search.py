@@ -125,6 +125,36 @@ def test_groups_keep_the_ratio_of_their_rates() -> None:
     assert [min(one) / max(one) for one in used] == pytest.approx([0.2] * 10)
 
 
+def test_every_rate_of_the_config_is_told_what_it_becomes() -> None:
+    groups = [{"match": "*.bias", "lr": 0.02}]
+    optim = {"type": "SGD", "lr": 0.1, "groups": groups}
+    found = ep.find_lr(experiment(optim=optim), min_lr=1e-5, max_lr=100, steps=80)
+    assert found.changes == {
+        "optim.lr": pytest.approx(found.suggestion),
+        "optim.groups.0.lr": pytest.approx(found.suggestion / 5),
+    }
+
+
+def test_several_optimizers_keep_the_ratio_of_their_rates_whatever_their_schedules() -> None:
+    cycle = {"type": "OneCycleLR", "max_lr": 0.5, "total_steps": 100}
+    optim = {
+        "weights": {"type": "SGD", "lr": 0.1, "match": "*.weight", "schedule": cycle},
+        "rest": {"type": "SGD", "lr": 0.01},
+    }
+    found = ep.find_lr(experiment(optim=optim), min_lr=1e-5, max_lr=100, steps=80)
+    assert found.base == 0.1
+    assert found.changes == {
+        "optim.weights.lr": pytest.approx(found.suggestion),
+        "optim.rest.lr": pytest.approx(found.suggestion / 10),
+    }
+
+
+def test_an_optimizer_that_is_an_object_has_no_line_of_a_config() -> None:
+    found = ep.find_lr(experiment(), min_lr=1e-5, max_lr=100, steps=80)
+    assert found.suggestion is not None
+    assert found.changes == {}
+
+
 @pytest.mark.parametrize(
     "schedule",
     [
