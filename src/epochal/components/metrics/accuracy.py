@@ -52,8 +52,6 @@ class Accuracy(Metric):
     def update(self, out: Any, batch: Any) -> None:  # whatever the user's task produces
         scores = pick(out, self._output, reader="accuracy", of="the output")
         target = pick(batch, self._target, reader="accuracy", of="the batch").to(scores.device)
-        if target.is_floating_point() and target.shape == scores.shape:
-            target = target.argmax(dim=1)  # shares of classes, as mixed samples have them
         self._check(scores, target)
         best = scores.topk(self._topk, dim=1).indices
         counted = target != self._ignore_index
