@@ -181,8 +181,8 @@ class WarmRate(Rate):
         return step > self._first + self._steps
 
     def _climb(self, step: int) -> None:
-        done = (step - self._first) / self._steps
-        self._factor = 1.0 if done >= 1 else self._start + (1 - self._start) * done
+        done, steps = step - self._first, self._steps
+        self._factor = 1.0 if done >= steps else self._start + (1 - self._start) * done / steps
         self._put(self._factor)
 
     def _put(self, factor: float) -> None:

@@ -317,6 +317,15 @@ def test_warmup_grows_in_a_straight_line_from_its_start_and_keeps_ratios_of_grou
     assert [second for _, second in found] == pytest.approx([0.1 * one for one in expected])
 
 
+@pytest.mark.parametrize("start", [0.0, 0.01, 0.3])
+def test_a_warmup_is_the_line_of_its_formula_bit_for_bit_and_ends_at_the_rate_itself(
+    start: float,
+) -> None:
+    found = flat(warm_rates(Warmup(Constant(), 17, start=start), sgd(), 20))
+    assert found[:17] == [start + (1 - start) * step / 17 for step in range(17)]
+    assert found[17:] == [1.0] * 3
+
+
 def test_warmup_equals_torchs_linear_warmup() -> None:
     theirs = sgd()
     scheduler = lr_scheduler.LinearLR(theirs, start_factor=0.2, total_iters=7)
