@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
@@ -13,6 +14,7 @@ from epochal.check.optim import check_optimizer
 from epochal.check.parameters import Parameter, Signature
 from epochal.check.report import Mistakes
 from epochal.check.sections import SECTIONS, own_signature
+from epochal.check.several import has_members
 from epochal.check.shapes import expand_section
 from epochal.check.signature import method_signature, read_signature
 from epochal.check.walk import Walk, listing, with_entries
@@ -86,10 +88,17 @@ class _Stages:
         plain = {key: child for key, child in node.mapping.items() if key not in _SPECS}
         own = Signature("section 'stages'", _unfilled(SECTIONS["stages"].keys))
         expanded = dict(self._entries(path, with_entries(node, plain), (own,)).mapping)
+        expand = {
+            "optim": self._optim,
+            "schedule": partial(self._section, "schedule"),
+            "data": partial(self._section, "data"),
+            "loss": self._loss,
+            "task": self._task,
+        }
         for key in _SPECS:
             child = node.mapping.get(key)
             if child is not None and child.value is not None:
-                expanded[key] = getattr(self, f"_{key}")(f"{path}.{key}", child)
+                expanded[key] = expand[key](f"{path}.{key}", child)
         self._check_schedule(path, node)
         self._check_required(path, node)
         order = [key for key in node.mapping if key in expanded]
@@ -156,6 +165,12 @@ class _Stages:
             what = f"expected a mapping, got {show(node.to_plain())}"
             walk.mistakes.report(path, what, node.place, "write optim: {lr: 1e-4}")
             return node
+        section = self.entries.get("optim")
+        if section is not None and has_members(SECTIONS["optim"], section):
+            what = "there is no single optimizer whose options could change"
+            hint = "change them from Python, in on_stage_start of the task"
+            walk.mistakes.report(path, what, node.key_place, hint)
+            return node
         if "freeze" in node.mapping:
             what, place = "a stage freezes by itself", node.mapping["freeze"].key_place
             walk.mistakes.report(f"{path}.freeze", what, place, "write freeze: beside optim:")
@@ -186,11 +201,8 @@ class _Stages:
             hint = "write state: reset, or leave it out"
             self.walk.mistakes.report(f"{path}.state", what, state.place, hint)
 
-    def _schedule(self, path: str, node: Node) -> Node:
-        return expand_section(self.walk, replace(SECTIONS["schedule"], name=path), node)
-
-    def _data(self, path: str, node: Node) -> Node:
-        return expand_section(self.walk, replace(SECTIONS["data"], name=path), node)
+    def _section(self, name: str, path: str, node: Node) -> Node:
+        return expand_section(self.walk, replace(SECTIONS[name], name=path), node)
 
     def _check_schedule(self, path: str, node: Node) -> None:
         """A scheduler of torch cannot go on after a change of what it was built around."""
