@@ -25,7 +25,7 @@ from epochal.errors import COMMAND_LINE, ConfigError, Place
 from epochal.registry.nearest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from epochal.registry import Factory, Registry
     from epochal.registry.source import Definition
@@ -88,7 +88,7 @@ class _Stages:
         plain = {key: child for key, child in node.mapping.items() if key not in _SPECS}
         own = Signature("section 'stages'", _unfilled(SECTIONS["stages"].keys))
         expanded = dict(self._entries(path, with_entries(node, plain), (own,)).mapping)
-        expand = {
+        expand: dict[str, Callable[[str, Node], Node]] = {
             "optim": self._optim,
             "schedule": partial(self._section, "schedule"),
             "data": partial(self._section, "data"),
