@@ -100,12 +100,12 @@ def settle(run: Run, state: Mapping[str, Any]) -> None:
     course = run.course
     if not state or course.is_that_of(state):
         return
-    course.changes = list(state["changes"])
-    if run.make_optimizer is None:
-        set_own_options(run, course.changes)
-        return
     with rebinding(run):
-        make(run)
+        course.changes = list(state["changes"])
+        if run.make_optimizer is None:  # the options of its groups come back with the optimizer
+            set_own_options(run, course.changes)
+        else:
+            make(run)
 
 
 def begin(run: Run) -> None:

@@ -78,13 +78,13 @@ def rebinding(run: Run) -> Iterator[None]:
     """
     assert run.optimizer is not None
     before, schedule, bases = run.optimizer, run.schedule, read_bases(run)
-    num_changes = len(run.course.changes)
+    changes = list(run.course.changes)
     yield
     is_same = before is run.optimizer and schedule is run.schedule
     if not is_same or bases != read_bases(run):
         _require_movable(run, is_new=schedule is not run.schedule)
         _bind_updater(run)
-    elif len(run.course.changes) > num_changes:
+    elif run.course.changes != changes:
         run.course.kept_rate = run.updater.rate
         _bind_updater(run)
     run.bind()
@@ -94,7 +94,7 @@ def rebinding(run: Run) -> Iterator[None]:
 
 def _bind_updater(run: Run) -> None:
     old, run.updater = run.updater, find_updater(run)
-    run.updater.guard, run.updater.average = old.guard, old.average
+    run.updater.guard, run.updater.average, run.updater.noise = old.guard, old.average, old.noise
     try:
         run.updater.bind(run)
     finally:
@@ -116,10 +116,14 @@ def change_optimizer(run: Run, change: Change) -> None:
         hint = suggest(str(state), STATES)
         raise ConfigError(Problem("optim.state", f"unknown state {state!r}", hint=hint))
     run.course.changes.append(change)
-    if run.make_optimizer is None:
-        _set_values(run, change)
-        return
-    make(run, state)
+    try:
+        if run.make_optimizer is None:
+            _set_values(run, change)
+        else:
+            make(run, state)
+    except BaseException:
+        run.course.changes.pop()  # it was not made
+        raise
 
 
 def make(run: Run, state: str | None = None) -> None:

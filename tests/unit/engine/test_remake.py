@@ -272,6 +272,32 @@ def test_what_is_changed_again_when_a_run_goes_on_counts_once() -> None:
     assert assert_resumes_everywhere(build) >= 9
 
 
+@pytest.mark.parametrize("is_described", [True, False])
+def test_the_last_change_counts_when_a_run_goes_on(is_described: bool) -> None:
+    def build(setting: dict[str, Any]) -> Run:
+        parts = {} if is_described else {"make_optimizer": None}
+        run = described(adder(), parts=parts, setting=setting)
+        run.on("run_start", lambda run: run.change_optim(clip=0.5, lr=0.5))
+        return changed(run, clip=0.01, lr=0.02)
+
+    assert assert_resumes_everywhere(build) >= 7
+
+
+def test_a_change_that_fails_leaves_everything_as_it_was() -> None:
+    plain, tried = adder(), adder()
+    fit(described(plain))
+
+    def attempt(run: Run) -> None:
+        with pytest.raises(TypeError, match="unexpected keyword argument 'lrr'"):
+            run.change_optim(lrr=1)
+        assert run.course.changes == []
+
+    run = described(tried)
+    run.on("step_end", attempt)
+    fit(run)
+    assert torch.equal(weights(tried), weights(plain))
+
+
 def test_more_batches_per_step_count_from_the_change_on() -> None:
     samples: list[int] = []
     run = described(adder())
