@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from engine.parts import Sums, adder, make_run, weights
 from epochal.engine import Run, current_run
-from epochal.engine.meters import Meter
 from epochal.engine.current import making_current
+from epochal.engine.meters import Meter
 from epochal.engine.trial import RefusedError, Trial, describe_line
 
 
