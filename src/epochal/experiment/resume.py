@@ -256,7 +256,9 @@ def _refuse_ended(record: RunRecord, changes: list[Change]) -> None:
     summary = record.summary
     if is_over(record) and not any(change.key.startswith(_LENGTHS) for change in changes):
         what = f"has come to its end already ({summary.status}, {summary.reason})"
-        hint = "train longer with train.for=..., or begin a new run with init_from=..."
+        stages = record.expanded.get("stages")
+        last = f"stages.{len(stages) - 1}.for=... --allow-changed" if stages else "train.for=..."
+        hint = f"train longer with {last}, or begin a new run with init_from=..."
         raise ConfigError(Problem(str(record.path), what, hint=hint))
 
 
