@@ -73,7 +73,7 @@ def draw(
     named = _join_equal(chart.lines)
     low, high = _bounds(chart, named)
     heights = [(low * row + high * (_HEIGHT - 1 - row)) / (_HEIGHT - 1) for row in range(_HEIGHT)]
-    labels = [_number(height) for height in heights]
+    labels = [_number(height, high - low) for height in heights]
     gutter = max(len(label) for label in labels[::_ROWS_PER_TICK]) + 1
     canvas = _Canvas(max(10, width - gutter - 1), is_plain=is_plain)
     bounds = (_place(chart.x[0], chart), _place(chart.x[-1], chart))
@@ -99,7 +99,10 @@ def _names(named: Mapping[str, Sequence[float]], *, has_colours: bool) -> Iterat
     """Which line is whose, by its colour and by how high it is."""
     for index, (name, values) in enumerate([*named.items()][:_MOST_NAMED]):
         finite = [one for one in values if math.isfinite(one)]
-        extent = f"{_number(min(finite))} to {_number(max(finite))}" if finite else "nothing"
+        extent = "nothing"
+        if finite:
+            low, high = min(finite), max(finite)
+            extent = f"{_number(low, high - low)} to {_number(high, high - low)}"
         yield f"{_coloured(name, index) if has_colours else name}: {extent}"
     if len(named) > _MOST_NAMED:
         yield f"and {len(named) - _MOST_NAMED} more"
@@ -248,8 +251,12 @@ def _join_equal(lines: Mapping[str, Sequence[float]]) -> dict[str, Sequence[floa
     return {", ".join(shared): values for values, shared in names.items()}
 
 
-def _number(value: float) -> str:
-    return f"{value:.3g}" if value else "0"
+def _number(value: float, extent: float) -> str:
+    """A number with as many digits as tell it from others that are so far away."""
+    if not value:
+        return "0"
+    closeness = math.log10(abs(value) / extent) if extent > 0 else 0.0
+    return f"{value:.{3 + max(0, math.floor(closeness))}g}"
 
 
 def _whole(value: float) -> str:

@@ -86,7 +86,11 @@ def _describe(found: FoundRate, args: argparse.Namespace) -> Iterator[str]:
         yield from show(replace(chart, lines={"loss": found.smoothed}))
         yield ""
     count = format_count(len(found.losses), "step")
-    yield f"  taken    {count} of {args.steps}" + f": {found.reason}" * bool(found.reason)
+    is_cut = found.result.exit_code != 0
+    reason = "interrupted" if is_cut else found.reason
+    yield f"  taken    {count} of {args.steps:,}" + f": {reason}" * bool(reason)
+    if is_cut:
+        return
     if found.suggestion is None:
         yield "  nothing to suggest: the loss does not fall anywhere"
         yield "  try a wider range (--min, --max) or more --steps, and look at the data"

@@ -113,6 +113,12 @@ def test_flat_lines_and_none_at_all_can_be_drawn(values: list[float]) -> None:
     assert len(draw(chart(x=[0, 1], lines={"y": values}), width=40)) == 17
 
 
+def test_numbers_have_the_digits_that_tell_them_apart() -> None:
+    text = draw(chart(x=[0, 1], lines={"y": [2.3041, 2.3045]}), width=40)
+    labels = [line.split()[0] for line in text[1:14:3]]
+    assert labels == ["2.3045", "2.3044", "2.3043", "2.3042", "2.3041"]
+
+
 def test_one_point_can_be_drawn() -> None:
     assert draw(chart(x=[0], lines={"y": [1.0]}), width=40)
 
