@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from epochal.cli.table import format_table
-from epochal.cli.words import add_config_words, add_json_option, print_json, split_words
-from epochal.errors import ConfigError, EpochalError, Problem
-from epochal.experiment.arguments import choices_of
-from epochal.experiment.failure import show_failure
+from epochal.cli.words import add_config_words, add_json_option, print_json, split_for_one
+from epochal.errors import EpochalError
+from epochal.experiment.arguments import add_device_choice, choices_of
+from epochal.experiment.failure import show_error
 from epochal.experiment.figures import format_count
 from epochal.experiment.interrupts import deferring_interrupts
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's words and options."""
     add_config_words(parser, takes_all=False)
     add_json_option(parser)
-    parser.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, ... (default: the best)")
+    add_device_choice(parser)
     parser.add_argument(
         "--limit", type=int, metavar="N", help="try at most N samples (default: all that train)"
     )
@@ -33,22 +33,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Search, and print what to write."""
-    files, overrides = split_words(args.words)
-    if len(files) > 1:
-        what, hint = "find-batch looks at one config at a time", f"write find-batch {files[0]}"
-        raise ConfigError(Problem("command line", what, hint=hint))
+    path, overrides = split_for_one(args.words, "find-batch")
     with deferring_interrupts():
-        from epochal.engine.execute import result_of_error
         from epochal.experiment.batch_search import find_batch
 
     try:
-        found = find_batch(files[0], limit=args.limit, overrides=overrides, **choices_of(args))
+        found = find_batch(path, limit=args.limit, overrides=overrides, **choices_of(args))
     except EpochalError:
         raise
     except Exception as error:  # of the user's code
-        result = result_of_error(error)
-        show_failure(result)
-        return result.exit_code
+        return show_error(error)
     if args.json:
         print_json(found.to_json())
     else:

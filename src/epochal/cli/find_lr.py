@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from epochal.cli.chart import Chart, save_png, show
-from epochal.cli.words import add_config_words, add_json_option, print_json, split_words
-from epochal.errors import ConfigError, EpochalError, Problem
-from epochal.experiment.arguments import choices_of
-from epochal.experiment.failure import show_failure
+from epochal.cli.words import add_config_words, add_json_option, print_json, split_for_one
+from epochal.errors import EpochalError
+from epochal.experiment.arguments import add_device_choice, choices_of
+from epochal.experiment.failure import show_error
 from epochal.experiment.figures import format_count
 from epochal.experiment.interrupts import deferring_interrupts
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's words and options."""
     add_config_words(parser, takes_all=False)
     add_json_option(parser)
-    parser.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, ... (default: the best)")
+    add_device_choice(parser)
     parser.add_argument(
         "--min", type=float, default=1e-8, metavar="LR", help="first learning rate (default: 1e-8)"
     )
@@ -43,18 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Take the steps, draw their losses and print what to write."""
-    files, overrides = split_words(args.words)
-    if len(files) > 1:
-        what, hint = "find-lr looks at one config at a time", f"write find-lr {files[0]}"
-        raise ConfigError(Problem("command line", what, hint=hint))
+    path, overrides = split_for_one(args.words, "find-lr")
     with deferring_interrupts():
-        from epochal.engine.execute import result_of_error
         from epochal.experiment.rate_search import find_lr
 
     progress = _Progress(args.steps)
     try:
         found = find_lr(
-            files[0],
+            path,
             min_lr=args.min,
             max_lr=args.max,
             steps=args.steps,
@@ -65,9 +61,7 @@ def execute(args: argparse.Namespace) -> int:
     except EpochalError:
         raise
     except Exception as error:  # of the user's code
-        result = result_of_error(error)
-        show_failure(result)
-        return result.exit_code
+        return show_error(error)
     finally:
         progress.clear()
     if args.png and len(found.losses) > 1:

@@ -9,8 +9,8 @@ from epochal.cli.chart import Chart, save_png, show
 from epochal.cli.table import format_table
 from epochal.cli.words import add_config_words, add_json_option, print_json, split_words
 from epochal.errors import ConfigError, EpochalError, Problem
-from epochal.experiment.arguments import choices_of
-from epochal.experiment.failure import show_failure
+from epochal.experiment.arguments import add_device_choice, choices_of
+from epochal.experiment.failure import show_error
 from epochal.experiment.figures import format_count, format_seconds, format_value
 from epochal.experiment.interrupts import deferring_interrupts
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's words and options."""
     add_config_words(parser)
     add_json_option(parser)
-    parser.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, ... (default: the best)")
+    add_device_choice(parser)
     parser.add_argument(
         "--plot", action="store_true", help="draw the learning rate over the run instead"
     )
@@ -40,7 +40,6 @@ def execute(args: argparse.Namespace) -> int:
     """Build the parts of every file and print its plan."""
     files, overrides = split_words(args.words)
     with deferring_interrupts():
-        from epochal.engine.execute import result_of_error
         from epochal.experiment.planning import plan_file
 
     try:
@@ -54,9 +53,7 @@ def execute(args: argparse.Namespace) -> int:
     except EpochalError:
         raise
     except Exception as error:  # of the user's code, while parts are built
-        result = result_of_error(error)
-        show_failure(result)
-        return result.exit_code
+        return show_error(error)
     if args.png:
         save_png(_chart(_only(plans)), args.png)
     if args.json:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.cli.words import add_config_words, add_json_option, print_json, split_words
+from epochal.cli.words import add_config_words, add_json_option, print_json, split_for_one
 from epochal.errors import ConfigError, EpochalError, Problem
-from epochal.experiment.arguments import choices_of
-from epochal.experiment.failure import show_failure
+from epochal.experiment.arguments import add_device_choice, choices_of
+from epochal.experiment.failure import show_error, show_failure
 from epochal.experiment.figures import format_count
 from epochal.experiment.interrupts import deferring_interrupts
 from epochal.records.times import format_time
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's words and options."""
     add_config_words(parser, takes_all=False)
     add_json_option(parser)
-    parser.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, ... (default: the best)")
+    add_device_choice(parser)
     parser.add_argument(
         "--steps", type=int, default=10, metavar="N", help="steps to record (default: 10)"
     )
@@ -47,28 +47,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Take a few steps and print what they do."""
-    files, overrides = split_words(args.words)
-    if len(files) > 1:
-        what, hint = "profile looks at one config at a time", f"write profile {files[0]}"
-        raise ConfigError(Problem("command line", what, hint=hint))
+    path, overrides = split_for_one(args.words, "profile")
     _require_enough(args)
     with deferring_interrupts():
-        from epochal.engine.execute import result_of_error
         from epochal.experiment.profiling import profile_file
         from epochal.hooks.profiler import Profiler
 
     detail = {"shapes": args.shapes, "memory": args.memory, "stack": args.stack}
     profiler = Profiler(wait=args.wait, warmup=args.warmup, steps=args.steps, **detail)
     try:
-        done = profile_file(
-            files[0], profiler, out=args.out, overrides=overrides, **choices_of(args)
-        )
+        done = profile_file(path, profiler, out=args.out, overrides=overrides, **choices_of(args))
     except EpochalError:
         raise
     except Exception as error:  # of the user's code, while parts are built
-        result = result_of_error(error)
-        show_failure(result)
-        return result.exit_code
+        return show_error(error)
     show_failure(done.result)
     if args.json:
         print_json(done.to_json())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from epochal.cli.outcome import print_outcome
 from epochal.cli.words import add_run_word
-from epochal.experiment.arguments import add_point_choices, choices_of
+from epochal.experiment.arguments import add_device_choice, add_point_choices, choices_of
 from epochal.experiment.interrupts import deferring_interrupts, ending_when_preempted
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="changes to its config, such as train.for=20ep",
     )
     add_point_choices(parser)
-    parser.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, ... (default: the best)")
+    add_device_choice(parser)
     parser.add_argument("--gpus", type=int, metavar="N", help="how many accelerators; 0: CPU")
     parser.add_argument("--epochs", type=int, metavar="N", help="instead of train.for")
     parser.add_argument(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from epochal.cli.outcome import print_outcome
 from epochal.cli.words import add_run_word
-from epochal.experiment.arguments import choices_of
+from epochal.experiment.arguments import add_device_choice, choices_of
 from epochal.experiment.interrupts import deferring_interrupts
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's words and options."""
     add_run_word(parser)
     parser.add_argument("words", nargs="*", metavar="key=value", help="changes to its config")
-    parser.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, ... (default: the best)")
+    add_device_choice(parser)
     parser.add_argument("--desc", metavar="TEXT", help="why this is done; goes to the README")
     parser.add_argument("--debug", action="store_true", help="one process, all log lines")
     parser.add_argument("--fast", action="store_true", help="three batches of everything")

@@ -56,6 +56,19 @@ def split_words(words: list[str]) -> tuple[list[Path], list[str]]:
     return files, overrides
 
 
+def split_for_one(words: list[str], verb: str) -> tuple[Path, list[str]]:
+    """The file and the overrides among ``words``, for a verb that looks at one config.
+
+    Raises:
+        ConfigError: As ``split_words``, or there are several files.
+    """
+    files, overrides = split_words(words)
+    if len(files) > 1:
+        what, hint = f"{verb} looks at one config at a time", f"write {verb} {files[0]}"
+        raise ConfigError(Problem("command line", what, hint=hint))
+    return files[0], overrides
+
+
 def _is_override(word: str) -> bool:
     return bool(_OVERRIDE.match(word)) and not Path(word).exists()
 

@@ -198,10 +198,15 @@ def add_point_choices(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_device_choice(parser: argparse.ArgumentParser) -> None:
+    """Declare where to work, for verbs that build parts."""
+    parser.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, ... (default: the best)")
+
+
 def add_choices(parser: argparse.ArgumentParser) -> None:
     """Declare the options that belong to one run."""
     parser.add_argument("--variant", metavar="NAME", help="one of the file's variants")
-    parser.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, ... (default: the best)")
+    add_device_choice(parser)
     parser.add_argument("--gpus", type=int, metavar="N", help="how many accelerators; 0: CPU")
     parser.add_argument("--name", metavar="TAG", help="the run's tag, instead of the file's")
     parser.add_argument("--desc", metavar="TEXT", help="why this run is made; goes to its README")

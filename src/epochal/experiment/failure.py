@@ -38,6 +38,15 @@ def show_failure(result: RunResult) -> None:
     print(text, file=sys.stderr)  # noqa: T201 - the one place where a failure is told
 
 
+def show_error(error: Exception) -> int:
+    """Write to standard error how the user's code failed; gives the exit code of that."""
+    from epochal.engine.execute import result_of_error  # needs torch, which most verbs do not
+
+    result = result_of_error(error)
+    show_failure(result)
+    return result.exit_code
+
+
 def describe_failure(result: RunResult) -> list[str]:
     """The lines inside the frame of a run that failed or was interrupted."""
     if result.status == "interrupted":

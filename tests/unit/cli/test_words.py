@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from epochal.cli.words import print_json, split_words
+from epochal.cli.words import print_json, split_for_one, split_words
 from epochal.errors import ConfigError
 
 
@@ -43,3 +43,9 @@ def test_json_is_valid_for_numbers_that_json_lacks(capsys: pytest.CaptureFixture
 
     shown = json.loads(capsys.readouterr().out, parse_constant=refuse)
     assert shown == {"a": "$nan", "b": ["$inf", "-$inf"], "p": "x"}
+
+
+def test_verbs_about_one_config_take_one_file() -> None:
+    assert split_for_one(["a.yaml", "seed=1"], "profile") == (Path("a.yaml"), ["seed=1"])
+    with pytest.raises(ConfigError, match=r"(?s)profile looks at one config.*write profile a.yaml"):
+        split_for_one(["a.yaml", "b.yaml"], "profile")

@@ -11,7 +11,7 @@ import pytest
 from epochal.engine import RunResult
 from epochal.engine.execute import result_of_error
 from epochal.errors import ConfigError, DataError, Problem, TaskError
-from epochal.experiment.failure import describe_failure, show_failure
+from epochal.experiment.failure import describe_failure, show_error, show_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,6 +111,13 @@ def test_failure_is_told_on_standard_error(capsys: pytest.CaptureFixture[str]) -
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("╭─ run failed: TaskError ─")
+
+
+def test_error_of_user_code_is_told_and_gives_its_exit_code(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert show_error(MemoryError("no room")) == 71
+    assert "no room" in capsys.readouterr().err
 
 
 def test_nothing_is_told_of_a_run_that_ended_well(capsys: pytest.CaptureFixture[str]) -> None:
