@@ -10,6 +10,7 @@ from epochal.durable import system
 from epochal.durable.append import Appender, append_line, open_lines
 from epochal.durable.blobs import DTYPE_BYTES, Blob
 from epochal.durable.files import (
+    find_object,
     make_dir,
     remove_file,
     write_bytes,
@@ -44,6 +45,7 @@ __all__ = [
     "decode_line",
     "encode_json",
     "encode_line",
+    "find_object",
     "make_dir",
     "open_lines",
     "remove_file",

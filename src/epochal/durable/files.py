@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self, final
+from typing import TYPE_CHECKING, Any, Self, final
 
 from epochal.durable import system
 from epochal.durable.blobs import Blob, lay_out
-from epochal.durable.text import encode_json
+from epochal.durable.text import decode_json, encode_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +33,15 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: object) -> None:
     """Put ``value`` at ``path`` as JSON; see ``encode_json`` for what becomes of it."""
     write_bytes(path, encode_json(value, indent=1) + b"\n")
+
+
+def find_object(path: Path) -> dict[str, Any]:
+    """What ``write_json`` put at ``path``; empty if no object is there that can be read."""
+    try:
+        value = decode_json(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def remove_file(path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 from epochal import durable
 from epochal.errors import RecordError
@@ -55,7 +55,7 @@ class Ticket:
         Raises:
             RecordError: Another living process does.
         """
-        owner = _read(self.path)
+        owner = durable.find_object(self.path)
         pid, host = owner.get("pid"), owner.get("host")
         if isinstance(pid, int) and isinstance(host, str) and pid != os.getpid():
             token = owner.get("process")
@@ -100,14 +100,6 @@ def leave_notice(text: str, **facts: object) -> Path:
         durable.make_dir(path.parent)
     durable.append_line(path, {"time": _now(), "text": text, **facts})
     return path
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        value = durable.decode_json(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _now() -> str:

@@ -33,12 +33,12 @@ class Lease:
         self._path = folder / FILE_NAME
         self._owner = _describe_self()
         with _alone(folder), recording():
-            _refuse_living(folder, _read(self._path))
+            _refuse_living(folder, durable.find_object(self._path))
             durable.write_json(self._path, self._owner)
 
     def release(self) -> None:
         """Give it back; a second call does nothing, and neither does one after it was lost."""
-        if _identity(_read(self._path)) == _identity(self._owner):
+        if _identity(durable.find_object(self._path)) == _identity(self._owner):
             with suppress(OSError):
                 durable.remove_file(self._path)
 
@@ -65,14 +65,6 @@ def _describe_self() -> dict[str, Any]:
 
 def _identity(owner: dict[str, Any]) -> tuple[object, ...]:
     return owner.get("host"), owner.get("pid"), owner.get("process")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        value = durable.decode_json(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _refuse_living(folder: Path, owner: dict[str, Any]) -> None:

@@ -220,11 +220,7 @@ def load_points(folder: Path) -> Points:
 
 
 def _read_attempts(folder: Path) -> list[Attempt]:
-    try:
-        run = durable.decode_json((folder / "run.json").read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return []
-    return read_attempts(run) if isinstance(run, dict) else []
+    return read_attempts(durable.find_object(folder / "run.json"))
 
 
 def read_points(folder: Path) -> Rows:

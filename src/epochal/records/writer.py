@@ -294,11 +294,8 @@ class NullWriter(Writer):
 
 def _read_status(folder: Path) -> dict[str, object]:
     """What earlier processes left, without how the last of them ended."""
-    try:
-        value = durable.decode_json((folder / "status.json").read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return {**value, "reason": ""} if isinstance(value, dict) else {}
+    status = durable.find_object(folder / "status.json")
+    return status and {**status, "reason": ""}
 
 
 def _now() -> str:

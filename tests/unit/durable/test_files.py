@@ -111,6 +111,18 @@ def test_safetensors_files_are_read_by_the_library(tmp_path: Path) -> None:
         assert file.get_tensor("empty").shape == (0, 4)
 
 
+def test_an_object_is_found_where_one_was_written(tmp_path: Path) -> None:
+    durable.write_json(tmp_path / "a.json", {"step": 3})
+    assert durable.find_object(tmp_path / "a.json") == {"step": 3}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 100_000])
+def test_no_object_is_found_in_a_file_that_holds_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    assert durable.find_object(tmp_path / "a.json") == {}
+    assert durable.find_object(tmp_path / "missing.json") == {}
+
+
 @pytest.mark.parametrize("ahead", [0, 20, 1000])
 @pytest.mark.parametrize("small", [0, 5, 1000])
 def test_safetensors_larger_than_a_chunk_are_hashed_whole(
