@@ -74,6 +74,7 @@ class Feed:
         self.limit = limit
         """Most batches to read per epoch."""
 
+        self._per_step = accumulate  # of the steps that were handed out last
         self._is_interrupted = False
         is_ahead = isinstance(move, Change) and move.device.type == "cuda"
         self._ahead = Ahead(move) if is_ahead and isinstance(move, Change) else None
@@ -130,6 +131,7 @@ class Feed:
         self._stateful = None
         self.position = self.next_position = position
         self.samples = samples
+        self.is_complete = 0 < position == count_batches(self.loader, self.limit)
 
     def interrupt(self) -> None:
         """End the steps after the current one; the epoch goes on when its steps are asked for."""
@@ -156,7 +158,7 @@ class Feed:
         read, state = (resume.position, resume.loader) if resume.epoch == number else (0, None)
         known = count_batches(loader, self.limit)
         usual = getattr(loader, "batch_size", None) or 1
-        accumulate = self.accumulate
+        accumulate = self._per_step = self.accumulate
         self.position = self.next_position = read
         self._is_interrupted, self.is_complete = False, 0 < read == known
         if self.is_complete:
@@ -233,7 +235,7 @@ class Feed:
 
     def latest_steps(self, count: int) -> list[range]:
         """Which batches of the epoch the latest steps took, the last one first."""
-        firsts = [self.position - back * self.accumulate for back in range(count)]
+        firsts = [self.position - back * self._per_step for back in range(count)]
         ends = [self.next_position, *firsts]
         return [range(first, end) for first, end in zip(firsts, ends, strict=False)]
 

@@ -106,6 +106,8 @@ class Optimizers(Optimizer):
         for member in members:
             self.state.update(member.optimizer.state)
             member.optimizer.state = self.state
+            # Nobody would compute the gradients of what only one of them knows.
+            vars(member.optimizer)["add_param_group"] = self.add_param_group
 
     def __getitem__(self, name: str) -> Optimizer:
         found = {member.name: member.optimizer for member in self.members}
@@ -147,11 +149,11 @@ class Optimizers(Optimizer):
 
     @override
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Take a group of a member; others must be given to a member itself."""
+        """Take a group that a member had from the start; there are no others."""
         if not any(param_group is g for one in self.members for g in one.optimizer.param_groups):
-            what = "a group of parameters must be given to one of several optimizers"
-            names = ", ".join(member.name for member in self.members)
-            raise ConfigError(Problem("optim", what, hint=f"there are: {names}"))
+            what = "several optimizers take no further parameters once they are joined"
+            hint = "give them to one of them at first, frozen as long as they are not to be trained"
+            raise ConfigError(Problem("optim", what, hint=hint))
         super().add_param_group(param_group)
 
 

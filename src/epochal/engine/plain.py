@@ -1,4 +1,4 @@
-"""Plain values that hang on task and model, however deep: found, and frozen for comparison."""
+"""Plain values that hang on task, model and loss, however deep: found, and frozen to compare."""
 
 from __future__ import annotations
 
@@ -45,12 +45,13 @@ def attributes(owner: object) -> dict[str, Any]:
 
 
 def walk(run: Run) -> Iterator[tuple[str, object]]:
-    """Whatever hangs on task, store and model, with the path that leads to it, each thing once.
+    """Whatever hangs on task, store, model and loss, by the path that leads to it, each thing once.
 
     Containers, modules and plain objects are seen into; those of libraries are not.
     """
     known: set[int] = set()
-    for root in (("task", run.task), ("store", vars(run.store)), ("model", run.model)):
+    roots = ("task", run.task), ("store", vars(run.store)), ("model", run.model), ("loss", run.loss)
+    for root in roots:
         waiting: deque[tuple[str, object]] = deque([root])
         while waiting and len(known) < _MOST:
             path, value = waiting.popleft()

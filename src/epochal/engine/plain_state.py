@@ -1,4 +1,4 @@
-"""What Python code can change of task, store and model: kept aside, and put back in place."""
+"""What Python code can change of task, store, model and loss: kept aside, and put back in place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @final
 class PlainState:
-    """What Python code can change of a run's task, store and model, to be put back later.
+    """What Python code can change of a run's task, store, model and loss, to be put back later.
 
     Args:
         run: Whose parts are kept.

@@ -1,4 +1,4 @@
-"""What task and model change in themselves: plain attributes, tensors and generators."""
+"""What task, model and loss change in themselves: plain attributes, tensors and generators."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Attributes:
     a ``state_dict``; what stays as it was built is left to the config.
 
     Args:
-        run: Whose task and model are watched from now on.
+        run: Whose task, model and loss are watched from now on.
     """
 
     def __init__(self, run: Run) -> None:
@@ -124,6 +124,8 @@ class Attributes:
             yield "task", task
         for name, module in self._run.model.named_modules():
             yield f"model.{name}" if name else "model", module
+        for name, module in () if self._run.loss is None else self._run.loss.terms.named_modules():
+            yield f"loss.{name}" if name else "loss", module
         for attribute, part in list(own.items()):
             if isinstance(part, nn.Module):
                 for name, module in part.named_modules():

@@ -232,6 +232,18 @@ def test_a_run_that_is_preempted_at_a_border_goes_on_in_the_right_stage() -> Non
         assert resume(build, kept).digests == whole.digests
 
 
+@pytest.mark.parametrize("more", [{}, {"batch_size": 4}])
+def test_a_run_that_is_preempted_at_a_border_between_epochs_loses_no_epoch(
+    more: dict[str, Any],
+) -> None:
+    def build(setting: dict[str, Any]) -> Run:
+        return staged(*[("5st", {}), ("2ep", {"optim": SGD, **more})], setting=setting)
+
+    whole, kept = follow(build), preempt(build, 5)
+    assert kept["data"]["is_in_epoch"]
+    assert resume(build, kept).digests == whole.digests
+
+
 def preempt(build: Any, step: int) -> dict[str, Any]:
     """The state of a run that is told to leave after a step, before anything else happens."""
     from resume import Keeper

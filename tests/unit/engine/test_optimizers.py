@@ -110,10 +110,12 @@ def test_what_keeps_its_own_state_cannot_be_one_of_several() -> None:
         Optimizers([Member("a", Own(two_nets().parameters(), lr=0.1))])
 
 
-def test_new_groups_must_be_given_to_one_of_them() -> None:
+def test_new_groups_are_refused_by_all_and_by_each() -> None:
     both = joined(two_nets())
-    with pytest.raises(ConfigError, match="there are: a, b"):
-        both.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
+    for optimizer in (both, both["a"]):
+        with pytest.raises(ConfigError, match="take no further parameters once they are joined"):
+            optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
+        assert len(optimizer.param_groups) == (2 if optimizer is both else 1)
 
 
 def test_parameters_are_shared_out_by_what_each_asks_for() -> None:

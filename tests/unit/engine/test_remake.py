@@ -306,6 +306,28 @@ def test_more_batches_per_step_count_from_the_change_on() -> None:
     assert samples == [4, 8, 12, 20, 28, 36, 40]
 
 
+class Poisoned(Sums):
+    """Its second batch has no finite loss."""
+
+    def batch_loss(self, out: dict[str, Any], batch: list[Any]) -> dict[str, Any]:
+        loss, count = super().batch_loss(out, batch)["loss"]
+        is_second = torch.equal(batch[0], numbers(20)[4:8][0])
+        return {"loss": (loss * float("nan") if is_second else loss, count)}
+
+
+def test_a_bad_step_before_the_change_is_named_by_the_batches_that_it_had() -> None:
+    events: list[dict[str, Any]] = []
+
+    class Writer(NullWriter):
+        def event(self, kind: str, **facts: Any) -> None:
+            if kind == "nonfinite":
+                events.append(facts)
+
+    options = {"for_": "1ep", "engine": {"on_nonfinite": "skip"}, "setting": {"writer": Writer()}}
+    fit(changed(make_run(Poisoned(shuffle=False), sanity_batches=0, **options), accumulate=2))
+    assert [(one["step"], one["batches"]) for one in events] == [(2, [1])]
+
+
 @pytest.mark.parametrize(
     "change", [{"clip": 0.01}, {"lr": 0.5}, {"type": "SGD", "lr": 0.1, "momentum": 0.9}]
 )
