@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 from epochal.records.manifests import newest_valid
 from small_project import run_folders, write
+from started import Start, starting
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 SLOW = '''
@@ -41,50 +41,10 @@ class Unbuilt(Points):
 '''
 
 
-class Process:
-    """``epochal`` with words, whose output can be waited for."""
-
-    def __init__(self, *words: str) -> None:
-        environment = os.environ | {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
-        self.child = subprocess.Popen(
-            [sys.executable, "-m", "epochal", *words, "--device", "cpu"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-
-    def wait_for(self, text: str) -> None:
-        assert self.child.stdout is not None
-        for line in self.child.stdout:
-            if text in line:
-                return
-        raise AssertionError(f"{text!r} never came: {self.end()}")
-
-    def interrupt(self, number: int = signal.SIGINT) -> None:
-        self.child.send_signal(number)
-
-    def end(self) -> tuple[int, str]:
-        _, errors = self.child.communicate(timeout=30)
-        return self.child.returncode, errors
-
-
-Start = Callable[..., Process]
-
-
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts processes that a failing test does not leave behind."""
-    started: list[Process] = []
-
-    def begin(*words: str) -> Process:
-        started.append(Process(*words))
-        return started[-1]
-
-    yield begin
-    for process in started:
-        process.child.kill()
-        process.child.communicate()
+    with starting() as begin:
+        yield begin
 
 
 def status_of(shop: Path) -> dict[str, object]:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from small_project import run_folders, write
+from started import Start, starting
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 HOOKS = '''
@@ -45,44 +43,14 @@ class Once(ep.Hook):
             while not run.stop_reason:  # until it is told of its parent's death
                 os.sched_yield()
 '''
-WORDS = ("run", "config.yaml", "--keep-alive", "--device", "cpu", "checkpoint.every=1ep")
-
-
-class Process:
-    """``epochal`` with words, in a process of its own."""
-
-    def __init__(self, *words: str) -> None:
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        self.child = subprocess.Popen(
-            [sys.executable, "-m", "epochal", *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-
-    def end(self) -> tuple[int, str]:
-        _, errors = self.child.communicate(timeout=90)
-        return self.child.returncode, errors
-
-
-Start = Callable[..., Process]
+WORDS = ("run", "config.yaml", "--keep-alive", "checkpoint.every=1ep")
 
 
 @pytest.fixture
 def start(shop: Path) -> Iterator[Start]:
-    """Starts processes that a failing test does not leave behind."""
     write(shop / "shop" / "hooks.py", HOOKS)
-    started: list[Process] = []
-
-    def begin(*words: str) -> Process:
-        started.append(Process(*words))
-        return started[-1]
-
-    yield begin
-    for process in started:
-        process.child.kill()
-        process.child.communicate()
+    with starting() as begin:
+        yield begin
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -20,25 +20,8 @@ from epochal.engine.monitor import Monitor
 from epochal.errors import TaskError
 from epochal.hooks.early_stopping import EarlyStopping
 from epochal.testing import TinyModel, TinyTask, carry_out, short_options, tiny_run
+from looking import look
 from small_project import Command, write
-
-
-class Look(ep.Hook):
-    """Keeps what a function finds in the run when it starts."""
-
-    def __init__(self, look: Any) -> None:
-        self.look = look
-
-    def run_start(self, run: ep.Run) -> None:
-        self.found = self.look(run)
-
-
-def look(find: Any, source: object, *overrides: str) -> Any:
-    hook = Look(find)
-    choices: Any = {"no_file": True, "fast": True, "device": "cpu"}
-    result = ep.Experiment(source, overrides=overrides, choices=choices, hooks=[hook]).fit()
-    assert result.ok, result.traceback
-    return hook.found
 
 
 @pytest.fixture
@@ -222,7 +205,7 @@ def test_datasets_take_transforms_and_loaders_take_functions_by_name(shop: Path)
         (first, *_) = run.task.test_loader
         return [float(x) for x in first["x"][:, 0]]
 
-    assert look(find, "config.yaml", *changes) == [1.0, 11.0]
+    assert look(find, *changes) == [1.0, 11.0]
     tested = ep.run(
         "config.yaml", overrides=[*changes, "runner=test", "optim=$delete"], no_file=True
     )
@@ -239,7 +222,7 @@ def test_lists_of_a_toml_file_become_the_tuples_of_the_optimizer(shop: Path) -> 
         optim = {type = "AdamW", lr = 1, betas = [0.5, 0.75]}
         """,
     )
-    group = look(lambda run: run.optimizer.param_groups[0], config)
+    group = look(lambda run: run.optimizer.param_groups[0], source=config)
     assert group["betas"] == (0.5, 0.75)
     assert isinstance(group["betas"], tuple)
     assert isinstance(group["lr"], float)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,8 +13,7 @@ from epochal.config import load
 from epochal.registry import Project, Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
+    from collections.abc import Callable
 
 
 TASK = """
@@ -44,18 +42,6 @@ GOOD: dict[str, Any] = {
     "model": {"type": "user.model.Mlp", "classes": 3},
     "optim": {"type": "AdamW", "lr": 1e-3},
 }
-
-
-@pytest.fixture
-def write_files(tmp_path: Path) -> Callable[[Mapping[str, str]], Path]:
-    def write(files: Mapping[str, str]) -> Path:
-        for name, text in files.items():
-            path = tmp_path / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(textwrap.dedent(text), encoding="utf-8")
-        return tmp_path
-
-    return write
 
 
 @pytest.fixture

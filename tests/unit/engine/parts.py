@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from epochal.engine import Hook, Options, Parts, Run, RunResult, Setting, Task, Train
 from epochal.engine.execute import execute
+from epochal.engine.meters import Meter
 from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
 
 if TYPE_CHECKING:
@@ -42,6 +43,17 @@ class Sums(Task):
 
     def batch_metric(self, out: dict[str, Tensor], batch: list[Tensor]) -> dict[str, Any]:
         return {"mae": ((out["sum"] - batch[1]).abs().mean(), len(batch[1]))}
+
+
+class Scored(Sums):
+    """Each evaluation comes to the next score."""
+
+    def __init__(self, *scores: float) -> None:
+        super().__init__()
+        self.scores = list(scores)
+
+    def epoch_metric(self, split: str) -> dict[str, float]:
+        return {"score": self.scores.pop(0)} if split == "val" else {}
 
 
 def adder(*, dropout: float = 0.0) -> nn.Module:
@@ -107,6 +119,19 @@ def fit(run: Run) -> RunResult:
 
 def weights(model: nn.Module) -> Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+class Witness(Hook):
+    """Has the run measure as on a device, and keeps what it chose."""
+
+    priority = 900
+
+    def run_start(self, run: Run) -> None:
+        run.meter = Meter("cpu", is_late=True, wake=run.plan.wake)
+        run.bind()
+
+    def run_end(self, run: Run) -> None:
+        self.choices = dict(run.choices)
 
 
 class Diary(Hook):

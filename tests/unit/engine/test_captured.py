@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from engine.parts import Sums, adder, fit, make_run, numbers, weights
+from engine.parts import Sums, Witness, adder, fit, make_run, numbers, weights
 from epochal.components.data.tensors import Tensors
 from epochal.components.optim.schedules import Cosine
 from epochal.engine import Hook, Run, Warmup, captured, choose
 from epochal.engine.layout import like
-from epochal.engine.meters import Meter
 
 
 class FakeGraph:
@@ -60,17 +59,6 @@ def fake_device(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "find_obstacle", lambda run: "")
     FakeGraph.captures = FakeGraph.replays = FakeGraph.copies = 0
     FakeGraph.error = None
-
-
-class Witness(Hook):
-    priority = 900
-
-    def run_start(self, run: Run) -> None:
-        run.meter = Meter("cpu", is_late=True, wake=run.plan.wake)
-        run.bind()
-
-    def run_end(self, run: Run) -> None:
-        self.choices = dict(run.choices)
 
 
 def trained(task: Sums | None = None, *hooks: Hook, step: str = "graph", **options: Any) -> Any:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, WeightedRandomSampler
 
-from engine.parts import Sums, fit, make_run, numbers
+from engine.parts import Scored, Sums, fit, make_run, numbers
 from epochal.config.duration import parse_duration
 from epochal.engine.feed import Feed
 from epochal.engine.limits import Epoch, Limits, Position, find_limits, read_epoch
@@ -162,17 +162,6 @@ def test_samples_are_counted_also_when_the_batch_size_is_unknown() -> None:
     task = Sums()
     task.train_loader = list(task.train_loader)
     assert fit(make_run(task, for_="10sa")).steps == 3
-
-
-class Scored(Sums):
-    """Each evaluation comes to the next score."""
-
-    def __init__(self, *scores: float) -> None:
-        super().__init__()
-        self.scores = list(scores)
-
-    def epoch_metric(self, split: str) -> dict[str, float]:
-        return {"score": self.scores.pop(0)} if split == "val" else {}
 
 
 def test_a_target_ends_the_run_when_it_is_reached() -> None:

@@ -16,30 +16,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
-from engine.parts import Sums, adder, fit, make_run, weights
+from engine.parts import Sums, Witness, adder, fit, make_run, weights
 from engine.recorded_graph import RecordedGraph, record_graphs
 from epochal.components.average.ema import Ema
 from epochal.components.average.swa import Swa
 from epochal.engine import Hook, Run, captured, current_run
 from epochal.engine.loss import Loss, Term
-from epochal.engine.meters import Meter
 from epochal.engine.trial import Trial
 
 
 @pytest.fixture(autouse=True)
 def _recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     record_graphs(monkeypatch)
-
-
-class Witness(Hook):
-    priority = 900
-
-    def run_start(self, run: Run) -> None:
-        run.meter = Meter("cpu", is_late=True, wake=run.plan.wake)
-        run.bind()
-
-    def run_end(self, run: Run) -> None:
-        self.choices = dict(run.choices)
 
 
 def trained(task: Any, *hooks: Hook, step: str = "graph", **options: Any) -> Any:

@@ -12,12 +12,11 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim.lr_scheduler import ExponentialLR
 from torch.utils.data import DataLoader
 
-from engine.parts import Points, fit, make_run, weights
+from engine.parts import Points, Witness, fit, make_run, weights
 from engine.recorded_graph import RecordedGraph, record_graphs
 from epochal.components.average.ema import Ema
 from epochal.components.optim.schedules import Linear
-from epochal.engine import Hook, Run, Task
-from epochal.engine.meters import Meter
+from epochal.engine import Task
 from epochal.engine.optimizers import Member, MemberOptions, Optimizers
 from epochal.engine.schedule import Schedules, TorchSchedule
 from epochal.engine.several import SeveralUpdater
@@ -253,17 +252,6 @@ def test_a_loss_that_cannot_be_descended_is_refused(given: Any, what: str) -> No
 
     with pytest.raises(TaskError, match=what):
         trained(Wrong())
-
-
-class Witness(Hook):
-    priority = 900
-
-    def run_start(self, run: Run) -> None:
-        run.meter = Meter("cpu", is_late=True, wake=run.plan.wake)
-        run.bind()
-
-    def run_end(self, run: Run) -> None:
-        self.choices = dict(run.choices)
 
 
 def test_a_scheduler_of_torch_may_move_before_its_optimizer_stepped() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.parts import Diary, Hands, Sums, fit, make_run
+from engine.parts import Diary, Hands, Scored, fit, make_run
 from epochal.config import parse_condition, parse_duration
 from epochal.engine import Hook, Monitor, Run
 from epochal.engine.clock import Clock
@@ -90,17 +90,6 @@ def test_a_stage_that_ends_with_an_epoch_ends_after_it() -> None:
         *["stage_start a", "epoch_end train", "epoch_end val", "eval_end val", "stage_end a"],
         *["stage_start b", "epoch_end train", "epoch_end val", "eval_end val", "stage_end b"],
     ]
-
-
-class Scored(Sums):
-    """Each evaluation comes to the next score."""
-
-    def __init__(self, *scores: float) -> None:
-        super().__init__()
-        self.scores = list(scores)
-
-    def epoch_metric(self, split: str) -> dict[str, float]:
-        return {"score": self.scores.pop(0)} if split == "val" else {}
 
 
 def test_a_metric_ends_a_stage_at_the_step_at_which_it_is_measured() -> None:

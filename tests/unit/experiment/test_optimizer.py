@@ -14,31 +14,11 @@ import epochal as ep
 from epochal.engine import Member, MemberOptions, Optimizers
 from epochal.records import read_run
 from epochal.testing import TinyModel, TinyTask
+from looking import Look, look
 from small_project import write
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-class Look(ep.Hook):
-    """Keeps what a function finds in the assembled run."""
-
-    def __init__(self, look: Any) -> None:
-        self.look = look
-
-    def run_start(self, run: ep.Run) -> None:
-        self.found = self.look(run)
-
-
-def look(find: Any, *overrides: str, **sections: Any) -> Any:
-    hook = Look(find)
-    choices = {"no_file": True, "fast": True, "device": "cpu"} | sections.pop("choices", {})
-    experiment = ep.Experiment(
-        "config.yaml", overrides=overrides, choices=choices, hooks=[hook], **sections
-    )
-    result = experiment.fit()
-    assert result.ok, result.traceback
-    return hook.found
 
 
 def test_frozen_parameters_are_not_given_to_the_optimizer(shop: Path) -> None:

@@ -13,31 +13,11 @@ import epochal as ep
 from epochal.checkpoint import load_weights
 from epochal.components.average.ema import Ema
 from epochal.testing import TinyModel, TinyTask
+from looking import look
 from small_project import write
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-class Look(ep.Hook):
-    """Keeps what a function finds in the assembled run."""
-
-    def __init__(self, look: Any) -> None:
-        self.look = look
-
-    def run_start(self, run: ep.Run) -> None:
-        self.found = self.look(run)
-
-
-def look(find: Any, *overrides: str, **sections: Any) -> Any:
-    hook = Look(find)
-    choices = {"no_file": True, "fast": True, "device": "cpu"} | sections.pop("choices", {})
-    experiment = ep.Experiment(
-        "config.yaml", overrides=overrides, choices=choices, hooks=[hook], **sections
-    )
-    result = experiment.fit()
-    assert result.ok, result.traceback
-    return hook.found
 
 
 FED = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -14,18 +13,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WriteProject = Callable[..., Registry]
-
-
-@pytest.fixture
-def write_files(tmp_path: Path) -> Callable[[Mapping[str, str]], Path]:
-    def write(files: Mapping[str, str]) -> Path:
-        for name, text in files.items():
-            path = tmp_path / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(textwrap.dedent(text), encoding="utf-8")
-        return tmp_path
-
-    return write
 
 
 @pytest.fixture
