@@ -15,7 +15,7 @@ from epochal.errors import ConfigError
 from epochal.experiment.cross_validation import copy_parts, deviation, summarize
 from epochal.records import find_runs, read_run
 from epochal.testing import TinyModel, TinyTask
-from small_project import write
+from small_project import forgetting, write, write_shop
 
 FOLDS = ["train.folds=3", "train.for=2ep", "monitor=+val/acc"]
 
@@ -145,17 +145,28 @@ class Stops(ep.Hook):
 """
 
 
+STOPPABLE = [*FOLDS, "hooks=[shop.stops.Stops]", "checkpoint.every=3st"]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> ep.RunResult:
+    """What comes out if nothing stops it."""
+    folder = write_shop(tmp_path_factory.mktemp("undisturbed") / "project")
+    write(folder / "shop" / "stops.py", STOPS)
+    with pytest.MonkeyPatch.context() as patch, forgetting(folder):
+        patch.chdir(folder)
+        return ep.run("config.yaml", overrides=STOPPABLE, no_file=True, raise_errors=True)
+
+
 @pytest.mark.parametrize("at", ["1:1", "2:1", "2:5", "3:7"])
 @pytest.mark.parametrize("how", ["failed", "interrupted", "preempted"])
 def test_what_was_interrupted_goes_on_at_the_right_fold(
-    shop: Path, monkeypatch: pytest.MonkeyPatch, at: str, how: str
+    shop: Path, undisturbed: ep.RunResult, monkeypatch: pytest.MonkeyPatch, at: str, how: str
 ) -> None:
     write(shop / "shop" / "stops.py", STOPS)
-    overrides = [*FOLDS, "hooks=[shop.stops.Stops]", "checkpoint.every=3st"]
-    expected = ep.run("config.yaml", overrides=overrides, no_file=True)
     monkeypatch.setenv("STOP_AT", at)
     monkeypatch.setenv("STOP_HOW", how)
-    first = ep.run("config.yaml", overrides=overrides)
+    first = ep.run("config.yaml", overrides=STOPPABLE)
     assert first.status == how
     assert read_run(first.dir).summary.status == how
     fold = int(at[0])
@@ -165,8 +176,8 @@ def test_what_was_interrupted_goes_on_at_the_right_fold(
     monkeypatch.setenv("STOP_AT", "")
     result = ep.resume(first.dir)
     assert (result.status, result.dir) == ("finished", first.dir)
-    assert result.metrics == expected.metrics
-    assert result.spread == expected.spread
+    assert result.metrics == undisturbed.metrics
+    assert result.spread == undisturbed.spread
     for number, content in before.items():
         assert (first.dir / "folds" / str(number) / "result.json").read_bytes() == content
     record = read_run(first.dir)
