@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from accelerate import Accelerator
 from torch.nn import functional
-from tqdm import tqdm
 
-from peers.hand_written import evaluate
-from work import LOG_EVERY, Job
+from peers.hand_written import report, train_epoch
+
+if TYPE_CHECKING:
+    from work import Job
 
 
 def minimal(job: Job) -> None:
@@ -29,20 +32,6 @@ def realistic(job: Job) -> None:
         job.model, job.optimizer, job.train_loader, job.val_loader
     )
     for epoch in range(job.epochs):
-        model.train()
-        bar = tqdm(train_loader, desc=f"epoch {epoch + 1}")
-        loss_sum = accuracy_sum = 0.0
-        for step, (x, y) in enumerate(bar, start=1):
-            scores = model(x)
-            loss = functional.cross_entropy(scores, y)
-            optimizer.zero_grad()
-            accelerator.backward(loss)
-            optimizer.step()
-            loss_sum += loss.item()
-            accuracy_sum += (scores.argmax(1) == y).float().mean().item()
-            if step % LOG_EVERY == 0:
-                bar.set_postfix(loss=loss_sum / LOG_EVERY, accuracy=accuracy_sum / LOG_EVERY)
-                loss_sum = accuracy_sum = 0.0
-        loss, accuracy = evaluate(model, val_loader)
-        tqdm.write(f"epoch {epoch + 1}: val loss {loss:.4f}, val accuracy {accuracy:.4f}")
+        train_epoch(epoch, model, optimizer, train_loader, backward=accelerator.backward)
+        report(epoch, model, val_loader)
         accelerator.save_state(job.folder / f"epoch-{epoch + 1}")

@@ -12,6 +12,8 @@ from tqdm import tqdm
 from work import LOG_EVERY, Job
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch.utils.data import DataLoader
 
 
@@ -30,29 +32,45 @@ def realistic(job: Job) -> None:
     """A bar, running means every 50 steps, accuracy; each epoch an evaluation and a checkpoint."""
     model, optimizer = job.model, job.optimizer
     for epoch in range(job.epochs):
-        model.train()
-        bar = tqdm(job.train_loader, desc=f"epoch {epoch + 1}")
-        loss_sum = accuracy_sum = 0.0
-        for step, (x, y) in enumerate(bar, start=1):
-            scores = model(x)
-            loss = functional.cross_entropy(scores, y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            loss_sum += loss.item()
-            accuracy_sum += (scores.argmax(1) == y).float().mean().item()
-            if step % LOG_EVERY == 0:
-                bar.set_postfix(loss=loss_sum / LOG_EVERY, accuracy=accuracy_sum / LOG_EVERY)
-                loss_sum = accuracy_sum = 0.0
-        loss, accuracy = evaluate(model, job.val_loader)
-        tqdm.write(f"epoch {epoch + 1}: val loss {loss:.4f}, val accuracy {accuracy:.4f}")
+        train_epoch(epoch, model, optimizer, job.train_loader)
+        report(epoch, model, job.val_loader)
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
         torch.save(state, job.folder / f"epoch-{epoch + 1}.pt")
 
 
+def train_epoch(
+    epoch: int,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loader: DataLoader,
+    *,
+    backward: Callable[[torch.Tensor], None] = torch.Tensor.backward,
+) -> None:
+    """The steps of an epoch; Fabric and Accelerate take them with a ``backward`` of their own."""
+    model.train()
+    bar = tqdm(loader, desc=f"epoch {epoch + 1}")
+    loss_sum = accuracy_sum = 0.0
+    for step, (x, y) in enumerate(bar, start=1):
+        scores = model(x)
+        loss = functional.cross_entropy(scores, y)
+        optimizer.zero_grad()
+        backward(loss)
+        optimizer.step()
+        loss_sum += loss.item()
+        accuracy_sum += (scores.argmax(1) == y).float().mean().item()
+        if step % LOG_EVERY == 0:
+            bar.set_postfix(loss=loss_sum / LOG_EVERY, accuracy=accuracy_sum / LOG_EVERY)
+            loss_sum = accuracy_sum = 0.0
+
+
+def report(epoch: int, model: nn.Module, loader: DataLoader) -> None:
+    """Evaluate after an epoch and print the result."""
+    loss, accuracy = _evaluate(model, loader)
+    tqdm.write(f"epoch {epoch + 1}: val loss {loss:.4f}, val accuracy {accuracy:.4f}")
+
+
 @torch.no_grad()
-def evaluate(model: nn.Module, loader: DataLoader) -> tuple[float, float]:
-    """Mean loss and accuracy on held-out data; Fabric and Accelerate use it, too."""
+def _evaluate(model: nn.Module, loader: DataLoader) -> tuple[float, float]:
     model.eval()
     loss_sum = accuracy_sum = 0.0
     for x, y in loader:
