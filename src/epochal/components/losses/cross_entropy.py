@@ -11,6 +11,8 @@ from typing_extensions import override
 
 from epochal.config.bounds import AtLeast, Below
 
+_IGNORED = -100  # what torch leaves out if nobody says otherwise
+
 
 @final
 class CrossEntropy(nn.Module):
@@ -42,13 +44,14 @@ class CrossEntropy(nn.Module):
 
     @override
     def forward(self, input: Tensor, target: Tensor) -> tuple[Tensor, int | Tensor]:
-        """The mean over all targets, and how many these are."""
-        if self.ignore_index is None or target.is_floating_point():
-            loss = functional.cross_entropy(
-                input, target, self.class_weights, label_smoothing=self.label_smoothing
-            )
-            is_soft = target.is_floating_point()
-            return loss, target.numel() // (target.shape[1] if is_soft else 1)
+        """The mean over all targets, and how many these are: with weights, the sum of theirs."""
+        if target.is_floating_point():
+            return self._mean(input, target), target.numel() // target.shape[1]
+        if self.ignore_index is None:
+            loss = self._mean(input, target)
+            if self.class_weights is None:
+                return loss, target.numel()
+            return loss, self._sum(target, target != _IGNORED)
         total = functional.cross_entropy(
             input,
             target,
@@ -57,10 +60,17 @@ class CrossEntropy(nn.Module):
             reduction="sum",
             label_smoothing=self.label_smoothing,
         )
-        counted = target != self.ignore_index
-        count = counted.sum()
-        share: Tensor = count
-        if self.class_weights is not None:
-            share = (self.class_weights[target.where(counted, 0)] * counted).sum()
+        count = self._sum(target, target != self.ignore_index)
         # A batch of which nothing counts has the loss 0, and a gradient of zeros.
-        return total / (share + (count == 0)), count
+        return total / (count + (count == 0)), count
+
+    def _mean(self, input: Tensor, target: Tensor) -> Tensor:
+        return functional.cross_entropy(
+            input, target, self.class_weights, label_smoothing=self.label_smoothing
+        )
+
+    def _sum(self, target: Tensor, counted: Tensor) -> Tensor:
+        """What targets count together, by which parts of a batch weigh what the whole does."""
+        if self.class_weights is None:
+            return counted.sum()
+        return (self.class_weights[target.where(counted, 0)] * counted).sum()

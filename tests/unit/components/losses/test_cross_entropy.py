@@ -45,6 +45,14 @@ def test_targets_that_are_left_out_do_not_count(weights, smoothing) -> None:
     assert int(count) == 4
 
 
+@pytest.mark.parametrize("ignored", [None, 2])
+def test_parts_of_a_batch_with_weighted_classes_weigh_what_the_whole_does(ignored) -> None:
+    loss = CrossEntropy(class_weights=[1.0, 2.0, 0.5, 3.0], ignore_index=ignored)
+    whole, weight = loss(LOGITS, LABELS)
+    parts = [loss(LOGITS[rows], LABELS[rows]) for rows in (slice(0, 1), slice(1, 6))]
+    torch.testing.assert_close(sum(value * count for value, count in parts) / weight, whole)
+
+
 def test_a_batch_of_which_nothing_counts_has_no_loss_and_no_gradient() -> None:
     logits = LOGITS.clone().requires_grad_()
     value, count = CrossEntropy(ignore_index=-1)(logits, torch.full((6,), -1))
