@@ -141,13 +141,13 @@ def make(run: Run, state: str | None = None) -> None:
     assert run.make_optimizer is not None
     with all_trained(run):
         made, options = run.make_optimizer(run.model, run.course.changes)
-    set_options(run, options)
     is_same = type(made) is type(before)
     if not is_same and state == "keep":
         kinds = f"{type(before).__name__} to {type(made).__name__}"
         hint = "write state: reset, or leave it out"
         what = f"the state cannot be kept from {kinds}"
         raise ConfigError(Problem("optim.state", what, hint=hint))
+    set_options(run, options)
     if is_same and state != "reset":
         if _layout(made) == _layout(before):
             _copy_options(run, made)
@@ -201,8 +201,9 @@ def _set_values(run: Run, change: Change) -> None:
     """Change an optimizer that came as an object: the options of its groups, in place."""
     assert run.optimizer is not None
     optimizer = run.optimizer
+    values = check_values(optimizer, change)
     set_own_options(run, [change])
-    for name, value in check_values(optimizer, change).items():
+    for name, value in values.items():
         if name == "lr":
             _scale_rates(run, float(value))
         else:

@@ -283,16 +283,30 @@ def test_the_last_change_counts_when_a_run_goes_on(is_described: bool) -> None:
     assert assert_resumes_everywhere(build) >= 7
 
 
-def test_a_change_that_fails_leaves_everything_as_it_was() -> None:
+@pytest.mark.parametrize(
+    ("change", "is_described"),
+    [
+        ({"lrr": 1}, True),
+        ({"lrr": 1, "clip": 0.001}, False),
+        ({"type": "SGD", "state": "keep", "accumulate": 2}, True),
+        ({"clip": -1}, True),
+        ({"lr": 0.5, "clip": -1}, False),
+    ],
+)
+def test_a_change_that_fails_leaves_everything_as_it_was(
+    change: dict[str, Any], is_described: bool
+) -> None:
     plain, tried = adder(), adder()
     fit(described(plain))
 
     def attempt(run: Run) -> None:
-        with pytest.raises(TypeError, match="unexpected keyword argument 'lrr'"):
-            run.change_optim(lrr=1)
+        options = run.options.optim
+        with pytest.raises((TypeError, ConfigError)):
+            run.change_optim(**change)
         assert run.course.changes == []
+        assert run.options.optim == options
 
-    run = described(tried)
+    run = described(tried, parts={} if is_described else {"make_optimizer": None})
     run.on("step_end", attempt)
     fit(run)
     assert torch.equal(weights(tried), weights(plain))
