@@ -42,13 +42,14 @@ def train(run: Run) -> None:
 
 def take_up(run: Run) -> None:
     """Go on where a checkpoint was made, inside an epoch or before one, if there is such."""
-    point, run.resume = run.resume, None
+    point = run.resume
     if point is None:
         save_if_requested(run)
         return
     if is_inside_epoch(point):
         start_epoch(run)
     settle(run, point.state.get("stage", {}))
+    run.resume = None
     resume(run, point)
     run.plan.catch_up(run)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from epochal.checkpoint import join, read_checkpoint, set_aside
+from epochal.engine.enter import settle
 from epochal.engine.parts import ResumePoint
 from epochal.engine.preempt import is_told_to_stop
 from epochal.engine.resuming import resume
@@ -180,6 +181,7 @@ def _restore(
     run.attributes.undo()
     if is_within:
         start_epoch(run)
+        settle(run, state["stage"])
     resume(run, replace(point, state=state))
     run.course.load_state_dict(state["stage"], run.monitor)
     run.epoch = place.epoch

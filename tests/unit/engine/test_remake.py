@@ -20,7 +20,7 @@ from epochal.engine.optimizers import Member, Optimizers
 from epochal.engine.stages import Stage
 from epochal.errors import ConfigError, TaskError
 from epochal.records import NullWriter
-from resume import assert_resumes_everywhere
+from resume import Notes, assert_resumes_everywhere, follow, point_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -365,3 +365,21 @@ def test_a_captured_step_is_captured_anew(
 
 def remake_sgd(model: nn.Module, changes: list[dict[str, Any]]) -> Any:
     return remake(model, [{"type": "SGD", "lr": 0.01}, *changes])
+
+
+def test_what_a_hook_changes_again_when_a_run_goes_on_is_recorded_once() -> None:
+    steps: list[int] = []
+
+    class Writer(Notes):
+        def event(self, kind: str, **facts: Any) -> None:
+            if kind == "optim_changed":
+                steps.append(facts["step"])
+
+    def build(setting: dict[str, Any]) -> Run:
+        run = described(adder(), setting=setting)
+        run.on("epoch_start", lambda run: run.change_optim(lr=0.1 / (run.epoch + 1)))
+        return run
+
+    whole = follow(build)
+    fit(build({"writer": Writer(), "resume": point_of(whole.states[2])}))
+    assert steps == [5]

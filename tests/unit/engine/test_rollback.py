@@ -449,3 +449,14 @@ def test_a_run_goes_back_within_its_stage_only(tmp_path: Path) -> None:
     assert [(one["step"], one["to"]) for one in diary.of("rollback")] == [(7, 6)]
     assert rates[:6] == [0.05] * 6
     assert set(rates[6:]) == {0.01}
+
+
+def test_what_a_hook_changes_again_on_the_way_back_does_not_count(tmp_path: Path) -> None:
+    run, diary = rolling(Poisoned((0, 6)), tmp_path, for_="1ep")
+    clips = iter([1.0, 0.001])
+    found: list[object] = []
+    run.on("epoch_start", lambda run: run.change_optim(clip=next(clips)))
+    run.on("step_end", lambda run: found.append(run.options.optim.clip))
+    fit(run)
+    assert len(diary.of("rollback")) == 1
+    assert set(found) == {1.0}
