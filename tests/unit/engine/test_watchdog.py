@@ -110,7 +110,7 @@ class Holding(ep.Hook):
 def held_by_foreign_code(path):
     # PyDLL keeps the interpreter's lock during the call: no thread of Python runs.
     library = ctypes.PyDLL(None)
-    while not path.stat().st_size:
+    while "held_by_foreign_code" not in path.read_text():  # a slow first step is a hang, too
         library.usleep(300_000)
     os._exit(0)
 
