@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from epochal.check.classes import lookup_order
-from epochal.check.types import ANY, parse_type
+from epochal.check.types import ANY, last_name, parse_type
 from epochal.registry.library import is_standard
 from epochal.registry.source import full_name
 
@@ -64,7 +64,7 @@ def _misfits(
     path: str, node: Node, written: ast.expr, module: Module, library: Library
 ) -> Iterator[tuple[str, Node, str]]:
     if node.is_list and isinstance(written, ast.Subscript):
-        if _last_name(written.value) in _LISTS:
+        if last_name(written.value) in _LISTS:
             for index, child in enumerate(node.elements):
                 yield from _misfits(f"{path}.{index}", child, written.slice, module, library)
         return
@@ -83,7 +83,7 @@ def _members(written: ast.expr) -> Iterator[ast.expr]:
     elif isinstance(written, ast.BinOp) and isinstance(written.op, ast.BitOr):
         yield from _members(written.left)
         yield from _members(written.right)
-    elif isinstance(written, ast.Subscript) and _last_name(written.value) in ("Optional", "Union"):
+    elif isinstance(written, ast.Subscript) and last_name(written.value) in ("Optional", "Union"):
         parts = written.slice.elts if isinstance(written.slice, ast.Tuple) else [written.slice]
         for part in parts:
             yield from _members(part)
@@ -114,16 +114,10 @@ def _is_plainly_made(definition: Definition, library: Library) -> bool:
         node = item.node
         if not isinstance(node, ast.ClassDef) or node.keywords:
             return False
-        if any(_last_name(base) in ("Protocol", "ABC") for base in map(_bare, node.bases)):
+        if any(last_name(base) in ("Protocol", "ABC") for base in map(_bare, node.bases)):
             return False
     return True
 
 
 def _bare(base: ast.expr) -> ast.expr:
     return base.value if isinstance(base, ast.Subscript) else base
-
-
-def _last_name(expression: ast.expr) -> str:
-    if isinstance(expression, ast.Attribute):
-        return expression.attr
-    return expression.id if isinstance(expression, ast.Name) else ""

@@ -189,8 +189,8 @@ def _parse(expression: ast.expr) -> Type:
     if isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.BitOr):
         return _union(_parse(expression.left), _parse(expression.right))
     if isinstance(expression, ast.Subscript):
-        return _parse_subscript(_last_name(expression.value), expression.slice)
-    name = _last_name(expression)
+        return _parse_subscript(last_name(expression.value), expression.slice)
+    name = last_name(expression)
     return Type(_SCALARS[name]) if name in _SCALARS else _parse_bare(name)
 
 
@@ -245,7 +245,8 @@ def _parse_collection(name: str, parts: list[ast.expr]) -> Type:
     return ANY
 
 
-def _last_name(expression: ast.expr) -> str:
+def last_name(expression: ast.expr) -> str:
+    """``Tensor`` of ``torch.Tensor``; empty for what is no name."""
     if isinstance(expression, ast.Attribute):
         return expression.attr
     return expression.id if isinstance(expression, ast.Name) else ""
