@@ -35,7 +35,7 @@ _SPECS = ("optim", "schedule", "data", "task", "loss")
 """Keys of a stage that are checked against something else than their types."""
 
 _STATE = Parameter("state", "Literal['keep', 'reset']", Opaque("as fits"))
-_RATES = ("type", "lr", "groups", "layer_decay")
+_RATES = ("type", "lr", "groups", "layer_decay", "no_decay")
 _TORCH = "torch.optim.lr_scheduler."
 
 

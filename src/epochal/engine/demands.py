@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from epochal.engine.optimizers import Optimizers
-from epochal.engine.remake import RATES, all_trained, check_values, immovable
-from epochal.engine.schedule import TorchSchedule, Warmup
+from epochal.engine.remake import (
+    RATES,
+    all_trained,
+    check_values,
+    find_torch_schedule,
+    immovable,
+)
 from epochal.engine.select import Selector
 from epochal.engine.stages import join_params, require_monitor
 from epochal.errors import ConfigError, Problem, suggest
@@ -53,22 +58,32 @@ def check_stages(run: Run) -> None:
             raise ConfigError(Problem(f"{stage.key}.optim", what, hint=hint))
         _check_params(run, stage)
     _check_batch_sizes(run)
+    _check_schedules(run, selector)
     if run.optimizer is not None and not isinstance(run.optimizer, Optimizers):
-        _check_schedules(run)
         _rehearse(run, run.course.stages)
 
 
-def _check_schedules(run: Run) -> None:
+def _check_schedules(run: Run, selector: Selector) -> None:
     """Refuse to let a scheduler of torch go on with other rates than it began with."""
-    schedule = run.schedule.schedule if isinstance(run.schedule, Warmup) else run.schedule
-    if not isinstance(schedule, TorchSchedule):
+    schedule = find_torch_schedule(run.schedule)
+    if schedule is None or run.optimizer is None:
         return
     had_own = False
     for stage in run.course.stages:
         has_other = stage.optim.keys() & {*RATES} or stage.optim.get("state") == "reset"
+        has_other = has_other or _joins_optimizer(run, stage, selector)
         had_own = had_own or stage.schedule is not None
         if stage.schedule is None and (had_own or has_other):
             raise immovable(schedule, stage)
+
+
+def _joins_optimizer(run: Run, stage: Stage, selector: Selector) -> bool:
+    """Whether a stage trains what the optimizer does not have, which makes another one of it."""
+    assert run.optimizer is not None
+    held = {id(one) for group in run.optimizer.param_groups for one in group["params"]}
+    names = (name for pattern in stage.unfreeze for name in selector.by_name(pattern))
+    is_new = any(id(selector.parameters[name]) not in held for name in names)
+    return is_new and run.make_optimizer is not None
 
 
 def _rehearse(run: Run, stages: Iterable[Stage]) -> None:

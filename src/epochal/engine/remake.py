@@ -12,7 +12,7 @@ from torch import Tensor
 from epochal.engine.optimizers import Optimizers
 from epochal.engine.options import OptimOptions
 from epochal.engine.rates import read_rate
-from epochal.engine.schedule import TorchSchedule, Warmup
+from epochal.engine.schedule import Schedules, TorchSchedule, Warmup
 from epochal.engine.update import ClosureUpdater, Updater, choose_updater
 from epochal.errors import ConfigError, Problem, TaskError, suggest
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from epochal.engine.run import Run
+    from epochal.engine.schedule import AnySchedule
     from epochal.engine.stages import Change, Stage
 
     Group = dict[str, Any]  # torch's own: options by name
@@ -31,8 +32,8 @@ STATES = ("keep", "reset")
 _BUILT = ("type", "groups", "layer_decay", "no_decay", "freeze")
 """Keys that only an optimizer from a config knows what to do with."""
 
-RATES = ("type", "lr", "groups", "layer_decay")
-"""Keys that give groups other rates."""
+RATES = ("type", "lr", "groups", "layer_decay", "no_decay")
+"""Keys that give other groups, or groups other rates."""
 
 _FORMS = ("params", "fused", "foreach", "capturable", "differentiable")
 
@@ -278,9 +279,18 @@ def _move_state(before: Optimizer, after: Optimizer) -> None:
 
 def _require_movable(run: Run, *, is_new: bool) -> None:
     """Refuse to let a scheduler of torch go on with other rates than it began with."""
-    schedule = run.schedule.schedule if isinstance(run.schedule, Warmup) else run.schedule
-    if isinstance(schedule, TorchSchedule) and not (is_new and _is_own(run)):
+    schedule = find_torch_schedule(run.schedule)
+    if schedule is not None and not (is_new and _is_own(run)):
         raise immovable(schedule, run.course.stage)
+
+
+def find_torch_schedule(schedule: AnySchedule | None) -> TorchSchedule | None:
+    """A scheduler of torch in a schedule, if there is one."""
+    if isinstance(schedule, Schedules):
+        members = (find_torch_schedule(one) for _, one in schedule.members.values())
+        return next((one for one in members if one is not None), None)
+    plain = schedule.schedule if isinstance(schedule, Warmup) else schedule
+    return plain if isinstance(plain, TorchSchedule) else None
 
 
 def immovable(schedule: TorchSchedule, stage: Stage) -> ConfigError:

@@ -42,6 +42,10 @@ class SeveralUpdater(Updater):
         self._totals: dict[str, Number] = {}
         self.kind_of = None if self._optimizers.is_even else self._find_kind
         self._parts = {one.name: one.parameters for one in self._optimizers.members}
+        self._limits = {
+            one.name: (one.options.limit_of("norm"), one.options.limit_of("value"))
+            for one in self._optimizers.members
+        }
 
     def _find_kind(self, step: int) -> Hashable:
         return tuple([(step + 1) % one.options.every == 0 for one in self._optimizers.members])
@@ -97,7 +101,7 @@ class SeveralUpdater(Updater):
         if guard is not None:
             guard.check(everything)
         for member in due:
-            norm, value = member.options.limit_of("norm"), member.options.limit_of("value")
+            norm, value = self._limits[member.name]
             if norm is not None:
                 clip_grad_norm_(self._parts[member.name], norm)
             if value is not None:

@@ -13,6 +13,7 @@ from engine.staged import Mixing, Plain, staged, terms
 from epochal.components.optim.schedules import Linear
 from epochal.engine import TorchSchedule
 from epochal.engine.optimizers import Member, Optimizers
+from epochal.engine.schedule import Schedules
 from epochal.errors import ConfigError
 
 
@@ -112,15 +113,31 @@ def test_what_an_object_cannot_do_is_refused_before_the_first_step() -> None:
         [{"optim": {"lr": 0.1}}],
         [{}, {"optim": {"state": "reset"}}],
         [{"schedule": lambda optimizer: Linear()}, {}],
+        [{}, {"optim": {"no_decay": "auto"}}],
+        [{}, {"unfreeze": ("3.bias",)}],
     ],
 )
 def test_a_scheduler_of_torch_is_not_carried_into_other_rates(stages: list[dict[str, Any]]) -> None:
     model = adder()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    model[3].bias.requires_grad_(False)
+    trained = [one for one in model.parameters() if one.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=0.01)
     schedule = TorchSchedule(lr_scheduler.StepLR(optimizer, 2))
     given = [("1st", one) for one in stages]
     run = staged(*given, model=model, parts={"optimizer": optimizer, "schedule": schedule})
     with pytest.raises(ConfigError, match="StepLR of torch cannot go on"):
+        fit(run)
+    assert run.step == 0
+
+
+def test_nor_is_that_of_one_of_several_optimizers() -> None:
+    model = adder()
+    own = Optimizers([Member("only", torch.optim.SGD(model.parameters(), lr=0.1))])
+    schedule = TorchSchedule(lr_scheduler.StepLR(own["only"], 2))
+    parts = {"optimizer": own, "schedule": Schedules({"only": (own["only"], schedule)})}
+    given = ("1st", {"schedule": lambda optimizer: Linear()}), ("1st", {})
+    run = staged(*given, model=model, parts=parts)
+    with pytest.raises(ConfigError, match=r"stages\.1\.schedule: StepLR of torch cannot go on"):
         fit(run)
     assert run.step == 0
 
