@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -69,6 +70,7 @@ def experiment(step: str, schedule: dict[str, Any], keep: Keep) -> ep.Experiment
 def test_captured_steps_take_the_same_rates_and_bits_without_a_new_capture(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     found = {}
     for step in ("eager", "graph"):
         keep = Keep()

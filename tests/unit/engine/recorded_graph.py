@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from typing_extensions import override
 
-from epochal.engine import captured, choose
+from epochal.engine import captured, choose, trial
 from epochal.engine.layout import like
 
 if TYPE_CHECKING:
@@ -82,8 +82,15 @@ class Workshop:
         update(run, microbatches)
 
 
-def record_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let runs on the CPU capture their steps in this way."""
+def record_graphs(monkeypatch: pytest.MonkeyPatch, *, draws: bool = False) -> None:
+    """Let runs on the CPU capture their steps in this way.
+
+    Args:
+        monkeypatch: Undoes it.
+        draws: Let steps draw random numbers, which a device would draw in a graph too.
+    """
+    if draws:
+        monkeypatch.setattr(trial, "name_moved_generator", lambda *_: "")
     monkeypatch.setattr(captured, "Graph", RecordedGraph)
     monkeypatch.setattr(captured, "Workshop", Workshop)
     for module in (captured, choose):

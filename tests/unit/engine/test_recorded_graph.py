@@ -441,3 +441,29 @@ def test_averages_move_the_same_in_captured_steps(average: Any) -> None:
         ends.append({name: tensor.clone() for name, tensor in one.state_tensors().items()})
     assert choices["step"] == "graph"
     assert all(torch.equal(tensor, ends[1][name]) for name, tensor in ends[0].items())
+
+
+@pytest.mark.parametrize("guard", ["warn", "skip"])
+def test_noise_fades_the_same_in_captured_steps(
+    guard: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_graphs(monkeypatch, draws=True)
+    ends = []
+    for step in ("eager", "graph"):
+        witness, model = Witness(), adder(dropout=0.2)
+        rate = torch.tensor(0.05)
+        optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9, fused=True)
+        run = make_run(
+            Sums(40),
+            model,
+            hooks=(witness,),
+            parts={"optimizer": optimizer},
+            engine={"step": step, "on_nonfinite": guard},
+            optim={"noise": 0.1, "clip": 0.5, "accumulate": 2},
+            for_="6ep",
+            eval_every=0,
+        )
+        fit(run)
+        ends.append(weights(model))
+    assert witness.choices["step"] == "graph", witness.choices
+    assert torch.equal(*ends)

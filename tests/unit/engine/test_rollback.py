@@ -11,8 +11,11 @@ from torch import nn
 
 from engine.parts import Hands, Sums, adder, fit, make_run, weights
 from engine.recorded_graph import RecordedGraph, record_graphs
+from engine.staged import staged
 from engine.test_watch import Poisoned
 from epochal.checkpoint import read_checkpoint
+from epochal.components.average.ema import Ema
+from epochal.components.average.swa import Swa
 from epochal.config.duration import parse_duration
 from epochal.engine import Hook, Monitor, rollback
 from epochal.engine.meters import Meter
@@ -24,8 +27,10 @@ from epochal.records.manifests import DAMAGED, TENSORS, find_checkpoints
 from resume import Notes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from epochal.engine import Average
     from epochal.engine.run import Run
 
 FIRST_EPOCH = tuple((0, index) for index in range(12))
@@ -434,6 +439,39 @@ def test_captured_steps_go_back_like_eager_ones(
         assert torch.equal(train("graph"), expected)
     assert RecordedGraph.replays
     assert "captured anew, since the state of the run changed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "average", [lambda: Ema(decay=0.5, warmup=True), lambda: Swa(start="3st", every="2st")]
+)
+@pytest.mark.parametrize("sample", [26, 46])
+def test_captured_steps_go_back_within_their_stage_with_their_average(
+    average: Callable[[], Average], sample: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_graphs(monkeypatch)
+    changes: list[dict[str, Any]] = [{}, {"optim": {"lr": 0.02, "accumulate": 2}}]
+    changes.append({"optim": {"accumulate": 1}, "batch_size": 6})
+
+    def train(step: str) -> list[torch.Tensor]:
+        model, own = adder(), average()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(0.05), fused=True)
+        parts = {"optimizer": optimizer, "average": own, "make_optimizer": None}
+        borders = zip(("9st", "1ep", "9st"), changes, strict=True)
+        run = staged(
+            *borders,
+            task=Rotten(sample),
+            model=model,
+            parts=parts,
+            hooks=(Checkpointing(CheckpointOptions(every="4st")),),
+            engine={"on_nonfinite": "rollback", "step": step},
+        )
+        assert fit(run).status == "finished"
+        assert run.rollbacks
+        return [weights(model), *own.state_tensors().values()]
+
+    expected = train("eager")
+    assert all(map(torch.equal, train("graph"), expected))
+    assert RecordedGraph.replays
 
 
 def test_a_run_goes_back_within_its_stage_only(tmp_path: Path) -> None:

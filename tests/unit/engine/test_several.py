@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 from engine.parts import Points, Witness, fit, make_run, weights
 from engine.recorded_graph import RecordedGraph, record_graphs
+from engine.staged import stages
 from epochal.components.average.ema import Ema
 from epochal.components.optim.schedules import Linear
 from epochal.engine import Task
@@ -289,3 +290,32 @@ def test_captured_steps_of_each_kind_train_the_same(
     assert RecordedGraph.captures == every
     eager = trained(Faking(batches(160)), make=sgd, generator={"every": every, "clip": 0.1})
     assert same(model, eager)
+
+
+def fused(net: nn.Module) -> torch.optim.Optimizer:
+    rate = torch.tensor(0.05)
+    return torch.optim.SGD(net.parameters(), lr=rate, momentum=0.9, fused=True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"engine": {"microbatch": 3}},
+        {"engine": {"microbatch": "auto"}, "optim": {"accumulate": 2}},
+        {"engine": {"on_nonfinite": "skip"}},
+        {"parts": {"stages": stages(("12st", {"freeze": ("generator",)}), ("12st", {}))}},
+        {"parts": {"stages": stages(("12st", {}), ("12st", {"batch_size": 4}))}},
+    ],
+)
+def test_captured_steps_train_the_same_with(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_graphs(monkeypatch)
+    models = [Gan(), Gan()]
+    for model, step in zip(models, ("eager", "graph"), strict=True):
+        optimizer = joined(model, fused, generator={"every": 2, "clip": 0.1})
+        given = {"for_": "1ep", **options, "engine": {"step": step, **options.get("engine", {})}}
+        given["parts"] = {"optimizer": optimizer, **options.get("parts", {})}
+        fit(make_run(Faking(batches(320)), model, **given))
+    assert RecordedGraph.replays > 10
+    assert same(*models)
