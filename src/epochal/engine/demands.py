@@ -150,8 +150,7 @@ def find_members(selector: Selector, pattern: str, key: str) -> set[str]:
     """
     found = selector.by_name(pattern)
     if not found:
-        near = selector.nearest_names(pattern)
-        hint = f"near it: {', '.join(near)}" if near else ""
+        hint = selector.suggest_names(pattern)
         raise ConfigError(Problem(key, f"{pattern!r} matches no parameter", hint=hint))
     return found
 

@@ -14,7 +14,7 @@ from epochal.engine.select import Selector
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from torch import nn
 
@@ -132,6 +132,9 @@ def group_parameters(
     """
     selector = Selector(model, only=only, more=more)
     fates = {name: _Fate() for name in selector.parameters}
+    problems = [problem for rule in rules for problem in find_misses(rule, selector)]
+    if problems:
+        raise ConfigError(*problems)
     for rule in rules:
         for name in find_members(rule, selector):
             fates[name].follow(rule)
@@ -156,34 +159,32 @@ def _layer_rule(layer: int, top: int, decay: float) -> Rule:
 
 
 def find_members(rule: Rule, selector: Selector) -> list[str]:
-    """The parameters that a rule is about, in the model's order.
-
-    Raises:
-        ConfigError: There are none, or one of its patterns means none.
-    """
+    """The parameters that a rule is about, in the model's order."""
     if rule.members is not None:
         return [name for name in selector.parameters if name in rule.members]
-    named, classed = set[str](), set[str]()
-    for pattern in rule.match:
-        found = selector.by_name(pattern)
-        if not found:
-            _refuse(rule, f"{pattern!r} matches no parameter", selector.nearest_names(pattern))
-        named |= found
-    for kind in rule.module:
-        found = selector.by_class(kind)
-        if not found:
-            what = f"no parameter is in a module of class {kind!r}"
-            _refuse(rule, what, selector.nearest_classes(kind))
-        classed |= found
+    named = {name for pattern in rule.match for name in selector.by_name(pattern)}
+    classed = {name for kind in rule.module for name in selector.by_class(kind)}
     found = named & classed if rule.match and rule.module else named | classed
-    if not found:
-        _refuse(rule, "no parameter has both such a name and such a module", ())
     return [name for name in selector.parameters if name in found]
 
 
-def _refuse(rule: Rule, what: str, near: Sequence[str]) -> None:
-    hint = f"near it: {', '.join(near)}" if near else "`epochal plan` shows the groups there are"
-    raise ConfigError(Problem(rule.key, what, rule.place, hint))
+def find_misses(rule: Rule, selector: Selector) -> Iterator[Problem]:
+    """What is wrong with a rule that matches nothing, or one of whose patterns does not."""
+    missed = False
+    for pattern in rule.match:
+        if not selector.by_name(pattern):
+            missed = True
+            what = f"{pattern!r} matches no parameter"
+            yield Problem(rule.key, what, rule.place, selector.suggest_names(pattern))
+    for kind in rule.module:
+        if not selector.by_class(kind):
+            missed = True
+            what = f"no parameter is in a module of class {kind!r}"
+            yield Problem(rule.key, what, rule.place, selector.suggest_classes(kind))
+    if rule.members is None and not missed and not find_members(rule, selector):
+        what = "no parameter has both such a name and such a module"
+        hint = "write two rules, or let one of the patterns mean more"
+        yield Problem(rule.key, what, rule.place, hint)
 
 
 def _gather(

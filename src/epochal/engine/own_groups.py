@@ -109,10 +109,9 @@ class _Reader:
             entry = one[1] if isinstance(one, tuple) and len(one) == 2 else one
             if isinstance(entry, str):
                 found = self._selector.by_name(entry)
-                near = ", ".join(self._selector.nearest_names(entry))
                 if not found:
                     what = f"group {index}: {entry!r} matches no parameter"
-                    self._fail(what, f"near it: {near}" if near else "")
+                    self._fail(what, self._selector.suggest_names(entry))
                 yield from found
             elif id(entry) in self._names:
                 yield self._names[id(entry)]

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+_MAX_NAMED = 8
+
+
 def is_meant(name: str, pattern: str) -> bool:
     """Whether a pattern means a name: ``head.*`` and plain ``head`` mean all under ``head``."""
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
@@ -54,16 +57,27 @@ class Selector:
         prefixes = [name for name, module in self._modules if _is_of(type(module), wanted)]
         return {first for name, first in self._names if _is_under_any(name, prefixes)}
 
-    def nearest_names(self, pattern: str) -> tuple[str, ...]:
-        """Names of parameters and modules that look like a pattern which means none."""
+    def suggest_names(self, pattern: str) -> str:
+        """What to write instead of a pattern that means nothing."""
         names = {name for name, _ in self._names}
-        names |= {name for name, _ in self._modules if name}
-        return nearest_few(pattern.removesuffix(".*"), names, 3, cutoff=0.5)
+        names |= {name for name, _ in self._modules if name and self.by_name(name)}
+        outermost = [name.partition(".")[0] for name in self.parameters]
+        return _suggest(pattern.removesuffix(".*"), names, outermost)
 
-    def nearest_classes(self, wanted: str) -> tuple[str, ...]:
-        """Classes of the model's modules that look like one which none of them has."""
-        names = {type(module).__name__ for _, module in self._modules}
-        return nearest_few(wanted.rpartition(".")[2], names, 3, cutoff=0.5)
+    def suggest_classes(self, wanted: str) -> str:
+        """What to write instead of a class that has no parameters here."""
+        names = [
+            type(module).__name__
+            for _, module in self._modules
+            if next(module.parameters(recurse=False), None) is not None
+        ]
+        return _suggest(wanted.rpartition(".")[2], set(names), names)
+
+
+def _suggest(wanted: str, known: Collection[str], others: Iterable[str]) -> str:
+    near = nearest_few(wanted, known, 3, cutoff=0.5)
+    some = [*dict.fromkeys(others)][:_MAX_NAMED]
+    return f"near it: {', '.join(near)}" if near else f"there are: {', '.join(some)}"
 
 
 def _is_under_any(name: str, prefixes: Iterable[str]) -> bool:

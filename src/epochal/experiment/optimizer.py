@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from epochal.check import SECTIONS, convert, has_members, member_signature, read_spec
-from epochal.engine.groups import REST, Rule, find_members, group_parameters
+from epochal.engine.groups import REST, Rule, find_members, find_misses, group_parameters
 from epochal.engine.optimizers import Member, MemberOptions, Optimizers, share_parameters
 from epochal.engine.options import OptimOptions
 from epochal.engine.own_groups import ask_for_groups
@@ -73,7 +73,8 @@ def build_optimizers(
     """The several optimizers of a section, each for the parameters that it asks for.
 
     Raises:
-        ConfigError: Two ask for the same parameters, or nobody asks for some.
+        ConfigError: A pattern matches nothing, two ask for the same parameters, or nobody
+            asks for some.
     """
     registry = assembly.builder.registry
     own = member_signature(SECTIONS["optim"], registry.library)
@@ -85,6 +86,9 @@ def build_optimizers(
     _warn_of_own_groups(model, assembly.task)
     selector = Selector(model, more=_learned(assembly))
     rules = _matches(specs)
+    problems = [problem for rule in rules.values() for problem in find_misses(rule, selector)]
+    if problems:
+        raise ConfigError(*problems)
     asked = {name: find_members(rule, selector) for name, rule in rules.items()}
     shares = share_parameters(
         selector.parameters,

@@ -149,12 +149,13 @@ def test_names_of_groups_differ() -> None:
     ("wrong", "what", "hint"),
     [
         (rule("haed.*", lr=1.0), "'haed.*' matches no parameter", "near it: head"),
-        (rule(["head", "x"], lr=1.0), "'x' matches no parameter", "epochal plan"),
+        (rule(["head", "x"], lr=1.0), "'x' matches no parameter", "there are: "),
         (
             rule((), "LayerNrm", lr=1.0),
             "no parameter is in a module of class 'LayerNrm'",
             "near it: LayerNorm",
         ),
+        (rule((), "ReLU", lr=1.0), "no parameter is in a module of class 'ReLU'", "there are: "),
         (rule("head", "LayerNorm", lr=1.0), "no parameter has both such a name and", ""),
         (rule("gone", freeze=True), "'gone' matches no parameter", ""),
     ],
@@ -164,6 +165,18 @@ def test_a_rule_that_matches_nothing_is_refused(wrong: Rule, what: str, hint: st
         group_parameters(Net(), [wrong], options=OPTIONS)
     assert what in str(error.value)
     assert hint in str(error.value)
+
+
+def test_all_that_matches_nothing_is_told_at_once() -> None:
+    wrong = [rule(["gone", "head"], "Conv9d", lr=1.0), rule("lost", lr=2.0)]
+    with pytest.raises(ConfigError) as error:
+        group_parameters(Net(), wrong, options=OPTIONS)
+    told = [problem.what for problem in error.value.problems]
+    assert told == [
+        "'gone' matches no parameter",
+        "no parameter is in a module of class 'Conv9d'",
+        "'lost' matches no parameter",
+    ]
 
 
 def test_the_place_of_a_rule_that_matches_nothing_is_told() -> None:

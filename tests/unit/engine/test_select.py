@@ -77,9 +77,21 @@ def test_a_class_that_does_not_occur_means_nothing(wanted: str) -> None:
 
 def test_names_near_a_pattern_are_told() -> None:
     selector = Selector(Tied())
-    assert selector.nearest_names("encodr.*")[0] == "encoder"
-    assert selector.nearest_names("encoder.liner.bias")[0] == "encoder.linear.bias"
-    assert selector.nearest_classes("torch.nn.LayrNorm") == ("LayerNorm",)
+    assert selector.suggest_names("encodr.*").startswith("near it: encoder")
+    assert selector.suggest_names("encoder.liner.bias").startswith("near it: encoder.linear.bias")
+    assert selector.suggest_classes("torch.nn.LayrNorm") == "near it: LayerNorm"
+
+
+def test_what_there_is_is_told_where_nothing_is_near() -> None:
+    selector = Selector(Tied())
+    assert selector.suggest_names("zzz").startswith("there are: ")
+    assert "encoder" in selector.suggest_names("zzz")
+    assert "LayerNorm" in selector.suggest_classes("Conv2d")
+
+
+def test_classes_without_parameters_are_no_suggestion() -> None:
+    model = nn.Sequential(nn.Linear(1, 1), nn.ReLU())
+    assert Selector(model).suggest_classes("ReLU") == "there are: Linear"
 
 
 def test_only_some_parameters_can_be_found_and_others_beside_the_model() -> None:
