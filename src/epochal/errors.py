@@ -16,13 +16,13 @@ A message answers three questions in this order: where, what, what now.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, final
 
 from typing_extensions import override
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 
 COMMAND_LINE = "command line"
@@ -106,6 +106,14 @@ class ConfigError(EpochalError):
     def __init__(self, *problems: Problem) -> None:
         super().__init__("\n\n".join(str(problem) for problem in problems))
         self.problems = problems
+
+    def locate(self, find_place: Callable[[str], Place | None]) -> None:
+        """Say where each key was written, for problems that do not know it yet."""
+        self.problems = tuple(
+            problem if problem.place else replace(problem, place=find_place(problem.key))
+            for problem in self.problems
+        )
+        self.args = ("\n\n".join(str(problem) for problem in self.problems),)
 
 
 class UnknownComponentError(ConfigError):

@@ -94,3 +94,11 @@ def test_words_of_the_command_line_have_no_line_number() -> None:
     shown = str(Problem("optim.lr", "expected a number, got 'fast'", place))
     assert shown.splitlines()[1] == "  set on the command line"
     assert shown.splitlines()[3] == "             ^^^^"
+
+
+def test_problems_without_a_place_learn_it() -> None:
+    known = Place("a.yaml", 1, 1)
+    error = ConfigError(Problem("a", "one", known), Problem("b", "two"), Problem("c", "three"))
+    error.locate({"a": Place("x.yaml", 9, 9), "b": Place("b.yaml", 2, 3)}.get)
+    assert [problem.place for problem in error.problems] == [known, Place("b.yaml", 2, 3), None]
+    assert "b: two\n  set in b.yaml:2:3" in str(error)

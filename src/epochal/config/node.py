@@ -70,6 +70,15 @@ class Node:
                 node = node.mapping.get(part)
         return node
 
+    def find_place(self, path: str) -> Place | None:
+        """Where the value at a path was written, or else what it would stand in; None: nowhere."""
+        while path:
+            node = self.find(path)
+            if node is not None and node.layer != "default":
+                return node.place if node.place.name else None
+            path = path.rpartition(".")[0]
+        return None
+
     def iter_leaves(self, path: str = "") -> Iterator[tuple[str, Node]]:
         """Every scalar and every empty collection below, with its dotted path."""
         children: Iterator[tuple[str, Node]]

@@ -34,20 +34,27 @@ from epochal.engine.watchdog import watching
 from epochal.errors import ConfigError, EpochalError, Preempted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
     from types import FrameType
 
     from epochal.engine.plan import PlanRow
     from epochal.engine.run import Run
     from epochal.engine.runner import Runner
+    from epochal.errors import Place
 
 _CODES = {"interrupted": 130, PREEMPTED: EXIT_CODE}
 
 _logger = logging.getLogger(__name__)
 
 
-def execute(run: Run, runner: Runner, *, raise_errors: bool = False) -> RunResult:
+def execute(
+    run: Run,
+    runner: Runner,
+    *,
+    raise_errors: bool = False,
+    find_place: Callable[[str], Place | None] = lambda key: None,
+) -> RunResult:
     """Carry out a run and say how it ended; afterwards it holds no part any more.
 
     Events come in this order: ``setup``, ``assembled``, ``run_start``, those of the runner,
@@ -57,6 +64,7 @@ def execute(run: Run, runner: Runner, *, raise_errors: bool = False) -> RunResul
         run: Made of parts that nothing else uses at the same time.
         runner: What to do with them.
         raise_errors: Raise what ended the run instead of describing it in the result.
+        find_place: Where a key of the config was written.
     """
     value: object = None
     error: BaseException | None = None
@@ -67,6 +75,8 @@ def execute(run: Run, runner: Runner, *, raise_errors: bool = False) -> RunResul
             except BaseException as caught:  # also Ctrl-C: the hooks must hear how it ended
                 error = caught
                 explain_exhaustion(run, caught)
+                if isinstance(caught, ConfigError):
+                    caught.locate(find_place)
             preemption.is_ending = True
             error = _end(run, error)
         result = _build_result(run, value, error)

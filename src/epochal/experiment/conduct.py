@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -32,6 +33,7 @@ from epochal.experiment.upfront import part_problems
 from epochal.records import NullWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from epochal.config import Config, Node
@@ -183,8 +185,19 @@ def plan_experiment(
     if report.problems:
         raise ConfigError(*report.problems)
     assembly, record = _prepare(loaded, report), Record(NullWriter())
-    run, runner = assemble(experiment, assembly, record, is_quiet=is_quiet)
+    with locating(report.expanded):
+        run, runner = assemble(experiment, assembly, record, is_quiet=is_quiet)
     return run, runner, report
+
+
+@contextmanager
+def locating(config: Node) -> Iterator[None]:
+    """Say where a config wrote what mistakes are about that only its parts can tell."""
+    try:
+        yield
+    except ConfigError as error:
+        error.locate(config.find_place)
+        raise
 
 
 def _prepare(loaded: Loaded, report: Report, *, is_resumed: bool = False) -> Assembly:
@@ -215,12 +228,16 @@ def _build_and_execute(
     try:
         run, runner = assemble(experiment, assembly, record)
         record.add_meta(run.meta)
-        result = execute(run, runner, raise_errors=raise_errors)
+        result = execute(
+            run, runner, raise_errors=raise_errors, find_place=assembly.config.find_place
+        )
         let_end()
         return result
     except ChangedError:  # nothing has begun, and the record is put back
         raise
     except BaseException as error:  # also sys.exit: the record must not say "running" for ever
+        if isinstance(error, ConfigError):
+            error.locate(assembly.config.find_place)
         result = result_of_error(error, **facts)
         if run is None and record.point is not None:
             at = record.point.manifest

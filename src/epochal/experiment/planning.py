@@ -15,7 +15,7 @@ from epochal.engine.execute import describe
 from epochal.engine.feed import named_loaders
 from epochal.engine.obstacles import find_obstacle
 from epochal.engine.preview import Preview, preview_rates
-from epochal.experiment.conduct import plan_experiment
+from epochal.experiment.conduct import locating, plan_experiment
 from epochal.experiment.experiment import Experiment
 from epochal.experiment.grouped import GroupRow, list_groups
 from epochal.hooks.banner import describe_data, describe_model, describe_optimizer
@@ -110,7 +110,8 @@ def plan_file(
 
 def _plan_one(experiment: Experiment, variant: str | None, *, is_drawn: bool) -> Planned:
     run, runner, report = plan_experiment(experiment, experiment.loaded)
-    rows = describe(run, runner)
+    with locating(report.expanded):
+        rows = describe(run, runner)
     title = run.tag if variant is None else f"{run.tag} (variant {variant})"
     train = run.options.train
     if train.folds is not None:

@@ -60,3 +60,18 @@ def test_a_scalar_has_neither_entries_nor_elements() -> None:
     assert not node.elements
     assert not node.is_mapping
     assert not node.is_list
+
+
+def test_a_path_has_the_place_of_its_value_or_of_what_is_around_it() -> None:
+    written, around = Place("a.yaml", 2, 5), Place("a.yaml", 2, 1)
+    lr = Node(0.1, written, written)
+    default = Node(True, Place("source.py", 9), Place("source.py", 9), "default")
+    root = Node({"optim": Node({"lr": lr, "fused": default}, around, around)}, around)
+    assert root.find_place("optim.lr") == written
+    assert root.find_place("optim.fused") == around
+    assert root.find_place("optim.groups.0.lr") == around
+    assert root.find_place("model.width") is None
+
+
+def test_what_was_written_in_no_file_has_no_place() -> None:
+    assert from_plain({"optim": {"lr": 0.1}}).find_place("optim.lr") is None

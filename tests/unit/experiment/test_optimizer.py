@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,13 +13,12 @@ from typing_extensions import override
 
 import epochal as ep
 from epochal.engine import Member, MemberOptions, Optimizers
+from epochal.errors import ConfigError
+from epochal.experiment.planning import plan_file
 from epochal.records import read_run
 from epochal.testing import TinyModel, TinyTask
 from looking import Look, look
 from small_project import write
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_frozen_parameters_are_not_given_to_the_optimizer(shop: Path) -> None:
@@ -305,6 +305,20 @@ def test_the_line_of_a_rule_that_matches_nothing_is_shown(shop: Path) -> None:
     result = ep.run("ruled.yaml", no_file=True, device="cpu")
     assert "set in ruled.yaml:5:7" in result.message
     assert "near it: linear" in result.message
+
+
+@pytest.mark.parametrize(
+    "wish", ["engine: {recompute: [gone]}", "stages: [{for: 1ep, freeze: [gone]}]"]
+)
+def test_what_only_the_model_can_tell_is_told_with_its_line(shop: Path, wish: str) -> None:
+    text = (shop / "config.yaml").read_text()
+    kept = [line for line in text.splitlines() if not line.startswith("train:")]
+    write(shop / "gone.yaml", "\n".join([wish, *kept]))
+    result = ep.run("gone.yaml", no_file=True, device="cpu")
+    assert "'gone'" in result.message
+    assert "set in gone.yaml:1:" in result.message
+    with pytest.raises(ConfigError, match=r"set in gone\.yaml:1:"):
+        [*plan_file(Path("gone.yaml"), device="cpu")]
 
 
 def test_the_rates_of_groups_are_recorded_by_name(shop: Path) -> None:
