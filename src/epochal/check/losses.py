@@ -55,6 +55,7 @@ def check_losses(walk: Walk, root: Node) -> None:
     is_single = section is not None and section.is_mapping
     if section is not None and section.is_list and not section.elements:
         walk.mistakes.report("loss", "has no terms", section.place, "write loss: [{type: mse}]")
+    _check_weights(walk, root)
     for path, name, term in iter_terms(root):
         _check_name(walk, path, name, term, known, may_be_total=path == "loss" and is_single)
         known.add(name)
@@ -63,6 +64,16 @@ def check_losses(walk: Walk, root: Node) -> None:
         called = _called(walk, path)
         if inputs is not None and inputs.is_mapping:
             _check_inputs(walk, path, inputs, called)
+
+
+def _check_weights(walk: Walk, root: Node) -> None:
+    """At least one term must count, unless a stage may change that."""
+    weights = [term.mapping.get("weight") for _, _, term in iter_terms(root)]
+    zeros = [node for node in weights if node is not None and node.value == 0]
+    if zeros and len(zeros) == len(weights) and "stages" not in root.mapping:
+        what = "every term has the weight 0, so that nothing is descended"
+        hint = "give at least one of them another weight"
+        walk.mistakes.report("loss", what, zeros[0].place, hint)
 
 
 def _check_name(

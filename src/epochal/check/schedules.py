@@ -35,7 +35,9 @@ def check_schedules(walk: Walk, root: Node) -> None:
         dotted = factory.dotted
         wrong = _wrong_for(node, dotted, _length_of(root, path))
         for key, what, hint in (*_wrong_lengths(node, dotted), *_missing(node, dotted), *wrong):
-            place = node.mapping[key if key in node.mapping else "type"].place
+            child = node.mapping.get(key)
+            is_written = child is not None and child.layer != "default"
+            place = node.mapping[key if is_written else "type"].place
             walk.mistakes.report(f"{path}.{key}", what, place, hint)
 
 
@@ -82,12 +84,20 @@ def _wrong_for(node: Node, dotted: str, whole: Node | None) -> Iterator[Mistake]
     length = None if whole is None else _length(whole.value)
     if whole is None or length is None:
         return
-    warmup = _length(_value(node, "warmup"))
-    is_longer = warmup is not None and warmup.unit == length.unit and warmup.amount >= length.amount
+    warmup, decay = _length(_value(node, "warmup")), _length(_value(node, "decay"))
     # Whoever shortens a training by hand wants to try it: the run will say it then.
-    if is_longer and whole.layer != COMMAND_LINE:
+    is_fixed = whole.layer != COMMAND_LINE
+    if is_fixed and warmup and warmup.unit == length.unit and warmup.amount >= length.amount:
         what = f"the warm-up takes {warmup}, and the training only {length}"
         yield "warmup", what, "make the warm-up shorter, or the training longer"
+    if is_fixed and decay and decay.unit == length.unit and decay.amount > length.amount:
+        what = f"the way down takes {decay}, and the training only {length}"
+        yield "decay", what, "make it shorter, or the training longer"
+    told = _length(_value(node, "total_steps")) if dotted == f"{_TORCHS}OneCycleLR" else None
+    is_first = not _value(node, "warmup")  # else it begins later
+    if is_fixed and is_first and told and length.unit == "st" and told.amount < length.amount:
+        what = f"OneCycleLR ends after {told.amount} steps, and the training after {length}"
+        yield "total_steps", what, "make both the same"
     if dotted in _OF_THE_RUN and length.is_time and _value(node, "over") is None:
         what = f"missing; how many steps {length} have is not known before"
         yield "over", what, "add over: 10000st, or end the training by steps or epochs"

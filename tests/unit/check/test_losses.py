@@ -145,6 +145,12 @@ def test_two_terms_of_one_name_are_reported(problems) -> None:
     )
 
 
+def test_at_least_one_term_must_count(problems) -> None:
+    (problem,) = problems([{"type": "mse", "weight": 0}, {"type": "l1", "weight": 0.0}])
+    assert problem[:2] == ("loss", "every term has the weight 0, so that nothing is descended")
+    assert not problems([{"type": "mse", "weight": 0}, {"type": "l1"}])
+
+
 def test_the_name_of_the_sum_is_taken(problems) -> None:
     (problem,) = problems([{"type": "mse", "name": "loss"}])
     assert problem[:2] == ("loss.0", "'loss' is the name of the sum of all terms")

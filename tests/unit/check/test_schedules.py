@@ -119,6 +119,29 @@ def test_a_warmup_as_long_as_the_training_is_reported(
     assert [one[0] for one in shown(report)] == ["schedule.warmup"] * is_wrong
 
 
+@pytest.mark.parametrize(
+    ("decay", "length", "is_wrong"),
+    [("500st", "400st", True), ("6ep", "5ep", True), ("400st", "400st", False), (1, "1st", False)],
+)
+def test_a_way_down_that_is_longer_than_the_training_is_reported(
+    check_dict, decay: object, length: str, is_wrong: bool
+) -> None:
+    report = check_dict(schedule={"type": "wsd", "decay": decay}, train={"for": length})
+    assert [one[0] for one in shown(report)] == ["schedule.decay"] * is_wrong
+
+
+def test_one_cycle_of_torch_must_not_end_before_the_training(check_dict) -> None:
+    schedule = {"type": "OneCycleLR", "max_lr": 0.1, "total_steps": 400}
+    assert shown(check_dict(schedule=schedule, train={"for": "500st"})) == [
+        (
+            "schedule.total_steps",
+            "OneCycleLR ends after 400 steps, and the training after 500st",
+            "make both the same",
+        )
+    ]
+    assert check_dict(schedule=schedule, train={"for": "400st"}).ok
+
+
 def test_a_training_that_is_shortened_by_hand_may_be_shorter_than_its_warmup(
     user_registry: Registry,
 ) -> None:
@@ -166,6 +189,12 @@ def test_mistakes_have_the_place_of_their_values(tmp_path: Path, user_registry: 
     assert [(one.key, one.place.line, one.place.column) for one in report.problems] == [
         ("schedule.milestones", 4, 42),
         ("schedule.warmup", 4, 58),
+    ]
+    lines[3] = "schedule: {type: noam, model_size: 8}"
+    path.write_text("\n".join(lines))
+    report = check(load(path), user_registry)
+    assert [(one.key, str(one.place)) for one in report.problems] == [
+        ("schedule.warmup", f"{path}:4:18")
     ]
 
 
