@@ -59,8 +59,14 @@ class TorchRate(Rate):
         _load_scheduler(self._schedule.scheduler, state)
 
     def _advance(self, unit: str) -> None:
-        if self._schedule.unit == unit:
+        if self._schedule.unit != unit:
+            return
+        try:
             self.rates.consult(self._schedule.scheduler.step)
+        except Exception as error:
+            name = type(self._schedule.scheduler).__name__
+            error.add_note(f"while the schedule {name} chose the rate of the next step")
+            raise
 
 
 @final

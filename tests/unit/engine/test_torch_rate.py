@@ -102,3 +102,13 @@ def test_a_plateau_does_not_count_the_evaluation_before_the_first_step() -> None
     }
     fit(make_run(Sums(8), optimizer.model, parts=parts, for_="1ep", eval_at_start=True))
     assert plateau.last_epoch == 1
+
+
+def test_a_scheduler_that_fails_is_named() -> None:
+    optimizer = sgd()
+    broken = lr_scheduler.StepLR(optimizer, step_size=1)
+    broken.step_size = 0
+    parts = {"optimizer": optimizer, "schedule": TorchSchedule(broken)}
+    with pytest.raises(ZeroDivisionError) as error:
+        fit(make_run(Sums(8), optimizer.model, parts=parts, sanity_batches=0))
+    assert error.value.__notes__ == ["while the schedule StepLR chose the rate of the next step"]
