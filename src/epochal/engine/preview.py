@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.engine.enter import change_stage
+from epochal.engine.feed import named_loaders
 from epochal.engine.rates import read_rates
 from epochal.engine.schedule import Schedule, TorchSchedule, Warmup
 
@@ -69,6 +70,8 @@ class _Look:
         self.steps: list[int] = []
         self.found: list[dict[str, float]] = []
         self.evaluations: list[int] = []
+        has_val = named_loaders(run.task, "val")
+        self._every = run.options.train.eval_periods.get("val") if has_val else None
         self.stages: list[tuple[str, int]] = []
         self.notes: list[str] = []
 
@@ -116,7 +119,7 @@ class _Look:
             run.updater.rate.after_eval(run.step)
 
     def _is_evaluated(self) -> bool:
-        every = self._run.options.train.eval_periods.get("val")
+        every = self._every
         if every is None or every.is_never:
             return False
         if every.unit == "ep":

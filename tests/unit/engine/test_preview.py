@@ -96,6 +96,13 @@ def test_evaluations_are_marked_if_their_steps_are_known(every: object, marks: o
     assert preview_rates(run).evaluations == marks
 
 
+def test_no_evaluations_are_marked_where_there_is_nothing_to_evaluate() -> None:
+    run, _ = run_with(lambda one: None, eval_every="1ep")
+    run.task.val_loader = None
+    describe(run, Train())
+    assert preview_rates(run).evaluations == ()
+
+
 def test_stages_follow_each_other_with_rates_of_their_own() -> None:
     stages = (
         Stage(name="one", length=parse_duration("4st"), schedule=lambda _: Warmup(Constant(), 2)),
