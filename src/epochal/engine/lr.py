@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any, final
 from torch import Tensor
 from typing_extensions import override
 
-from epochal.engine.joined_rate import JoinedRate
 from epochal.engine.rate import Rate
-from epochal.engine.rates import GroupRates, read_rate
+from epochal.engine.rates import GroupRates, JoinedRates, read_rate
 from epochal.engine.schedule import Schedule, Schedules, TorchSchedule, Warmup, check_unit
 from epochal.engine.torch_rate import PlateauRate, TorchRate
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch.optim import Optimizer
 
     from epochal.engine.monitor import Monitor
     from epochal.engine.schedule import AnySchedule, OneSchedule
 
-__all__ = ["FactorRate", "FixedRate", "Rate", "WarmRate", "build_rate"]
+__all__ = ["FactorRate", "FixedRate", "JoinedRate", "Rate", "WarmRate", "build_rate"]
 
 logger = logging.getLogger(__name__)
 
@@ -188,6 +189,57 @@ class WarmRate(Rate):
     def _put(self, factor: float) -> None:
         for index, goal in enumerate(self._goal):
             self.rates.put(index, goal * factor)
+
+
+@final
+class JoinedRate(Rate):
+    """The rates of several optimizers, each moved by an owner of its own.
+
+    Args:
+        members: By the name of the optimizer.
+    """
+
+    def __init__(self, members: Mapping[str, Rate]) -> None:
+        self._members = members
+        rates: Any = JoinedRates([member.rates for member in members.values()])
+        self.rates = rates  # all that anybody asks of the rates of one optimizer
+        self.is_moved_by_steps = any(member.is_moved_by_steps for member in members.values())
+
+    @override
+    def after_step(self, step: int) -> None:
+        for member in self._members.values():
+            if member.is_moved_by_steps:
+                member.after_step(step)
+
+    @override
+    def after_epoch(self, step: int) -> None:
+        for member in self._members.values():
+            member.after_epoch(step)
+
+    @override
+    def after_eval(self, step: int) -> None:
+        for member in self._members.values():
+            member.after_eval(step)
+
+    @override
+    def after_value(self, value: float, step: int) -> None:
+        for member in self._members.values():
+            member.after_value(value, step)
+
+    @override
+    def admit(self) -> None:
+        for member in self._members.values():
+            member.admit()
+
+    @override
+    def own_state(self) -> dict[str, Any]:
+        return {name: member.own_state() for name, member in self._members.items()}
+
+    @override
+    def load_own_state(self, state: dict[str, Any]) -> None:
+        for name, member in self._members.items():
+            if name in state:
+                member.load_own_state(state[name])
 
 
 def build_rate(
