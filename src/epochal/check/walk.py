@@ -60,7 +60,10 @@ class Walk:
             self.mistakes.report(path, what, node.place, "write {type: package.module.Class}")
             return node
         factory = self._factory(path, node, kind)
-        if factory is None:
+        if factory is None:  # what the section itself owns can be judged all the same
+            owned = {key: item for key in node.mapping if (item := own.get(key)) is not None}
+            for key, item in owned.items():
+                self.value(f"{path}.{key}", node.mapping[key], item, own.owner)
             return node
         self.factories[path] = factory
         signature = read_signature(factory, self.registry.library)

@@ -220,3 +220,12 @@ def test_the_schedule_of_one_of_several_optimizers_is_held_against_the_run(check
     }
     keys = [one[0] for one in shown(check_dict(optim=optim, train={"for": "5ep"}))]
     assert keys == ["optim.one.schedule.warmup", "optim.two.schedule.warmup"]
+
+
+def test_what_goes_with_every_schedule_is_judged_though_its_name_is_wrong(check_dict) -> None:
+    schedule = {"type": "cosin", "warmup": "1epp", "warmup_start": -3, "restarts": 2}
+    assert [key for key, *_ in shown(check_dict(schedule=schedule))] == [
+        "schedule.type",
+        "schedule.warmup",
+        "schedule.warmup_start",
+    ]
