@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from epochal.config.bounds import Bound
     from epochal.config.node import Node, Scalar
+    from epochal.errors import Place
 
 _LISTS = ("list", "List", "Sequence", "MutableSequence", "Iterable", "Collection")
 _SETS = ("set", "frozenset", "Set", "FrozenSet", "AbstractSet")
@@ -90,6 +91,15 @@ def problem_with(node: Node, annotation: str) -> str | None:
     if broken is not None:
         return explain(node.value, broken)[0]
     return f"expected {describe(wanted)}, got {_shown(node)}"
+
+
+def place_of_problem(node: Node, annotation: str) -> Place:
+    """Where a value stands that does not fit; in a list, where its first wrong element does."""
+    lists = [part for part in _flat(parse_type(annotation)) if part.name in ("list", "tuples")]
+    if len(lists) == 1 and node.is_list:
+        wrong = (child for child in node.elements if not fits(child, lists[0].args[0]))
+        return next(wrong, node).place
+    return node.place
 
 
 def hint_for(node: Node, annotation: str) -> str:

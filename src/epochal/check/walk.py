@@ -18,6 +18,7 @@ from epochal.check.types import (
     is_callable_path,
     is_spec,
     parse_type,
+    place_of_problem,
     problem_with,
 )
 from epochal.config.node import NOWHERE, Node, from_plain
@@ -199,7 +200,8 @@ class Walk:
         hint = accepted or hint_for(node, parameter.annotation)
         if owner and not owner.startswith("section"):
             what = f"{what} (argument {parameter.name!r} of {owner})"
-        self.mistakes.report(path, what, node.place, hint)
+        place = place_of_problem(node, parameter.annotation)
+        self.mistakes.report(path, what, place, hint)
         return node
 
     def _check_instances(self, path: str, node: Node, parameter: Parameter, owner: str) -> None:

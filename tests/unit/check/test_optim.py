@@ -101,6 +101,15 @@ def test_all_mistakes_of_all_rules_are_reported_with_their_places(
     assert found == {"optim.lr": 5, "optim.groups.1.name": 8, "optim.groups.2.momentun": 9}
 
 
+def test_the_place_of_an_entry_that_is_no_rule_is_its_own(write_files, user_registry) -> None:
+    rules = "  groups:\n    - {match: lin*, lr: 1.0}\n    - bias\n"
+    text = CONFIG.partition("  groups:")[0] + rules
+    folder = write_files({"c.yaml": text})
+    report = check(load(folder / "c.yaml"), user_registry)
+    places = {problem.key: problem.place for problem in report.problems}
+    assert places["optim.groups"].text.strip() == "- bias"
+
+
 def test_an_entry_that_is_no_rule_is_reported(check_dict) -> None:
     ((key, what, _),) = shown(check_dict(optim={"type": "SGD", "lr": 1, "groups": ["bias"]}))
     assert (key, what) == ("optim.groups", "expected a list (each a mapping), got ['bias']")
