@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     Change = Mapping[str, Any]  # keys of `optim` with their new values
 
 
+_SELECTING = frozenset({"match", "module", "name"})
+"""Keys of a rule that say whom it is about; one that only froze them has no others left."""
+
+
 def build_stages(assembly: Assembly) -> tuple[Stage, ...]:
     """The stages of the section ``stages``; what they need is made when they begin."""
     node = assembly.config.mapping.get("stages")
@@ -129,8 +133,9 @@ class Remaker:
             entries |= {name: child for name, child in new.mapping.items() if name != "state"}
         entries.pop("freeze", None)  # what is frozen by now shows in the parameters
         if "groups" in entries:
-            rules = (_without(rule, "freeze") for rule in entries["groups"].elements)
-            entries["groups"] = Node(tuple(rules), entries["groups"].place)
+            rules = [_without(rule, "freeze") for rule in entries["groups"].elements]
+            said = tuple(rule for rule in rules if rule.mapping.keys() - _SELECTING)
+            entries["groups"] = Node(said, entries["groups"].place)
         return Node(MappingProxyType(entries), section.place)
 
 

@@ -63,6 +63,21 @@ def staged(shop: Path) -> Path:
     return shop
 
 
+@pytest.mark.parametrize("unfreeze", [[], ["linear.bias"]])
+def test_a_rule_that_only_froze_does_not_stand_in_the_way_of_changes(
+    staged: Path, unfreeze: list[str]
+) -> None:
+    rules = [{"match": "linear.bias", "freeze": True}]
+    stages = [{"for": "2st"}, {"for": "2st", "optim": {"lr": 0.01}, "unfreeze": unfreeze}]
+    found = look(
+        lambda run: [len(group["params"]) for group in run.optimizer.param_groups],
+        optim={"type": "AdamW", "lr": 0.05, "groups": rules},
+        stages=stages,
+    )
+    held = found[0][0]
+    assert found == [[held]] * 2 + [[held + len(unfreeze)]] * 2
+
+
 def test_each_stage_has_the_optimizer_that_it_asks_for(staged: Path) -> None:
     found = look(
         lambda run: (type(run.optimizer).__name__, run.options.optim.accumulate, run.samples)
