@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from epochal.cli.words import add_config_words, add_json_option, print_json, split_words
+from epochal.errors import ConfigError
 from epochal.experiment.arguments import choices_of
 from epochal.experiment.figures import format_count
 from epochal.experiment.upfront import ALL, Checked, check_file
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from epochal.experiment.choices import Choices
     from epochal.experiment.repro import Comparison
 
 
@@ -26,6 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--defaults", action="store_true", help="also list the defaults that are filled in"
     )
     parser.add_argument(
+        "--build",
+        action="store_true",
+        help="then build all parts, and report what only model and data can tell",
+    )
+    parser.add_argument(
         "--repro",
         action="store_true",
         help="then train a few steps twice, and compare them bit for bit",
@@ -33,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--steps", type=int, default=10, metavar="N", help="how many steps (default: 10)"
     )
-    parser.add_argument("--device", metavar="D", help="where to train them (default: the best)")
+    parser.add_argument("--device", metavar="D", help="for both of these (default: the best)")
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -44,6 +53,8 @@ def execute(args: argparse.Namespace) -> int:
     if choices.get("variant") is None:
         choices["variant"] = ALL
     checked = [check_file(path, overrides, choices, is_plain_too=True) for path in files]
+    if args.build:
+        checked = [one if one.problems else _build(one, overrides, chosen) for one in checked]
     code = next((one.exit_code for one in checked if one.problems), 0)
     compared = []
     if args.repro and not code:
@@ -61,6 +72,18 @@ def execute(args: argparse.Namespace) -> int:
             _print_report(one, show_defaults=args.defaults)
             _print_comparison(one.path, other)
     return code or next((one.exit_code for one in compared if one.exit_code), 0)
+
+
+def _build(checked: Checked, overrides: Sequence[str], choices: Choices) -> Checked:
+    """The same with what was found wrong when a run was built of it, which did not begin."""
+    from epochal.experiment.planning import plan_file
+
+    try:
+        for _ in plan_file(checked.path, overrides=overrides, **choices):
+            pass
+    except ConfigError as error:
+        return replace(checked, problems=error.problems)
+    return checked
 
 
 def _repro_to_json(compared: Comparison | None) -> dict[str, object]:

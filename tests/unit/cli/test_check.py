@@ -197,3 +197,38 @@ def test_a_part_of_which_there_are_few_kinds_names_them_in_the_hint(
     done = epochal("check", "config.yaml", "average.decay=0.9")
     assert "average: the average has no type" in done.err + done.out
     assert "  add type: ema or swa\n" in done.err + done.out
+
+
+def test_what_only_the_parts_can_tell_is_reported_when_they_are_built(
+    shop: Path, epochal: Command
+) -> None:
+    write(
+        shop / "bad.yaml",
+        """
+        $BASE: config.yaml
+        optim: {freeze: [gone], groups: [{match: lost, lr: 1}]}
+        """,
+    )
+    assert epochal("check", "bad.yaml").code == 0
+    done = epochal("check", "bad.yaml", "--build", "--device", "cpu")
+    assert done.code == 78
+    assert "optim.freeze: 'gone' matches no parameter\n  set in bad.yaml:2:18" in done.err
+    assert "optim.groups.0: 'lost' matches no parameter" in done.err
+    assert "bad.yaml: 2 mistakes" in done.err
+
+
+def test_more_folds_than_samples_are_reported_when_the_data_is_there(
+    shop: Path, epochal: Command
+) -> None:
+    done = epochal("check", "config.yaml", "train.folds=100000", "--build", "--device", "cpu")
+    assert done.code == 78
+    assert "train.folds: 100000 folds of" in done.err
+    assert "set on the command line" in done.err
+
+
+def test_a_config_whose_parts_fit_is_built_and_leaves_nothing(shop: Path, epochal: Command) -> None:
+    before = tree(shop)
+    done = epochal("check", "config.yaml", "--build", "--device", "cpu")
+    assert done.code == 0, done.err
+    assert "no mistakes" in done.out
+    assert tree(shop) == before
