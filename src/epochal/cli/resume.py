@@ -27,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", type=int, metavar="N", help="how many accelerators; 0: CPU")
     parser.add_argument("--epochs", type=int, metavar="N", help="instead of train.for")
     parser.add_argument(
-        "--debug", action="store_true", help="one process, all log lines, pdb works"
+        "--debug",
+        action="store_true",
+        help="one process, all log lines, each loss by itself, pdb works",
     )
 
 

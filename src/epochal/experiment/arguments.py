@@ -212,7 +212,9 @@ def add_choices(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--desc", metavar="TEXT", help="why this run is made; goes to its README")
     parser.add_argument("--epochs", type=int, metavar="N", help="instead of train.for")
     parser.add_argument(
-        "--debug", action="store_true", help="one process, all log lines, pdb works"
+        "--debug",
+        action="store_true",
+        help="one process, all log lines, each loss by itself, pdb works",
     )
     parser.add_argument("--fast", action="store_true", help="three batches of everything")
     parser.add_argument("--no-file", action="store_true", help="leave no record at all")
