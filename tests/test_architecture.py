@@ -245,3 +245,14 @@ def test_no_class_overrides_what_another_one_does() -> None:
 
 def test_extension_points_exist() -> None:
     assert {full_name(kind) for kind in classes()} >= EXTENSION_POINTS
+
+
+def test_files_outside_of_packages_have_names_of_their_own() -> None:
+    """Pytest imports such test files by name alone, and refuses a second one."""
+    tests = ROOT / "tests"
+    paths = [path for path in tests.rglob("*.py") if not path.with_name("__init__.py").exists()]
+    found: dict[str, list[str]] = {}
+    for path in paths:
+        if "data" not in path.relative_to(tests).parts and path.name != "conftest.py":
+            found.setdefault(path.name, []).append(path.relative_to(tests).as_posix())
+    assert [names for names in found.values() if len(names) > 1] == []
