@@ -77,7 +77,7 @@ def _check_average(walk: Walk, root: Node) -> None:
     except ValueError:
         return  # none at all, or reported by its type already
     if first.unit == last.unit and first.amount >= last.amount:
-        what = f"no weights would count: the training ends after {end.value}"
+        what = f"there would be nothing to average: the training ends after {end.value}"
         walk.mistakes.report("average.start", what, start.place, "write an earlier start")
 
 

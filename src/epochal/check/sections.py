@@ -59,7 +59,12 @@ def _value(name: str, annotation: str, default: Plain | Absent, doc: str) -> Sec
 _MONITOR = (
     _key("metric", "str", MISSING, "Full name of the metric, such as val/acc or +val/acc."),
     _key("mode", "Literal['min', 'max'] | None", None, "Which way is better, if no sign says it."),
-    _key("min_delta", "float", 0.0, "By how much a value must be better to count."),
+    _key(
+        "min_delta",
+        "Annotated[float, AtLeast(0)]",
+        0.0,
+        "By how much a value must be better to count.",
+    ),
 )
 _INIT_FROM = (
     _key("path", "str", MISSING, "A file, or the folder of a checkpoint or of a run."),

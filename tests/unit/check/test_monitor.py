@@ -134,3 +134,9 @@ def test_a_mode_against_the_sign_is_a_mistake(check_task) -> None:
         "monitor.mode",
         "'min' contradicts the sign of '+val/acc'",
     )
+
+
+def test_worse_values_cannot_count_as_better(check_task) -> None:
+    report = check_task(ACC, monitor={"metric": "+val/acc", "min_delta": -0.1})
+    (problem,) = report.problems
+    assert (problem.key, problem.what) == ("monitor.min_delta", "must be at least 0, got -0.1")

@@ -156,7 +156,9 @@ def test_gradients_are_clipped_by_one_limit_above_zero(check_dict, clip, problem
 def test_a_mean_of_weights_must_begin_before_the_end(check_dict, start, is_good) -> None:
     average = {"type": "swa", "start": start}
     report = check_dict(average=average, train={"for": "10ep"})
-    expected = [("average.start", "no weights would count: the training ends after 10ep")]
+    expected = [
+        ("average.start", "there would be nothing to average: the training ends after 10ep")
+    ]
     assert [(one.key, one.what) for one in report.problems] == ([] if is_good else expected)
     assert check_dict(average={"type": "ema", "warmup": True, "every": "5st"}).ok
 
