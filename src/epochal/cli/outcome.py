@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from epochal.experiment.failure import describe_length
@@ -31,7 +32,8 @@ def describe_success(result: RunResult) -> list[str]:
         lines.append(f"  results  {figures}")
     if result.best is not None:
         monitor = result.config.get("monitor")
-        name = f" ({monitor})" if isinstance(monitor, str) else ""
+        name = monitor.get("metric") if isinstance(monitor, Mapping) else monitor
+        name = f" ({name})" if name else ""
         lines.append(f"  best     {format_value(result.best)}{_spread(result, 'best')}{name}")
         if folds:
             lines.append(f"  folds    {'  '.join(format_value(one.best) for one in folds)}")

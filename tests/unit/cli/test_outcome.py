@@ -87,3 +87,9 @@ def test_results_go_to_standard_output_and_failures_are_told_elsewhere(
     assert capsys.readouterr() == ("finished (completed): 0.0 s\n", "")
     print_outcome(result_of_error(TaskError("a: b")))
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_monitor_in_several_keys_is_named_too() -> None:
+    config = {"monitor": {"metric": "val/acc", "mode": "max"}}
+    result = RunResult(status="finished", reason="max_epochs", best=0.5, config=config)
+    assert "  best     0.5 (val/acc)" in describe_success(result)
