@@ -102,7 +102,9 @@ def _names(named: Mapping[str, Sequence[float]], *, has_colours: bool) -> Iterat
         extent = "nothing"
         if finite:
             low, high = min(finite), max(finite)
-            extent = f"{_number(low, high - low)} to {_number(high, high - low)}"
+            extent = _number(low, high - low)
+            if low != high:
+                extent += f" to {_number(high, high - low)}"
         yield f"{_coloured(name, index) if has_colours else name}: {extent}"
     if len(named) > _MOST_NAMED:
         yield f"and {len(named) - _MOST_NAMED} more"

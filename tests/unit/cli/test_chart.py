@@ -80,6 +80,12 @@ def test_lines_are_told_apart_by_their_names_and_how_high_they_are() -> None:
     assert [line.strip() for line in text[-2:]] == ["low: 0 to 1", "high, high too: 5 to 10"]
 
 
+def test_a_line_that_stays_where_it_is_has_one_number() -> None:
+    lines = {"still": [3.0, 3.0], "moving": [1.0, 2.0]}
+    text = draw(chart(x=[0, 1], lines=lines), width=60, is_plain=True)
+    assert [line.strip() for line in text[-2:]] == ["still: 3", "moving: 1 to 2"]
+
+
 def test_marks_borders_and_points_are_drawn_and_explained() -> None:
     text = draw(
         chart(
