@@ -137,6 +137,7 @@ def _check_rule(walk: Walk, path: str, rule: Node, signature: Signature) -> None
         for item in signature.parameters
         if item.name not in _FORMS
     }
+    meant = set(rule.mapping)
     for key, child in rule.mapping.items():
         here = f"{path}.{key}"
         if key in known:
@@ -148,14 +149,18 @@ def _check_rule(walk: Walk, path: str, rule: Node, signature: Signature) -> None
             close = nearest(key, known)
             hint = f"did you mean {close!r}?" if close else listing(known)
             walk.mistakes.report(here, f"unknown key {key!r} of a rule", child.key_place, hint)
+            meant |= {close} if close else set()
     _check_numbers(walk, path, rule)
-    _check_sense(walk, path, rule)
+    _check_sense(walk, path, rule, meant)
 
 
-def _check_sense(walk: Walk, path: str, rule: Node) -> None:
-    """Report a rule that is about nothing, says nothing, or says two things."""
+def _check_sense(walk: Walk, path: str, rule: Node, meant: set[str]) -> None:
+    """Report a rule that is about nothing, says nothing, or says two things.
+
+    ``meant`` has also the keys that were probably misspelt.
+    """
     keys = rule.mapping
-    if not keys.keys() & {"match", "module"}:
+    if not meant & {"match", "module"}:
         what = "the rule does not say which parameters it is about"
         walk.mistakes.report(path, what, rule.place, "add match: PATTERN, or module: CLASS")
     elif not keys.keys() - {"match", "module"}:

@@ -44,6 +44,12 @@ def test_rules_may_name_any_option_of_the_optimizer(check_dict) -> None:
             "did you mean 'weight_decay'?",
         ),
         (
+            {"modul": "LayerNorm", "weight_decay": 0},
+            ".modul",
+            "unknown key 'modul' of a rule",
+            "did you mean 'module'?",
+        ),
+        (
             {"match": "a", "lr": 1, "lr_mult": 2},
             ".lr_mult",
             "a rule has lr or lr_mult, not both",
