@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
     Build = Callable[[dict[str, Any]], Run]
 
-LEFT_OUT = ("clock", "stop", "log", "plan", "attributes")
-"""Parts that depend on the time, or on how a run came here."""
+LEFT_OUT = ("clock", "stop", "log", "plan", "attributes", "choices")
+"""Parts that depend on the time, or on how a run came here: the last three steps are not worth a
+graph of their own."""
 
 
 class Notes(NullWriter):

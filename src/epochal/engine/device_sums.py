@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import TYPE_CHECKING, final
 
 import torch
@@ -106,12 +107,14 @@ class DeviceSums(Sums):
         if "chunks" not in state:
             self.count(total_notes(state))
             return
-        for elements, places in ((self._sums, state["sums"]), (self._counts, state["counts"])):
-            for name, place in places.items():
-                if name not in elements:
-                    elements[name] = self._new_element()
-                chunk = state["chunks"][place // _CHUNK]
-                elements[name].view.copy_(chunk[place % _CHUNK])
+        kinds = ((self._sums, state["sums"]), (self._counts, state["counts"]))
+        saved = [
+            (place, name, elements) for elements, places in kinds for name, place in places.items()
+        ]
+        for place, name, elements in sorted(saved, key=itemgetter(0)):  # new ones as they were
+            if name not in elements:
+                elements[name] = self._new_element()
+            elements[name].view.copy_(state["chunks"][place // _CHUNK][place % _CHUNK])
         self._hosts = {name: list(host) for name, host in state["hosts"].items()}
 
     def _add_product(self, name: str, value: Number, count: Tensor) -> None:

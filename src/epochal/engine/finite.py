@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, final
+from weakref import ref
 
 from epochal.engine.meters import LOSS_OF_NOTHING
 
@@ -22,7 +23,7 @@ class LossWatch:
     """
 
     def __init__(self, run: Run) -> None:
-        self._run = run
+        self._run = ref(run)  # whose meter holds this
         self._warned: set[bool] = set()
 
     def __call__(self, name: str, mean: float) -> None:
@@ -31,7 +32,9 @@ class LossWatch:
         if is_empty in self._warned or "loss" not in name:
             return
         self._warned.add(is_empty)
-        if self._run.updater.guard is not None:
+        run = self._run()
+        assert run is not None, "its meter is read"
+        if run.updater.guard is not None:
             what = "such updates are left out, and train/skipped is their share"
         elif is_empty:
             what = "its gradient may be so too; divide by count.clamp(min=1)"
@@ -40,4 +43,4 @@ class LossWatch:
                 "the run goes on, but hardly learns any more; "
                 "try a smaller optim.lr, or optim.clip=1.0"
             )
-        logger.warning("train/%s is %s since about step %d: %s", name, mean, self._run.step, what)
+        logger.warning("train/%s is %s since about step %d: %s", name, mean, run.step, what)

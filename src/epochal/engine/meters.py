@@ -162,6 +162,10 @@ class Meter:
         """Take no more notice of a reader."""
         self._windows.remove(window)
 
+    def close(self) -> None:
+        """Let go of all readers, who know the meter as well: both are free at once then."""
+        self._windows.clear()
+
     def add_one(self, name: str, value: Number, count: Number) -> None:
         """Count in one value; counts that are not positive are left out."""
         self.add({name: (value, count)})

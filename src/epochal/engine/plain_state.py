@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from epochal.engine.plain import Value
     from epochal.engine.run import Run
 
+_NOTHING = object()
+
 
 @final
 class PlainState:
@@ -113,7 +115,7 @@ def _object_keeper(value: object) -> Callable[[], None]:
         for name in now.keys() - kept.keys():
             object.__delattr__(value, name)
         for name, item in kept.items():
-            if now.get(name, put_back) is not item:
+            if now.get(name, _NOTHING) is not item:
                 object.__setattr__(value, name, item)
 
     return put_back

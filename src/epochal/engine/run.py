@@ -316,6 +316,7 @@ class Run:
     def release(self) -> None:
         """Let go of every part, so that their memory is free; plain facts stay."""
         self.plan.close()
+        self.meter.close()
         self.events.clear()
         self.store.clear()
         for name in _PARTS:

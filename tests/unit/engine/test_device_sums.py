@@ -106,5 +106,15 @@ def test_noting_may_be_nested() -> None:
     assert (outer, inner) == ([], [("lam", 1.0, 1)])
 
 
+def test_sums_that_go_on_lie_where_they_lay() -> None:
+    counted, other = DeviceSums(CPU), DeviceSums(CPU)
+    for name in ("loss", "accuracy"):
+        counted.add({name: (torch.tensor(2.0), torch.tensor(3.0))})
+    other.load_state_dict(counted.state_dict())
+    for place in ("sums", "counts"):
+        assert other.state_dict()[place] == counted.state_dict()[place]
+    assert torch.equal(other.state_dict()["chunks"][0], counted.state_dict()["chunks"][0])
+
+
 def test_apples_devices_have_narrow_sums() -> None:
     assert DeviceSums(torch.device("mps"))._dtype == torch.float32

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import logging
 import random
+import weakref
 from collections import Counter, defaultdict, deque
 from types import SimpleNamespace
 from typing import Any
@@ -467,3 +469,24 @@ def test_noise_fades_the_same_in_captured_steps(
         ends.append(weights(model))
     assert witness.choices["step"] == "graph", witness.choices
     assert torch.equal(*ends)
+
+
+def parts_of_a_run(step: str) -> list[weakref.ref[Any]]:
+    model, task = adder(), Sums(40)
+    engine = {"step": step, "compile_backend": "eager"}
+    run = make_run(task, model, engine=engine, for_="6ep", eval_every=0)
+    parts = [weakref.ref(part) for part in (run, model, task, run.meter)]
+    assert fit(run).status == "finished"
+    assert run.choices["step"] == step
+    return parts
+
+
+@pytest.mark.parametrize("step", ["eager", "graph", "compile"])
+def test_what_a_run_held_is_free_at_once_and_not_when_garbage_is_collected(step: str) -> None:
+    parts_of_a_run(step)  # what libraries keep from their first time
+    gc.collect()
+    gc.disable()
+    try:
+        assert [part() for part in parts_of_a_run(step)] == [None] * 4
+    finally:
+        gc.enable()

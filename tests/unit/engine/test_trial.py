@@ -144,6 +144,22 @@ def test_steps_that_do_not_repeat_are_compared_by_their_own_spread() -> None:
         trial.judge(scaled(run, 1.5), is_exact=True)
 
 
+class Jumping(Sums):
+    """Gives the same bits most of the time, like a sum whose order seldom matters."""
+
+    def batch_loss(self, out: dict[str, Tensor], batch: list[Tensor]) -> dict[str, Any]:
+        (loss, count) = super().batch_loss(out, batch)["loss"]
+        return {"loss": (loss * (1 + 1e-6 * (next(NOISE) % 4 == 0)), count)}
+
+
+def test_steps_that_seldom_differ_are_seen_to_do_so_and_may_jump() -> None:
+    run = prepared(Jumping(), adder())
+    trial = watched(run)
+    assert "within" in trial.judge(lambda b: run.updater.update(run, b), is_exact=True)
+    with pytest.raises(RefusedError, match=r"\(1.0e-03 allowed\) .* of the loss \(1.0e-05\)"):
+        trial.judge(scaled(run, 1.01), is_exact=True)
+
+
 class Wild(Sums):
     """Gives other bits each time, and far more than rounding explains."""
 

@@ -47,20 +47,21 @@ class CrossEntropy(nn.Module):
         """The mean over all targets, and how many these are: with weights, the sum of theirs."""
         if target.is_floating_point():
             return self._mean(input, target), target.numel() // target.shape[1]
-        if self.ignore_index is None:
-            loss = self._mean(input, target)
-            if self.class_weights is None:
-                return loss, target.numel()
-            return loss, self._sum(target, target != _IGNORED)
+        if self.ignore_index is None and self.class_weights is None:
+            return self._mean(input, target), target.numel()
+        ignored = _IGNORED if self.ignore_index is None else self.ignore_index
+        count = self._sum(target, target != ignored)
+        if self.ignore_index is None and not self.label_smoothing:
+            return self._mean(input, target), count
+        # The mean of torch would ask the device how many targets count.
         total = functional.cross_entropy(
             input,
             target,
             self.class_weights,
-            ignore_index=self.ignore_index,
+            ignore_index=ignored,
             reduction="sum",
             label_smoothing=self.label_smoothing,
         )
-        count = self._sum(target, target != self.ignore_index)
         # A batch of which nothing counts has the loss 0, and a gradient of zeros.
         return total / (count + (count == 0)), count
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.nn import functional
+from torch.profiler import profile
 
 from epochal.components.losses.cross_entropy import CrossEntropy
 
@@ -43,6 +44,16 @@ def test_targets_that_are_left_out_do_not_count(weights, smoothing) -> None:
     )
     torch.testing.assert_close(value, wanted)
     assert int(count) == 4
+
+
+def test_smoothed_and_weighted_classes_are_torchs_without_asking_how_many_count() -> None:
+    weights, labels = torch.tensor([1.0, 2.0, 0.5, 3.0]), torch.tensor([0, -100, 1, 1, 2, 0])
+    loss = CrossEntropy(class_weights=weights.tolist(), label_smoothing=0.1)
+    with profile() as seen:
+        value, _ = loss(LOGITS, labels)
+    assert "aten::masked_select" not in {event.name for event in seen.events()}
+    wanted = functional.cross_entropy(LOGITS, labels, weights, label_smoothing=0.1)
+    torch.testing.assert_close(value, wanted)
 
 
 @pytest.mark.parametrize("ignored", [None, 2])
