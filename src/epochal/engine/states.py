@@ -131,12 +131,11 @@ class Snapshot:
             return "" if is_same else "the random generator of the device"
         return ""
 
-    def distance(self, other: Snapshot, since: Snapshot) -> float:
-        """How far the weights of two ways from one start part, as a share of the first way."""
-        return self.gap(other, since, "model.")
-
     def gap(self, other: Snapshot, since: Snapshot, prefix: str) -> float:
-        """The same for all tensors whose names start so."""
+        """How far tensors of two ways from one start part, as a share of the first way.
+
+        Only tensors whose names start with the prefix count.
+        """
         gap = way = 0.0
         for name, start in since._kept.items():
             if start.is_floating_point() and name.startswith(prefix):

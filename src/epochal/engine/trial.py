@@ -6,7 +6,7 @@ import linecache
 import traceback
 import warnings
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
 import torch
 
@@ -41,15 +41,40 @@ EXACT_FORMATS = ("fp32", "fp64")
 WEIGHT_GAPS = (0.05, 0.5)
 LOSS_GAPS = (1e-3, 2e-2)
 _SPREADS = 4.0  # how many times the spread of eager steps themselves a gap may be
-# What it may be in any case: sums in another order turn the sign of gradients that are next to
-# nothing, now and then, and Adam goes as far for those as for the others.
-LEAST_WEIGHT_GAP, LEAST_LOSS_GAP = 1e-3, 1e-5
 _USERS = ("task", "store")  # what they replace, they may not need any more
 _REPEATS = 3  # of eager steps, to see their spread, and of replays, to see whether they have one
 
 
 class RefusedError(Exception):
     """The other way cannot be used; the message says why, for people."""
+
+
+class Gap(NamedTuple):
+    """How far two ways from one start part, as shares of the way of the weights and of the loss."""
+
+    weights: float
+    loss: float
+
+    def times(self, factor: float) -> Gap:
+        """A multiple of both."""
+        return Gap(self.weights * factor, self.loss * factor)
+
+    def least(self, other: Gap) -> Gap:
+        """The smaller of each."""
+        return Gap(min(self.weights, other.weights), min(self.loss, other.loss))
+
+    def most(self, other: Gap) -> Gap:
+        """The larger of each."""
+        return Gap(max(self.weights, other.weights), max(self.loss, other.loss))
+
+    def is_within(self, allowed: Gap) -> bool:
+        """Whether neither is larger; what is no number never is."""
+        return self.weights <= allowed.weights and self.loss <= allowed.loss
+
+
+# What a gap may be wherever there is a spread: sums in another order turn the sign of gradients
+# that are next to nothing, now and then, and Adam goes as far for those as for the others.
+LEAST_GAP = Gap(weights=1e-3, loss=1e-5)
 
 
 @final
@@ -118,49 +143,63 @@ class Trial:
         differing = self._end.first_difference(reached)
         if not differing:
             return "equal to eager steps bit for bit"
-        gap = self._end.distance(reached, self._start)
-        loss_gap = self._end.gap(reached, self._start, "meter.")
+        gap = self._gap(reached)
         is_short = self._run.options.engine.precision not in EXACT_FORMATS
-        allowed, loss_allowed = WEIGHT_GAPS[is_short], LOSS_GAPS[is_short]
-        spreads = self._eager_spreads()
-        if spreads is not None:
-            self._require_noise(take_step, reached)
-        elif is_exact:
+        allowed = Gap(WEIGHT_GAPS[is_short], LOSS_GAPS[is_short])
+        spread = self._eager_spread()
+        if spread is None and is_exact:
             raise RefusedError(
                 f"its numbers differ from those of eager steps, first in {differing} "
-                f"(gap of the weights {gap:.1e})"
+                f"(gap of the weights {gap.weights:.1e})"
             )
-        if is_exact and spreads is not None:
-            allowed = min(allowed, max(_SPREADS * spreads[0], LEAST_WEIGHT_GAP))
-            loss_allowed = min(loss_allowed, max(_SPREADS * spreads[1], LEAST_LOSS_GAP))
-        if not gap <= allowed or not loss_gap <= loss_allowed:
+        if spread is not None:
+            if is_exact:
+                allowed = allowed.least(spread.times(_SPREADS).most(LEAST_GAP))
+            gap = self._closest(take_step, reached, allowed)
+        if not gap.is_within(allowed):
             raise RefusedError(
-                f"it parts from eager steps: by {gap:.1e} of the way of the weights "
-                f"({allowed:.1e} allowed) and {loss_gap:.1e} of the loss ({loss_allowed:.1e})"
+                f"it parts from eager steps: by {gap.weights:.1e} of the way of the weights "
+                f"({allowed.weights:.1e} allowed) and {gap.loss:.1e} of the loss "
+                f"({allowed.loss:.1e})"
             )
-        return f"within {gap:.1e} of eager steps"
+        return f"within {gap.weights:.1e} of eager steps"
 
-    def _require_noise(self, take_step: TakeStep, reached: Snapshot) -> None:
-        """Refuse where eager steps differ from each other and replays repeat their bits."""
-        for _ in range(_REPEATS - 1):
-            if reached.first_difference(self._repeat(take_step)):
-                return
-        raise RefusedError(
-            "eager steps differ from each other where replays do not: "
-            "something on the host changes from step to step"
-        )
+    def _closest(self, take_step: TakeStep, reached: Snapshot, allowed: Gap) -> Gap:
+        """The smallest gap of a few replays, whose bits must vary as those of eager steps do.
 
-    def _eager_spreads(self) -> tuple[float, float] | None:
-        """How far eager steps part from each other, in weights and loss; None if never."""
+        Noise comes in jumps: one replay that comes close shows that it is no more than noise.
+
+        Raises:
+            RefusedError: Replays repeat their bits where eager steps do not.
+        """
+        gap, is_noisy = self._gap(reached), False
+        for _ in range(_REPEATS):
+            again = self._repeat(take_step)
+            is_noisy |= bool(reached.first_difference(again))
+            gap = min(gap, self._gap(again), key=lambda one: one.weights)
+            if is_noisy and gap.is_within(allowed):
+                break
+        if not is_noisy:
+            raise RefusedError(
+                "eager steps differ from each other where replays do not: "
+                "something on the host changes from step to step"
+            )
+        return gap
+
+    def _eager_spread(self) -> Gap | None:
+        """The largest gap between eager steps and eager steps; None if they repeat their bits."""
         assert self._end is not None
-        spreads = None
+        spread = None
         for _ in range(_REPEATS):
             again = self._repeat(self._eager)
             if self._end.first_difference(again):
-                weights, loss = spreads or (0.0, 0.0)
-                weights = max(weights, self._end.distance(again, self._start))
-                spreads = weights, max(loss, self._end.gap(again, self._start, "meter."))
-        return spreads
+                spread = self._gap(again).most(spread or Gap(0.0, 0.0))
+        return spread
+
+    def _gap(self, reached: Snapshot) -> Gap:
+        assert self._end is not None
+        weights = self._end.gap(reached, self._start, "model.")
+        return Gap(weights, self._end.gap(reached, self._start, "meter."))
 
     def undo(self) -> None:
         """Bring the run back to where it was."""

@@ -87,9 +87,9 @@ def test_the_distance_is_a_share_of_the_way_that_weights_went() -> None:
     start = snapshot(**{"model.w": torch.zeros(4), "optim.m": torch.zeros(4)})
     first = snapshot(**{"model.w": torch.full((4,), 2.0), "optim.m": torch.zeros(4)})
     second = snapshot(**{"model.w": torch.full((4,), 2.5), "optim.m": torch.ones(4)})
-    assert first.distance(second, start) == pytest.approx(0.25)
-    assert first.distance(first, start) == 0.0
-    assert start.distance(second, start) == math.inf
+    assert first.gap(second, start, "model.") == pytest.approx(0.25)
+    assert first.gap(first, start, "model.") == 0.0
+    assert start.gap(second, start, "model.") == math.inf
     assert first.gap(second, start, "optim.") == math.inf
 
 
