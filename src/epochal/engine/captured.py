@@ -104,6 +104,12 @@ class CapturedSteps:
             self._shown = graph
         graph.replay(tensors)
 
+    def _replay_first(self, graph: Graph, tensors: list[Tensor]) -> None:
+        graph.show_gradients()  # in place of those of the trial, whose memory is given back
+        self._shown = graph
+        _give_back_memory(self._run.device)
+        graph.replay(tensors)
+
     def _take_other(self, key: Hashable, microbatches: Microbatches, tensors: list[Tensor]) -> None:
         """Take a step of a shape that has no graph yet; perhaps it gets one now."""
         self._shown = None
@@ -114,9 +120,7 @@ class CapturedSteps:
         if candidate is not None and len(candidate.batches) >= WARM_STEPS:
             if self._capture(key, self._shapes.take(key)):
                 candidate.batches.clear()
-                _give_back_memory(self._run.device)
-                self._shown = self._graphs[key]
-                self._graphs[key].replay(tensors)
+                self._replay_first(self._graphs[key], tensors)
                 return
         else:
             self._shapes.keep(key, microbatches, self._run)

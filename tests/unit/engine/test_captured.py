@@ -24,6 +24,8 @@ class FakeGraph:
     replays = 0
     copies = 0
     error: Exception | None = None
+    shown = 0
+    """Replays before which gradients were those of the graph."""
 
     def __init__(self, run: Run, update: Any, microbatches: Any, workshop: Any) -> None:
         if FakeGraph.error is not None:
@@ -40,7 +42,8 @@ class FakeGraph:
         self._update(self._run, self._inputs)
 
     def show_gradients(self) -> None:
-        pass
+        if not FakeGraph.shown:
+            FakeGraph.shown = FakeGraph.replays
 
 
 class FakeWorkshop:
@@ -57,7 +60,7 @@ def fake_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(captured, "Workshop", FakeWorkshop)
     for module in (captured, choose):
         monkeypatch.setattr(module, "find_obstacle", lambda run: "")
-    FakeGraph.captures = FakeGraph.replays = FakeGraph.copies = 0
+    FakeGraph.captures = FakeGraph.replays = FakeGraph.copies = FakeGraph.shown = 0
     FakeGraph.error = None
 
 
@@ -75,6 +78,11 @@ def test_three_steps_are_eager_and_the_rest_are_replayed() -> None:
     assert FakeGraph.captures == 1
     assert FakeGraph.replays == result.steps - 3 + 3  # three of them in the trial
     assert choices["step"] == "graph"
+
+
+def test_gradients_of_a_graph_take_the_place_of_those_of_the_trial_before_its_first_step() -> None:
+    trained()
+    assert FakeGraph.shown == 3  # replays of the trial
 
 
 def test_replayed_steps_train_like_eager_ones() -> None:
