@@ -1,0 +1,75 @@
+"""The tables of the index: one row per run, its parameters, its metrics, and words to search."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import sqlite3
+
+APPLICATION_ID = 0x45504F43
+"""What tells an index from any other SQLite file."""
+
+VERSION = 1
+"""Of the tables; an index of another version is built anew."""
+
+RUN_COLUMNS = {
+    "path": "TEXT NOT NULL UNIQUE",  # of the folder, from the folder of all runs on, with slashes
+    "run": "TEXT NOT NULL",  # the name of the folder, by which commands find the run
+    "project": "TEXT NOT NULL",
+    "tag": "TEXT NOT NULL",
+    "desc": "TEXT NOT NULL",  # what README.md says below its title
+    "variant": "TEXT NOT NULL",
+    "status": "TEXT NOT NULL",  # also `lost` and `damaged`
+    "reason": "TEXT NOT NULL",
+    "runner": "TEXT NOT NULL",
+    "started": "TEXT NOT NULL",  # ISO-8601 in UTC; empty when unknown
+    "ended": "TEXT NOT NULL",
+    "seconds": "REAL",  # of work, without the time between attempts
+    "step": "INTEGER NOT NULL",
+    "epoch": "INTEGER NOT NULL",
+    "attempt": "INTEGER NOT NULL",
+    "rollbacks": "INTEGER NOT NULL",
+    "seed": "INTEGER",
+    "host": "TEXT NOT NULL",
+    "parent": "TEXT NOT NULL",  # the name of the run that it came from
+    "parent_kind": "TEXT NOT NULL",  # resumed, retried, trial or fold
+    "monitor": "TEXT NOT NULL",
+    "best": "REAL",
+    "code": "TEXT NOT NULL",  # digest of the snapshot
+    "replicate": "TEXT NOT NULL",  # the same for runs that differ only by seed
+    "error": "TEXT NOT NULL",  # what ended a failed run, in one line
+    "result": "TEXT NOT NULL",  # JSON: the metrics with which it ended
+    "damage": "TEXT NOT NULL",  # one line for each file that is missing or cannot be read
+    "stamp": "TEXT NOT NULL",  # of the files it was read from; they are read again when it differs
+}
+"""The columns of ``runs`` beside ``id``. A text that is not known is empty, a number is NULL."""
+
+HIDDEN = ("stamp",)
+"""Columns that are nobody's business outside of the index."""
+
+_TABLES = (
+    f"CREATE TABLE runs (id INTEGER PRIMARY KEY, "
+    f"{', '.join(f'{name} {kind}' for name, kind in RUN_COLUMNS.items())})",
+    "CREATE INDEX runs_by_name ON runs (run)",
+    # One row per leaf of the expanded config; a list also as a whole, as JSON text. Booleans have
+    # the text true or false and the number 1 or 0.
+    "CREATE TABLE params (run_id INTEGER NOT NULL, key TEXT NOT NULL, text TEXT, number REAL, "
+    "is_default INTEGER NOT NULL, PRIMARY KEY (run_id, key)) WITHOUT ROWID",
+    "CREATE INDEX params_by_key ON params (key, number)",
+    # One row per series; `low` and `high` without NaN.
+    "CREATE TABLE metrics (run_id INTEGER NOT NULL, name TEXT NOT NULL, last REAL, low REAL, "
+    "high REAL, last_step INTEGER, count INTEGER, PRIMARY KEY (run_id, name)) WITHOUT ROWID",
+    "CREATE INDEX metrics_by_name ON metrics (name, last)",
+    # What people wrote, what somebody set, what was left at its default; rowid is the run's id.
+    "CREATE VIRTUAL TABLE search USING fts5 (about, given, defaults, "
+    "tokenize = 'unicode61 remove_diacritics 2')",
+)
+
+
+def create_tables(connection: sqlite3.Connection) -> None:
+    """Make the tables in an empty database, and mark it as an index."""
+    for statement in _TABLES:
+        connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")

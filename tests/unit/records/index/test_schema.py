@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+from epochal.records.index.schema import RUN_COLUMNS, create_tables
+
+
+def test_the_tables_have_the_columns_that_queries_name() -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        create_tables(connection)
+        for table, names in {
+            "runs": {"id", *RUN_COLUMNS},
+            "params": {"run_id", "key", "text", "number", "is_default"},
+            "metrics": {"run_id", "name", "last", "low", "high", "last_step", "count"},
+            "search": {"about", "given", "defaults"},
+        }.items():
+            found = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+            assert found == names
