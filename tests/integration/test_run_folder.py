@@ -121,3 +121,9 @@ def test_folders_for_users_are_there(folder: Path) -> None:
 def test_runs_of_the_same_second_get_folders_of_their_own(shop: Path) -> None:
     results = ep.run(["config.yaml"] * 4, fast=True)
     assert len({result.dir for result in results}) == 4
+
+
+def test_run_json_knows_the_training_data_by_a_fingerprint(folder: Path) -> None:
+    data = read(folder / "run.json")["data"]
+    assert isinstance(data, dict)
+    assert data["train"]["length"] == 24

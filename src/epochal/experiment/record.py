@@ -109,6 +109,7 @@ class Record:
                 refuse_changes(self.dir, changes)
             attempt["changed"] = [*attempt.get("changed", ()), *map(str, changes)]
         attempt["code"] = code
+        self.facts["data"] = data
         self.writer.write_run(self.facts)
         return {
             "run": self.dir.name,

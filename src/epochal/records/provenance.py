@@ -103,7 +103,7 @@ def _explain_one(key: str, origins: object) -> list[str]:
     for origin in older:
         is_default = origin.get("layer") == "default"
         joint = "" if is_default else "from "
-        lines.append(f"  over {_show(origin.get('value'))} {joint}{_where(origin)}")
+        lines.append(f"  over {_show(origin.get('value'))} {joint}{where_from(origin)}")
     return lines
 
 
@@ -112,15 +112,16 @@ def _who(origin: Origin) -> str:
     if layer == COMMAND_LINE:
         return f"set by command line: {text}" if text else "set by command line"
     if layer == "default":
-        return _where(origin)
+        return where_from(origin)
     written = f", written as {text}" if text else ""
-    return f"set in {_where(origin)}{written}"
+    return f"set in {where_from(origin)}{written}"
 
 
-def _where(origin: Origin) -> str:
+def where_from(origin: Origin) -> str:
+    """The place of a value in few words: ``a.yaml:3:5``, ``command line`` or ``default of X``."""
     source, line, layer = origin.get("source"), origin.get("line"), origin.get("layer")
     if layer == "default":
-        return f"default of {source}" if source else "default"
+        return f"default of {source}" if source and source != layer else "default"
     spot = f":{line}:{origin.get('column')}" if line and layer != COMMAND_LINE else ""
     return f"{source}{spot}" + (f" ({layer})" if layer in ("base", "variant", "sweep") else "")
 

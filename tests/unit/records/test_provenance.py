@@ -61,6 +61,10 @@ def test_default_without_known_owner_names_its_file() -> None:
     assert explained(DEFAULT)[1] == "  default of torch/optim/adamw.py"
 
 
+def test_default_of_nobody_is_just_a_default() -> None:
+    assert explained(Node("train", Place("default"), layer="default"))[1] == "  default"
+
+
 def test_value_over_a_default() -> None:
     assert explained(IN_FILE, DEFAULT, lr="torch.optim.AdamW") == [
         "optim.lr = 0.0003",
