@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+MAX_COUNT = 2**63 - 1
+"""More rows and steps than there can be."""
+
 
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,13 +125,45 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+def find_limits(
+    first_steps: Mapping[int, int], known: Sequence[Attempt]
+) -> dict[int, tuple[int, int]]:
+    """How far the points of each attempt belong to the run as it is now; others do not at all.
+
+    An attempt adds its own points to those that existed when its checkpoint was taken. Of one
+    that is not listed only its points are known: what it did again begins at its first step.
+
+    Args:
+        first_steps: The lowest step of each attempt that has points.
+        known: What ``run.json`` lists.
+
+    Returns:
+        The first row that no longer counts and the last step that does, by attempt.
+    """
+    listed = {one.attempt: one for one in known}
+    waiting = sorted({*listed, *first_steps})
+    found: dict[int, tuple[int, int]] = {}
+    rows, step = MAX_COUNT, MAX_COUNT
+    while waiting:
+        number = waiting.pop()
+        found[number] = rows, step
+        attempt = listed.get(number)
+        if attempt is None:
+            step = min(step, first_steps[number] - 1)
+            continue
+        if attempt.kept_points is None:
+            step = min(step, attempt.step)
+        else:
+            rows = min(rows, attempt.kept_points)
+        origin = number - 1 if attempt.origin is None else attempt.origin
+        waiting = [one for one in waiting if one <= origin]
+    return found
+
+
 def select_current(
     numbers: NDArray[np.integer[Any]], steps: NDArray[np.integer[Any]], known: Sequence[Attempt]
 ) -> NDArray[np.bool_]:
     """Which points belong to the run as it is now, and were not done again by a later attempt.
-
-    An attempt adds its own points to those that existed when its checkpoint was taken. Of one
-    that is not listed only its points are known: what it did again begins at its first step.
 
     Args:
         numbers: The attempt of each point, in the order they were logged.
@@ -137,23 +172,10 @@ def select_current(
     """
     import numpy as np
 
-    listed = {one.attempt: one for one in known}
-    waiting = sorted({*listed, *map(int, np.unique(numbers))})
+    found = np.unique(numbers)
+    first_steps = {int(number): int(steps[numbers == number].min()) for number in found}
     current = np.zeros(len(numbers), dtype=bool)
-    allowed = np.ones(len(numbers), dtype=bool)
-    rows = np.arange(len(numbers))
-    while waiting:
-        number = waiting.pop()
-        own = numbers == number
-        current |= own & allowed
-        attempt = listed.get(number)
-        if attempt is None:
-            allowed &= steps < steps[own].min()
-            continue
-        if attempt.kept_points is None:
-            allowed &= steps <= attempt.step
-        else:
-            allowed &= rows < attempt.kept_points
-        origin = number - 1 if attempt.origin is None else attempt.origin
-        waiting = [one for one in waiting if one <= origin]
+    for number, (row, step) in find_limits(first_steps, known).items():
+        own = numbers[:row] == number
+        current[:row] |= own & (steps[:row] <= step)
     return current

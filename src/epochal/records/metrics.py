@@ -21,6 +21,7 @@ from epochal import durable
 from epochal.errors import RecordError, suggest
 from epochal.records.attempts import read_attempts, select_current
 from epochal.records.failure import count_of, explain_failure, recording
+from epochal.records.rows import POINT_BYTES, find_good_bytes, find_whole, point_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,26 +31,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from epochal.records.attempts import Attempt
+    from epochal.records.rows import Rows
 
-    Rows = np.ndarray[tuple[int], np.dtype[np.void]]
-
-POINT = (
-    ("series", "<u4"),
-    ("attempt", "<u4"),
-    ("step", "<i8"),
-    ("time", "<f8"),
-    ("value", "<f8"),
-    ("crc", "<u4"),
-)
-"""The fields of one row, as numpy names them."""
-
-POINT_BYTES = 36
 MAX_SERIES = 100_000
 MAX_NAME = 500
 
 _pack_head = struct.Struct("<IIqdd").pack
 _pack_crc = struct.Struct("<I").pack
-_HEAD_BYTES = 32
 
 
 @final
@@ -90,8 +78,8 @@ class MetricWriter:
     def num_points(self) -> int:
         """How many points the file holds, also those of earlier processes."""
         try:
-            return (self._folder / "metrics.bin").stat().st_size // POINT_BYTES
-        except OSError:  # there is none yet
+            return find_good_bytes(self._folder / "metrics.bin") // POINT_BYTES
+        except OSError:  # it cannot be read
             return 0
 
     @recording()
@@ -130,9 +118,9 @@ class MetricWriter:
     def _open(self) -> durable.Appender:
         lines = durable.open_lines(self._folder / "series.jsonl", sync=True)
         path = self._folder / "metrics.bin"
-        size = path.stat().st_size if path.exists() else 0
         try:
-            self._points = durable.Appender(path, keep=size - size % POINT_BYTES)
+            # What a power cut left after the last whole row was never acknowledged as synced.
+            self._points = durable.Appender(path, keep=find_good_bytes(path))
         except OSError:
             lines.close()
             raise
@@ -206,11 +194,8 @@ def load_points(folder: Path) -> Points:
     except OSError:  # a run that ended before its first point has no such file
         data = b""
     torn_bytes = len(data) % POINT_BYTES
-    rows = np.frombuffer(data, np.dtype(list(POINT)), len(data) // POINT_BYTES)
-    view, crc32 = memoryview(data), zlib.crc32
-    starts = range(0, len(rows) * POINT_BYTES, POINT_BYTES)
-    crcs = np.fromiter((crc32(view[i : i + _HEAD_BYTES]) for i in starts), np.uint32, len(rows))
-    good = rows["crc"] == crcs
+    rows = np.frombuffer(data, point_type(), len(data) // POINT_BYTES)
+    good = find_whole(rows)
     names, bad_names = read_names(folder)
     # The attempts count all rows, but a damaged one may claim to be of any attempt.
     numbers = np.where(good, rows["attempt"], 0)

@@ -12,8 +12,9 @@ from typing_extensions import override
 from epochal import durable
 from epochal.records import attempts
 from epochal.records.failure import recording
-from epochal.records.metrics import POINT, MetricWriter
+from epochal.records.metrics import MetricWriter
 from epochal.records.process import host_name, process_token
+from epochal.records.rows import POINT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

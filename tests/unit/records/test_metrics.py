@@ -24,14 +24,8 @@ from hypothesis import strategies as st
 from epochal import durable
 from epochal.errors import RecordError
 from epochal.records import metrics
-from epochal.records.metrics import (
-    POINT,
-    POINT_BYTES,
-    MetricWriter,
-    load_points,
-    read_points,
-    read_series,
-)
+from epochal.records.metrics import MetricWriter, load_points, read_points, read_series
+from epochal.records.rows import POINT, POINT_BYTES
 
 
 @pytest.fixture
@@ -143,6 +137,24 @@ def test_next_process_continues_names_and_cuts_torn_tails(tmp_path: Path) -> Non
     assert points.damage == ()
     assert points.names == {0: "a", 1: "b", 2: "c"}
     assert points.rows["series"].tolist() == [0, 1, 1, 2]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.one_of(st.binary(max_size=100), st.integers(0, 200).map(bytes)))
+def test_writer_goes_on_after_whatever_tail_a_crash_left(
+    tmp_path_factory: pytest.TempPathFactory, tail: bytes
+) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    MetricWriter(folder).log({"a": 1.0, "b": 2.0}, 1)
+    with (folder / "metrics.bin").open("ab") as file:
+        file.write(tail)
+    again = MetricWriter(folder)
+    assert again.num_points == 2
+    again.log({"b": 3.0}, 2, attempt=1)
+    points = load_points(folder)
+    assert points.damage == ()
+    assert points.rows["value"].tolist() == [1.0, 2.0, 3.0]
+    assert again.num_points == 3
 
 
 def test_number_of_a_damaged_name_is_not_given_again(tmp_path: Path) -> None:
