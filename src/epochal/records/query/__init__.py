@@ -1,0 +1,1 @@
+"""Questions about runs: a small grammar, parsed and turned into bound SQL over the index."""

@@ -1,0 +1,166 @@
+"""What a name stands for: a fact about the run, a metric, or a key of its config."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Literal, final
+
+from epochal.errors import suggest
+from epochal.records.index.schema import HIDDEN, RUN_COLUMNS
+from epochal.records.query.parser import Name
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable
+
+    from epochal.records.query.parser import Function
+    from epochal.records.query.tokens import Written
+
+Kind = Literal["text", "number", "time", "length"]
+
+AGE = "age"
+"""The time since the start of a run, which no table holds."""
+
+SYNONYMS = {"steps": "step", "time": "seconds", "id": "run"}
+"""Headings of tables, and the columns that they show."""
+
+_TIMES = ("started", "ended")
+_LENGTHS = ("seconds", AGE)
+_SHOWN = 6
+_ELEMENT = re.compile(r"\[([0-9]+)\]")
+_LOOSE_SCAN = """
+WITH RECURSIVE found(one) AS (
+  SELECT min({column}) FROM {table}
+  UNION ALL
+  SELECT (SELECT min({column}) FROM {table} WHERE {column} > one) FROM found WHERE one IS NOT NULL
+)
+SELECT one FROM found WHERE one IS NOT NULL"""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A column of ``runs``."""
+
+    shown: str
+    column: str
+
+    @property
+    def kind(self) -> Kind:
+        """How its values are compared."""
+        if self.column in _TIMES:
+            return "time"
+        if self.column in _LENGTHS:
+            return "length"
+        return "text" if RUN_COLUMNS[self.column].startswith("TEXT") else "number"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A key of the config."""
+
+    shown: str
+    key: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A metric."""
+
+    shown: str
+    name: str
+    function: Function
+
+    @property
+    def column(self) -> str:
+        """Where ``metrics`` holds it."""
+        return {"last": "last", "min": "low", "max": "high", "count": "count"}[self.function]
+
+
+Target = Fact | Setting | Measure
+
+
+@final
+class Names:
+    """The names that some query can use; each is looked up when it is asked for.
+
+    Args:
+        connection: To the index.
+        now: What time it is, for ages and days.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, *, now: datetime | None = None) -> None:
+        self.connection = connection
+        self.now = now or datetime.now(UTC)
+
+    def resolve(self, name: Name, written: Written) -> Target:
+        """What a name stands for.
+
+        Raises:
+            ConfigError: Nothing of that name is known of any run; points at the place.
+        """
+        text = name.text
+        if name.function != "last" or "/" in text:
+            if self._has("metrics", "name", text) or self._is_empty():
+                return Measure(name.shown, text, name.function)
+            if name.function != "last":
+                hint = _suggest(text, self._known("metrics", "name"))
+                raise written.mistake(name.token, f"no run has the metric {text!r}", hint=hint)
+        column = SYNONYMS.get(text, text)
+        if column in FACTS:
+            return Fact(text, column)
+        key = _ELEMENT.sub(r".\1", text)
+        if self._has("params", "key", key) or self._is_empty():
+            return Setting(text, key)
+        if self._has("metrics", "name", text):
+            return Measure(text, text, "last")
+        raise written.mistake(name.token, f"unknown name {text!r}", hint=self._hint(text))
+
+    def expand(self, name: Name, written: Written) -> list[Target]:
+        """What a name in a list of columns stands for, which may hold ``*`` for any part."""
+        if name.token.kind == "text" or "*" not in name.text:
+            return [self.resolve(name, written)]
+        found = [Name(one, name.token) for one in self._all() if fnmatchcase(one, name.text)]
+        if not found and not self._is_empty():
+            raise written.mistake(name.token, f"no name fits {name.text!r}")
+        return [self.resolve(one, written) for one in found]
+
+    def _all(self) -> list[str]:
+        settings, metrics = self._known("params", "key"), self._known("metrics", "name")
+        return [*FACTS, *settings, *metrics]
+
+    def _hint(self, text: str) -> str:
+        settings = self._known("params", "key")
+        inner = [key for key in settings if key.startswith(f"{text}.")]
+        if inner:
+            more = ", ..." * (len(inner) > _SHOWN)
+            return f"it is a section: name one of {', '.join(inner[:_SHOWN])}{more}"
+        return _suggest(text, self._all())
+
+    def _has(self, table: str, column: str, value: str) -> bool:
+        query = f"SELECT 1 FROM {table} WHERE {column} = ? LIMIT 1"  # our own names
+        return self.connection.execute(query, (value,)).fetchone() is not None
+
+    def _known(self, table: str, column: str) -> list[str]:
+        query = _LOOSE_SCAN.format(table=table, column=column)
+        return [str(row[0]) for row in self.connection.execute(query)]
+
+    def _is_empty(self) -> bool:
+        return self.connection.execute("SELECT 1 FROM runs LIMIT 1").fetchone() is None
+
+
+def _suggest(text: str, known: Iterable[str]) -> str:
+    names = list(known)
+    ends = [name for name in names if re.split(r"[./]", name)[-1] == text]
+    if ends:
+        return f"did you mean {ends[0]!r}?" if len(ends) == 1 else f"one of {', '.join(ends[:6])}?"
+    return suggest(text, names)
+
+
+FACTS = (*(name for name in RUN_COLUMNS if name not in HIDDEN), AGE)
+"""The names that every run has."""

@@ -1,0 +1,44 @@
+"""Runs in the tables of an index, without their folders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from epochal.records.index.schema import RUN_COLUMNS
+
+if TYPE_CHECKING:
+    import sqlite3
+
+NUMBERS = ("seconds", "step", "epoch", "attempt", "rollbacks", "seed", "best")
+
+
+def add_run(
+    connection: sqlite3.Connection,
+    run: str,
+    *,
+    params: dict[str, object] | None = None,
+    metrics: dict[str, tuple[float | None, float | None, float | None]] | None = None,
+    **facts: object,
+) -> int:
+    """Put one run into the tables; gives its number."""
+    unknown = {name: None if name in NUMBERS[:1] + NUMBERS[5:] else "" for name in RUN_COLUMNS}
+    zeros = dict.fromkeys(NUMBERS[1:5], 0)
+    row = {**unknown, **zeros, "path": f"store/shop/{run}", "run": run, **facts}
+    marks = ", ".join("?" * len(row))
+    names = ", ".join(row)
+    cursor = connection.execute(f"INSERT INTO runs ({names}) VALUES ({marks})", [*row.values()])
+    for key, value in (params or {}).items():
+        is_number = isinstance(value, int | float)
+        text = None if value is None else str(value)
+        text = text.lower() if isinstance(value, bool) and text else text
+        number = float(value) if is_number else None  # type: ignore[arg-type]
+        connection.execute(
+            "INSERT INTO params VALUES (?, ?, ?, ?, 0)", (cursor.lastrowid, key, text, number)
+        )
+    for name, (last, low, high) in (metrics or {}).items():
+        connection.execute(
+            "INSERT INTO metrics VALUES (?, ?, ?, ?, ?, 7, 3)",
+            (cursor.lastrowid, name, last, low, high),
+        )
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid

@@ -1,0 +1,336 @@
+"""Tests of queries as SQL."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from epochal.errors import ConfigError
+from epochal.records.index.schema import create_tables
+from epochal.records.query.compile import Compiler
+from epochal.records.query.names import Names
+from epochal.records.query.parser import parse_orders, parse_query
+from epochal.records.query.tokens import Written
+from indexed import add_run
+
+NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
+
+
+def ask(connection: sqlite3.Connection, text: str) -> list[str]:
+    """The runs that a query finds, in the order in which they were added."""
+    written = Written(text, "--where")
+    sql = Compiler(Names(connection, now=NOW), written).condition(parse_query(written))
+    rows = connection.execute(
+        f"SELECT run, {sql.text} FROM runs ORDER BY id", sql.values
+    ).fetchall()
+    assert {row[1] for row in rows} <= {0, 1}, "a test is true or false"
+    return [row[0] for row in rows if row[1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("optim.lr > 1e-4 and val/acc > 0.9", ["good"]),
+        ("optim.lr >= 0.1", ["odd"]),
+        ("optim.lr = 1e-3", ["good"]),
+        ("optim.lr = .001", ["good"]),
+        ("optim.lr != 0.1", ["good"]),
+        ("not optim.lr = 0.1", ["good", "bad"]),
+        ("optim.lr is missing", ["bad"]),
+        ("optim.lr is not missing", ["good", "odd"]),
+        ("optim.lr in (1, 0.1, x)", ["odd"]),
+        ("optim.lr not in (1, 0.1)", ["good", "bad"]),
+        ("optim.lr < inf", ["good", "odd"]),
+        ("optim.type = SGD", ["odd", "bad"]),
+        ("optim.type = sgd", []),
+        ("optim.type ~ sgd", ["odd", "bad"]),
+        ("optim.type !~ SGD", ["good"]),
+        ("optim.type != SGD", ["good"]),
+        ("optim.fused = true", ["good"]),
+        ("optim.fused = False", ["odd"]),
+        ("optim.fused = 1", ["good"]),
+        ("model.drop = null", ["good", "bad"]),
+        ("model.drop is missing", ["good", "bad"]),
+        ("model.drop != none", ["odd"]),
+        ("model.widths[0] = 64", ["good"]),
+        ("model.widths = '[64,128]'", ["good"]),
+        ("train.for > 9ep", ["good"]),
+        ("train.for >= 9ep", ["good", "odd"]),
+        ("train.for = 9ep", ["odd"]),
+        ("train.for > 5st", []),
+        ("limit < 2h", ["good"]),
+        ("limit >= 90min", ["good", "odd"]),
+        ("limit > 1w", []),
+        ("val/acc > 0.9", ["good"]),
+        ("max(val/acc) >= 0.3", ["good", "odd"]),
+        ("min(val/loss) < 0.1", ["good"]),
+        ("count(val/loss) = 3", ["good", "odd"]),
+        ("val/loss = nan", ["odd"]),
+        ("val/loss != nan", ["good"]),
+        ("val/loss is missing", ["bad"]),
+        ("val/loss > 0", ["good"]),
+        ("not val/loss > 0", ["odd", "bad"]),
+        ("speed in (5, 6)", ["odd"]),
+        ("step >= 20", ["good", "odd"]),
+        ("steps < 20", ["bad"]),
+        ("best > 0.5", ["good"]),
+        ("best is missing", ["odd", "bad"]),
+        ("seed = 1", ["good"]),
+        ("seed != 2", ["good"]),
+        ("status = failed or status = stopped", ["odd", "bad"]),
+        ("status in (failed, finished)", ["good", "bad"]),
+        ("status ~ ish", ["good"]),
+        ("tag = 'wide net'", ["good"]),
+        ("tag ~ WIDE", ["good"]),
+        ("host is missing", ["good", "odd", "bad"]),
+        ("host != here", []),
+        ("time > 1h", ["good"]),
+        ("seconds <= 60", ["odd"]),
+        ("time = 1min", ["odd"]),
+        ("age < 1d", ["odd"]),
+        ("age > 24h", ["good"]),
+        ("age is missing", ["bad"]),
+        ("started > 2026-11-13", ["good", "odd"]),
+        ("started >= 2026-11-16", []),
+        ("started < 2026-12 and started > 2025", ["good", "odd"]),
+        ("started <= 2026", ["good", "odd"]),
+        ("started = 2026-11", ["good", "odd"]),
+        ("started != 2026", []),
+        ("started is missing", ["bad"]),
+        ("(optim.lr > 1 or tag ~ wide) and not status = failed", ["good"]),
+    ],
+)
+def test_queries_find_what_they_ask_for(
+    connection: sqlite3.Connection, text: str, found: list[str]
+) -> None:
+    assert ask(connection, text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("status = fialed", "did you mean 'failed'?"),
+        ("status in (fialed)", "no run ever has the status 'fialed'"),
+        ("step > many", "step is a number, got 'many'"),
+        ("step ~ 2", "~ finds parts of texts"),
+        ("val/acc = good", "val/acc is a number, got 'good'"),
+        ("val/acc ~ 9", "val/acc is a number"),
+        ("val/acc > nan", "write = nan or != nan"),
+        ("time > long", "write 30s, 20min, 2h, 7d or 4w"),
+        ("age > nan", "age is a length of time"),
+        ("time > 3ep", "time is a length of time, got '3ep'"),
+        ("started > soon", "write 2026-11-15"),
+        ("started > 7d", "write age < 7d"),
+        ("started ~ 2026", "started is a number"),
+        ("tag > b", "no text is more or less than another"),
+        ("optim.type > SGD", "write optim.type = SGD, or optim.type ~ SGD"),
+        ("optim.lr > '1'", "'1' is no number"),
+        ("optim.lr > nan", "no text is more or less"),
+        ("optim.lrr > 1", "did you mean 'optim.lr'?"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    connection: sqlite3.Connection, text: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match="--where: ") as caught:
+        ask(connection, text)
+    assert message in str(caught.value)
+    assert "^" in str(caught.value)
+
+
+INERT = [
+    "'; DROP TABLE runs --",
+    '" OR 1=1 --',
+    "' OR '1'='1",
+    "x' UNION SELECT path FROM runs --",
+    "%",
+    "_",
+    "%%%",
+    "wide%net",
+    "wide_net",
+    "\\",
+    "\\%",
+    "?",
+    "?1",
+    ":a",
+    "@a",
+    "$a",
+    "{0}",
+    "{}",
+    "%s",
+    "%(a)s",
+    "NULL",
+    "); DELETE FROM runs; --",
+    "/* */",
+    "char(0)",
+    "a\nb",
+    "*",
+    "[a-z]*",
+    "randomblob(1e9)",
+    "(SELECT 1)",
+]
+
+
+@pytest.mark.parametrize("text", INERT)
+@pytest.mark.parametrize("sign", ["=", "~"])
+@pytest.mark.parametrize("name", ["tag", "optim.type"])
+def test_texts_are_only_texts(
+    connection: sqlite3.Connection, name: str, sign: str, text: str
+) -> None:
+    before = list(connection.iterdump())
+    quoted = '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    tags = {"good": "wide net", "odd": "100%_sure", "bad": "it's; DROP TABLE runs --"}
+    types = {"good": "AdamW", "odd": "SGD", "bad": "SGD"}
+    values = tags if name == "tag" else types
+    expected = [
+        run
+        for run, value in values.items()
+        if (text == value if sign == "=" else text.casefold() in value.casefold())
+    ]
+    assert ask(connection, f"{name} {sign} {quoted}") == expected
+    assert list(connection.iterdump()) == before
+
+
+@pytest.mark.parametrize("text", [one for one in INERT if one != "[a-z]*"])
+def test_names_are_only_names(connection: sqlite3.Connection, text: str) -> None:
+    before = list(connection.iterdump())
+    quoted = '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    for name in (quoted, f"max({quoted})"):
+        with pytest.raises(ConfigError, match=r"unknown name|no run has the metric"):
+            ask(connection, f"{name} = 1")
+    number = add_run(connection, "new", params={text: 5}, metrics={text: (5.0, 5.0, 5.0)})
+    assert ask(connection, f"{quoted} = 5 and max({quoted}) > 4") == ["new"]
+    for table, column in (("runs", "id"), ("params", "run_id"), ("metrics", "run_id")):
+        connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (number,))
+    assert list(connection.iterdump()) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("val/acc", ["odd", "good", "bad"]),
+        ("val/acc desc", ["good", "odd", "bad"]),
+        ("-val/acc", ["good", "odd", "bad"]),
+        ("optim.type, optim.lr", ["good", "odd", "bad"]),
+        ("optim.type desc, step", ["bad", "odd", "good"]),
+        ("optim.lr desc", ["odd", "good", "bad"]),
+        ("started desc", ["odd", "good", "bad"]),
+        ("age", ["odd", "good", "bad"]),
+        ("max(val/loss)", ["good", "odd", "bad"]),
+        ("best", ["good", "odd", "bad"]),
+    ],
+)
+def test_orders_put_what_is_missing_last(
+    connection: sqlite3.Connection, text: str, found: list[str]
+) -> None:
+    written = Written(text, "--sort")
+    compiler = Compiler(Names(connection, now=NOW), written)
+    parts = [compiler.order(one) for one in parse_orders(written)]
+    order = ", ".join(part.text for part in parts)
+    values = [value for part in parts for value in part.values]
+    rows = connection.execute(f"SELECT run FROM runs ORDER BY {order}, id", values)
+    assert [row[0] for row in rows] == found
+
+
+NUMBERS = st.sampled_from([-1.0, 0.0, 0.5, 1.0, 2.0, 1e300])
+RUNS = st.lists(st.tuples(st.none() | NUMBERS, st.none() | NUMBERS), min_size=1, max_size=5)
+TESTS = st.tuples(
+    st.sampled_from(["lr", "m/x"]), st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), NUMBERS
+)
+TREES = st.recursive(
+    TESTS | st.tuples(st.just("missing"), st.sampled_from(["lr", "m/x"])),
+    lambda inner: (
+        st.tuples(st.just("not"), inner)
+        | st.tuples(st.sampled_from(["and", "or"]), st.lists(inner, min_size=2, max_size=3))
+    ),
+    max_leaves=8,
+)
+
+
+def write(tree: tuple) -> str:  # type: ignore[type-arg]
+    match tree:
+        case ("missing", name):
+            return f"{name} is missing"
+        case ("not", inner):
+            return f"not ({write(inner)})"
+        case ("and" | "or" as word, parts):
+            return f" {word} ".join(f"({write(part)})" for part in parts)
+        case (name, sign, number):
+            return f"{name} {sign} {number!r}"
+    raise AssertionError(tree)
+
+
+def holds(tree: tuple, run: dict[str, float | None]) -> bool:  # type: ignore[type-arg]
+    """What the query says of a run, by the rules of the page about it."""
+    match tree:
+        case ("missing", name):
+            return run[name] is None
+        case ("not", inner):
+            return not holds(inner, run)
+        case ("and", parts):
+            return all(holds(part, run) for part in parts)
+        case ("or", parts):
+            return any(holds(part, run) for part in parts)
+    name, sign, number = tree
+    value = math.nan if run[name] is None else run[name]
+    return (
+        not math.isnan(value)
+        and {
+            "=": value == number,
+            "!=": value != number,
+            "<": value < number,
+            "<=": value <= number,
+            ">": value > number,
+            ">=": value >= number,
+        }[sign]
+    )
+
+
+@given(RUNS, TREES)
+@settings(max_examples=100, deadline=None)
+def test_sql_means_what_the_query_says(
+    runs: list[tuple[float | None, float | None]],
+    tree: tuple,  # type: ignore[type-arg]
+) -> None:
+    connection = sqlite3.connect(":memory:")
+    create_tables(connection)
+    add_run(connection, "has both", params={"lr": 0.5}, metrics={"m/x": (1.0, 1.0, 1.0)})
+    facts = [{"lr": 0.5, "m/x": 1.0}, *({"lr": lr, "m/x": x} for lr, x in runs)]
+    for i, (lr, x) in enumerate(runs):
+        params = {} if lr is None else {"lr": lr}
+        add_run(connection, f"{i}", params=params, metrics={} if x is None else {"m/x": (x, x, x)})
+    found = ask(connection, write(tree))
+    names = ["has both", *(str(i) for i in range(len(runs)))]
+    assert found == [name for name, run in zip(names, facts, strict=True) if holds(tree, run)]
+    connection.close()
+
+
+@given(
+    st.sampled_from(["tag", "step", "started", "age", "optim.lr", "optim.type", "val/acc"]),
+    st.sampled_from(["=", "!=", "<", ">=", "~", "!~"]),
+    st.text(max_size=20),
+    st.booleans(),
+)
+@settings(max_examples=100, deadline=None)
+def test_any_value_is_compared_or_refused(name: str, sign: str, text: str, quoted: bool) -> None:
+    connection = sqlite3.connect(":memory:")
+    create_tables(connection)
+    add_run(
+        connection,
+        "one",
+        started="2026-11-14T10:00:00.000+00:00",
+        params={"optim.lr": 1.0, "optim.type": "SGD"},
+        metrics={"val/acc": (1.0, 1.0, 1.0)},
+    )
+    value = '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' if quoted else text
+    try:
+        assert ask(connection, f"{name} {sign} {value}") in ([], ["one"])
+    except ConfigError:
+        pass
+    finally:
+        connection.close()

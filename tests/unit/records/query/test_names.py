@@ -1,0 +1,82 @@
+"""Tests of what names stand for."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from epochal.errors import ConfigError
+from epochal.records.index.schema import create_tables
+from epochal.records.query.names import Fact, Measure, Names, Setting, Target
+from epochal.records.query.parser import parse_names
+from epochal.records.query.tokens import Written
+
+
+def resolve(connection: sqlite3.Connection, text: str) -> list[Target]:
+    written = Written(text, "--columns")
+    names = Names(connection)
+    return [one for name in parse_names(written) for one in names.expand(name, written)]
+
+
+def test_names_are_facts_metrics_or_keys(connection: sqlite3.Connection) -> None:
+    found = resolve(connection, "status, steps, age, val/acc, min(val/acc), optim.lr, speed")
+    assert found == [
+        Fact("status", "status"),
+        Fact("steps", "step"),
+        Fact("age", "age"),
+        Measure("val/acc", "val/acc", "last"),
+        Measure("min(val/acc)", "val/acc", "min"),
+        Setting("optim.lr", "optim.lr"),
+        Measure("speed", "speed", "last"),
+    ]
+
+
+def test_elements_of_lists_may_have_brackets(connection: sqlite3.Connection) -> None:
+    assert resolve(connection, "model.widths[1]") == [Setting("model.widths[1]", "model.widths.1")]
+
+
+def test_stars_stand_for_any_part(connection: sqlite3.Connection) -> None:
+    found = resolve(connection, "optim.*, val/*")
+    assert [one.shown for one in found] == [
+        "optim.fused",
+        "optim.lr",
+        "optim.type",
+        "val/acc",
+        "val/loss",
+    ]
+    with pytest.raises(ConfigError, match="no name fits 'sgd"):
+        resolve(connection, "sgd.*")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("optim.lrr", "did you mean 'optim.lr'?"),
+        ("lr", "did you mean 'optim.lr'?"),
+        ("optim", "it is a section: name one of optim.fused, optim.lr, optim.type"),
+        ("val/ac", "did you mean 'val/acc'?"),
+        ("acc", "did you mean 'val/acc'?"),
+        ("statsu", "did you mean 'status'?"),
+        ("stamp", "unknown name 'stamp'"),
+        ("max(val/accc)", "did you mean 'val/acc'?"),
+        ("max(optim.lr)", "no run has the metric 'optim.lr'"),
+    ],
+)
+def test_unknown_names_are_refused_with_a_suggestion(
+    connection: sqlite3.Connection, name: str, hint: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve(connection, name)
+    assert hint in str(caught.value)
+
+
+def test_without_runs_every_name_may_be_right() -> None:
+    connection = sqlite3.connect(":memory:")
+    create_tables(connection)
+    assert resolve(connection, "optim.lr, val/acc, max(x)") == [
+        Setting("optim.lr", "optim.lr"),
+        Measure("val/acc", "val/acc", "last"),
+        Measure("max(x)", "x", "max"),
+    ]
+    assert resolve(connection, "optim.*") == []
