@@ -40,7 +40,7 @@ def encode_json(value: object, *, indent: int | None = None) -> bytes:
     Infinities and NaN become ``"$inf"``, ``"-$inf"`` and ``"$nan"``, as in configs; paths and
     other objects become their ``str``; arrays become lists; dataclasses become mappings.
     """
-    plain = _plain(value)
+    plain = to_plain(value)
     separators = (",", ":") if indent is None else None
     dump = functools.partial(json.dumps, plain, indent=indent, separators=separators)
     try:
@@ -63,7 +63,8 @@ def _revive(value: object) -> object:
     return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
 
 
-def _plain(value: object) -> object:
+def to_plain(value: object) -> object:
+    """What ``encode_json`` writes for ``value``: mappings, lists, texts, numbers."""
     if value is None or isinstance(value, int | str):
         return value
     if isinstance(value, float):
@@ -71,16 +72,16 @@ def _plain(value: object) -> object:
             return value
         return "$nan" if math.isnan(value) else "$inf" if value > 0 else "-$inf"
     if isinstance(value, Mapping):
-        return {str(key): _plain(child) for key, child in value.items()}
+        return {str(key): to_plain(child) for key, child in value.items()}
     return _plain_object(value)
 
 
 def _plain_object(value: object) -> object:
     if isinstance(value, list | tuple):
-        return [_plain(child) for child in value]
+        return [to_plain(child) for child in value]
     if isinstance(value, set | frozenset):
-        return [_plain(child) for child in sorted(value, key=str)]
+        return [to_plain(child) for child in sorted(value, key=str)]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     to_list = getattr(value, "tolist", None)  # arrays and tensors, without importing either
-    return _plain(to_list()) if callable(to_list) else str(value)
+    return to_plain(to_list()) if callable(to_list) else str(value)

@@ -1,0 +1,93 @@
+"""Which names say that their value is a secret."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
+
+_ENDINGS = ("password", "passwords", "passwd", "passphrase", "passcode", "secret", "secrets")
+"""Ends of a last word that need no word before them, as in ``dbpassword``."""
+
+_ALONE = re.compile(
+    r"credentials?|creds|cookies?|authorization|dsn|bearer|apikeys?|pwd|secretkey|privatekey"
+    r"|accesskey|authkey|webhook"
+)
+_BEFORE_KEY = re.compile(
+    r"api|secret|private|access|auth|signing|encryption|master|ssh|account|storage|deploy|service"
+    r"|license|shared|session|consumer|app|subscription|rsa|pgp|gpg|hmac|jwt"
+)
+_BEFORE = {
+    "key": _BEFORE_KEY,
+    "keys": _BEFORE_KEY,
+    "pass": re.compile(
+        r"user|db|database|smtp|mail|email|ftp|ssh|http|proxy|mysql|postgres|pg|redis|root|admin"
+        r"|login|account"
+    ),
+    "auth": re.compile(r"basic|http|proxy|npm|digest"),
+    "string": re.compile(r"connection"),
+    "url": re.compile(r"webhook"),
+}
+"""Last words that make a secret with the right word before them."""
+
+_BEFORE_TOKEN_OF_TEXT = re.compile(
+    r"pad|eos|bos|sos|unk|sep|cls|mask|per|first|last|next|prev|previous|start|end|special|image"
+    r"|audio|video|text|prompt|num|max|min|stop|begin|class|dist|reg|register|added|new|fake|blank"
+    r"|target|input|output|latent|padding|query|each|every|single|average|mean|prefix|suffix"
+    r"|middle|sink|patch|word|sub|subword|summary|visual|current|predicted|sampled|generated"
+)
+"""Words that make a token a piece of text and not a key to a door."""
+
+_ADDED = frozenset(("value", "text", "raw", "hex", "header", "hash", "plain"))
+"""Last words that leave the name as secret as it was without them."""
+
+_FOLDERS = frozenset(("PWD", "OLDPWD"))
+
+
+@lru_cache(maxsize=4096)
+def is_secret_name(name: str) -> bool:
+    """Whether what ``name`` stands for must not be written: ``api_key``, but not ``key_dim``.
+
+    ``name`` may be a config key, an option, a header or an environment variable. Of a dotted
+    key the last part decides; an earlier one does if it holds nothing but secrets.
+    """
+    if name in _FOLDERS:
+        return False
+    parts = _split_dotted(name)
+    return any(map(_ends_secret, parts)) or _is_token(parts[-1])
+
+
+def is_token_name(name: str) -> bool:
+    """Whether a secret name may also be that of a piece of text, such as ``token``."""
+    return is_secret_name(name) and not any(map(_ends_secret, _split_dotted(name)))
+
+
+def _split_dotted(name: str) -> list[list[str]]:
+    """The words of each part of a name, without the numbers of elements."""
+    return [_split(part) for part in name.split(".") if not part.isdigit()] or [[]]
+
+
+def _split(part: str) -> list[str]:
+    words = [word.lower() for word in _WORD.findall(part)]
+    while words and (words[-1].isdigit() or (len(words) > 1 and words[-1] in _ADDED)):
+        words.pop()
+    return words
+
+
+def _ends_secret(words: list[str]) -> bool:
+    if not words:
+        return False
+    *before, last = words
+    if last.endswith(_ENDINGS) or _ALONE.fullmatch(last) or words[-3:] == ["access", "key", "id"]:
+        return True
+    pattern = _BEFORE.get(last)
+    return pattern is not None and bool(before) and pattern.fullmatch(before[-1]) is not None
+
+
+def _is_token(words: list[str]) -> bool:
+    if not words or not words[-1].endswith("token"):
+        return False
+    if words[-1] != "token":
+        return words[-1] in ("authtoken", "accesstoken", "apitoken", "refreshtoken")
+    return len(words) == 1 or _BEFORE_TOKEN_OF_TEXT.fullmatch(words[-2]) is None

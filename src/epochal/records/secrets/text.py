@@ -1,0 +1,137 @@
+"""Takes the secrets out of a text."""
+
+from __future__ import annotations
+
+import re
+
+from epochal.records.secrets import formats
+from epochal.records.secrets.known import known_pattern
+from epochal.records.secrets.names import is_secret_name, is_token_name
+
+MARK = "<redacted>"
+"""What stands where a secret stood."""
+
+_MOST_PASSES = 8
+
+_TERM = re.compile(
+    r"passw|passphrase|passcode|pass\b|pwd|secret|token|key|credential|creds|authorization"
+    r"|cookie|dsn|bearer|auth\b|webhook|connection",
+    re.IGNORECASE,
+)
+_NAME = re.compile(r"[\w.-]*")
+_NAME_BEFORE = re.compile(r"[\w.-]{0,80}\Z")
+_QUOTED = (
+    r"[rbfuRBFU]{0,2}(?P<quote>\\*(?:\"\"\"|'''|[\"']))"
+    r"(?P<quoted>(?:(?!(?P=quote))(?:\\.|[^\n\\]|\\))*)(?P=quote)"
+)
+_BARE = r"(?P<bare>[^\s\"'`,;&<>(){}\[\]\\|]++)(?![(\[{<])"
+_ANNOTATION = r"(?:[ \t]*:[ \t]*[A-Za-z_][\w.\[\], |]{0,60}?(?=[ \t]*=))?"
+_SIGN = r"[ \t]*(?:=>|:=|=(?!=)|:(?!:|//))[ \t]*"
+_SCHEME = r"(?:(?:Bearer|Basic|Token|Digest|Negotiate|AWS4-HMAC-SHA256)[ \t]+)?"
+_ASSIGNED = re.compile(
+    rf"(?:\\*[\"'])?\]?{_ANNOTATION}{_SIGN}(?:{_QUOTED}|{_SCHEME}{_BARE})", re.IGNORECASE
+)
+_HEADER = re.compile(r"(?:\\*[\"'])?[ \t]*[:=][ \t]*(?P<bare>[^\s\"'\\<][^\r\n\"'\\<]*)")
+_OPTION = re.compile(rf"(?:[\"'],)?[ \t]+(?:{_QUOTED}|(?P<bare>[^\s\"'`;&<>|-][^\s\"'`;&<>|]*))")
+_HEADERS = ("authorization", "cookie")
+
+_NOTHING = re.compile(
+    r"|none|null|nil|true|false|~|yes|no|str|int|bytes|bool|float|any|string|object|optional"
+    r"|[*x.•…]+|<.*>|\[[A-Z_]+\]|.*<redacted>.*|.*\$\{.*|\$\w+|\$\(.*|.*\{[\w.!:\[\]]*\}.*|%\(.*"
+    r"|(?:self|cls|os|args|config|cfg|options|settings|env|process)\.[\w.]+",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Values that are no secret, whatever their name."""
+
+_NUMBER = re.compile(r"[-+]?[\d_]*\.?\d+(?:e[-+]?\d+)?", re.IGNORECASE)
+
+
+def redact(text: str, *, is_code: bool = False) -> str:
+    """``text`` with ``<redacted>`` in the place of each secret; itself if it holds none.
+
+    Secrets are known by their form, by a name before them, or because the environment or the
+    config of this process has them. In code, only a quoted value can belong to a name.
+    """
+    for _ in range(_MOST_PASSES):  # what was joined by a replacement is looked at again
+        before, text = text, _redact_once(text, is_code=is_code)
+        if text == before:
+            break
+    return text
+
+
+def is_nothing(value: str) -> bool:
+    """Whether a value is empty, a placeholder or a reference, so that it gives nothing away."""
+    return _NOTHING.fullmatch(value.strip()) is not None
+
+
+def _redact_once(text: str, *, is_code: bool) -> str:
+    if (known := known_pattern()) is not None:
+        text = known.sub(MARK, text)
+    if "PRIVATE KEY" in text:
+        text = formats.PEM.sub(rf"\g<1>{MARK}\g<3>", text)
+    for hint, pattern in formats.TOKENS:
+        if hint in text:
+            text = pattern.sub(MARK, text)
+    for hint, pattern in formats.PARTS:
+        if hint in text:
+            text = pattern.sub(rf"\g<1>{MARK}", text)
+    if "://" in text:
+        text = formats.NOTICE_URL.sub(rf"\g<1>{MARK}", text)
+        text = formats.URL_USER.sub(_without_user, text)
+    if "=" in text:
+        text = formats.QUERY.sub(_without_value, text)
+    return _redact_named(text, is_code=is_code)
+
+
+def _without_user(match: re.Match[str]) -> str:
+    is_name = match["scheme"].lower() in formats.USER_SCHEMES and not match["password"]
+    return match[0] if is_name or not match["user"] else f"{match['scheme']}://{MARK}@"
+
+
+def _without_value(match: re.Match[str]) -> str:
+    name = match["name"]
+    is_secret = formats.SIGNED.fullmatch(name) is not None or is_secret_name(name)
+    if not is_secret or is_nothing(match["value"]):
+        return match[0]
+    return f"{name}={MARK}"
+
+
+def _redact_named(text: str, *, is_code: bool) -> str:
+    pieces, at = [], 0
+    for term in _TERM.finditer(text):
+        if term.start() < at:
+            continue
+        before = _NAME_BEFORE.search(text, max(at, term.start() - 80), term.start())
+        start = before.start() if before else term.start()
+        end = _NAME.match(text, term.end()).end()  # type: ignore[union-attr]  # matches anything
+        name = text[start:end]
+        if not is_secret_name(name.strip("-.")):
+            continue
+        found = _find_value(text, name, end, is_code=is_code)
+        if found is not None:
+            pieces += [text[at : found[0]], found[2]]
+            at = found[1]
+    return "".join([*pieces, text[at:]]) if pieces else text
+
+
+def _find_value(text: str, name: str, end: int, *, is_code: bool) -> tuple[int, int, str] | None:
+    """Where the secret after a name starts and ends, and what takes its place."""
+    match = _ASSIGNED.match(text, end)
+    if not is_code and name.lower().endswith(_HEADERS):
+        match = _HEADER.match(text, end) or match
+    if match is None and name.startswith("--"):
+        match = _OPTION.match(text, end)
+    if match is None:
+        return None
+    is_bare = match["bare"] is not None
+    group = "bare" if is_bare else "quoted"
+    value = match[group]
+    bare_name = name.strip("-.").rpartition(".")[2]
+    if is_nothing(value) or (is_bare and (is_code or value == bare_name)):
+        return None
+    is_number = _NUMBER.fullmatch(value) is not None
+    if is_number and is_token_name(name.strip("-.")):
+        return None
+    # A number without quotes may stand in JSON or TOML, which know no bare words.
+    mark = f'"{MARK}"' if is_bare and is_number else MARK
+    return match.start(group), match.end(group), mark

@@ -1,0 +1,116 @@
+"""Takes the secrets out of values that have names: JSON trees and configs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from epochal.config.interpolate import ENV_OPENING
+from epochal.durable.text import to_plain
+from epochal.records.secrets.names import is_secret_name, is_token_name
+from epochal.records.secrets.text import MARK, is_nothing, redact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from epochal.config.node import Node
+
+
+def redact_tree(value: object) -> Any:  # noqa: ANN401 - as open as JSON
+    """``value`` as plain data without its secrets; names of keys decide as in a config."""
+    return _redact(to_plain(value), "")
+
+
+def _redact(value: object, name: str) -> object:
+    if isinstance(value, Mapping):
+        return {redact(key): _redact(child, _below(name, key)) for key, child in value.items()}
+    if isinstance(value, list):
+        return _redact_list(value, name)
+    return _redact_leaf(value, name)
+
+
+def _redact_leaf(value: Any, name: str) -> Any:  # noqa: ANN401 - a scalar stays what it is
+    if _is_secret(value, name):
+        return MARK
+    return redact(value) if isinstance(value, str) else value
+
+
+def _redact_list(values: list[Any], name: str) -> list[object]:
+    """Elements, of which one may be an option and the next its value."""
+    found: list[object] = []
+    option = ""
+    for one in values:
+        found.append(_redact(one, option or name))
+        is_option = isinstance(one, str) and one.startswith("-") and "=" not in one
+        option = one.lstrip("-") if is_option and is_secret_name(one.lstrip("-")) else ""
+    return found
+
+
+def _below(name: str, key: str) -> str:
+    """The name by which a child is judged; that of a parent counts if all in it is secret."""
+    is_holder = is_secret_name(name) and not is_token_name(name)
+    return f"{name}.{key}" if is_holder else key
+
+
+def _is_secret(value: object, name: str) -> bool:
+    if value is None or isinstance(value, bool | float) or not is_secret_name(name):
+        return False
+    if isinstance(value, str):
+        return not is_nothing(value)
+    return not is_token_name(name)
+
+
+def redact_node(root: Node) -> Node:
+    """A config without its secrets; what comes from the environment stays a reference."""
+    return _redact_node(root, "")
+
+
+def _redact_node(node: Node, name: str) -> Node:
+    if node.is_mapping:
+        entries = {
+            key: _redact_node(child, _below(name, key)) for key, child in node.mapping.items()
+        }
+        return replace(node, value=MappingProxyType(entries))
+    if node.is_list:
+        return replace(node, value=tuple(_redact_node(one, name) for one in node.elements))
+    if node.template is not None and _is_reference(node):
+        return replace(node, template=redact(node.template))
+    clean = _redact_leaf(node.value, name)
+    return node if clean == node.value else replace(node, value=clean, template=None)
+
+
+def _is_reference(node: Node) -> bool:
+    return node.template is not None and ENV_OPENING in node.template
+
+
+def secret_values(root: Node) -> Iterator[str]:
+    """Every text of a config that is a secret, also what other values replaced."""
+    yield from _secret_values(root, "")
+
+
+def _secret_values(node: Node, name: str) -> Iterator[str]:
+    if node.replaced is not None:
+        yield from _secret_values(node.replaced, name)
+    if node.is_mapping:
+        for key, child in node.mapping.items():
+            yield from _secret_values(child, _below(name, key))
+    elif node.is_list:
+        for one in node.elements:
+            yield from _secret_values(one, name)
+    elif _is_secret(node.value, name) or _is_hidden(node):
+        yield str(node.value)
+
+
+def _is_hidden(node: Node) -> bool:
+    """Whether a value came from the environment and is neither a word nor a place."""
+    if not _is_reference(node) or not isinstance(node.value, str):
+        return False
+    has_letter = any(char.isalpha() for char in node.value)
+    has_other = any(not char.isalpha() for char in node.value)
+    return len(node.value) >= 8 and has_letter and has_other and not _is_place(node.value)
+
+
+def _is_place(value: str) -> bool:
+    return "://" in value or value.startswith(("/", "./", "../", "~")) or "/" in value[:-1]

@@ -1,0 +1,49 @@
+"""Tests of epochal.records.secrets.files."""
+
+from __future__ import annotations
+
+import pytest
+
+from epochal.records.secrets import MARK, is_secret_file, redact_bytes
+from records.secrets.canaries import TOKENS
+
+_SECRET = """
+.env .env.local prod.env config/.env .envrc server.pem tls.key a.p12 a.pfx id_rsa .ssh/id_ed25519
+.ssh/config .netrc .pgpass .pypirc .npmrc .git-credentials .htpasswd .aws/credentials secrets.yaml
+db_secret.json credentials.json my-credentials.toml client_secret_12.json service-account.json
+kubeconfig kaggle.json token.json id_rsa.bak
+"""
+SECRET = _SECRET.split()
+_PLAIN = """
+.env.example env.py environment.yaml tokenizer.json tokens.txt keys.py key.py monkey.txt id_rsa.pub
+secrets.py secretary.yaml credentials.py train.py vocab.json special_tokens_map.json keyboard.yaml
+"""
+PLAIN = _PLAIN.split()
+
+
+@pytest.mark.parametrize("path", SECRET)
+def test_a_file_of_secrets_is_known_by_its_name(path: str) -> None:
+    assert is_secret_file(path)
+
+
+@pytest.mark.parametrize("path", PLAIN)
+def test_an_ordinary_file_is_none(path: str) -> None:
+    assert not is_secret_file(path)
+
+
+def test_bytes_without_a_secret_stay_as_they_are() -> None:
+    data = b"\xff\xfe caf\xe9 token = word\r\n"
+    assert redact_bytes(data, name="x.py") is data
+
+
+def test_code_and_configs_lose_their_secrets() -> None:
+    token = TOKENS["hugging_face"].encode()
+    mark = MARK.encode()
+    assert redact_bytes(b"x = '%s'\xff" % token, name="x.py") == b"x = '%s'\xff" % mark
+    assert redact_bytes(b"password: abcdef", name="x.yaml") == b"password: %s" % mark
+    assert redact_bytes(b"password: abcdef", name="x.py") == b"password: abcdef"
+
+
+def test_a_binary_file_loses_known_secrets_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_PASSWORD", "correct-horse")
+    assert redact_bytes(b"\0correct-horse\0") == b"\0*************\0"

@@ -1,0 +1,200 @@
+"""Tests of epochal.records.secrets.text."""
+
+from __future__ import annotations
+
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epochal.records.secrets import MARK, hiding, redact
+from records.secrets.canaries import TOKENS
+from records.secrets.test_names import LOOK_ALIKES, SECRET
+
+CANARY = "Zq7canary42"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"password={CANARY}",
+        f"password: {CANARY}",
+        f"  api_key: {CANARY}  # mine",
+        f'{{"api_key": "{CANARY}"}}',
+        f"{{'apiKey': '{CANARY}'}}",
+        f'{{\\"api_key\\": \\"{CANARY}\\"}}',
+        f'client_secret = "{CANARY}"',
+        f'self.password: str = "{CANARY}"',
+        f"connect(password='{CANARY}', port=3)",
+        f"--token {CANARY} --other 3",
+        f"--api-key={CANARY}",
+        f"['--token', '{CANARY}']",
+        f"export DB_PASSWORD={CANARY}",
+        f"+  secret: {CANARY}",
+        f"Authorization: Bearer {CANARY}",
+        f"Authorization: Custom {CANARY} and {CANARY}",
+        f"'Authorization': 'Basic {CANARY}'",
+        f"Bearer {CANARY}{CANARY}",
+        f"Cookie: a={CANARY}; b={CANARY}",
+        f"Set-Cookie: sid={CANARY}; Path=/",
+        f"https://me:{CANARY}@host.org/x",
+        f"https://{CANARY}@host.org/x",
+        f"postgresql://me:{CANARY}@db:5432/x",
+        f"postgres://me:a/{CANARY}@db/x",
+        f"redis://:{CANARY}@db:6379/0",
+        f"https://me:p@{CANARY}@host/x",
+        f"https://s3/x?X-Amz-Signature={CANARY}&X-Amz-Date=2",
+        f"https://blob/x?sv=2&sig={CANARY}",
+        f"https://h/x?access_token={CANARY}#top",
+        f"https://hooks.slack.com/services/T0/B0/{CANARY}",
+        f"https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key={CANARY}",
+        f"https://open.feishu.cn/open-apis/bot/v2/hook/{CANARY}",
+        f"tgram://{CANARY}/123",
+        f"machine api.wandb.ai login user password {CANARY}",
+        f"DefaultEndpointsProtocol=https;AccountKey={CANARY};EndpointSuffix=x",
+        f"Server=db;Uid=me;Pwd={CANARY};",
+    ],
+)
+def test_a_secret_is_known_by_what_stands_before_it(text: str) -> None:
+    clean = redact(text)
+    assert CANARY not in clean
+    assert MARK in clean
+    assert redact(clean) == clean
+
+
+def test_the_rest_of_a_line_stays_readable() -> None:
+    assert redact(f"connect(password='{CANARY}', port=3)") == f"connect(password='{MARK}', port=3)"
+    assert redact(f"https://me:{CANARY}@host.org/x?a=1") == f"https://{MARK}@host.org/x?a=1"
+    assert redact(f"password: {CANARY}  # mine") == f"password: {MARK}  # mine"
+
+
+def test_a_number_keeps_json_valid() -> None:
+    assert redact('{"password": 123456}') == f'{{"password": "{MARK}"}}'
+
+
+PEM = "-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize("newline", ["\n", "\\n", "\n+", "\n    "])
+def test_a_private_key_is_cut_out_whole(newline: str) -> None:
+    body = ("MIIEow" + "IBAAKCAQEA" * 6 + "\n") * 3
+    clean = redact(f"key = {PEM.format(body)}; done".replace("\n", newline))
+    assert "MIIEow" not in clean
+    assert clean.endswith("; done")
+
+
+def test_a_private_key_without_its_end_is_cut_out() -> None:
+    body = ("MIIEow" + "IBAAKCAQEA" * 6 + "\n") * 3
+    clean = redact("-----BEGIN OPENSSH PRIVATE KEY-----\n" + body)
+    assert "MIIEow" not in clean
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password: ${env:DB_PASSWORD}",
+        "password = None",
+        "token: str",
+        "def login(password: str, token: str | None = None) -> None:",
+        "password = getpass()",
+        'api_key = os.environ["OPENAI_API_KEY"]',
+        "token = tokens[i]",
+        "token=token",
+        "if token == other:",
+        'f"Bearer {token}"',
+        "Basic training of a model",
+        "pad_token: <pad>",
+        "token: 5",
+        "the password is asked for later",
+        "Token indices sequence length is longer than 512",
+        "http://host:8080/path@v1",
+        "ssh://git@github.com/me/x.git",
+        "git@github.com:me/x.git",
+        "mail me@host.org",
+        "https://host/x?page=2&key=size",
+        "sk-learn-contrib-something-very-long",
+        "task-sk-and-more-words-in-a-row",
+        "commit 8792c91aa0b1c2d3e4f5061728394a5b6c7d8e9f",
+        "12:30:05 step 100000000: loss 0.25",
+        "std::string token::name",
+        "secret: <redacted>",
+        "token: [MASK]",
+    ],
+)
+def test_text_without_a_secret_stays(text: str) -> None:
+    assert redact(text) == text
+
+
+def test_code_keeps_what_is_not_quoted() -> None:
+    code = "token = word\npassword: Secret = default\n"
+    assert redact(code, is_code=True) == code
+    assert CANARY not in redact(f'password = "{CANARY}"\n', is_code=True)
+
+
+@pytest.mark.parametrize("name", LOOK_ALIKES)
+@pytest.mark.parametrize("form", ["{}: {}", "{} = '{}'", "--{} {}", '{{"{}": "{}"}}'])
+def test_what_a_look_alike_stands_for_is_kept(name: str, form: str) -> None:
+    text = form.format(name, CANARY)
+    assert redact(text) == text
+
+
+@pytest.mark.parametrize("name", [name for name in SECRET if "." not in name])
+def test_what_a_secret_name_stands_for_goes(name: str) -> None:
+    assert CANARY not in redact(f"{name}={CANARY}")
+
+
+def test_a_secret_of_the_environment_goes_wherever_it_appears(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MY_SERVICE_TOKEN", 'pa ss"wörd/42')
+    assert redact('ValueError: pa ss"wörd/42 is wrong') == f"ValueError: {MARK} is wrong"
+    assert "42" not in redact("GET /x?q=pa%20ss%22w%C3%B6rd%2F42")
+    assert "42" not in redact('"pa ss\\"w\\u00f6rd/42"')
+
+
+@pytest.mark.parametrize("value", ["hunter2", "password", ""])
+def test_a_word_in_the_environment_is_no_secret(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("MY_PASSWORD", value)
+    assert redact(f"the word {value} is here") == f"the word {value} is here"
+
+
+def test_a_file_that_the_environment_names_is_no_secret(monkeypatch, tmp_path) -> None:
+    path = tmp_path / "account.json"
+    path.touch()
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+    assert redact(f"read {path}") == f"read {path}"
+
+
+def test_hidden_values_go_until_the_block_ends() -> None:
+    with hiding(["hunter2", "long enough", "abc"]), hiding(["hunter2"]):
+        assert redact("hunter2, xhunter2x, long enough, abc") == f"{MARK}, xhunter2x, {MARK}, abc"
+    assert redact("hunter2") == "hunter2"
+
+
+SIGNS = [*"= \n\"',@:?&\\(){}[]5", "://", "https://", "--", "Bearer ", "${env:X}", "a/b", "None"]
+KEYS = ["-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----"]
+WORDS = st.sampled_from([*LOOK_ALIKES, *SECRET, *TOKENS.values(), *SIGNS, *KEYS, MARK, CANARY])
+
+
+@given(st.lists(st.one_of(WORDS, st.text(max_size=4)), max_size=14).map("".join))
+def test_a_second_time_changes_nothing(text: str) -> None:
+    once = redact(text)
+    assert redact(once) == once
+
+
+NAMES = st.sampled_from(LOOK_ALIKES)
+VALUES = st.one_of(
+    st.text(string.ascii_lowercase + " _", max_size=20),
+    st.integers().map(str),
+    st.floats().map(str),
+    st.sampled_from(["None", "true", "[1, 2]", "resnet-50", "/data/x.bin", "https://host/a?b=c"]),
+)
+LINES = st.tuples(NAMES, st.sampled_from([": ", "=", " = ", " "]), VALUES).map("".join)
+
+
+@given(st.lists(LINES, max_size=8).map("\n".join))
+def test_text_without_secrets_is_never_changed(text: str) -> None:
+    assert redact(text) == text
