@@ -9,7 +9,8 @@ from epochal.check.sections import SECTIONS, Section, own_signature
 from epochal.check.several import has_members, member_signature
 from epochal.check.signature import read_signature
 from epochal.check.spec import Arguments, Spec, arguments, read_spec
-from epochal.check.stages import expand_optimizer, stage_name
+from epochal.check.stage_optim import expand_optimizer
+from epochal.check.stages import stage_name
 from epochal.check.template import template
 from epochal.check.whole import check, registry_for
 

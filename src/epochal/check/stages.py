@@ -7,35 +7,28 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
-from epochal.check.literals import Opaque
 from epochal.check.losses import TOTAL, term_names
 from epochal.check.methods import find_method
-from epochal.check.optim import check_optimizer
 from epochal.check.parameters import Parameter, Signature
-from epochal.check.report import Mistakes
-from epochal.check.sections import SECTIONS, own_signature
-from epochal.check.several import has_members
+from epochal.check.sections import SECTIONS
 from epochal.check.shapes import expand_section
-from epochal.check.signature import method_signature, read_signature
+from epochal.check.signature import method_signature
+from epochal.check.stage_optim import OptimChanges, find_rate_change, unfilled, unfilled_entries
 from epochal.check.walk import Walk, listing, with_entries
 from epochal.config.duration import Duration, parse_duration
 from epochal.config.node import Node
 from epochal.config.scalar import show
-from epochal.errors import COMMAND_LINE, ConfigError, Place
+from epochal.errors import COMMAND_LINE
 from epochal.registry.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from epochal.registry import Factory, Registry
     from epochal.registry.source import Definition
 
-_DEFAULT = Place("default")
 _SPECS = ("optim", "schedule", "data", "task", "loss")
 """Keys of a stage that are checked against something else than their types."""
 
-_STATE = Parameter("state", "Literal['keep', 'reset']", Opaque("as fits"))
-_RATES = ("type", "lr", "groups", "layer_decay", "no_decay")
 _TORCH = "torch.optim.lr_scheduler."
 
 
@@ -64,7 +57,7 @@ class _Stages:
 
     def __init__(self, walk: Walk, entries: dict[str, Node], given: Collection[str]) -> None:
         self.walk, self.entries, self.given = walk, entries, given
-        self.optimizer: Factory | None = walk.factories.get("optim")
+        self.optim = OptimChanges(walk, entries.get("optim"))
         self.params: set[str] = set()
         self.names: set[str] = set()
         self.had_schedule = False
@@ -86,10 +79,10 @@ class _Stages:
 
     def _expand_one(self, path: str, node: Node) -> Node:
         plain = {key: child for key, child in node.mapping.items() if key not in _SPECS}
-        own = Signature("section 'stages'", _unfilled(SECTIONS["stages"].keys))
-        expanded = dict(self._entries(path, with_entries(node, plain), (own,)).mapping)
+        own = Signature("section 'stages'", unfilled(SECTIONS["stages"].keys))
+        expanded = unfilled_entries(self.walk, path, with_entries(node, plain), own)
         expand: dict[str, Callable[[str, Node], Node]] = {
-            "optim": self._optim,
+            "optim": self.optim.expand,
             "schedule": partial(self._section, "schedule"),
             "data": partial(self._section, "data"),
             "loss": self._loss,
@@ -103,13 +96,6 @@ class _Stages:
         self._check_required(path, node)
         order = [key for key in node.mapping if key in expanded]
         return with_entries(node, {key: expanded[key] for key in order})
-
-    def _entries(self, path: str, node: Node, signatures: tuple[Signature, ...]) -> Node:
-        """The entries against signatures, without any defaults."""
-        count = len(self.walk.defaults)
-        found = self.walk.entries(path, node, signatures, _DEFAULT)
-        del self.walk.defaults[count:]
-        return found
 
     def _check_name(self, path: str, node: Node, name: str) -> None:
         if name in self.names:
@@ -154,53 +140,6 @@ class _Stages:
             hint = "add monitor: -val/loss, or +val/acc if larger is better"
             report(path, what, node.place, hint)
 
-    def _optim(self, path: str, node: Node) -> Node:
-        """Changes of the optimizer: keys of the one before, or another one."""
-        walk, library = self.walk, self.walk.registry.library
-        own = own_signature(SECTIONS["optim"], library)
-        own = replace(own, parameters=(*_unfilled(own.parameters), _STATE))
-        if isinstance(node.value, str):
-            node = with_entries(node, {"type": node})
-        if not node.is_mapping:
-            what = f"expected a mapping, got {show(node.to_plain())}"
-            walk.mistakes.report(path, what, node.place, "write optim: {lr: 1e-4}")
-            return node
-        section = self.entries.get("optim")
-        if section is not None and has_members(SECTIONS["optim"], section):
-            what = "there is no single optimizer whose options could change"
-            hint = "change them from Python, in on_stage_start of the task"
-            walk.mistakes.report(path, what, node.key_place, hint)
-            return node
-        if "freeze" in node.mapping:
-            what, place = "a stage freezes by itself", node.mapping["freeze"].key_place
-            walk.mistakes.report(f"{path}.freeze", what, place, "write freeze: beside optim:")
-        before = self.optimizer
-        if "type" in node.mapping:
-            count = len(walk.defaults)
-            node = walk.spec(path, node, "optimizer", own)
-            names = {f"{path}.{item.name}" for item in own.parameters}
-            walk.defaults[count:] = [one for one in walk.defaults[count:] if one.key not in names]
-            self.optimizer = walk.factories.get(path)
-            self._check_state(path, node, before)
-        else:
-            known = Signature("the optimizer", open=True)
-            if before is not None:
-                known = read_signature(before, library)
-                walk.factories[path] = before
-            known = replace(known, parameters=_unfilled(known.parameters))
-            node = self._entries(path, node, (own, known))
-        check_optimizer(walk, path, node)
-        return node
-
-    def _check_state(self, path: str, node: Node, before: Factory | None) -> None:
-        state, after = node.mapping.get("state"), self.optimizer
-        if state is None or state.value != "keep" or before is None or after is None:
-            return
-        if before.dotted != after.dotted:
-            what = f"the state of {before.name} is of no use to {after.name}"
-            hint = "write state: reset, or leave it out"
-            self.walk.mistakes.report(f"{path}.state", what, state.place, hint)
-
     def _section(self, name: str, path: str, node: Node) -> Node:
         return expand_section(self.walk, replace(SECTIONS[name], name=path), node)
 
@@ -210,18 +149,21 @@ class _Stages:
         if schedule is not None and schedule.value is not None:
             self.had_schedule = True
             return
-        factory = self.walk.factories.get("schedule")
-        if factory is None or not factory.dotted.startswith(_TORCH):
-            return
-        changed = [key for key in _RATES if optim is not None and key in optim.mapping]
-        state = None if optim is None else optim.mapping.get("state")
-        is_reset = state is not None and state.value == "reset"
-        if self.had_schedule or changed or is_reset:
-            why = f"after a change of {changed[0]}" if changed else "with another optimizer"
-            why = "after a stage with a schedule of its own" if self.had_schedule else why
-            what = f"{factory.name}, the run's schedule from torch, cannot go on {why}"
-            hint = "add schedule: to this stage, or use one that is not torch's for the run"
-            self.walk.mistakes.report(path, what, node.place, hint)
+        names = self.optim.names
+        owners = {f"optim.{name}.schedule": (name,) for name in names} | {"schedule": names}
+        for key, whose in owners.items():
+            factory = self.walk.factories.get(key)
+            if factory is None or not factory.dotted.startswith(_TORCH):
+                continue
+            changed = find_rate_change(optim, whose)
+            if self.had_schedule or changed:
+                why = f"after a change of {changed}" if changed else ""
+                why = "with another optimizer" if changed.endswith("state") else why
+                why = "after a stage with a schedule of its own" if self.had_schedule else why
+                what = f"{factory.name}, the run's schedule from torch, cannot go on {why}"
+                hint = "add schedule: to this stage, or use one that is not torch's for the run"
+                self.walk.mistakes.report(path, what, node.place, hint)
+                return
 
     def _loss(self, path: str, node: Node) -> Node:
         walk = self.walk
@@ -256,8 +198,8 @@ class _Stages:
             return node
         signature = _find_params(self.walk, self.given)
         if signature is not None:
-            signature = replace(signature, parameters=_unfilled(signature.parameters))
-            return self._entries(path, node, (signature,))
+            signature = replace(signature, parameters=unfilled(signature.parameters))
+            return with_entries(node, unfilled_entries(walk, path, node, signature))
         if find_method(task, "on_stage_start", walk.registry.library) is False:
             name = next(iter(node.mapping), "mix")
             what = f"{task.dotted} has no on_stage_start, which would take it"
@@ -301,27 +243,6 @@ def _find_params(walk: Walk, given: Collection[str]) -> Signature | None:
         return None
     kept = tuple(item for item in found.parameters if item.name not in ("run", "name"))
     return replace(found, parameters=kept)
-
-
-def expand_optimizer(node: Node, registry: Registry) -> Node:
-    """A section ``optim`` that code put together, with its defaults.
-
-    Raises:
-        ConfigError: Something in it is wrong.
-    """
-    walk = Walk(registry, Mistakes())
-    own = own_signature(SECTIONS["optim"], registry.library)
-    expanded = walk.spec("optim", node, "optimizer", own)
-    if not walk.mistakes.problems:
-        check_optimizer(walk, "optim", expanded)
-    if walk.mistakes.problems:
-        raise ConfigError(*walk.mistakes.problems)
-    return expanded
-
-
-def _unfilled(parameters: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
-    """The same, but what is left out stays left out."""
-    return tuple(replace(item, default=Opaque("as before")) for item in parameters)
 
 
 def _settle_length(walk: Walk, stages: Node, entries: dict[str, Node]) -> None:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from epochal.engine.optimizers import Optimizers
 from epochal.engine.remake import (
     RATES,
     all_trained,
     check_values,
     find_torch_schedule,
     immovable,
+    parts_of_change,
 )
 from epochal.engine.select import Selector
 from epochal.engine.stages import join_params, require_monitor
@@ -51,15 +51,13 @@ def check_stages(run: Run) -> None:
                 find_members(selector, pattern, f"{stage.key}.{name}")
         if stage.loss:
             _check_loss(run, stage)
-        is_single = run.optimizer is not None and not isinstance(run.optimizer, Optimizers)
-        if stage.optim and not is_single:
-            what = "there is no single optimizer whose options could change"
-            hint = "change them from Python, in on_stage_start of the task"
-            raise ConfigError(Problem(f"{stage.key}.optim", what, hint=hint))
+        if stage.optim and run.optimizer is None:
+            what = "there is no optimizer whose options could change"
+            raise ConfigError(Problem(f"{stage.key}.optim", what))
         _check_params(run, stage)
     _check_batch_sizes(run)
     _check_schedules(run, selector)
-    if run.optimizer is not None and not isinstance(run.optimizer, Optimizers):
+    if run.optimizer is not None:
         _rehearse(run, run.course.stages)
 
 
@@ -70,7 +68,8 @@ def _check_schedules(run: Run, selector: Selector) -> None:
         return
     had_own = False
     for stage in run.course.stages:
-        has_other = stage.optim.keys() & {*RATES} or stage.optim.get("state") == "reset"
+        wishes = parts_of_change(run.optimizer, stage.optim).values()
+        has_other = any(one.keys() & {*RATES} or one.get("state") == "reset" for one in wishes)
         has_other = has_other or _joins_optimizer(run, stage, selector)
         had_own = had_own or stage.schedule is not None
         if stage.schedule is None and (had_own or has_other):

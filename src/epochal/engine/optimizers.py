@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 
 import torch
@@ -125,6 +125,12 @@ class Optimizers(Optimizer):
     def is_even(self) -> bool:
         """Whether all of them step in each step."""
         return all(member.options.every == 1 for member in self.members)
+
+    def take_options(self, others: Optimizers) -> None:
+        """Descend the losses, with the periods and limits, that others of these names have."""
+        options = {member.name: member.options for member in others}
+        self.members = tuple(replace(one, options=options[one.name]) for one in self.members)
+        self.due = self.members
 
     def choose_due(self, step: int) -> None:
         """Let those step next that are due after ``step`` finished steps."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from epochal.engine.optimizers import Optimizers
+from epochal.engine.optimizers import Optimizers, parts_of
 from epochal.engine.options import OptimOptions
 from epochal.engine.rates import read_rate
 from epochal.engine.schedule import Schedules, TorchSchedule, Warmup
@@ -35,6 +35,9 @@ _BUILT = ("type", "groups", "layer_decay", "no_decay", "freeze")
 RATES = ("type", "lr", "groups", "layer_decay", "no_decay")
 """Keys that give other groups, or groups other rates."""
 
+_OWN = frozenset(one.name for one in fields(OptimOptions)) - {*_BUILT}
+"""Keys that say how updates are made, whatever the optimizer is."""
+
 _FORMS = ("params", "fused", "foreach", "capturable", "differentiable")
 
 
@@ -58,11 +61,6 @@ def change_optim(run: Run, **changes: object) -> None:
         raise TaskError(
             "change_optim: only a run that trains has an optimizer to change\n"
             "  call it from run_start on, between two steps; before that, change run.optimizer"
-        )
-    if isinstance(run.optimizer, Optimizers):
-        raise TaskError(
-            "change_optim: the run has several optimizers\n"
-            "  change the one that is meant in run.optimizer"
         )
     change = {name: _to_plain(value) for name, value in changes.items()}
     with rebinding(run):
@@ -112,27 +110,37 @@ def change_optimizer(run: Run, change: Change) -> None:
         ConfigError: The change cannot be made.
     """
     assert run.optimizer is not None
-    state = change.get("state")
-    if state is not None and state not in STATES:
-        hint = suggest(str(state), STATES)
-        raise ConfigError(Problem("optim.state", f"unknown state {state!r}", hint=hint))
+    for name, one in parts_of_change(run.optimizer, change).items():
+        state = one.get("state")
+        if state is not None and state not in STATES:
+            hint = suggest(str(state), STATES)
+            key = f"optim.{name}.state" if name else "optim.state"
+            raise ConfigError(Problem(key, f"unknown state {state!r}", hint=hint))
     run.course.changes.append(change)
     try:
         if run.make_optimizer is None:
             _set_values(run, change)
         else:
-            make(run, state)
+            make(run, change)
     except BaseException:
         run.course.changes.pop()  # it was not made
         raise
 
 
-def make(run: Run, state: str | None = None) -> None:
+def parts_of_change(optimizer: Optimizer, change: Change) -> dict[str, Change]:
+    """What a change says of each optimizer, by name; a single one has the empty name."""
+    if not isinstance(optimizer, Optimizers):
+        return {"": change}
+    return {one.name: change.get(one.name) or {} for one in optimizer}
+
+
+def make(run: Run, change: Change | None = None) -> None:
     """Give the run the optimizer and the options that all changes so far lead to.
 
     Args:
         run: Its optimizer stays, if only options of it are others.
-        state: What becomes of the state: kept or reset; None keeps it where that is possible.
+        change: The last one, which says what becomes of the state: kept or reset; what it does
+            not mention is kept where that is possible.
 
     Raises:
         ConfigError: It is to be kept, and cannot be.
@@ -142,19 +150,47 @@ def make(run: Run, state: str | None = None) -> None:
     assert run.make_optimizer is not None
     with all_trained(run):
         made, options = run.make_optimizer(run.model, run.course.changes)
-    is_same = type(made) is type(before)
-    if not is_same and state == "keep":
-        kinds = f"{type(before).__name__} to {type(made).__name__}"
-        hint = "write state: reset, or leave it out"
-        what = f"the state cannot be kept from {kinds}"
-        raise ConfigError(Problem("optim.state", what, hint=hint))
+    wishes = parts_of_change(before, change or {})
+    pairs = _pair(before, made, wishes)
     set_options(run, options)
-    if is_same and state != "reset":
-        if _layout(made) == _layout(before):
-            _copy_options(run, made)
-            return
-        _move_state(before, made)
+    has_all_states = all(is_kept for _, _, is_kept in pairs)
+    if has_all_states and _layout(made) == _layout(before):
+        _copy_options(run, made)
+        return
+    for old, new, is_kept in pairs:
+        if is_kept:
+            _move_state(old, new)
     run.optimizer = made
+    rejoin_schedules(run, made)
+
+
+def _pair(
+    before: Optimizer, made: Optimizer, wishes: Mapping[str, Change]
+) -> list[tuple[Optimizer, Optimizer, bool]]:
+    """Each optimizer with the one in its place, and whether its state stays."""
+    pairs = []
+    names = zip(wishes, parts_of(before), parts_of(made), strict=True)
+    for name, old, new in names:
+        state, is_same = wishes[name].get("state"), type(new) is type(old)
+        if not is_same and state == "keep":
+            kinds = f"{type(old).__name__} to {type(new).__name__}"
+            hint = "write state: reset, or leave it out"
+            key = f"optim.{name}.state" if name else "optim.state"
+            raise ConfigError(Problem(key, f"the state cannot be kept from {kinds}", hint=hint))
+        pairs.append((old, new, is_same and state != "reset"))
+    return pairs
+
+
+def rejoin_schedules(run: Run, made: Optimizer) -> None:
+    """Let the schedules of several optimizers move the rates of those that took their place."""
+    schedule = run.course.schedule
+    if not isinstance(schedule, Schedules) or not isinstance(made, Optimizers):
+        return
+    members = {name: (made[name], own) for name, (_, own) in schedule.members.items()}
+    is_own = run.schedule is schedule
+    run.course.schedule = Schedules(members)
+    if is_own:
+        run.schedule = run.course.schedule
 
 
 def set_options(run: Run, options: OptimOptions) -> None:
@@ -167,8 +203,7 @@ def set_options(run: Run, options: OptimOptions) -> None:
 
 def set_own_options(run: Run, changes: Iterable[Change]) -> None:
     """The same for an optimizer that came as an object: what is not its own business."""
-    names = {one.name for one in fields(OptimOptions)} - {*_BUILT}
-    own = {k: v for change in changes for k, v in change.items() if k in names}
+    own = {k: v for change in changes for k, v in change.items() if k in _OWN}
     set_options(run, replace(run.options.optim, **own))
 
 
@@ -201,38 +236,54 @@ def all_trained(run: Run) -> Iterator[None]:
 def _set_values(run: Run, change: Change) -> None:
     """Change an optimizer that came as an object: the options of its groups, in place."""
     assert run.optimizer is not None
-    optimizer = run.optimizer
-    values = check_values(optimizer, change)
+    check_values(run.optimizer, change)
     set_own_options(run, [change])
-    for name, value in values.items():
-        if name == "lr":
-            _scale_rates(run, float(value))
-        else:
-            for group in optimizer.param_groups:
-                group[name] = value
-        optimizer.defaults[name] = value
-    if change.get("state") == "reset":
-        optimizer.state.clear()
+    wishes = parts_of_change(run.optimizer, change)
+    bases = iter(read_bases(run))
+    for one, wish in zip(parts_of(run.optimizer), wishes.values(), strict=True):
+        own_bases = [next(bases) for _ in one.param_groups]
+        for name, value in _values_of(one, wish).items():
+            if name == "lr":
+                _scale_rates(one, own_bases, float(value))
+            else:
+                for group in one.param_groups:
+                    group[name] = value
+            one.defaults[name] = value
+        if wish.get("state") == "reset":
+            for parameter in [p for group in one.param_groups for p in group["params"]]:
+                one.state.pop(parameter, None)
 
 
-def check_values(optimizer: Optimizer, change: Change) -> dict[str, Any]:
+def check_values(optimizer: Optimizer, change: Change) -> None:
+    """Refuse a change of what an optimizer that came as an object does not have."""
+    wishes = parts_of_change(optimizer, change)
+    for name, one in zip(wishes, parts_of(optimizer), strict=True):
+        _values_of(one, wishes[name], key=f"optim.{name}" if name else "optim")
+    if isinstance(optimizer, Optimizers):
+        known = [*wishes, *_OWN]
+        for name in change:
+            if name not in known:
+                hint = suggest(name, known) or f"there are {', '.join(wishes)}"
+                what = f"there is no optimizer {name!r}"
+                raise ConfigError(Problem(f"optim.{name}", what, hint=hint))
+
+
+def _values_of(optimizer: Optimizer, change: Change, key: str = "optim") -> dict[str, Any]:
     """Those of a change that are options of the groups of an optimizer that came as an object."""
-    own = {one.name for one in fields(OptimOptions)} - {*_BUILT}
-    values = {k: v for k, v in change.items() if k not in own and k != "state"}
+    values = {k: v for k, v in change.items() if k not in _OWN and k != "state"}
     for name in values:
         if name in _BUILT or name not in optimizer.defaults:
             what = f"{type(optimizer).__name__} came as an object and has no {name!r} to change"
             hint = suggest(name, optimizer.defaults) if name not in _BUILT else ""
             hint = hint or "describe the optimizer in the section optim"
-            raise ConfigError(Problem(f"optim.{name}", what, hint=hint))
+            raise ConfigError(Problem(f"{key}.{name}", what, hint=hint))
     return values
 
 
-def _scale_rates(run: Run, lr: float) -> None:
+def _scale_rates(optimizer: Optimizer, bases: Sequence[float], lr: float) -> None:
     """Give every group another rate, in the same ratio to those of the others."""
-    assert run.optimizer is not None
-    usual = read_rate(run.optimizer.defaults["lr"])
-    for group, base in zip(run.optimizer.param_groups, read_bases(run), strict=True):
+    usual = read_rate(optimizer.defaults["lr"])
+    for group, base in zip(optimizer.param_groups, bases, strict=True):
         _set_rate(group, lr if base == usual else lr * (base / usual))
 
 
@@ -245,7 +296,10 @@ def _copy_options(run: Run, made: Optimizer) -> None:
         group.update({k: v for k, v in other.items() if k not in (*_FORMS, "lr")})
         if has_other_rates:
             _set_rate(group, read_rate(other["lr"]))
-    run.optimizer.defaults.update(made.defaults)
+    for own, new in zip(parts_of(run.optimizer), parts_of(made), strict=True):
+        own.defaults.update(new.defaults)
+    if isinstance(run.optimizer, Optimizers) and isinstance(made, Optimizers):
+        run.optimizer.take_options(made)
 
 
 def _set_rate(group: Group, value: float) -> None:

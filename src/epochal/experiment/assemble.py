@@ -175,7 +175,7 @@ def _build_options(assembly: Assembly) -> Options:
     return Options(
         train=TrainOptions(**assembly.options("train")),
         engine=EngineOptions(**assembly.options("engine")),
-        optim=read_optim_options(assembly),
+        optim=read_optim_options(assembly, assembly.config.find("optim")),
         log=LogOptions(**assembly.options("log")),
         checkpoint=CheckpointOptions(**assembly.options("checkpoint")),
     )

@@ -147,9 +147,8 @@ def build_schedules(assembly: Assembly, optimizers: Optimizers) -> Schedules | N
     return Schedules(found) if has_own else None
 
 
-def read_optim_options(assembly: Assembly) -> OptimOptions:
-    """What the section ``optim`` says of the update itself."""
-    node = assembly.config.find("optim")
+def read_optim_options(assembly: Assembly, node: Node | None) -> OptimOptions:
+    """What a section ``optim`` says of the update itself."""
     if node is None:
         return OptimOptions()
     if has_members(SECTIONS["optim"], node):

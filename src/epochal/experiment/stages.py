@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.check import SECTIONS, expand_optimizer, own_signature, stage_name
+from epochal.check import (
+    SECTIONS,
+    expand_optimizer,
+    has_members,
+    member_signature,
+    own_signature,
+    stage_name,
+)
 from epochal.config import Node, from_plain, parse_condition, parse_duration
-from epochal.engine.options import OptimOptions
 from epochal.engine.seeding import derive, seeded
 from epochal.engine.splits import split_name
 from epochal.engine.stages import Plateau, Stage
-from epochal.errors import Place
-from epochal.experiment.optimizer import build_optimizer_from
+from epochal.errors import ConfigError, Place, Problem, suggest
+from epochal.experiment.optimizer import build_optimizer_from, read_optim_options
 from epochal.experiment.scheduling import build_schedule_from
 from epochal.experiment.steps import build_split
 
@@ -23,7 +30,9 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
+    from epochal.check import Signature
     from epochal.config.condition import Condition
+    from epochal.engine.options import OptimOptions
     from epochal.engine.schedule import AnySchedule
     from epochal.experiment.assembly import Assembly
 
@@ -64,7 +73,11 @@ def _build_stage(assembly: Assembly, index: int, node: Node) -> Stage:
 def _read_changes(node: Node | None) -> dict[str, Any]:
     """What somebody wrote; defaults of another optimizer are filled in when it is made."""
     entries = node.mapping if node is not None else {}
-    return {key: one.to_plain() for key, one in entries.items() if one.layer != "default"}
+    return {
+        key: _read_changes(one) if one.is_mapping else one.to_plain()
+        for key, one in entries.items()
+        if one.layer != "default"
+    }
 
 
 def _read_until(until: str | Mapping[str, int] | None) -> Condition | Plateau | None:
@@ -105,7 +118,9 @@ class Remaker:
 
     def __init__(self, assembly: Assembly) -> None:
         self._assembly = assembly
-        self._own = own_signature(SECTIONS["optim"], assembly.builder.registry.library)
+        library = assembly.builder.registry.library
+        self._own = own_signature(SECTIONS["optim"], library)
+        self._members = member_signature(SECTIONS["optim"], library)
 
     def __call__(
         self, model: nn.Module, changes: Sequence[Change]
@@ -119,24 +134,56 @@ class Remaker:
         node = expand_optimizer(self._merge(changes), assembly.builder.registry)
         with seeded(derive(assembly.seed, "optim")):
             optimizer = build_optimizer_from(assembly, node, model, assembly.task)
-        options = assembly.builder.options(assembly.builder.read(node, "optim"))
-        return optimizer, OptimOptions(**options)
+        return optimizer, read_optim_options(assembly, node)
 
     def _merge(self, changes: Sequence[Change]) -> Node:
         section = self._assembly.config.mapping["optim"]
+        merged = [from_plain(dict(change), place=Place("a change of optim")) for change in changes]
+        if not has_members(SECTIONS["optim"], section):
+            entries = _merge(section.mapping, [one.mapping for one in merged], self._own)
+            return Node(MappingProxyType(entries), section.place)
         entries = dict(section.mapping)
-        own = {item.name for item in self._own.parameters}
-        for change in changes:
-            if "type" in change:  # the arguments of another optimizer mean other things
-                entries = {name: child for name, child in entries.items() if name in own}
-            new = from_plain(dict(change), place=Place("a change of optim"))
-            entries |= {name: child for name, child in new.mapping.items() if name != "state"}
-        entries.pop("freeze", None)  # what is frozen by now shows in the parameters
-        if "groups" in entries:
-            rules = [_without(rule, "freeze") for rule in entries["groups"].elements]
-            said = tuple(rule for rule in rules if rule.mapping.keys() - _SELECTING)
-            entries["groups"] = Node(said, entries["groups"].place)
+        for name in (name for name, child in section.mapping.items() if child.is_mapping):
+            own = [one.mapping[name].mapping for one in merged if name in one.mapping]
+            member = entries[name]
+            kept = _merge(member.mapping, own, self._members)
+            entries[name] = replace(member, value=MappingProxyType(kept))
+        for one in merged:
+            entries |= {name: child for name, child in one.mapping.items() if not child.is_mapping}
+            _require_known(one, section)
         return Node(MappingProxyType(entries), section.place)
+
+
+def _merge(
+    entries: Mapping[str, Node], changes: Sequence[Mapping[str, Node]], own: Signature
+) -> dict[str, Node]:
+    """What one optimizer's keys come to after some changes."""
+    entries = dict(entries)
+    names = {item.name for item in own.parameters}
+    for change in changes:
+        if "type" in change:  # the arguments of another optimizer mean other things
+            entries = {name: child for name, child in entries.items() if name in names}
+        entries |= {name: child for name, child in change.items() if name != "state"}
+    entries.pop("freeze", None)  # what is frozen by now shows in the parameters
+    if "groups" in entries:
+        rules = [_without(rule, "freeze") for rule in entries["groups"].elements]
+        said = tuple(rule for rule in rules if rule.mapping.keys() - _SELECTING)
+        entries["groups"] = Node(said, entries["groups"].place)
+    return entries
+
+
+def _require_known(change: Node, section: Node) -> None:
+    """Refuse to change an optimizer that there is not, and whose parameters are whose."""
+    known = [name for name, child in section.mapping.items() if child.is_mapping]
+    for name, child in change.mapping.items():
+        if child.is_mapping and name not in known:
+            hint = suggest(name, known) or f"there are {', '.join(known)}"
+            what = f"there is no optimizer {name!r}"
+            raise ConfigError(Problem(f"optim.{name}", what, hint=hint))
+        for key in ("match", "schedule"):
+            if child.is_mapping and key in child.mapping:
+                what = f"{key!r} of one of several optimizers cannot change"
+                raise ConfigError(Problem(f"optim.{name}.{key}", what))
 
 
 def _without(node: Node, name: str) -> Node:

@@ -272,16 +272,6 @@ def test_weights_are_those_of_terms_that_there_are(staged) -> None:
     assert found[0] == "stages.0.loss"
 
 
-def test_options_of_several_optimizers_are_not_changed_by_a_stage(staged) -> None:
-    optim = {"one": {"type": "SGD", "lr": 0.1, "match": "a"}, "two": {"type": "AdamW"}}
-    assert staged({"for": "1ep", "freeze": ["a"]}, optim=optim).ok
-    (found,) = shown(staged({"for": "1ep", "optim": {"lr": 0.1}}, optim=optim))
-    assert found[:2] == (
-        "stages.0.optim",
-        "there is no single optimizer whose options could change",
-    )
-
-
 def test_stages_say_how_long_the_training_is(staged) -> None:
     stages = {"for": "2ep"}, {"for": "3ep"}
     assert "for" not in staged(*stages).expanded.find("train").mapping

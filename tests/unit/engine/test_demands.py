@@ -69,11 +69,22 @@ def test_batches_that_the_task_makes_itself_keep_their_size() -> None:
         fit(run)
 
 
-def test_options_of_several_optimizers_are_not_changed_by_a_stage() -> None:
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lr": 1}, "optim.lr: there is no optimizer 'lr'\n  known: accumulate, .*only"),
+        ({"onl": {"lr": 1}}, "there is no optimizer 'onl'\n  did you mean 'only'"),
+        ({"only": {"lrr": 1}}, "optim.only.lrr: SGD came as an object and has no 'lrr'"),
+    ],
+)
+def test_what_several_optimizers_do_not_have_is_refused_before_the_first_step(
+    change: dict[str, Any], message: str
+) -> None:
     model = adder()
     own = Optimizers([Member("only", torch.optim.SGD(model.parameters(), lr=0.1))])
-    run = staged(("1st", {"optim": {"lr": 1}}), model=model, parts={"optimizer": own})
-    with pytest.raises(ConfigError, match=r"stages.0.optim: there is no single optimizer"):
+    parts = {"optimizer": own, "make_optimizer": None}
+    run = staged(("1st", {}), ("1st", {"optim": change}), model=model, parts=parts)
+    with pytest.raises(ConfigError, match=message):
         fit(run)
 
 

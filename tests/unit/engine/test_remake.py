@@ -16,7 +16,6 @@ from epochal.components.average.ema import Ema
 from epochal.components.optim.schedules import Linear
 from epochal.config import parse_duration
 from epochal.engine import Run, TorchSchedule
-from epochal.engine.optimizers import Member, Optimizers
 from epochal.engine.stages import Stage
 from epochal.errors import ConfigError, TaskError
 from epochal.records import NullWriter
@@ -205,13 +204,6 @@ def test_only_a_run_that_trains_has_something_to_change() -> None:
     run = described(adder())
     with pytest.raises(TaskError, match="only a run that trains"):
         run.change_optim(lr=1)
-
-
-def test_several_optimizers_are_changed_one_by_one() -> None:
-    model = adder()
-    run = described(model, optimizer=Optimizers([Member("only", adamw(model))]))
-    with pytest.raises(TaskError, match="has several optimizers"):
-        fit(changed(run, lr=1))
 
 
 def test_a_change_is_recorded() -> None:

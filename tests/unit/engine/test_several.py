@@ -21,7 +21,7 @@ from epochal.engine import Task
 from epochal.engine.optimizers import Member, MemberOptions, Optimizers
 from epochal.engine.schedule import Schedules, TorchSchedule
 from epochal.engine.several import SeveralUpdater
-from epochal.errors import TaskError
+from epochal.errors import ConfigError, TaskError
 
 STEPS = 12
 
@@ -319,3 +319,38 @@ def test_captured_steps_train_the_same_with(
         fit(make_run(Faking(batches(320)), model, **given))
     assert RecordedGraph.replays > 10
     assert same(*models)
+
+
+def changed(at: int, make: Any = adam, **change: Any) -> Gan:
+    model = Gan()
+    run = make_run(Faking(), model, parts={"optimizer": joined(model, make)}, for_="1ep")
+    run.on("step_end", lambda run: run.change_optim(**change) if run.step == at else None)
+    fit(run)
+    return model
+
+
+def test_one_of_several_objects_may_change() -> None:
+    ours = changed(4, generator={"lr": 0.05})
+    assert same(ours, by_hand(rate=lambda step: 0.01 if step < 4 else 0.05))
+    assert not same(ours, by_hand())
+
+
+def test_the_state_of_one_may_be_forgotten() -> None:
+    model = Gan()
+    optimizer = joined(model, sgd)
+    run = make_run(Faking(), model, parts={"optimizer": optimizer}, for_="1ep")
+    kept = []
+
+    def change(run: Any) -> None:
+        if run.step == 4:
+            run.change_optim(generator={"state": "reset"})
+            kept.extend(optimizer.state)
+
+    run.on("step_end", change)
+    fit(run)
+    assert {id(one) for one in kept} == {id(one) for one in model.critic.parameters()}
+
+
+def test_a_change_of_an_optimizer_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no optimizer 'generato'\n  did you mean 'generator'"):
+        changed(4, generato={"lr": 1})
