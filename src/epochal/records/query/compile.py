@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, assert_never, final, get_args
 
 from epochal.errors import suggest
 from epochal.records.query.names import AGE, Fact, Measure, Setting
-from epochal.records.query.parser import Among, Compare, Joined, Missing, Not, Value
+from epochal.records.query.tree import Among, Compare, Joined, Missing, Not, Value
 from epochal.records.query.values import (
     ACCEPTED_DATES,
     ACCEPTED_TIMES,
@@ -20,8 +20,8 @@ from epochal.records.writer import Status
 
 if TYPE_CHECKING:
     from epochal.records.query.names import Names, Target
-    from epochal.records.query.parser import Name, Order, Query
     from epochal.records.query.tokens import Written
+    from epochal.records.query.tree import Name, Order, Query
 
 STATUSES = (*get_args(Status), "lost", "damaged")
 """Every status that a list of runs can show."""

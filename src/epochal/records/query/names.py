@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Literal, final
 
 from epochal.errors import suggest
 from epochal.records.index.schema import HIDDEN, RUN_COLUMNS
-from epochal.records.query.parser import Name
+from epochal.records.query.tree import Name
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable
 
-    from epochal.records.query.parser import Function
     from epochal.records.query.tokens import Written
+    from epochal.records.query.tree import Function
 
 Kind = Literal["text", "number", "time", "length"]
 

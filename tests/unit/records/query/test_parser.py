@@ -9,18 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from epochal.errors import ConfigError
-from epochal.records.query.parser import (
-    Among,
-    Compare,
-    Joined,
-    Missing,
-    Not,
-    Query,
-    parse_names,
-    parse_orders,
-    parse_query,
-)
+from epochal.records.query.parser import parse_names, parse_orders, parse_query
 from epochal.records.query.tokens import Written
+from epochal.records.query.tree import Among, Compare, Joined, Missing, Not, Query
 
 
 def parse(text: str) -> Query:
@@ -206,7 +197,7 @@ def test_names_of_columns() -> None:
     assert [name.shown for name in names] == ["status", "optim.*", "max(val/acc)", "val/top 5"]
     with pytest.raises(ConfigError, match=r"--columns: expected a name, got the end"):
         parse_names(Written("status,", "--columns"))
-    with pytest.raises(ConfigError, match=r"--columns: expected and, or, or the end, got 'tag'"):
+    with pytest.raises(ConfigError, match=r"--columns: expected a comma or the end, got 'tag'"):
         parse_names(Written("status tag", "--columns"))
 
 
