@@ -14,6 +14,7 @@ from epochal import durable
 from epochal.engine.anatomy import analyze_run
 from epochal.engine.every import Every
 from epochal.engine.execute import execute
+from epochal.engine.feed import named_loaders
 from epochal.errors import RecordError, TaskError
 from epochal.experiment.conduct import plan_experiment
 from epochal.experiment.experiment import Experiment
@@ -152,7 +153,8 @@ def leave_out_evaluations(run: Run) -> None:
     """Have nothing evaluated in a run that has not started yet."""
     # A period that is never reached: what is never evaluated at all would be warned of.
     train = run.options.train
-    periods = dict.fromkeys(train.eval_periods, _NEVER_REACHED)
+    splits = [split for split in train.eval_periods if named_loaders(run.task, split)]
+    periods = dict.fromkeys(splits, _NEVER_REACHED)
     changed = replace(
         train, eval_every=periods, eval_at_start=False, eval_at_end=False, sanity_batches=0
     )

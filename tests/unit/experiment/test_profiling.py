@@ -55,6 +55,13 @@ def test_nothing_is_evaluated_whatever_the_config_says(
     assert "evaluation" not in done.result.times
 
 
+def test_a_task_without_data_to_evaluate_is_profiled_too(shop: Path) -> None:
+    added = "\n\nclass Unmeasured(Points):\n    def __init__(self):\n        super().__init__()\n"
+    with (shop / "shop" / "parts.py").open("a", encoding="utf-8") as parts:
+        parts.write(added + "        self.val_loader = None\n")
+    assert profile("task.type=shop.parts.Unmeasured", "monitor=null").result.ok
+
+
 def test_a_short_training_gives_what_it_has(shop: Path) -> None:
     done = profile("train.for=4st", steps=10)
     assert done.profile is not None
