@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from epochal.config.node import Scalar
 
 DELETE = "$delete"
+REDACTED = "<redacted>"
+"""What a record holds in the place of a secret, so that a config with it cannot run."""
+
 _SPELLED: dict[str, Scalar] = {
     "$null": None,
     "$inf": math.inf,

@@ -78,7 +78,8 @@ PEM = re.compile(
 _HOST = r"(?=[A-Za-z0-9\[%$])"
 URL_USER = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30})://"
-    r"(?P<user>(?!\d+[/?#])[^\s/?#\"'<>@:]*(?P<password>:(?!\d{1,5}[/?#])[^\s\"'<>]*)?)@" + _HOST
+    r"(?P<user>(?!\d+[/?#])(?:[^\s/?#\"'<>@:]|<redacted>)*"
+    r"(?P<password>:(?!\d{1,5}[/?#])(?:[^\s\"'<>]|<redacted>)*)?)@" + _HOST
 )
 """``scheme://user:password@``; a password may hold what should have been escaped."""
 

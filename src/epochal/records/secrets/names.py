@@ -12,7 +12,7 @@ _ENDINGS = ("password", "passwords", "passwd", "passphrase", "passcode", "secret
 
 _ALONE = re.compile(
     r"credentials?|creds|cookies?|authorization|dsn|bearer|apikeys?|pwd|secretkey|privatekey"
-    r"|accesskey|authkey|webhook"
+    r"|accesskey|authkey"
 )
 _BEFORE_KEY = re.compile(
     r"api|secret|private|access|auth|signing|encryption|master|ssh|account|storage|deploy|service"
@@ -43,6 +43,8 @@ _ADDED = frozenset(("value", "text", "raw", "hex", "header", "hash", "plain"))
 """Last words that leave the name as secret as it was without them."""
 
 _FOLDERS = frozenset(("PWD", "OLDPWD"))
+_FILE = re.compile(r"/|\.(?:pyi?|ya?ml|toml|json|txt|md|csv|ini|cfg|sh|ipynb)$")
+"""What the names of files and of metrics have, and those of settings do not."""
 
 
 @lru_cache(maxsize=4096)
@@ -52,7 +54,7 @@ def is_secret_name(name: str) -> bool:
     ``name`` may be a config key, an option, a header or an environment variable. Of a dotted
     key the last part decides; an earlier one does if it holds nothing but secrets.
     """
-    if name in _FOLDERS:
+    if name in _FOLDERS or _FILE.search(name):
         return False
     parts = _split_dotted(name)
     return any(map(_ends_secret, parts)) or _is_token(parts[-1])

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+from functools import partial
+from typing import TYPE_CHECKING
 
+from epochal.config.scalar import REDACTED
 from epochal.records.secrets import formats
 from epochal.records.secrets.known import known_pattern
 from epochal.records.secrets.names import is_secret_name, is_token_name
 
-MARK = "<redacted>"
-"""What stands where a secret stood."""
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _MOST_PASSES = 8
+_SHORTEST_TOKEN = 16
+"""Characters below which a token in code is rather a word."""
 
 _TERM = re.compile(
     r"passw|passphrase|passcode|pass\b|pwd|secret|token|key|credential|creds|authorization"
@@ -52,11 +57,12 @@ def redact(text: str, *, is_code: bool = False) -> str:
     Secrets are known by their form, by a name before them, or because the environment or the
     config of this process has them. In code, only a quoted value can belong to a name.
     """
-    for _ in range(_MOST_PASSES):  # what was joined by a replacement is looked at again
-        before, text = text, _redact_once(text, is_code=is_code)
-        if text == before:
-            break
-    return text
+    return _redact(text, known_pattern(), is_code=is_code)
+
+
+def redactor() -> Callable[[str], str]:
+    """``redact`` for many texts at once, with the secrets that are known now."""
+    return partial(_redact, known=known_pattern(), is_code=False)
 
 
 def is_nothing(value: str) -> bool:
@@ -64,19 +70,27 @@ def is_nothing(value: str) -> bool:
     return _NOTHING.fullmatch(value.strip()) is not None
 
 
-def _redact_once(text: str, *, is_code: bool) -> str:
-    if (known := known_pattern()) is not None:
-        text = known.sub(MARK, text)
+def _redact(text: str, known: re.Pattern[str] | None, *, is_code: bool) -> str:
+    for _ in range(_MOST_PASSES):  # what was joined by a replacement is looked at again
+        before, text = text, _redact_once(text, known, is_code=is_code)
+        if text == before:
+            break
+    return text
+
+
+def _redact_once(text: str, known: re.Pattern[str] | None, *, is_code: bool) -> str:
+    if known is not None:
+        text = known.sub(REDACTED, text)
     if "PRIVATE KEY" in text:
-        text = formats.PEM.sub(rf"\g<1>{MARK}\g<3>", text)
+        text = formats.PEM.sub(rf"\g<1>{REDACTED}\g<3>", text)
     for hint, pattern in formats.TOKENS:
         if hint in text:
-            text = pattern.sub(MARK, text)
+            text = pattern.sub(REDACTED, text)
     for hint, pattern in formats.PARTS:
         if hint in text:
-            text = pattern.sub(rf"\g<1>{MARK}", text)
+            text = pattern.sub(rf"\g<1>{REDACTED}", text)
     if "://" in text:
-        text = formats.NOTICE_URL.sub(rf"\g<1>{MARK}", text)
+        text = formats.NOTICE_URL.sub(rf"\g<1>{REDACTED}", text)
         text = formats.URL_USER.sub(_without_user, text)
     if "=" in text:
         text = formats.QUERY.sub(_without_value, text)
@@ -85,7 +99,9 @@ def _redact_once(text: str, *, is_code: bool) -> str:
 
 def _without_user(match: re.Match[str]) -> str:
     is_name = match["scheme"].lower() in formats.USER_SCHEMES and not match["password"]
-    return match[0] if is_name or not match["user"] else f"{match['scheme']}://{MARK}@"
+    user = match["user"]
+    is_empty = not user or (REDACTED not in user and is_nothing(user))
+    return match[0] if is_name or is_empty else f"{match['scheme']}://{REDACTED}@"
 
 
 def _without_value(match: re.Match[str]) -> str:
@@ -93,7 +109,7 @@ def _without_value(match: re.Match[str]) -> str:
     is_secret = formats.SIGNED.fullmatch(name) is not None or is_secret_name(name)
     if not is_secret or is_nothing(match["value"]):
         return match[0]
-    return f"{name}={MARK}"
+    return f"{name}={REDACTED}"
 
 
 def _redact_named(text: str, *, is_code: bool) -> str:
@@ -130,8 +146,9 @@ def _find_value(text: str, name: str, end: int, *, is_code: bool) -> tuple[int, 
     if is_nothing(value) or (is_bare and (is_code or value == bare_name)):
         return None
     is_number = _NUMBER.fullmatch(value) is not None
-    if is_number and is_token_name(name.strip("-.")):
+    is_word = is_number or (is_code and len(value) < _SHORTEST_TOKEN)
+    if is_word and is_token_name(name.strip("-.")):
         return None
     # A number without quotes may stand in JSON or TOML, which know no bare words.
-    mark = f'"{MARK}"' if is_bare and is_number else MARK
+    mark = f'"{REDACTED}"' if is_bare and is_number else REDACTED
     return match.start(group), match.end(group), mark

@@ -5,44 +5,50 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from epochal.config.interpolate import ENV_OPENING
+from epochal.config.scalar import REDACTED
 from epochal.durable.text import to_plain
+from epochal.records.secrets.known import hiding
 from epochal.records.secrets.names import is_secret_name, is_token_name
-from epochal.records.secrets.text import MARK, is_nothing, redact
+from epochal.records.secrets.text import is_nothing, redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from epochal.config.node import Node
+
+_Clean: TypeAlias = "Callable[[str], str]"
 
 
 def redact_tree(value: object) -> Any:  # noqa: ANN401 - as open as JSON
     """``value`` as plain data without its secrets; names of keys decide as in a config."""
-    return _redact(to_plain(value), "")
+    return _redact(to_plain(value), "", redactor())
 
 
-def _redact(value: object, name: str) -> object:
+def _redact(value: object, name: str, clean: _Clean) -> object:
     if isinstance(value, Mapping):
-        return {redact(key): _redact(child, _below(name, key)) for key, child in value.items()}
+        return {
+            clean(key): _redact(child, _below(name, key), clean) for key, child in value.items()
+        }
     if isinstance(value, list):
-        return _redact_list(value, name)
-    return _redact_leaf(value, name)
+        return _redact_list(value, name, clean)
+    return _redact_leaf(value, name, clean)
 
 
-def _redact_leaf(value: Any, name: str) -> Any:  # noqa: ANN401 - a scalar stays what it is
+def _redact_leaf(value: Any, name: str, clean: _Clean) -> Any:  # noqa: ANN401 - a scalar as it is
     if _is_secret(value, name):
-        return MARK
-    return redact(value) if isinstance(value, str) else value
+        return REDACTED
+    return clean(value) if isinstance(value, str) else value
 
 
-def _redact_list(values: list[Any], name: str) -> list[object]:
+def _redact_list(values: list[Any], name: str, clean: _Clean) -> list[object]:
     """Elements, of which one may be an option and the next its value."""
     found: list[object] = []
     option = ""
     for one in values:
-        found.append(_redact(one, option or name))
+        found.append(_redact(one, option or name, clean))
         is_option = isinstance(one, str) and one.startswith("-") and "=" not in one
         option = one.lstrip("-") if is_option and is_secret_name(one.lstrip("-")) else ""
     return found
@@ -64,21 +70,23 @@ def _is_secret(value: object, name: str) -> bool:
 
 def redact_node(root: Node) -> Node:
     """A config without its secrets; what comes from the environment stays a reference."""
-    return _redact_node(root, "")
+    with hiding(secret_values(root)):
+        return _redact_node(root, "", redactor())
 
 
-def _redact_node(node: Node, name: str) -> Node:
+def _redact_node(node: Node, name: str, clean: _Clean) -> Node:
     if node.is_mapping:
         entries = {
-            key: _redact_node(child, _below(name, key)) for key, child in node.mapping.items()
+            key: _redact_node(child, _below(name, key), clean)
+            for key, child in node.mapping.items()
         }
         return replace(node, value=MappingProxyType(entries))
     if node.is_list:
-        return replace(node, value=tuple(_redact_node(one, name) for one in node.elements))
+        return replace(node, value=tuple(_redact_node(one, name, clean) for one in node.elements))
     if node.template is not None and _is_reference(node):
-        return replace(node, template=redact(node.template))
-    clean = _redact_leaf(node.value, name)
-    return node if clean == node.value else replace(node, value=clean, template=None)
+        return replace(node, template=clean(node.template))
+    value = _redact_leaf(node.value, name, clean)
+    return node if value == node.value else replace(node, value=value, template=None)
 
 
 def _is_reference(node: Node) -> bool:

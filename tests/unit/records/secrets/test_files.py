@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from epochal.records.secrets import MARK, is_secret_file, redact_bytes
+from epochal.records.secrets import REDACTED, is_secret_file, redact_bytes
 from records.secrets.canaries import TOKENS
 
 _SECRET = """
@@ -38,7 +38,7 @@ def test_bytes_without_a_secret_stay_as_they_are() -> None:
 
 def test_code_and_configs_lose_their_secrets() -> None:
     token = TOKENS["hugging_face"].encode()
-    mark = MARK.encode()
+    mark = REDACTED.encode()
     assert redact_bytes(b"x = '%s'\xff" % token, name="x.py") == b"x = '%s'\xff" % mark
     assert redact_bytes(b"password: abcdef", name="x.yaml") == b"password: %s" % mark
     assert redact_bytes(b"password: abcdef", name="x.py") == b"password: abcdef"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from epochal.records.secrets import MARK, redact
+from epochal.records.secrets import REDACTED, redact
 from records.secrets.canaries import TOKENS
 
 
@@ -13,4 +13,4 @@ from records.secrets.canaries import TOKENS
 def test_a_token_is_known_by_its_form(token: str, around: str) -> None:
     clean = redact(around.format(token))
     assert token not in clean
-    assert MARK in clean
+    assert REDACTED in clean

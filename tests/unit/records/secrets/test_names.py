@@ -24,6 +24,7 @@ primary_key cache_key public_key sort_key monkey keyboard turkey_keys secretary 
 secret_length passwordless password_file password_min_length compass bypass forward_pass passes
 author authors authority authenticate cookiecutter cookie_jar_size dsnet credits accredited pwd_dir
 PWD OLDPWD tokenize use_key_bias monitor_key query_key_value keypoint hockey tokenized_text
+secrets.py lib/secrets/text.py webhook
 """
 LOOK_ALIKES = _LOOK_ALIKES.split()
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.records.secrets import MARK, hiding, redact
+from epochal.records.secrets import REDACTED, hiding, redact
 from records.secrets.canaries import TOKENS
 from records.secrets.test_names import LOOK_ALIKES, SECRET
 
@@ -59,18 +59,20 @@ CANARY = "Zq7canary42"
 def test_a_secret_is_known_by_what_stands_before_it(text: str) -> None:
     clean = redact(text)
     assert CANARY not in clean
-    assert MARK in clean
+    assert REDACTED in clean
     assert redact(clean) == clean
 
 
 def test_the_rest_of_a_line_stays_readable() -> None:
-    assert redact(f"connect(password='{CANARY}', port=3)") == f"connect(password='{MARK}', port=3)"
-    assert redact(f"https://me:{CANARY}@host.org/x?a=1") == f"https://{MARK}@host.org/x?a=1"
-    assert redact(f"password: {CANARY}  # mine") == f"password: {MARK}  # mine"
+    assert (
+        redact(f"connect(password='{CANARY}', port=3)") == f"connect(password='{REDACTED}', port=3)"
+    )
+    assert redact(f"https://me:{CANARY}@host.org/x?a=1") == f"https://{REDACTED}@host.org/x?a=1"
+    assert redact(f"password: {CANARY}  # mine") == f"password: {REDACTED}  # mine"
 
 
 def test_a_number_keeps_json_valid() -> None:
-    assert redact('{"password": 123456}') == f'{{"password": "{MARK}"}}'
+    assert redact('{"password": 123456}') == f'{{"password": "{REDACTED}"}}'
 
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----"
@@ -120,6 +122,8 @@ def test_a_private_key_without_its_end_is_cut_out() -> None:
         "std::string token::name",
         "secret: <redacted>",
         "token: [MASK]",
+        "https://me:${env:PASSWORD}@host/x",
+        "https://{user}:{password}@host/x",
     ],
 )
 def test_text_without_a_secret_stays(text: str) -> None:
@@ -127,7 +131,7 @@ def test_text_without_a_secret_stays(text: str) -> None:
 
 
 def test_code_keeps_what_is_not_quoted() -> None:
-    code = "token = word\npassword: Secret = default\n"
+    code = "token = word\npassword: Secret = default\nis_gone(token='boot:1')\n"
     assert redact(code, is_code=True) == code
     assert CANARY not in redact(f'password = "{CANARY}"\n', is_code=True)
 
@@ -148,7 +152,7 @@ def test_a_secret_of_the_environment_goes_wherever_it_appears(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("MY_SERVICE_TOKEN", 'pa ss"wörd/42')
-    assert redact('ValueError: pa ss"wörd/42 is wrong') == f"ValueError: {MARK} is wrong"
+    assert redact('ValueError: pa ss"wörd/42 is wrong') == f"ValueError: {REDACTED} is wrong"
     assert "42" not in redact("GET /x?q=pa%20ss%22w%C3%B6rd%2F42")
     assert "42" not in redact('"pa ss\\"w\\u00f6rd/42"')
 
@@ -170,13 +174,16 @@ def test_a_file_that_the_environment_names_is_no_secret(monkeypatch, tmp_path) -
 
 def test_hidden_values_go_until_the_block_ends() -> None:
     with hiding(["hunter2", "long enough", "abc"]), hiding(["hunter2"]):
-        assert redact("hunter2, xhunter2x, long enough, abc") == f"{MARK}, xhunter2x, {MARK}, abc"
+        assert (
+            redact("hunter2, xhunter2x, long enough, abc")
+            == f"{REDACTED}, xhunter2x, {REDACTED}, abc"
+        )
     assert redact("hunter2") == "hunter2"
 
 
 SIGNS = [*"= \n\"',@:?&\\(){}[]5", "://", "https://", "--", "Bearer ", "${env:X}", "a/b", "None"]
 KEYS = ["-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----"]
-WORDS = st.sampled_from([*LOOK_ALIKES, *SECRET, *TOKENS.values(), *SIGNS, *KEYS, MARK, CANARY])
+WORDS = st.sampled_from([*LOOK_ALIKES, *SECRET, *TOKENS.values(), *SIGNS, *KEYS, REDACTED, CANARY])
 
 
 @given(st.lists(st.one_of(WORDS, st.text(max_size=4)), max_size=14).map("".join))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epochal.config import load
-from epochal.records.secrets import MARK, redact_node, redact_tree, secret_values
+from epochal.records.secrets import REDACTED, redact_node, redact_tree, secret_values
 from records.secrets.canaries import TOKENS
 from records.secrets.test_names import LOOK_ALIKES, SECRET
 
@@ -18,7 +18,7 @@ CANARY = "Zq7canary42"
 
 @pytest.mark.parametrize("name", SECRET)
 def test_what_a_secret_name_stands_for_goes(name: str) -> None:
-    assert redact_tree({"a": [{name: CANARY}]}) == {"a": [{name: MARK}]}
+    assert redact_tree({"a": [{name: CANARY}]}) == {"a": [{name: REDACTED}]}
 
 
 @pytest.mark.parametrize("name", LOOK_ALIKES)
@@ -29,7 +29,9 @@ def test_what_a_look_alike_stands_for_is_kept(name: str) -> None:
 
 def test_all_below_a_secret_name_goes() -> None:
     tree = {"credentials": {"user": "me", "more": ["x1", {"y": "z"}]}}
-    assert redact_tree(tree) == {"credentials": {"user": MARK, "more": [MARK, {"y": MARK}]}}
+    assert redact_tree(tree) == {
+        "credentials": {"user": REDACTED, "more": [REDACTED, {"y": REDACTED}]}
+    }
 
 
 def test_a_component_called_token_is_kept() -> None:
@@ -43,17 +45,17 @@ def test_a_value_that_gives_nothing_away_is_kept(value: object) -> None:
 
 
 def test_a_number_may_be_a_password_but_no_token() -> None:
-    assert redact_tree({"password": 123456, "token": 3}) == {"password": MARK, "token": 3}
+    assert redact_tree({"password": 123456, "token": 3}) == {"password": REDACTED, "token": 3}
 
 
 def test_the_value_after_an_option_goes() -> None:
     argv = ["run", "--api-key", CANARY, "x.yaml", "--lr", "3"]
-    assert redact_tree(argv) == ["run", "--api-key", MARK, "x.yaml", "--lr", "3"]
+    assert redact_tree(argv) == ["run", "--api-key", REDACTED, "x.yaml", "--lr", "3"]
 
 
 def test_texts_keys_and_paths_are_redacted() -> None:
     token = TOKENS["github"]
-    assert redact_tree({token: Path("a") / token}) == {MARK: f"a/{MARK}"}
+    assert redact_tree({token: Path("a") / token}) == {REDACTED: f"a/{REDACTED}"}
 
 
 TREES = st.recursive(
@@ -99,9 +101,9 @@ def test_a_config_keeps_its_references_and_loses_its_literals(config) -> None:
         "db": {
             "address": "${env:DB}",
             "folder": "${env:USER_DIR}",
-            "password": MARK,
+            "password": REDACTED,
             "token": "${env:DB}",
-            "remote": f"https://{MARK}@host/x",
+            "remote": f"https://{REDACTED}@host/x",
         },
         "num_tokens": 5,
     }
