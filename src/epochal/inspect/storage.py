@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal import durable
 from epochal.inspect.findings import Finding, in_words
+from epochal.records.mounts import find_kind, is_shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-MOUNTS = Path("/proc/self/mounts")
-_NETWORK = re.compile(
-    r"nfs\d?|cifs|smb\d?|lustre|gpfs|beegfs|ceph|glusterfs|afs|9p|virtiofs|fuse(\..+)?|orangefs"
-)
 _PASSING = {
     "tmpfs": "is memory: what lies there is gone after a restart of the machine",
     "ramfs": "is memory: what lies there is gone after a restart of the machine",
@@ -38,28 +34,12 @@ def look_at_storage(folder: Path) -> Iterator[Finding]:
     yield look_at_clock(folder)
 
 
-def find_kind(folder: Path, mounts: str) -> tuple[str, str]:
-    """The type of a folder's file system and where that is mounted; empty when unknown."""
-    place = folder.resolve()
-    best = ("", "")
-    for line in mounts.splitlines():
-        fields = line.split(" ")
-        if len(fields) < 3:
-            continue
-        mount = re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), fields[1])
-        if place.is_relative_to(mount) and len(mount) >= len(best[1]):
-            best = (fields[2], mount)
-    return best
-
-
 def _look_at_kind(folder: Path) -> Finding:
-    try:
-        mounts = MOUNTS.read_text("utf-8", "surrogateescape")
-    except OSError:
+    kind, mount = find_kind(folder)
+    if not kind:
         return Finding("file system", "ok", "unknown: this system does not say")
-    kind, mount = find_kind(folder, mounts)
     what = f"{kind} on {mount}"
-    if _NETWORK.fullmatch(kind):
+    if is_shared(kind):
         hint = "locks and clocks may differ between machines; let one machine work on a run"
         return Finding("file system", "warn", f"{what}, shared over a network", hint)
     if kind in _PASSING:

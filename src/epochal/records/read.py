@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from epochal.records.metrics import Points
 
 _TIME_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
-_MAX_DEPTH = 6
+MAX_DEPTH = 6
+"""How deep below the folder of all runs a run may lie."""
+
 _MAX_CANDIDATES = 8
 _CONFIG_SUFFIXES = {".yaml", ".toml", ".json"}
 
@@ -179,7 +181,7 @@ def find_runs(root: Path) -> list[RunSummary]:
 
     ``root`` may be the folder of all runs, of a project, of a tag, or of one run.
     """
-    runs = [_summarise(path)[0] for path in _walk(root, _MAX_DEPTH, set())]
+    runs = [_summarise(path)[0] for path in _walk(root, MAX_DEPTH, set())]
     return sorted(runs, key=lambda run: (run.started or _started_by_id(run.id), run.id))
 
 
@@ -192,8 +194,13 @@ def read_run(path_or_id: Path | str, root: Path = Path("runs")) -> RunRecord:
         root: Where ids are looked up.
     """
     path = Path(path_or_id)
-    if not _is_run(path):
+    if not is_run(path):
         path = _find_one(str(path_or_id), root)
+    return read_folder(path)
+
+
+def read_folder(path: Path) -> RunRecord:
+    """What is left of the record in the folder of a run."""
     summary, run, status, result = _summarise(path)
     if status:
         status = {**status, "status": summary.status}
@@ -230,7 +237,7 @@ def _walk(folder: Path, depth: int, seen: set[tuple[int, int]]) -> Iterator[Path
     if (place.st_dev, place.st_ino) in seen:  # a link that leads back
         return
     seen.add((place.st_dev, place.st_ino))
-    if _looks_like_run(folder.name, {entry.name for entry in entries}):
+    if looks_like_run(folder.name, {entry.name for entry in entries}):
         yield folder
     elif depth:
         for entry in entries:
@@ -238,15 +245,17 @@ def _walk(folder: Path, depth: int, seen: set[tuple[int, int]]) -> Iterator[Path
                 yield from _walk(folder / entry.name, depth - 1, seen)
 
 
-def _is_run(path: Path) -> bool:
+def is_run(path: Path) -> bool:
+    """Whether a folder is that of a run."""
     try:
         entries = {entry.name for entry in path.iterdir()}
-        return _looks_like_run(path.resolve().name, entries)
+        return looks_like_run(path.resolve().name, entries)
     except (OSError, ValueError):
         return False
 
 
-def _looks_like_run(name: str, entries: set[str]) -> bool:
+def looks_like_run(name: str, entries: Set[str]) -> bool:
+    """Whether a folder of this name, in which these lie, is that of a run."""
     return "run.json" in entries or "status.json" in entries or bool(_TIME_ID.fullmatch(name))
 
 

@@ -10,17 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.inspect import storage
-from epochal.inspect.storage import find_kind, look_at_clock, look_at_storage
+from epochal.inspect.storage import look_at_clock, look_at_storage
+from epochal.records import mounts
 
 if TYPE_CHECKING:
     from epochal.inspect.findings import Finding
-
-MOUNTS = r"""
-/dev/sda1 / ext4 rw 0 0
-server:/home /home nfs4 rw 0 0
-server:/data /home/my\040data lustre rw 0 0
-tmpfs /tmp tmpfs rw 0 0
-"""
 
 
 def finding(name: str, folder: Path) -> Finding:
@@ -28,22 +22,9 @@ def finding(name: str, folder: Path) -> Finding:
     return found
 
 
-@pytest.mark.parametrize(
-    ("folder", "kind"),
-    [
-        ("/srv/runs", ("ext4", "/")),
-        ("/home/ada/runs", ("nfs4", "/home")),
-        ("/home/my data/runs", ("lustre", "/home/my data")),
-        ("/homes", ("ext4", "/")),
-    ],
-)
-def test_the_nearest_mount_counts(folder: str, kind: tuple[str, str]) -> None:
-    assert find_kind(Path(folder), MOUNTS) == kind
-
-
 def test_a_usual_folder_is_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mounts").write_text("/dev/sda1 / ext4 rw 0 0\n")
-    monkeypatch.setattr(storage, "MOUNTS", tmp_path / "mounts")
+    monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "mounts")
     found = {one.name: one.level for one in look_at_storage(tmp_path)}
     assert found.pop("room") in ("ok", "warn")  # who knows how full this disk is
     assert found == {"file system": "ok", "abilities": "ok", "clock": "ok"}
@@ -62,7 +43,7 @@ def test_file_systems_that_need_care_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, what: str
 ) -> None:
     (tmp_path / "mounts").write_text(f"x / {kind} rw 0 0\n")
-    monkeypatch.setattr(storage, "MOUNTS", tmp_path / "mounts")
+    monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "mounts")
     found = finding("file system", tmp_path)
     assert (found.level, what in found.what) == ("warn", True)
     assert found.hint
@@ -71,7 +52,7 @@ def test_file_systems_that_need_care_are_named(
 def test_a_system_that_does_not_say_is_no_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage, "MOUNTS", tmp_path / "nowhere")
+    monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "nowhere")
     assert finding("file system", tmp_path).level == "ok"
 
 

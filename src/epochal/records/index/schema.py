@@ -40,6 +40,7 @@ RUN_COLUMNS = {
     "replicate": "TEXT NOT NULL",  # the same for runs that differ only by seed
     "error": "TEXT NOT NULL",  # what ended a failed run, in one line
     "result": "TEXT NOT NULL",  # JSON: the metrics with which it ended
+    "points": "INTEGER NOT NULL",  # in metrics.bin, also those that were done again
     "damage": "TEXT NOT NULL",  # one line for each file that is missing or cannot be read
     "stamp": "TEXT NOT NULL",  # of the files it was read from; they are read again when it differs
 }
@@ -61,6 +62,8 @@ _TABLES = (
     "CREATE TABLE metrics (run_id INTEGER NOT NULL, name TEXT NOT NULL, last REAL, low REAL, "
     "high REAL, last_step INTEGER, count INTEGER, PRIMARY KEY (run_id, name)) WITHOUT ROWID",
     "CREATE INDEX metrics_by_name ON metrics (name, last)",
+    "CREATE TABLE state (is_built INTEGER NOT NULL)",  # whether all runs were read once
+    "INSERT INTO state VALUES (0)",
     # What people wrote, what somebody set, what was left at its default; rowid is the run's id.
     "CREATE VIRTUAL TABLE search USING fts5 (about, given, defaults, "
     "tokenize = 'unicode61 remove_diacritics 2')",

@@ -1,0 +1,208 @@
+"""The index as readers use it: opened, brought up to date, asked."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Self, final
+
+from epochal.records.home import HOME, home_of
+from epochal.records.index import store
+from epochal.records.index.refresh import Refreshed, refresh_tables
+from epochal.records.index.schema import create_tables
+from epochal.records.index.words import to_match
+from epochal.records.mounts import find_kind, is_shared
+from epochal.records.read import is_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from epochal.records.index.refresh import Progress
+
+_PATIENCE_SECONDS = 1.0
+"""How long another process may be busy with a built index before its last state must do."""
+
+_POLL_SECONDS = 0.02
+_WEIGHTS = "10.0, 5.0, 1.0"
+"""How much a hit counts in what people wrote, in what they set, and in defaults."""
+
+_REASONS = {
+    "damaged": "was damaged",
+    "foreign": "was not an index of Epochal",
+    "newer": "was made by a newer Epochal",
+    "older": "was made by an older Epochal",
+}
+
+
+def _ignore(_: str) -> None:
+    pass
+
+
+@final
+class Index:
+    """What is known of all runs below a folder; a cache, which the folders rebuild at any time.
+
+    It lies in ``.epochal/index.db`` below the root. Where nothing can be written it is made in
+    memory, from that file as far as there is one. Make it with ``open``.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.path: Path | None = None
+        """The file; None for an index in memory."""
+
+        self.notes: list[str] = []
+        """What people should know: why it was built anew, or is not on disk."""
+
+        self.is_shared = False
+        """Whether machines share the file, so that it does without a write-ahead log."""
+
+        self._connection: sqlite3.Connection | None = None
+
+    @classmethod
+    def open(cls, root: Path) -> Self:
+        """The index of the runs below ``root``, as it was left; ``refresh`` looks at the folders.
+
+        Args:
+            root: Folder of all runs; it need not exist.
+        """
+        index = cls(root)
+        if not root.is_dir() or is_run(root):  # nothing is written there
+            index._connection = store.open_memory(root / HOME / store.FILE_NAME)
+            return index
+        try:
+            index._open_file(home_of(root) / store.FILE_NAME)
+        except (OSError, sqlite3.OperationalError) as error:
+            index._retreat(error)
+        return index
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """For questions; it refuses to change anything."""
+        assert self._connection is not None, "the index is closed"
+        return self._connection
+
+    @property
+    def is_built(self) -> bool:
+        """Whether all runs were read once, so that only changes are left to read."""
+        return bool(self.fetch("SELECT is_built FROM state")[0][0])
+
+    def fetch(self, question: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of an answer; an index that turns out to be damaged is built anew."""
+        try:
+            return self.connection.execute(question, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            if not store.is_damage(error):
+                raise
+        self._replace("damaged")
+        self.refresh()
+        return self.connection.execute(question, values).fetchall()
+
+    def search(self, words: str) -> list[int]:
+        """The ids of runs that have all words, or words that begin with them, the best first."""
+        match = to_match(words.split())
+        if not match:
+            return []
+        order = f"bm25(search, {_WEIGHTS}), rowid DESC"
+        rows = self.fetch(
+            f"SELECT rowid FROM search WHERE search MATCH ? ORDER BY {order}", [match]
+        )
+        return [row[0] for row in rows]
+
+    def refresh(self, progress: Progress = _ignore, *, is_all: bool = False) -> Refreshed:
+        """Read what is new or changed in the folders, and forget what is gone.
+
+        Args:
+            progress: Is told how far it is, again and again.
+            is_all: Whether everything is read anew.
+        """
+        if self.path is None:
+            return self._refresh_memory(progress, is_all=is_all)
+        try:
+            return self._refresh_file(self.path, progress, is_all=is_all)
+        except sqlite3.OperationalError as error:  # the disk is full, the file is locked for long
+            self._retreat(error)
+            return self._refresh_memory(progress, is_all=is_all)
+        except sqlite3.DatabaseError as error:
+            if not store.is_damage(error):
+                raise
+            self._replace("damaged")
+            return self._refresh_file(self.path, progress, is_all=True)
+
+    def close(self) -> None:
+        """Let go of the file; a second call does nothing."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open_file(self, path: Path) -> None:
+        self.path = path
+        self.is_shared = is_shared(find_kind(path.parent)[0])
+        state = store.examine(path)
+        if state != "usable":
+            self._replace(state)
+        else:
+            self._connection = store.open_reader(path)
+
+    def _replace(self, state: store.State) -> None:
+        """Put an empty index in the place of one that is of no use, unless somebody just did."""
+        assert self.path is not None
+        self.close()
+        with store.locking(self.path, waits=True):
+            if state == "damaged" or store.examine(self.path) != "usable":
+                store.remove(self.path)
+                writer = store.open_writer(self.path, is_shared=self.is_shared)
+                try:
+                    writer.execute("BEGIN IMMEDIATE")
+                    create_tables(writer)
+                    writer.execute("COMMIT")
+                finally:
+                    writer.close()
+                if state in _REASONS:
+                    self.notes.append(f"{self.path} {_REASONS[state]}; it is built anew")
+        self._connection = store.open_reader(self.path)
+
+    def _refresh_file(self, path: Path, progress: Progress, *, is_all: bool) -> Refreshed:
+        give_up = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            with store.locking(path) as is_mine:
+                if is_mine:
+                    writer = store.open_writer(path, is_shared=self.is_shared)
+                    try:
+                        done = refresh_tables(writer, self.root, progress=progress, is_all=is_all)
+                        store.fold_log(writer)
+                    finally:
+                        writer.close()
+                    return done
+            (total,) = self.fetch("SELECT count(*) FROM runs")[0]
+            if self.is_built and time.monotonic() > give_up:
+                return Refreshed(total, is_current=False)
+            progress(f"another process reads the runs: {total} so far")
+            time.sleep(_POLL_SECONDS)
+
+    def _refresh_memory(self, progress: Progress, *, is_all: bool) -> Refreshed:
+        self.connection.execute("PRAGMA query_only = OFF")
+        try:
+            return refresh_tables(self.connection, self.root, progress=progress, is_all=is_all)
+        finally:
+            self.connection.execute("PRAGMA query_only = ON")
+
+    def _retreat(self, error: Exception) -> None:
+        """Go on in memory, where the file cannot be used."""
+        with suppress(sqlite3.Error):
+            self.close()
+        path = self.root / HOME / store.FILE_NAME
+        reason = getattr(error, "strerror", None) or str(error)
+        self.notes.append(
+            f"{path} cannot be written ({reason.lower()}); what changed is read each time"
+        )
+        self.path = None
+        self._connection = store.open_memory(path)

@@ -1,0 +1,121 @@
+"""The config of a run as rows: one per leaf, and one per list, each knowing whether it was set."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from epochal import durable
+
+_MAX_DEPTH = 100
+
+
+class Param(NamedTuple):
+    """One value of a config."""
+
+    key: str
+    text: str | None
+    """As it reads: ``0.001``, ``true``, ``[1,2]``; None for null."""
+
+    number: float | None
+    """None for what is no number; a boolean is 1 or 0."""
+
+    is_default: bool
+    """Whether nobody set it."""
+
+
+def params_of(provenance: Mapping[str, Any]) -> list[Param]:
+    """Every value that ``provenance.json`` knows, with the lists that they are elements of."""
+    found: dict[str, Param] = {}
+    leaves: dict[str, tuple[Any, bool]] = {}
+    for key, origins in provenance.items():
+        newest = origins[0] if isinstance(origins, list) and origins else None
+        if isinstance(newest, Mapping):  # else the file is damaged
+            value, is_default = newest.get("value"), newest.get("layer") == "default"
+            leaves[key] = value, is_default
+            found[key] = _param(key, value, is_default=is_default)
+    for key, value, is_default in _lists(leaves):
+        found.setdefault(key, _param(key, value, is_default=is_default))
+    return list(found.values())
+
+
+def params_of_values(values: Mapping[str, Any]) -> list[Param]:
+    """The same for plain values of which nobody knows who set them."""
+    provenance = {key: [{"value": value}] for key, value in _flatten(values, "", _MAX_DEPTH)}
+    return params_of(provenance)
+
+
+def _flatten(
+    value: Mapping[str, Any] | list[Any], path: str, depth: int
+) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        children = [(str(key), child) for key, child in value.items()]
+    else:
+        children = [(str(i), child) for i, child in enumerate(value)]
+    for key, child in children:
+        inner = f"{path}.{key}" if path else key
+        if isinstance(child, Mapping | list) and child and depth:
+            yield from _flatten(child, inner, depth - 1)
+        else:
+            yield inner, child
+
+
+def _param(key: str, value: object, *, is_default: bool) -> Param:
+    if value is None:
+        return Param(key, None, None, is_default)
+    if isinstance(value, bool):
+        return Param(key, "true" if value else "false", float(value), is_default)
+    if isinstance(value, int | float):
+        return Param(key, repr(value), _number(value), is_default)
+    if isinstance(value, str):
+        return Param(key, value, None, is_default)
+    return Param(key, durable.encode_json(value).decode(), None, is_default)
+
+
+def _number(value: float) -> float | None:
+    try:
+        number = float(value)
+    except OverflowError:  # an integer beyond all floats
+        return None
+    return None if math.isnan(number) else number
+
+
+def _lists(leaves: Mapping[str, tuple[Any, bool]]) -> Iterator[tuple[str, object, bool]]:
+    """Each list that has elements, put together again from them."""
+    owners: dict[str, list[str]] = {}
+    for key in leaves:
+        words = key.split(".")
+        for i, word in enumerate(words[1:], start=1):
+            if word == "0":
+                owners.setdefault(".".join(words[:i]), [])
+    if not owners:
+        return
+    for key in leaves:
+        words = key.split(".")
+        for i in range(1, len(words)):
+            if (owner := ".".join(words[:i])) in owners:
+                owners[owner].append(key)
+    for owner, keys in owners.items():
+        tree: dict[str, Any] = {}
+        for key in keys:
+            _plant(tree, key[len(owner) + 1 :].split("."), leaves[key][0])
+        yield owner, _as_lists(tree), all(leaves[key][1] for key in keys)
+
+
+def _plant(tree: dict[str, Any], words: list[str], value: object) -> None:
+    for word in words[:-1]:
+        below = tree.setdefault(word, {})
+        if not isinstance(below, dict):  # a damaged file may name a leaf and something in it
+            return
+        tree = below
+    tree[words[-1]] = value
+
+
+def _as_lists(value: object) -> object:
+    """Mappings whose keys are 0, 1, 2, ... as the lists that they were."""
+    if not isinstance(value, dict) or not value:
+        return value
+    if list(value) == [str(i) for i in range(len(value))]:
+        return [_as_lists(child) for child in value.values()]
+    return {key: _as_lists(child) for key, child in value.items()}

@@ -1,0 +1,169 @@
+"""Brings the tables of the index up to what lies on disk, reading only what changed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from epochal.records.index.rows import clean, count_points, read_metrics, read_rows
+from epochal.records.index.schema import RUN_COLUMNS
+from epochal.records.index.walk import Known, walk_runs
+from epochal.records.read import read_folder
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from epochal.records.index.rows import MetricRow, RunRows
+    from epochal.records.index.walk import Found
+
+    Progress = Callable[[str], None]
+
+_COMMIT_SECONDS = 0.5
+"""How long others may have to wait for what was read."""
+
+_COLUMNS = tuple(RUN_COLUMNS)
+_INSERT_RUN = f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
+_UPDATE_RUN = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _COLUMNS)} WHERE id = ?"
+_PARTS = ("params", "metrics")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """What a look at the folders found."""
+
+    total: int
+    """How many runs there are now."""
+
+    read: int = 0
+    """How many of them were new or had changed."""
+
+    removed: int = 0
+    is_current: bool = True
+    """False when another process was busy with it, and this one did not wait for its end."""
+
+
+def refresh_tables(
+    connection: sqlite3.Connection, root: Path, *, progress: Progress, is_all: bool = False
+) -> Refreshed:
+    """Read what is new or changed below ``root``, and forget what is gone.
+
+    Args:
+        connection: Of the one who writes.
+        root: Folder of all runs.
+        progress: Is told how far it is, again and again.
+        is_all: Whether what seems unchanged is read too.
+    """
+    known = _load_known(connection)
+    progress("looking for runs")
+    found = {clean(one.path): one for one in walk_runs(str(root.absolute()), known)}
+    gone = [one.id for path, one in known.items() if path not in found]
+    work = [
+        (path, one)
+        for path, one in found.items()
+        if is_all or one.is_changed or not known[path].is_settled
+    ]
+    batch = _Batch(connection)
+    for i, (path, one) in enumerate(work):
+        progress(f"reading runs: {i} of {len(work)}")
+        _read_one(connection, root, one, known.get(path), is_all=is_all)
+        batch.commit_if_due()
+    for run_id in gone:
+        _forget_parts(connection, run_id)
+        connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
+        batch.commit_if_due()
+    connection.execute("UPDATE state SET is_built = 1 WHERE is_built = 0")
+    batch.commit()
+    read = sum(is_all or one.is_changed for _, one in work)
+    return Refreshed(len(found), read, len(gone))
+
+
+@final
+class _Batch:
+    """Changes that become visible together: few enough to be seen soon, many enough to be fast."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._begin()
+
+    def commit_if_due(self) -> None:
+        if time.monotonic() - self._since > _COMMIT_SECONDS:
+            self.commit()
+            self._begin()
+
+    def commit(self) -> None:
+        self._connection.execute("COMMIT")
+
+    def _begin(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._since = time.monotonic()
+
+
+def _load_known(connection: sqlite3.Connection) -> dict[str, Known]:
+    rows = connection.execute("SELECT path, id, stamp, status, host, points FROM runs")
+    return {path: Known(*values) for path, *values in rows}
+
+
+def _read_one(
+    connection: sqlite3.Connection, root: Path, one: Found, known: Known | None, *, is_all: bool
+) -> None:
+    folder = root / one.path
+    if known is not None and not one.is_changed and not is_all:
+        _look_again(connection, folder, known)
+        return
+    rows = read_rows(folder)
+    if not folder.is_dir():  # moved or deleted meanwhile: the next look finds out where it is
+        return
+    given = {**rows.values, "path": clean(one.path), "stamp": one.stamp}
+    values = [given[name] for name in _COLUMNS]
+    if known is None:
+        run_id = connection.execute(_INSERT_RUN, values).lastrowid or 0
+    else:
+        run_id = known.id
+        connection.execute(_UPDATE_RUN, (*values, run_id))
+        _forget_parts(connection, run_id)
+    _write_parts(connection, run_id, rows)
+
+
+def _look_again(connection: sqlite3.Connection, folder: Path, known: Known) -> None:
+    """Bring a run that works up to date whose files are the same: it logs points, or it died."""
+    status = read_folder(folder).summary.status
+    points = count_points(folder)
+    if points != known.points:
+        connection.execute("DELETE FROM metrics WHERE run_id = ?", (known.id,))
+        _write_metrics(connection, known.id, read_metrics(folder))
+    if (points, status) != (known.points, known.status):
+        connection.execute(
+            "UPDATE runs SET status = ?, points = ? WHERE id = ?", (status, points, known.id)
+        )
+
+
+def _forget_parts(connection: sqlite3.Connection, run_id: int) -> None:
+    for table in _PARTS:
+        connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
+    connection.execute("DELETE FROM search WHERE rowid = ?", (run_id,))
+
+
+def _write_parts(connection: sqlite3.Connection, run_id: int, rows: RunRows) -> None:
+    # Two keys of a damaged config may read the same.
+    connection.executemany(
+        "INSERT OR REPLACE INTO params (run_id, key, text, number, is_default) "
+        "VALUES (?, ?, ?, ?, ?)",
+        [(run_id, *one) for one in rows.params],
+    )
+    _write_metrics(connection, run_id, rows.metrics)
+    connection.execute(
+        "INSERT INTO search (rowid, about, given, defaults) VALUES (?, ?, ?, ?)",
+        (run_id, *rows.words),
+    )
+
+
+def _write_metrics(connection: sqlite3.Connection, run_id: int, metrics: list[MetricRow]) -> None:
+    connection.executemany(
+        "INSERT OR REPLACE INTO metrics (run_id, name, last, low, high, last_step, count) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [(run_id, *one) for one in metrics],
+    )

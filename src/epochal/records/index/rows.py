@@ -1,0 +1,165 @@
+"""One run folder as rows of the index."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, final
+
+from epochal import durable
+from epochal.records.index.params import params_of, params_of_values
+from epochal.records.index.words import description, words_of
+from epochal.records.read import read_folder
+from epochal.records.replicates import replicate_key
+from epochal.records.rows import POINT_BYTES
+from epochal.records.summary import summarise_series
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from epochal.records.index.params import Param
+    from epochal.records.index.words import Words
+    from epochal.records.read import RunRecord
+
+MetricRow = tuple[str, float | None, float | None, float | None, int, int]
+"""Name, last, low, high, last step, count."""
+
+_MAX_INTEGER = 2**63 - 1
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RunRows:
+    """What the index keeps of one run."""
+
+    values: Mapping[str, Any]
+    """The columns of ``runs``, without ``path`` and ``stamp``."""
+
+    params: Iterable[Param]
+    metrics: list[MetricRow]
+    words: Words
+
+
+def read_rows(folder: Path) -> RunRows:
+    """Read one run; what is damaged is left empty, and said in ``damage``."""
+    record = read_folder(folder)
+    provenance = record.provenance
+    params = params_of(provenance) or params_of_values(record.expanded)
+    points = count_points(folder)  # before they are read: later ones are for the next time
+    values = {
+        **_facts(record),
+        "points": points,
+        "replicate": replicate_key(record.run, provenance),
+    }
+    return RunRows(
+        {name: _bindable(value) for name, value in values.items()},
+        [one._replace(key=clean(one.key), text=one.text and clean(one.text)) for one in params],
+        read_metrics(folder),
+        words_of(record, params),
+    )
+
+
+def clean(text: str) -> str:
+    """The text as a database takes it: halves of characters become escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _facts(record: RunRecord) -> dict[str, Any]:
+    run, summary = record.run, record.summary
+    parent = _mapping(run.get("parent"))
+    return {
+        "run": summary.id,
+        "project": summary.project,
+        "tag": summary.tag,
+        "desc": description(record.readme) if record.readme else _text(run.get("desc")),
+        "variant": _text(run.get("variant")),
+        "status": summary.status,
+        "reason": summary.reason,
+        "runner": summary.runner,
+        "started": summary.started,
+        "ended": summary.ended,
+        "seconds": _seconds(record),
+        "step": summary.step,
+        "epoch": summary.epoch,
+        "attempt": summary.attempt,
+        "rollbacks": summary.rollbacks,
+        "seed": _integer(run.get("seed")),
+        "host": _text(record.status.get("host")),
+        "parent": _text(parent.get("run")),
+        "parent_kind": _text(parent.get("kind")),
+        "monitor": _text(run.get("monitor")),
+        "best": _real(record.result.get("best")),
+        "code": _code(record),
+        "error": _error(record.result),
+        "result": durable.encode_json(_mapping(record.result.get("metrics"))).decode(),
+        "damage": "\n".join(summary.damage),
+    }
+
+
+def _seconds(record: RunRecord) -> float | None:
+    """How long it worked: as its result says, else from its start to its end or last sign."""
+    trained = _real(record.result.get("seconds"))
+    if record.summary.attempt and trained is not None:  # without the time between attempts
+        return trained
+    last = record.summary.ended or _text(record.status.get("updated"))
+    try:
+        begin = datetime.fromisoformat(record.summary.started)
+        return (datetime.fromisoformat(last) - begin).total_seconds()
+    except (ValueError, TypeError):  # the record is damaged
+        return trained
+
+
+def _code(record: RunRecord) -> str:
+    return ""
+
+
+def _error(result: Mapping[str, Any]) -> str:
+    kind, message = _text(result.get("exception_type")), _text(result.get("message"))
+    return f"{kind}: {message}".partition("\n")[0] if kind else ""
+
+
+def count_points(folder: Path) -> int:
+    """How many points the run in ``folder`` holds."""
+    try:
+        return (folder / "metrics.bin").stat().st_size // POINT_BYTES
+    except OSError:  # it has none yet
+        return 0
+
+
+def read_metrics(folder: Path) -> list[MetricRow]:
+    """The metrics of the run in ``folder``."""
+    return [
+        (clean(name), _real(one.last), _real(one.low), _real(one.high), one.last_step, one.count)
+        for name, one in summarise_series(folder).items()
+    ]
+
+
+def _bindable(value: object) -> object:
+    if isinstance(value, int):  # a damaged record may hold a larger one than a database takes
+        return max(-_MAX_INTEGER, min(value, _MAX_INTEGER))
+    return clean(value) if isinstance(value, str) else value
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _real(value: object) -> float | None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return None if math.isnan(number) else number

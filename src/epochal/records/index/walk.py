@@ -1,0 +1,107 @@
+"""Which run folders there are, and which of them changed since the index looked at them."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from epochal.records.process import host_name
+from epochal.records.read import MAX_DEPTH, looks_like_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_AT_WORK = ("starting", "running")
+_YOUNG_SECONDS = 2.0
+"""For how long a folder may change again without getting another time: clocks of files tick."""
+
+YOUNG = "young"
+"""The stamp of a folder that was read while it was young: it is read again."""
+
+
+class Known(NamedTuple):
+    """One run as the index knows it."""
+
+    id: int
+    stamp: str
+    status: str
+    host: str
+    points: int
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether only a change of its folder can change what is known of it."""
+        # A process of this machine that is gone stays gone; another machine may be heard again.
+        is_away = self.status == "lost" and self.host != host_name()
+        return self.status not in _AT_WORK and not is_away
+
+
+class Found(NamedTuple):
+    """One run folder on disk."""
+
+    path: str
+    """From the folder of all runs on, with slashes; ``.`` if that is a run itself."""
+
+    stamp: str
+    is_changed: bool
+    """Whether the index does not know it as it is now."""
+
+
+def walk_runs(root: str, known: Mapping[str, Known]) -> Iterator[Found]:
+    """Every run folder below ``root``; those that are known and unchanged are not looked into.
+
+    A folder gets another time when a file in it is written anew, as all of a record are; a page
+    that people edit may be written in place, so it is looked at too.
+    """
+    yield from _visit(root, ".", known, MAX_DEPTH, set())
+
+
+def _visit(
+    folder: str, path: str, known: Mapping[str, Known], depth: int, seen: set[tuple[int, int]]
+) -> Iterator[Found]:
+    try:
+        place = os.stat(folder)  # noqa: PTH116 - ten thousand times, and paths are slow
+    except OSError:  # gone meanwhile, or not ours to read
+        return
+    if (place.st_dev, place.st_ino) in seen:  # a link that leads back, or to the same run
+        return
+    seen.add((place.st_dev, place.st_ino))
+    one = known.get(path)
+    stamp = _stamp(folder, place)
+    if one is not None and one.stamp == stamp != YOUNG:
+        yield Found(path, stamp, is_changed=False)
+        return
+    try:
+        with os.scandir(folder) as entries:
+            inner = {entry.name: entry for entry in entries}
+    except OSError:
+        return
+    if looks_like_run(os.path.basename(folder), inner.keys()):  # noqa: PTH119
+        yield Found(path, stamp, is_changed=True)
+    elif depth:
+        for name in sorted(inner):
+            if not name.startswith(".") and _is_folder(inner[name]):
+                below = name if path == "." else f"{path}/{name}"
+                yield from _visit(f"{folder}/{name}", below, known, depth - 1, seen)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link in a circle
+        return False
+
+
+def _stamp(folder: str, place: os.stat_result) -> str:
+    newest, page = place.st_ctime_ns, "-"
+    try:
+        readme = os.stat(f"{folder}/README.md")  # noqa: PTH116
+    except OSError:
+        pass
+    else:
+        newest = max(newest, readme.st_ctime_ns)
+        page = f"{readme.st_mtime_ns}:{readme.st_size}"
+    if time.time_ns() - newest < _YOUNG_SECONDS * 1e9:
+        return YOUNG
+    return f"{place.st_ino}:{place.st_mtime_ns}:{place.st_ctime_ns}:{page}"

@@ -1,0 +1,34 @@
+"""What file system a folder is on, and whether several machines share it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+MOUNTS = Path("/proc/self/mounts")
+_SHARED = re.compile(
+    r"nfs\d?|cifs|smb\d?|lustre|gpfs|beegfs|ceph|glusterfs|afs|9p|virtiofs|fuse(\..+)?|orangefs"
+)
+
+
+def find_kind(folder: Path) -> tuple[str, str]:
+    """The type of a folder's file system and where that is mounted; empty when unknown."""
+    try:
+        mounts = MOUNTS.read_text("utf-8", "surrogateescape")
+    except OSError:  # this system does not say
+        return "", ""
+    place = folder.resolve()
+    best = ("", "")
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        mount = re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), fields[1])
+        if place.is_relative_to(mount) and len(mount) >= len(best[1]):
+            best = (fields[2], mount)
+    return best
+
+
+def is_shared(kind: str) -> bool:
+    """Whether a file system of this type is reached over a network."""
+    return bool(_SHARED.fullmatch(kind))

@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import os
+import sqlite3
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.unit.records.index.made import age_everything, make_run
+
+from epochal.records import mounts
+from epochal.records.index import Index, store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _old(monkeypatch: pytest.MonkeyPatch) -> None:
+    age_everything(monkeypatch)
+
+
+def runs_of(root: Path) -> list[str]:
+    with Index.open(root) as index:
+        index.refresh()
+        return [run for (run,) in index.fetch("SELECT run FROM runs ORDER BY run")]
+
+
+def test_an_index_lies_beside_the_runs(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    assert runs_of(tmp_path) == [run.name]
+    assert (tmp_path / ".epochal" / "index.db").is_file()
+
+
+def test_a_second_look_reads_only_what_changed(tmp_path: Path) -> None:
+    make_run(tmp_path)
+    runs_of(tmp_path)
+    with Index.open(tmp_path) as index:
+        assert index.is_built
+        assert index.refresh().read == 0
+
+
+def test_an_index_can_be_deleted_at_any_time(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    runs_of(tmp_path)
+    store.remove(tmp_path / ".epochal" / "index.db")
+    assert runs_of(tmp_path) == [run.name]
+
+
+def test_questions_cannot_change_anything(tmp_path: Path) -> None:
+    with (
+        Index.open(tmp_path) as index,
+        pytest.raises(sqlite3.OperationalError, match="readonly"),
+    ):
+        index.connection.execute("DELETE FROM runs")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [("no database " * 100, "was damaged"), ("foreign", "was not an index"), ("newer", "newer")],
+)
+def test_an_index_that_is_of_no_use_is_replaced_and_said(
+    tmp_path: Path, content: str, reason: str
+) -> None:
+    run = make_run(tmp_path)
+    runs_of(tmp_path)
+    path = tmp_path / ".epochal" / "index.db"
+    if content == "newer":
+        with store.open_writer(path, is_shared=False) as connection:
+            connection.execute("PRAGMA user_version = 1000")
+        connection.close()
+    else:
+        store.remove(path)
+        path.write_text(content)
+        if content == "foreign":
+            path.unlink()
+            with sqlite3.connect(path) as connection:
+                connection.execute("CREATE TABLE mine (a)")
+            connection.close()
+    with Index.open(tmp_path) as index:
+        index.refresh()
+        assert index.fetch("SELECT run FROM runs") == [(run.name,)]
+        assert reason in index.notes[0]
+    assert runs_of(tmp_path) == [run.name]
+
+
+def damage(path: Path) -> None:
+    """Overwrite all pages but the first, in which the marks of an index are."""
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(os.urandom(size - 4096))
+
+
+def test_damage_that_shows_up_while_reading_is_mended(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    runs_of(tmp_path)
+    damage(tmp_path / ".epochal" / "index.db")
+    with Index.open(tmp_path) as index:
+        index.refresh()
+        assert index.fetch("SELECT run FROM runs") == [(run.name,)]
+        assert "damaged" in index.notes[0]
+
+
+def test_damage_that_shows_up_in_a_question_is_mended(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    runs_of(tmp_path)
+    damage(tmp_path / ".epochal" / "index.db")
+    with Index.open(tmp_path) as index:
+        assert index.fetch("SELECT runs.run FROM runs JOIN params ON run_id = id LIMIT 1") == [
+            (run.name,)
+        ]
+
+
+def test_on_a_network_file_system_there_is_no_write_ahead_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mounts").write_text("server:/ / nfs4 rw 0 0\n")
+    monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "mounts")
+    run = make_run(tmp_path / "runs")
+    with Index.open(tmp_path / "runs") as index:
+        index.refresh()
+        assert index.is_shared
+        assert index.fetch("PRAGMA journal_mode") == [("delete",)]
+        assert index.fetch("SELECT run FROM runs") == [(run.name,)]
+    assert {path.name for path in (tmp_path / "runs" / ".epochal").glob("index*")} == {
+        "index.db",
+        "index.db.lock",
+    }
+
+
+def test_where_nothing_can_be_written_the_index_is_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path)
+
+    def refuse(root: Path) -> Path:
+        raise OSError(30, "Read-only file system", str(root))
+
+    monkeypatch.setattr("epochal.records.index.index.home_of", refuse)
+    with Index.open(tmp_path) as index:
+        index.refresh()
+        assert index.path is None
+        assert index.fetch("SELECT run FROM runs") == [(run.name,)]
+        assert "read-only file system" in index.notes[0]
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            index.connection.execute("DELETE FROM runs")
+    assert not (tmp_path / ".epochal").exists()
+
+
+def test_an_index_that_can_only_be_read_is_the_start_of_one_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path)
+    runs_of(tmp_path)
+    make_run(tmp_path)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise sqlite3.OperationalError("attempt to write a readonly database")
+
+    monkeypatch.setattr(store, "open_writer", refuse)
+    with Index.open(tmp_path) as index:
+        refreshed = index.refresh()
+        assert (refreshed.total, refreshed.read) == (2, 1)
+        assert "readonly" in index.notes[0]
+
+
+def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    with Index.open(tmp_path / "runs") as index:
+        assert index.refresh().total == 0
+    assert not (tmp_path / "runs").exists()
+
+
+def test_nothing_is_written_into_the_folder_of_a_run(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    assert runs_of(run) == [run.name]
+    assert not (run / ".epochal").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("warm", ["warm"]),
+        ("WARM restarts", ["warm"]),
+        ("restart", ["warm"]),
+        ("optim.lr 0.25", ["cold"]),
+        ("momentum", ["cold", "warm"]),
+        ("学习率", ["cold"]),
+        ("学率", []),
+        ("tiède", ["cold"]),
+        ("tiede", ["cold"]),
+        ('"; DROP TABLE runs', []),
+        ("warm OR cold", []),
+        ("", []),
+    ],
+)
+def test_runs_are_found_by_words_of_page_tag_and_config(
+    tmp_path: Path, words: str, found: list[str]
+) -> None:
+    make_run(tmp_path, tag="warm", desc="do restarts help?", lr=0.125)
+    make_run(tmp_path, tag="cold", desc="调整学习率, tiède", lr=0.25)
+    with Index.open(tmp_path) as index:
+        index.refresh()
+        tags = dict(index.fetch("SELECT id, tag FROM runs"))
+        assert sorted(tags[one] for one in index.search(words)) == found
+
+
+def test_what_people_wrote_comes_before_what_was_set_and_defaults(tmp_path: Path) -> None:
+    make_run(tmp_path, tag="a", desc="")
+    make_run(tmp_path, tag="b", desc="momentum matters")
+    with Index.open(tmp_path) as index:
+        index.refresh()
+        tags = dict(index.fetch("SELECT id, tag FROM runs"))
+        assert [tags[one] for one in index.search("momentum")] == ["b", "a"]
+
+
+def test_who_finds_another_one_at_work_takes_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("epochal.records.index.index._PATIENCE_SECONDS", 0.0)
+    run = make_run(tmp_path)
+    runs_of(tmp_path)
+    make_run(tmp_path)
+    path = tmp_path / ".epochal" / "index.db"
+    with store.locking(path), Index.open(tmp_path) as index:
+        refreshed = index.refresh()
+        assert (refreshed.total, refreshed.is_current) == (1, False)
+        assert index.fetch("SELECT run FROM runs") == [(run.name,)]
+
+
+def test_who_finds_another_one_at_the_first_reading_waits_for_its_end(tmp_path: Path) -> None:
+    make_run(tmp_path)
+    path = tmp_path / ".epochal" / "index.db"
+    with Index.open(tmp_path) as index:
+        other = store.locking(path)
+        other.__enter__()
+        told: list[str] = []
+
+        def end_the_other(text: str) -> None:
+            if not told:
+                other.__exit__(None, None, None)
+            told.append(text)
+
+        assert index.refresh(end_the_other).total == 1
+        assert told[0] == "another process reads the runs: 0 so far"

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.unit.records.index.made import age_everything, make_run
+
+from epochal.records import RunFolder, RunWriter
+from epochal.records.index.refresh import Refreshed, refresh_tables
+from epochal.records.index.schema import create_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def tables() -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    create_tables(connection)
+    yield connection
+    connection.close()
+
+
+@pytest.fixture(autouse=True)
+def _old(monkeypatch: pytest.MonkeyPatch) -> None:
+    age_everything(monkeypatch)
+
+
+def refresh(tables: sqlite3.Connection, root: Path, *, is_all: bool = False) -> Refreshed:
+    return refresh_tables(tables, root, progress=lambda _: None, is_all=is_all)
+
+
+def paths(tables: sqlite3.Connection) -> list[str]:
+    return [path for (path,) in tables.execute("SELECT path FROM runs ORDER BY path")]
+
+
+def parts(tables: sqlite3.Connection) -> set[int]:
+    """The runs of which anything is kept beside their own row."""
+    return {
+        one
+        for table, name in (("params", "run_id"), ("metrics", "run_id"), ("search", "rowid"))
+        for (one,) in tables.execute(f"SELECT {name} FROM {table}")
+    }
+
+
+def test_new_runs_are_read_once(tables: sqlite3.Connection, tmp_path: Path) -> None:
+    make_run(tmp_path, tag="a")
+    make_run(tmp_path, tag="b")
+    assert refresh(tables, tmp_path) == Refreshed(total=2, read=2)
+    assert refresh(tables, tmp_path) == Refreshed(total=2, read=0)
+    make_run(tmp_path, tag="c")
+    assert refresh(tables, tmp_path) == Refreshed(total=3, read=1)
+
+
+def test_everything_is_read_anew_when_asked_for(tables: sqlite3.Connection, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    refresh(tables, tmp_path)
+    (run / "run.json").write_text('{"tag": "edited in place"}')
+    assert refresh(tables, tmp_path, is_all=True) == Refreshed(total=1, read=1)
+    assert tables.execute("SELECT tag FROM runs").fetchall() == [("edited in place",)]
+
+
+def test_a_deleted_run_is_forgotten_with_all_its_parts(
+    tables: sqlite3.Connection, tmp_path: Path
+) -> None:
+    shutil.rmtree(gone := make_run(tmp_path, tag="gone"))
+    kept = make_run(tmp_path, tag="kept")
+    shutil.copytree(kept, gone)
+    refresh(tables, tmp_path)
+    shutil.rmtree(gone)
+    assert refresh(tables, tmp_path) == Refreshed(total=1, read=0, removed=1)
+    assert paths(tables) == [f"p/kept/{kept.name}"]
+    assert parts(tables) == {one for (one,) in tables.execute("SELECT id FROM runs")}
+
+
+def test_a_moved_run_is_followed(tables: sqlite3.Connection, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    refresh(tables, tmp_path)
+    (tmp_path / "archive").mkdir()
+    run.rename(tmp_path / "archive" / "best one")
+    assert refresh(tables, tmp_path) == Refreshed(total=1, read=1, removed=1)
+    assert paths(tables) == ["archive/best one"]
+    assert parts(tables) == {one for (one,) in tables.execute("SELECT id FROM runs")}
+
+
+def test_a_moved_folder_of_runs_is_followed(tables: sqlite3.Connection, tmp_path: Path) -> None:
+    names = sorted(make_run(tmp_path).name for _ in range(3))
+    refresh(tables, tmp_path)
+    (tmp_path / "p" / "a").rename(tmp_path / "p" / "z")
+    refresh(tables, tmp_path)
+    assert paths(tables) == [f"p/z/{name}" for name in names]
+
+
+def test_a_copy_with_its_old_times_is_a_run_of_its_own(
+    tables: sqlite3.Connection, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path)
+    refresh(tables, tmp_path)
+    shutil.copytree(run, tmp_path / "elsewhere" / run.name)
+    assert refresh(tables, tmp_path) == Refreshed(total=2, read=1)
+
+
+def test_a_root_that_is_moved_as_a_whole_keeps_its_paths(
+    tables: sqlite3.Connection, tmp_path: Path
+) -> None:
+    make_run(tmp_path / "runs")
+    refresh(tables, tmp_path / "runs")
+    (tmp_path / "runs").rename(tmp_path / "archive")
+    assert refresh(tables, tmp_path / "archive") == Refreshed(total=1, read=0)
+
+
+def test_an_edited_page_is_read_again(tables: sqlite3.Connection, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    refresh(tables, tmp_path)
+    (run / "README.md").write_text("# a\n\nit worked\n")
+    assert refresh(tables, tmp_path).read == 1
+    assert tables.execute("SELECT desc FROM runs").fetchall() == [("it worked",)]
+    assert tables.execute("SELECT rowid FROM search WHERE search MATCH 'worked'").fetchall()
+
+
+def test_the_points_of_a_run_at_work_are_looked_at_each_time(
+    tables: sqlite3.Connection, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path, status=None)
+    refresh(tables, tmp_path)
+    writer = RunWriter(RunFolder(run))
+    writer.log({"val/loss": 0.125}, 9)
+    writer.close()
+    assert refresh(tables, tmp_path).read == 0
+    assert tables.execute("SELECT last, count FROM metrics").fetchall() == [(0.125, 4)]
+    assert tables.execute("SELECT status, points FROM runs").fetchall() == [("running", 4)]
+
+
+def test_a_run_whose_process_died_becomes_lost(
+    tables: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path, status=None)
+    refresh(tables, tmp_path)
+    monkeypatch.setattr("epochal.records.read.is_gone", lambda *_, **__: True)
+    refresh(tables, tmp_path)
+    assert tables.execute("SELECT status FROM runs").fetchall() == [("lost",)]
+
+
+def test_a_damaged_run_is_listed_as_such(tables: sqlite3.Connection, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    (run / "status.json").unlink()
+    refresh(tables, tmp_path)
+    row = tables.execute("SELECT run, status, damage FROM runs").fetchone()
+    assert row == (run.name, "damaged", "status.json: missing")
+
+
+def test_a_folder_name_that_is_no_text_is_listed_in_escapes(
+    tables: sqlite3.Connection, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path)
+    run.rename(run.with_name("caf\udce9"))
+    assert refresh(tables, tmp_path) == refresh(tables, tmp_path) == Refreshed(total=1, read=1)
+    assert paths(tables) == ["p/a/caf\\udce9"]
+
+
+def test_a_run_that_goes_while_it_is_read_is_left_out(
+    tables: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path)
+
+    def delete(text: str) -> None:
+        if text.startswith("reading"):
+            shutil.rmtree(run)
+
+    refresh_tables(tables, tmp_path, progress=delete)
+    assert paths(tables) == []
+
+
+def test_who_asks_is_told_how_far_it_is(tables: sqlite3.Connection, tmp_path: Path) -> None:
+    make_run(tmp_path, tag="a")
+    make_run(tmp_path, tag="b")
+    told: list[str] = []
+    refresh_tables(tables, tmp_path, progress=told.append)
+    assert told == ["looking for runs", "reading runs: 0 of 2", "reading runs: 1 of 2"]

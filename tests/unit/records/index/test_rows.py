@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.unit.records.index.made import make_run
+
+from epochal.records.index.rows import read_rows
+from epochal.records.index.schema import RUN_COLUMNS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_run_is_one_row_its_params_its_metrics_and_its_words(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, tag="warm", desc="does it help", lr=0.25, seed=7, loss=0.5)
+    rows = read_rows(folder)
+    assert {*rows.values, "path", "stamp"} == set(RUN_COLUMNS)
+    wanted = {
+        "run": folder.name,
+        "tag": "warm",
+        "desc": "does it help",
+        "status": "finished",
+        "seed": 7,
+        "step": 2,
+        "best": 0.5,
+        "result": '{"val/loss":0.5}',
+        "points": 3,
+        "damage": "",
+    }
+    assert {name: rows.values[name] for name in wanted} == wanted
+    assert {one.key: one.number for one in rows.params}["optim.lr"] == 0.25
+    assert rows.metrics == [("val/loss", 0.5, 0.5, 2.5, 2, 3)]
+    assert "does it help" in rows.words.about
+    assert "optim.lr 0.25" in rows.words.given
+    assert "optim.momentum 0.9" in rows.words.defaults
+
+
+def test_a_parent_is_named_with_its_kind(tmp_path: Path) -> None:
+    values = read_rows(make_run(tmp_path, parent={"run": "20260101-1", "kind": "trial"})).values
+    assert (values["parent"], values["parent_kind"]) == ("20260101-1", "trial")
+
+
+def test_the_page_and_not_the_start_says_what_a_run_is_for(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, desc="before")
+    (folder / "README.md").write_text("# a\n\nafter\n")
+    assert read_rows(folder).values["desc"] == "after"
+
+
+def test_what_ended_a_run_is_one_line(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, status="failed")
+    result = {"attempt": 0, "exception_type": "ValueError", "message": "bad\nworse"}
+    (folder / "result.json").write_text(json.dumps(result))
+    assert read_rows(folder).values["error"] == "ValueError: bad"
+
+
+@pytest.mark.parametrize("name", ["run.json", "status.json", "result.json", "README.md"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", '{"seed": []}', "\x00\xff", '{"step": 1e999, "seed": "x", "tag": 3}']
+)
+def test_a_damaged_file_does_not_stop_the_reading(tmp_path: Path, name: str, text: str) -> None:
+    folder = make_run(tmp_path)
+    (folder / name).write_text(text)
+    assert read_rows(folder).values["run"] == folder.name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"a": null, "b": [3], "c": [{}]}',
+        '{"a": [{"value": {"x": [1]}}], "a.0": [{"value": "\\ud800"}], "\\udc00": [{"value": 1}]}',
+    ],
+)
+def test_a_damaged_provenance_does_not_stop_the_reading(tmp_path: Path, text: str) -> None:
+    folder = make_run(tmp_path)
+    (folder / "config" / "provenance.json").write_text(text)
+    for one in read_rows(folder).params:
+        (one.key + (one.text or "")).encode()
+
+
+def test_without_provenance_the_expanded_config_says_the_values(tmp_path: Path) -> None:
+    folder = make_run(tmp_path)
+    (folder / "config" / "provenance.json").unlink()
+    (folder / "config" / "expanded.yaml").write_text("optim: {lr: 0.5}\n")
+    assert [tuple(one) for one in read_rows(folder).params] == [("optim.lr", "0.5", 0.5, False)]
+
+
+def test_an_empty_folder_that_is_named_like_a_run_is_damaged(tmp_path: Path) -> None:
+    folder = tmp_path / "20260101-000000-abcd"
+    folder.mkdir()
+    values = read_rows(folder).values
+    assert values["status"] == "damaged"
+    assert "run.json: missing" in str(values["damage"])

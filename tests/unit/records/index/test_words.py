@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+from epochal.records.index.words import description, own_text, to_match
+from epochal.records.writer import _readme
+
+
+def test_what_every_page_says_cannot_be_found() -> None:
+    assert own_text(_readme("warm start", "")) == "# warm start"
+
+
+def test_what_people_wrote_is_kept() -> None:
+    page = _readme("warm start", "Lower loss?\n\nNo.")
+    assert own_text(page) == "# warm start\n\nLower loss?\n\nNo."
+    assert description(page) == "Lower loss?\n\nNo."
+
+
+def test_a_page_without_a_title_is_all_description() -> None:
+    assert description("just words\n") == "just words"
+
+
+@pytest.mark.parametrize(
+    ("words", "match"),
+    [
+        (["resnet"], '"resnet"*'),
+        (["optim.lr", "adam"], '"optim.lr"* AND "adam"*'),
+        (['a" OR "b'], '"a  OR  b"*'),
+        (["学习率"], '" 学  习  率 "*'),
+        (["-", "*", '"'], ""),
+        ([], ""),
+    ],
+)
+def test_a_question_is_made_of_quoted_words_alone(words: list[str], match: str) -> None:
+    assert to_match(words) == match
