@@ -26,6 +26,7 @@ VERBS = {
     "predict": "write the predictions of a finished run",
     "runs": "list runs",
     "show": "show one run: status, configuration, results, where a value came from",
+    "index": "bring the index of all runs up to date, which lists of runs are made from",
     "doctor": "prove that a kill or a full disk costs no checkpoint here; look at the machine",
     "schema": "print the JSON Schema of configs, or the options of one component",
 }

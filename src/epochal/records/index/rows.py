@@ -56,7 +56,7 @@ def read_rows(folder: Path) -> RunRows:
     }
     return RunRows(
         {name: _bindable(value) for name, value in values.items()},
-        [one._replace(key=clean(one.key), text=one.text and clean(one.text)) for one in params],
+        [_clean_param(one) for one in params],
         read_metrics(folder),
         words_of(record, params),
     )
@@ -64,7 +64,11 @@ def read_rows(folder: Path) -> RunRows:
 
 def clean(text: str) -> str:
     """The text as a database takes it: halves of characters become escapes."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _clean_param(one: Param) -> Param:
+    return one._replace(key=clean(one.key), text=None if one.text is None else clean(one.text))
 
 
 def _facts(record: RunRecord) -> dict[str, Any]:

@@ -1,0 +1,61 @@
+"""Whether the index says what the folders say: everything is read anew and compared."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from epochal.records.index.refresh import refresh_tables
+from epochal.records.index.schema import HIDDEN, RUN_COLUMNS, create_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from epochal.records.index.index import Index
+    from epochal.records.index.refresh import Progress
+
+_COLUMNS = [name for name in RUN_COLUMNS if name not in (*HIDDEN, "path")]
+_RUNS = f"SELECT path, id, {', '.join(_COLUMNS)} FROM runs"
+_PARTS = {
+    "config": "SELECT key, text, number, is_default FROM params WHERE run_id = ? ORDER BY key",
+    "metrics": "SELECT name, last, low, high, last_step, count FROM metrics WHERE run_id = ? "
+    "ORDER BY name",
+    "words": "SELECT about, given, defaults FROM search WHERE rowid = ?",
+}
+
+
+def find_faults(index: Index, progress: Progress) -> Iterator[str]:
+    """One line for each thing that is not in the index as it is on disk.
+
+    Runs that are at work may change while they are compared, and then differ.
+    """
+    try:
+        checks = [text for (text,) in index.connection.execute("PRAGMA integrity_check(5)")]
+    except sqlite3.DatabaseError as error:
+        checks = [str(error)]
+    if checks != ["ok"]:
+        yield from (f"the file is damaged: {text}" for text in checks)
+        return
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
+        create_tables(fresh)
+        refresh_tables(fresh, index.root, progress=progress)
+        yield from _compare(index.connection, fresh)
+
+
+def _compare(known: sqlite3.Connection, fresh: sqlite3.Connection) -> Iterator[str]:
+    found = {path: (run_id, values) for path, run_id, *values in fresh.execute(_RUNS)}
+    kept = {path: (run_id, values) for path, run_id, *values in known.execute(_RUNS)}
+    yield from (f"{path}: not in the index" for path in found.keys() - kept.keys())
+    yield from (f"{path}: not on disk" for path in kept.keys() - found.keys())
+    for path in sorted(found.keys() & kept.keys()):
+        (old_id, old), (new_id, new) = kept[path], found[path]
+        wrong = [name for name, a, b in zip(_COLUMNS, old, new, strict=True) if a != b]
+        wrong += [
+            part
+            for part, question in _PARTS.items()
+            if known.execute(question, (old_id,)).fetchall()
+            != fresh.execute(question, (new_id,)).fetchall()
+        ]
+        if wrong:
+            yield f"{path}: differs in {', '.join(wrong)}"

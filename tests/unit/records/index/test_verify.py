@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.unit.records.index.made import age_everything, make_run
+
+from epochal.records.index import Index
+from epochal.records.index.verify import find_faults
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    age_everything(monkeypatch)
+    make_run(tmp_path)
+    with Index.open(tmp_path) as index:
+        index.refresh()
+    return tmp_path
+
+
+def faults(root: Path) -> list[str]:
+    with Index.open(root) as index:
+        return list(find_faults(index, lambda _: None))
+
+
+def change(root: Path, statement: str) -> None:
+    with closing(sqlite3.connect(root / ".epochal" / "index.db")) as connection, connection:
+        connection.execute(statement)
+
+
+def test_an_index_of_what_is_there_has_no_faults(root: Path) -> None:
+    assert faults(root) == []
+
+
+def test_a_run_too_few_and_one_too_many_are_named(root: Path) -> None:
+    shutil.rmtree(root / "p")
+    run = make_run(root, tag="new")
+    texts = sorted(fault.partition(": ")[2] for fault in faults(root))
+    assert texts == ["not in the index", "not on disk"]
+    assert f"p/new/{run.name}: not in the index" in faults(root)
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        ("UPDATE runs SET tag = 'x', step = 7", "tag, step"),
+        ("UPDATE params SET number = 7 WHERE key = 'optim.lr'", "config"),
+        ("DELETE FROM metrics", "metrics"),
+        ("UPDATE search SET about = 'x'", "words"),
+    ],
+)
+def test_what_differs_is_named(root: Path, statement: str, what: str) -> None:
+    change(root, statement)
+    (fault,) = faults(root)
+    assert fault.endswith(f": differs in {what}")
+
+
+def test_damage_of_the_file_is_told(root: Path) -> None:
+    path = root / ".epochal" / "index.db"
+    data = bytearray(path.read_bytes())
+    data[3 * 4096 : 4 * 4096] = b"\xff" * 4096
+    path.write_bytes(data)
+    assert faults(root)[0].startswith("the file is damaged: ")
