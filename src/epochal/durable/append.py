@@ -104,3 +104,19 @@ def append_line(path: Path, value: Mapping[str, object]) -> None:
     """Add one JSON line to a file, durably; opens and closes it."""
     with open_lines(path, sync=True) as lines:
         lines.append(encode_line(value))
+
+
+def extend(path: Path, keep: int, data: bytes) -> None:
+    """Cut a file after ``keep`` bytes and add to it; for what can be made again: nothing is synced.
+
+    Whoever reads it must be able to tell whether all of it arrived.
+    """
+    with system.explained(path):
+        flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+        descriptor = system.operations.open(path, flags, 0o666)
+        try:
+            system.operations.truncate(descriptor, keep)
+            os.lseek(descriptor, 0, os.SEEK_END)
+            system.write_all(descriptor, data)
+        finally:
+            system.operations.close(descriptor)

@@ -170,19 +170,25 @@ class Points:
 
     def series(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Steps and values of one metric, by step, without what a later attempt redid."""
-        import numpy as np
-
         numbers = [number for number, known in self.names.items() if known == name]
         if not numbers:
-            raise RecordError(f"{name}: no such metric\n  {_hint(name, self.names)}".rstrip())
+            raise RecordError(explain_unknown(name, list(self.names.values())))
+        return self.series_of(numbers)
+
+    def series_of(self, numbers: list[int]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The same by number; several numbers are one metric, whose name was once damaged."""
+        import numpy as np
+
         rows = self.rows[np.isin(self.rows["series"], numbers) & self.current]
         _, first_from_end = np.unique(rows["step"][::-1], return_index=True)
         rows = rows[len(rows) - 1 - first_from_end]  # the last word for each step
         return rows["step"].astype(np.int64), rows["value"].astype(np.float64)
 
 
-def _hint(name: str, names: Mapping[int, str]) -> str:
-    return suggest(name, names.values()) or f"this run recorded {len(names)} metrics"
+def explain_unknown(name: str, known: list[str]) -> str:
+    """What to tell who asked for a metric that is not there."""
+    hint = suggest(name, known) or f"this run recorded {len(known)} metrics"
+    return f"{name}: no such metric\n  {hint}"
 
 
 def load_points(folder: Path) -> Points:

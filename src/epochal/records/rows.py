@@ -29,6 +29,9 @@ POINT_BYTES = 36
 HEAD_BYTES = 32
 """Those of which the last field is the CRC-32."""
 
+SMALL_BYTES = 1 << 20
+"""A file of this size is read as a whole each time, since that takes a few milliseconds."""
+
 _CHUNK_ROWS = 16_384  # their bytes, transposed, fit into the cache of a core
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from epochal.records.metrics import load_points
+from epochal.records.rows import SMALL_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
 
+    from epochal.records.columns import Curves
     from epochal.records.metrics import Points
 
 
@@ -35,7 +39,28 @@ class SeriesSummary:
 
 def summarise_series(folder: Path) -> dict[str, SeriesSummary]:
     """Every metric of the run in ``folder`` that has a readable point, by name."""
+    with suppress(OSError):
+        if (folder / "metrics.bin").stat().st_size > SMALL_BYTES:
+            return _summarise_curves(folder)
     return summarise_points(load_points(folder))
+
+
+def _summarise_curves(folder: Path) -> dict[str, SeriesSummary]:
+    from epochal.records.columns import ask_curves
+
+    return ask_curves(folder, lambda curves: dict(_summarise(curves)))
+
+
+def _summarise(curves: Curves) -> Iterator[tuple[str, SeriesSummary]]:
+    import numpy as np
+
+    for name in curves.names:
+        curve = curves.get(name)
+        if count := curve.count:
+            (whole,) = curve.fold(np.array([0]), np.array([count]))
+            steps, values = curve.read(count - 1, count)
+            numbers = (float(values[0]), float(whole["low"]), float(whole["high"]))
+            yield name, SeriesSummary(*numbers, int(steps[0]), count)
 
 
 def summarise_points(points: Points) -> dict[str, SeriesSummary]:

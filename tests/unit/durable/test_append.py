@@ -11,6 +11,7 @@ import pytest
 
 from epochal import durable
 from epochal.durable import WriteError
+from epochal.durable.append import extend
 from failing_disk import ERRORS, Faults, sweep
 
 
@@ -172,3 +173,12 @@ def test_reopening_lines_cuts_a_torn_last_one(tmp_path: Path, torn: bytes, lines
 def test_append_line_makes_the_file(tmp_path: Path) -> None:
     durable.append_line(tmp_path / "a.jsonl", {"x": 1})
     assert durable.decode_line((tmp_path / "a.jsonl").read_bytes()) == {"x": 1}
+
+
+def test_what_can_be_made_again_is_cut_and_extended(tmp_path: Path) -> None:
+    path = tmp_path / "cache"
+    extend(path, 0, b"abcdef")
+    extend(path, 3, b"xy")
+    assert path.read_bytes() == b"abcxy"
+    with pytest.raises(WriteError, match="cannot be written: no such file"):
+        extend(tmp_path / "gone" / "cache", 0, b"")

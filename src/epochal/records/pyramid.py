@@ -1,0 +1,260 @@
+"""The points of one metric on disk, and above them the extremes of ever larger blocks of points.
+
+Level 0 is the points by step. Each entry of a level sums up a block of ``FAN`` entries of the
+level below, and holds the checksum of their bytes; the checksum of the highest level is kept
+elsewhere. So nothing is believed that was not checked, and what is asked of ten million points is
+answered by some thousand entries. Files are read, never mapped: somebody may cut them meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, final
+
+import numpy as np
+from typing_extensions import override
+
+from epochal.durable.append import extend
+from epochal.records.blocks import (
+    ENTRY,
+    flatten,
+    keep_last,
+    merge,
+    reduce,
+    spread,
+    to_entries,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from epochal.records.blocks import Entries, Steps, Values
+
+FAN = 128
+POINT = np.dtype([("step", "<i8"), ("value", "<f8")])
+_MAX_STEP = 2**63 - 1
+
+
+class DamagedError(Exception):
+    """What is on disk is not what was written there."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Root:
+    """What must be known of a pyramid to believe it."""
+
+    count: int = 0
+    crc: int = 0
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many entries each level has; the highest one is a single block."""
+        sizes = [self.count]
+        while sizes[-1] > FAN:
+            sizes.append(-(-sizes[-1] // FAN))
+        return sizes
+
+
+class Curve(Protocol):
+    """The points of one metric, by step."""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+
+    def find(self, steps: Steps) -> Steps:
+        """How many points come before each step."""
+
+    def read(self, start: int, end: int) -> tuple[Steps, Values]:
+        """The points between two positions."""
+
+    def steps_at(self, positions: Steps) -> Steps:
+        """The steps of some points."""
+
+    def fold(self, starts: Steps, ends: Steps) -> Entries:
+        """The extremes of pieces between positions; pieces ascend and do not overlap."""
+
+
+@final
+class Plain(Curve):
+    """A curve in memory."""
+
+    def __init__(self, steps: Steps, values: Values) -> None:
+        self._steps, self._values = steps, values
+
+    @property
+    @override
+    def count(self) -> int:
+        return len(self._steps)
+
+    @override
+    def find(self, steps: Steps) -> Steps:
+        return np.searchsorted(self._steps, steps).astype(np.int64)
+
+    @override
+    def read(self, start: int, end: int) -> tuple[Steps, Values]:
+        return self._steps[start:end], self._values[start:end]
+
+    @override
+    def steps_at(self, positions: Steps) -> Steps:
+        return self._steps[positions]
+
+    @override
+    def fold(self, starts: Steps, ends: Steps) -> Entries:
+        flat = flatten(starts, ends)
+        return reduce(to_entries(self._steps[flat], self._values[flat]), starts, ends)
+
+
+@final
+class Pyramid(Curve):
+    """A curve on disk, of which every part is checked before it is believed.
+
+    Args:
+        stem: Its files begin with this.
+        root: What is known of it.
+    """
+
+    def __init__(self, stem: Path, root: Root) -> None:
+        self._stem, self._root, self._sizes = stem, root, root.sizes
+        self._known: list[dict[int, bytes]] = [{} for _ in self._sizes]
+
+    @property
+    @override
+    def count(self) -> int:
+        return self._root.count
+
+    @property
+    def highest(self) -> int:
+        """The number of the highest level."""
+        return len(self._sizes) - 1
+
+    def rows(self, level: int, start: int, end: int) -> NDArray[np.void]:
+        """Entries of a level between two positions; of level 0, points."""
+        if start == end:
+            return np.empty(0, _kind(level))
+        first = start // FAN
+        found = self._blocks(level, np.arange(first, (end - 1) // FAN + 1))
+        return found[start - first * FAN : end - first * FAN]
+
+    @override
+    def find(self, steps: Steps) -> Steps:
+        found = np.zeros(len(steps), np.int64)
+        for level in range(self.highest, -1, -1) if self.count else ():
+            blocks, which = np.unique(found, return_inverse=True)
+            rows = self._blocks(level, blocks)["step"]
+            padded = np.full(len(blocks) * FAN, _MAX_STEP)
+            padded[: len(rows)] = rows
+            before = (padded.reshape(-1, FAN)[which] < steps[:, None]).sum(axis=1)
+            found = found * FAN + before
+            if level:  # down into the block that the last of them begins
+                found = np.maximum(found - 1, 0)
+        return found
+
+    @override
+    def read(self, start: int, end: int) -> tuple[Steps, Values]:
+        rows = self.rows(0, start, end)
+        return rows["step"].astype(np.int64), rows["value"].astype(np.float64)
+
+    @override
+    def steps_at(self, positions: Steps) -> Steps:
+        return self._pick(0, positions)["step"].astype(np.int64)
+
+    @override
+    def fold(self, starts: Steps, ends: Steps) -> Entries:
+        return self._fold(0, starts, ends)
+
+    def _fold(self, level: int, starts: Steps, ends: Steps) -> Entries:
+        if level == self.highest or (ends - starts).sum() <= 2 * FAN * len(starts):
+            return self._gather(level, starts, ends)
+        inner_starts, inner_ends = -(-starts // FAN), ends // FAN
+        has_inner = inner_starts < inner_ends
+        head_ends = np.where(has_inner, inner_starts * FAN, ends)
+        tail_starts = np.where(has_inner, inner_ends * FAN, ends)
+        heads = self._gather(level, starts, head_ends)
+        tails = self._gather(level, tail_starts, ends)
+        inner = self._fold(level + 1, inner_starts[has_inner], inner_ends[has_inner])
+        return merge(heads, tails, spread(inner, has_inner))
+
+    def _gather(self, level: int, starts: Steps, ends: Steps) -> Entries:
+        rows = self._pick(level, flatten(starts, ends))
+        return reduce(rows if level else to_entries(rows["step"], rows["value"]), starts, ends)
+
+    def _pick(self, level: int, positions: Steps) -> NDArray[np.void]:
+        """Entries at ascending positions."""
+        owners = positions // FAN
+        is_next = np.diff(owners, prepend=-1) != 0
+        rows = self._blocks(level, owners[is_next])
+        return rows[(np.cumsum(is_next) - 1) * FAN + positions % FAN]
+
+    def _blocks(self, level: int, blocks: Steps) -> NDArray[np.void]:
+        """Distinct blocks in ascending order, one after the other, checked."""
+        known = self._known[level]
+        missing = np.array([block for block in blocks.tolist() if block not in known], np.int64)
+        if len(missing):
+            expected = [self._root.crc]
+            if level < self.highest:
+                expected = self._pick(level + 1, missing)["crc"].tolist()
+            found = dict(zip(missing.tolist(), self._load(level, missing), strict=True))
+            if [zlib.crc32(data) for data in found.values()] != expected:
+                raise DamagedError
+            known.update(found)
+        return np.frombuffer(b"".join(known[block] for block in blocks.tolist()), _kind(level))
+
+    def _load(self, level: int, blocks: Steps) -> Iterator[bytes]:
+        """The bytes of some blocks; those that lie side by side are read at once."""
+        size = FAN * _kind(level).itemsize
+        whole = self._sizes[level] * _kind(level).itemsize
+        try:
+            with self._stem.with_suffix(f".{level}").open("rb", buffering=0) as file:
+                for near in np.split(blocks, np.flatnonzero(np.diff(blocks) > 1) + 1):
+                    start, end = int(near[0]) * size, min(int(near[-1] + 1) * size, whole)
+                    data = os.pread(file.fileno(), end - start, start)
+                    yield from (data[i : i + size] for i in range(0, end - start, size))
+        except FileNotFoundError as error:
+            raise DamagedError from error
+
+
+def extend_pyramid(stem: Path, root: Root, steps: Steps, values: Values) -> Root:
+    """Add points whose steps ascend; a known step and all that follow it are merged.
+
+    Raises:
+        DamagedError: What they are to be added to cannot be believed.
+    """
+    old, kept = Pyramid(stem, root), root.count
+    if kept and steps[0] <= old.steps_at(np.array([kept - 1]))[0]:
+        kept = int(old.find(steps[:1])[0])
+        later = old.read(kept, root.count)
+        steps = np.concatenate((later[0], steps))
+        steps, values = keep_last(steps, np.concatenate((later[1], values)))
+    fresh = np.empty(len(steps), POINT)
+    fresh["step"], fresh["value"] = steps, values
+    count, level = kept + len(steps), 0
+    while True:
+        # A level that was the highest has none above it that knows its blocks.
+        block = kept // FAN if level < old.highest else 0
+        whole = np.concatenate((old.rows(level, block * FAN, kept), fresh))
+        extend(stem.with_suffix(f".{level}"), kept * fresh.itemsize, fresh.tobytes())
+        above = _sum_up(level, whole)
+        if kept + len(fresh) <= FAN:
+            return Root(count, int(above["crc"][0]))
+        level, kept, fresh = level + 1, block, above
+
+
+def _kind(level: int) -> np.dtype[np.void]:
+    return ENTRY if level else POINT
+
+
+def _sum_up(level: int, rows: NDArray[np.void]) -> Entries:
+    """One entry for each block of a level."""
+    entries = rows if level else to_entries(rows["step"], rows["value"])
+    starts = np.arange(0, len(rows), FAN)
+    above = reduce(entries, starts, np.append(starts[1:], len(rows)))
+    data, size = rows.tobytes(), FAN * rows.itemsize
+    above["crc"] = [zlib.crc32(data[i : i + size]) for i in range(0, len(data), size)]
+    return above
