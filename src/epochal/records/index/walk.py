@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _AT_WORK = ("starting", "running")
+_EDITED = ("README.md", "status.json")
+"""What people edit, or programs of theirs, in place: the folder's time does not tell of that."""
+
 _YOUNG_SECONDS = 2.0
 """For how long a folder may change again without getting another time: clocks of files tick."""
 
@@ -51,8 +54,8 @@ class Found(NamedTuple):
 def walk_runs(root: str, known: Mapping[str, Known]) -> Iterator[Found]:
     """Every run folder below ``root``; those that are known and unchanged are not looked into.
 
-    A folder gets another time when a file in it is written anew, as all of a record are; a page
-    that people edit may be written in place, so it is looked at too.
+    A folder gets another time when a file in it is written anew, as all of a record are; what
+    people edit may be written in place, so it is looked at too.
     """
     yield from _visit(root, ".", known, MAX_DEPTH, set())
 
@@ -94,14 +97,15 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _stamp(folder: str, place: os.stat_result) -> str:
-    newest, page = place.st_ctime_ns, "-"
-    try:
-        readme = os.stat(f"{folder}/README.md")  # noqa: PTH116
-    except OSError:
-        pass
-    else:
-        newest = max(newest, readme.st_ctime_ns)
-        page = f"{readme.st_mtime_ns}:{readme.st_size}"
+    newest, written = place.st_ctime_ns, ""
+    for name in _EDITED:
+        try:
+            file = os.stat(f"{folder}/{name}")  # noqa: PTH116
+        except OSError:
+            written += ":-"
+        else:
+            newest = max(newest, file.st_ctime_ns)
+            written += f":{file.st_mtime_ns}:{file.st_size}"
     if time.time_ns() - newest < _YOUNG_SECONDS * 1e9:
         return YOUNG
-    return f"{place.st_ino}:{place.st_mtime_ns}:{place.st_ctime_ns}:{page}"
+    return f"{place.st_ino}:{place.st_mtime_ns}:{place.st_ctime_ns}{written}"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.unit.records.index.made import age_everything, make_run, touch_later
 
 from epochal.records.index.walk import YOUNG, Known, walk_runs
@@ -9,8 +10,6 @@ from epochal.records.process import host_name
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 
 def know(root: Path) -> dict[str, Known]:
@@ -47,14 +46,15 @@ def test_a_file_that_was_written_anew_is_noticed(
     assert [one.is_changed for one in walk_runs(str(tmp_path), known)] == [True]
 
 
-def test_a_page_that_was_edited_in_place_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["README.md", "status.json"])
+def test_a_file_that_was_edited_in_place_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     age_everything(monkeypatch)
     run = make_run(tmp_path)
     known = know(tmp_path)
-    with (run / "README.md").open("a") as page:
-        page.write("more")
+    with (run / name).open("a") as page:
+        page.write(" ")
     assert [one.is_changed for one in walk_runs(str(tmp_path), known)] == [True]
 
 
