@@ -1,0 +1,122 @@
+"""Real SIGKILLs while a run logs: whatever was acknowledged is there, and nothing is torn."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from epochal.records.metrics import load_points, read_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+SERIES = 10
+FORKS = """
+import os, sys
+from pathlib import Path
+from epochal.records import RunFolder, RunWriter
+
+def live(attempt):
+    writer = RunWriter(RunFolder(Path(sys.argv[1])), attempt=attempt)
+    for step in range(10**9):
+        writer.log({f"m{i}": attempt + step / 1000 + i for i in range(10)}, step)
+        os.write(1, b"%d\\n" % step)
+        if step % 8 == 0:
+            writer.event("note", step=step)
+            os.write(1, b"event %d\\n" % step)
+
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        live(int(line))
+    os.write(1, b"child %d\\n" % child)
+    os.waitpid(child, 0)
+    os.write(1, b"dead\\n")
+"""
+"""Forks a process for every line; it logs until somebody kills it, and says what it has logged."""
+
+
+def kill_often(folder: Path, kills: int, *, seed: int) -> dict[int, tuple[list[int], list[int]]]:
+    """Kill processes that log into one folder; gives what each said that it had logged."""
+    choose = random.Random(seed)
+    said: dict[int, tuple[list[int], list[int]]] = {}
+    words = [sys.executable, "-c", FORKS, str(folder)]
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        for attempt in range(kills):
+            server.stdin.write(f"{attempt}\n")
+            server.stdin.flush()
+            said[attempt] = kill_one(server.stdout, choose)
+    assert server.returncode == 0
+    return said
+
+
+def kill_one(lines: Iterable[str], choose: random.Random) -> tuple[list[int], list[int]]:
+    """Kill the next process some time after some steps; gives the steps and events it told of."""
+    steps: list[int] = []
+    events: list[int] = []
+    wanted, child = choose.choice([0, 1, 2, 10, 60]), 0
+    for line in lines:
+        if line == "dead\n":
+            break
+        word, _, number = line.rpartition(" ")
+        if word == "child":
+            child = int(number)
+        else:
+            (events if word else steps).append(int(number))
+        if child and len(steps) >= wanted:
+            time.sleep(choose.random() * 0.003)  # not between two calls, but anywhere
+            os.kill(child, signal.SIGKILL)
+            wanted = sys.maxsize
+    return steps, events
+
+
+def count_lost(folder: Path, said: dict[int, tuple[list[int], list[int]]]) -> int:
+    """How many of the points and events that were acknowledged are not there."""
+    points = load_points(folder)
+    assert points.bad_rows == 0  # a reader may meet a torn last row, but no damaged one
+    names = {name: number for number, name in points.names.items()}
+    lines, damaged = read_lines(folder / "events.jsonl")
+    assert damaged == 0
+    events = {(line.get("attempt", 0), line["step"]) for line in lines}
+    lost = 0
+    for attempt, (steps, notes) in said.items():
+        rows = points.rows[points.rows["attempt"] == attempt]
+        for i in range(SERIES):
+            own = rows[rows["series"] == names.get(f"m{i}", -1)]
+            assert own["step"].tolist() == list(range(len(own)))  # none twice, none missing
+            assert (own["value"] == attempt + own["step"] / 1000 + i).all()
+            lost += max(0, len(steps) - len(own))
+        lost += sum((attempt, step) not in events for step in notes)
+    return lost
+
+
+def test_no_kill_costs_a_point_or_event_that_was_acknowledged(tmp_path: Path) -> None:
+    said = kill_often(tmp_path, 40, seed=6)
+    assert sum(len(steps) for steps, _ in said.values()) > 100
+    assert count_lost(tmp_path, said) == 0
+
+
+@pytest.mark.torture
+def test_five_hundred_kills_cost_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    said = kill_often(tmp_path, 500, seed=int(time.time()))
+    acknowledged = SERIES * sum(len(steps) for steps, _ in said.values())
+    events = sum(len(notes) for _, notes in said.values())
+    lost = count_lost(tmp_path, said)
+    total = len(load_points(tmp_path).rows)
+    print(f"\n500 kills: {acknowledged} points and {events} events acknowledged, {lost} lost")  # noqa: T201 - for people
+    assert lost == 0
+    assert total >= acknowledged
+    assert np.all(load_points(tmp_path).rows["time"] > 0)
