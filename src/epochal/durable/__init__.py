@@ -28,6 +28,7 @@ from epochal.durable.folders import (
     replace_link,
     staged_dir,
 )
+from epochal.durable.shared import keep_bytes, share
 from epochal.durable.system import Operations, WriteError
 from epochal.durable.text import decode_json, decode_line, encode_json, encode_line
 
@@ -46,6 +47,7 @@ __all__ = [
     "encode_json",
     "encode_line",
     "find_object",
+    "keep_bytes",
     "make_dir",
     "open_lines",
     "remove_file",
@@ -53,6 +55,7 @@ __all__ = [
     "remove_tree",
     "rename",
     "replace_link",
+    "share",
     "staged_dir",
     "system",
     "write_bytes",

@@ -42,6 +42,7 @@ class Operations:
     mkdir: Callable[[Path], None] = os.mkdir
     rmdir: Callable[[Path], None] = os.rmdir
     symlink: Callable[[str, Path], None] = os.symlink
+    link: Callable[[Path, Path], None] = os.link
 
 
 operations = Operations()

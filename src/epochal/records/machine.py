@@ -1,4 +1,4 @@
-"""What a run ran on: machine, Python, packages, state of the code."""
+"""What a run ran on: machine, driver, environment, Python, packages, repository."""
 
 from __future__ import annotations
 
@@ -8,16 +8,55 @@ import sys
 from pathlib import Path
 
 from epochal.records.process import host_name
+from epochal.records.repository import describe_repository
+from epochal.records.secrets import is_secret_name, redact
 
-_GIT_SECONDS = 2.0
+_VARIABLES = {
+    "CONDA_DEFAULT_ENV",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "GROUP_RANK",
+    "HIP_VISIBLE_DEVICES",
+    "LANG",
+    "LC_ALL",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MALLOC_ARENA_MAX",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "NODE_RANK",
+    "NVIDIA_TF32_OVERRIDE",
+    "PYTHONHASHSEED",
+    "PYTHONPATH",
+    "RANK",
+    "ROCR_VISIBLE_DEVICES",
+    "SLURM_ARRAY_JOB_ID",
+    "SLURM_ARRAY_TASK_ID",
+    "SLURM_CPUS_PER_TASK",
+    "SLURM_GPUS",
+    "SLURM_JOB_ID",
+    "SLURM_JOB_NAME",
+    "SLURM_JOB_NODELIST",
+    "SLURM_JOB_PARTITION",
+    "SLURM_LOCALID",
+    "SLURM_NNODES",
+    "SLURM_NODEID",
+    "SLURM_NTASKS",
+    "SLURM_PROCID",
+    "SLURM_RESTART_COUNT",
+    "TZ",
+    "VIRTUAL_ENV",
+    "WORLD_SIZE",
+}
+_FAMILIES = ("CUDA_", "CUDNN_", "NCCL_", "GLOO_", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "TORCH")
+_FAMILIES += ("PYTORCH_", "TRITON_", "EPOCHAL_")
+_NVIDIA = Path("/proc/driver/nvidia")
 
 
 def describe_machine(directory: Path | None = None) -> dict[str, object]:
     """Facts about this machine and its software, found without importing torch.
 
     Args:
-        directory: Where the code of the run lies, for its git commit; the current one
-            when None.
+        directory: Where the code of the run lies, for its repository; the current one when None.
     """
     return {
         "hostname": host_name(),
@@ -28,16 +67,16 @@ def describe_machine(directory: Path | None = None) -> dict[str, object]:
         "cores": os.cpu_count() or 0,
         "usable_cores": _usable_cores(),
         "memory_bytes": _memory_bytes(),
-        "packages": _package_versions(),
-        "git": _git_state(directory or Path.cwd()),
+        "gpus": _gpu_names(),
+        "driver": _driver(),
+        "environment": read_environment(),
+        "packages": package_versions(),
+        "git": describe_repository(directory or Path.cwd()),
     }
 
 
 def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
-    except OSError:
-        lines = []
+    lines = _read(Path("/proc/cpuinfo")).splitlines()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor() or platform.machine())
 
@@ -55,7 +94,8 @@ def _memory_bytes() -> int | None:
         return None
 
 
-def _package_versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
+    """The version of every installed package, by its name in lower case."""
     from importlib.metadata import distributions
 
     versions: dict[str, str] = {}
@@ -66,30 +106,31 @@ def _package_versions() -> dict[str, str]:
     return dict(sorted(versions.items()))
 
 
-def _git_state(directory: Path) -> dict[str, object] | None:
-    commit = _git(directory, "rev-parse", "HEAD")
-    if not commit:
-        return None
-    changes = _git(directory, "status", "--porcelain", "--untracked-files=no")
-    return {"commit": commit, "dirty": None if changes is None else bool(changes)}
+def read_environment() -> dict[str, str]:
+    """The variables of the environment that may change what a run computes, and no others."""
+    return {
+        name: redact(value)
+        for name, value in sorted(os.environ.items())
+        if (name in _VARIABLES or name.startswith(_FAMILIES)) and not is_secret_name(name)
+    }
 
 
-def _git(directory: Path, *arguments: str) -> str | None:
-    import subprocess
+def _gpu_names() -> list[str]:
+    """What the driver calls the cards of NVIDIA in this machine."""
+    names = []
+    for path in sorted(_NVIDIA.glob("gpus/*/information")):
+        lines = _read(path).splitlines()
+        found = (line.partition(":")[2].strip() for line in lines if line.startswith("Model"))
+        names.append(next(found, "unknown"))
+    return names
 
-    # No monitor and no locks: looking at a repository must not run or change anything in it.
-    command = ["git", "-C", str(directory), "-c", "core.fsmonitor=false", *arguments]
+
+def _driver() -> str:
+    return next(iter(_read(_NVIDIA / "version").splitlines()), "").strip()
+
+
+def _read(path: Path) -> str:
     try:
-        answer = subprocess.run(
-            command,
-            capture_output=True,
-            check=True,
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
-            stdin=subprocess.DEVNULL,
-            text=True,
-            errors="replace",
-            timeout=_GIT_SECONDS,
-        )
-    except (OSError, subprocess.SubprocessError):  # no git, no repository, or no answer
-        return None
-    return answer.stdout.strip()
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""

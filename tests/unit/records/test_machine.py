@@ -8,26 +8,14 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
-
-import pytest
+from typing import TYPE_CHECKING
 
 from epochal import durable
 from epochal.records import machine
-from epochal.records.machine import describe_machine
+from epochal.records.machine import describe_machine, read_environment
 
-
-def git(folder: Path, *arguments: str) -> None:
-    identity = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
-    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True)
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    git(tmp_path, "init", "-q")
-    (tmp_path / "code.py").write_text("x = 1\n")
-    git(tmp_path, "add", "code.py")
-    git(tmp_path, "commit", "-q", "-m", "first")
-    return tmp_path
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_machine_is_described_in_json(tmp_path: Path) -> None:
@@ -49,45 +37,35 @@ def test_versions_of_packages_are_known_without_importing_them() -> None:
     assert done.stdout.strip() == version("torch")
 
 
-def test_clean_repository_is_described(repository: Path) -> None:
-    state = describe_machine(repository)["git"]
-    assert isinstance(state, dict)
-    assert len(state["commit"]) == 40
-    assert state["dirty"] is False
-
-
-def test_changed_repository_is_dirty(repository: Path) -> None:
-    (repository / "code.py").write_text("x = 2\n")
-    assert describe_machine(repository)["git"]["dirty"] is True  # type: ignore[index]  # a dict
-
-
-def test_monitor_program_of_a_repository_is_not_run(repository: Path) -> None:
-    trap = repository / "trap.sh"
-    trap.write_text(f"#!/bin/sh\ntouch {repository / 'sprung'}\n")
-    trap.chmod(0o755)
-    git(repository, "config", "core.fsmonitor", str(trap))
-    describe_machine(repository)
-    assert not (repository / "sprung").exists()
-
-
-def test_folder_outside_of_git_has_no_commit(tmp_path: Path) -> None:
+def test_state_of_the_repository_is_known(tmp_path: Path) -> None:
     assert describe_machine(tmp_path)["git"] is None
 
 
-def test_missing_git_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert describe_machine(tmp_path)["git"] is None
+def test_only_listed_variables_of_the_environment_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("MY_OWN_SETTING", "red")
+    monkeypatch.setenv("SLURM_JWT", "eyJhbGciOiJIUzI1NiJ9")
+    monkeypatch.setenv("TORCH_HUB_TOKEN", "abcdefgh12345678")
+    found = read_environment()
+    assert found["CUDA_VISIBLE_DEVICES"] == "1"
+    assert found["OMP_NUM_THREADS"] == "3"
+    assert not {"MY_OWN_SETTING", "SLURM_JWT", "TORCH_HUB_TOKEN", "PATH", "HOME"} & found.keys()
 
 
-def test_git_that_does_not_answer_is_given_up(
+def test_cards_and_driver_are_what_the_driver_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow = tmp_path / "git"
-    slow.write_text(f"#!{sys.executable}\nimport signal\nsignal.pause()\n")
-    slow.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(machine, "_GIT_SECONDS", 0.05)
-    assert describe_machine(tmp_path)["git"] is None
+    card = tmp_path / "gpus" / "0000:01:00.0"
+    card.mkdir(parents=True)
+    (card / "information").write_text("Model: \t NVIDIA H200\nIRQ: 1\n")
+    (tmp_path / "version").write_text("NVRM version: 590.1\nGCC version: 12\n")
+    monkeypatch.setattr(machine, "_NVIDIA", tmp_path)
+    facts = describe_machine(tmp_path)
+    assert facts["gpus"] == ["NVIDIA H200"]
+    assert facts["driver"] == "NVRM version: 590.1"
 
 
 def test_systems_without_proc_or_sysconf_are_described(

@@ -1,0 +1,73 @@
+"""Tests of epochal.durable.shared."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal import durable
+from epochal.durable import WriteError, keep_bytes, share
+from failing_disk import ERRORS, sweep
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_kept_file_is_whole_and_read_only(tmp_path: Path) -> None:
+    keep_bytes(tmp_path / "a", b"one")
+    assert (tmp_path / "a").read_bytes() == b"one"
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o444
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_kept_file_replaces_another(tmp_path: Path) -> None:
+    keep_bytes(tmp_path / "a", b"one")
+    keep_bytes(tmp_path / "a", b"two")
+    assert (tmp_path / "a").read_bytes() == b"two"
+
+
+@pytest.mark.parametrize("code", ERRORS)
+def test_failure_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    outcomes = sweep(monkeypatch, lambda: keep_bytes(tmp_path / "a", b"one"), code=code)
+    assert len(outcomes) >= 4
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_shared_file_is_the_same_file(tmp_path: Path) -> None:
+    keep_bytes(tmp_path / "a", b"one")
+    share(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "a").samefile(tmp_path / "b")
+
+
+@pytest.mark.parametrize("code", [errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP])
+def test_where_links_cannot_be_the_file_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    keep_bytes(tmp_path / "a", b"one")
+    monkeypatch.setattr(durable.system, "operations", durable.Operations(link=refuse))
+    share(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "b").read_bytes() == b"one"
+    assert not (tmp_path / "a").samefile(tmp_path / "b")
+
+
+def test_sharing_what_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(WriteError, match="cannot be written: no such file") as caught:
+        share(tmp_path / "a", tmp_path / "b")
+    assert caught.value.errno == errno.ENOENT
+
+
+def test_sharing_never_replaces_a_file(tmp_path: Path) -> None:
+    keep_bytes(tmp_path / "a", b"one")
+    keep_bytes(tmp_path / "b", b"two")
+    with pytest.raises(WriteError, match="exists"):
+        share(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "b").read_bytes() == b"two"
