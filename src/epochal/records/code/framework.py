@@ -1,0 +1,124 @@
+"""Epochal itself as a run used it: one archive for each version of its files."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import time
+import zipfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from epochal.records.code.content import FRESH_NS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PACKAGE = "epochal"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_DIGITS = 16
+_LEVEL = 3
+
+
+def archive_name(digest: str) -> str:
+    """What the archive with this digest is called."""
+    return f"{PACKAGE}-{digest}.zip"
+
+
+def package_dir() -> Path:
+    """Where the files of the running Epochal are."""
+    import epochal
+
+    return Path(epochal.__file__ or "").parent
+
+
+@final
+@dataclass(frozen=True)
+class Package:
+    """The files of Epochal below ``root``."""
+
+    root: Path
+    stamps: tuple[tuple[str, int, int], ...]
+    """Each file's name, size and time in nanoseconds."""
+
+    @classmethod
+    def find(cls, root: Path) -> Package:
+        """The package below ``root``.
+
+        Raises:
+            OSError: It cannot be read, such as when it lies in an archive itself.
+        """
+        return cls(root, tuple(_stamps(root)))
+
+    @property
+    def stamp(self) -> str:
+        """What changes whenever a file does."""
+        return hashlib.sha256(repr((str(self.root), self.stamps)).encode()).hexdigest()
+
+    @property
+    def is_young(self) -> bool:
+        """Whether a file may still change without changing the stamp."""
+        return time.time_ns() - max((when for _, _, when in self.stamps), default=0) < FRESH_NS
+
+    def archive(self) -> tuple[str, bytes]:
+        """A digest of all files, and an archive of them: equal files, equal bytes."""
+        return _archive(self.root, self.stamps)
+
+
+@lru_cache(maxsize=1)  # a process may start many runs, and sweeps do
+def _archive(root: Path, stamps: tuple[tuple[str, int, int], ...]) -> tuple[str, bytes]:
+    digest, buffer = hashlib.sha256(), io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, *_ in stamps:
+            data = (root / name).read_bytes()
+            digest.update(f"{name}\0{hashlib.sha256(data).hexdigest()}\n".encode())
+            entry = zipfile.ZipInfo(f"{PACKAGE}/{name}", _EPOCH)
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, data, zipfile.ZIP_DEFLATED, _LEVEL)
+    return digest.hexdigest()[:_DIGITS], buffer.getvalue()
+
+
+def digest_package(root: Path) -> str:
+    """The digest of the package below ``root``; empty if it cannot be read."""
+    try:
+        return Package.find(root).archive()[0]
+    except OSError:
+        return ""
+
+
+def unpack(archive: Path, target: Path) -> None:
+    """Lay the package of an archive below ``target``, which must be there.
+
+    Raises:
+        OSError: It cannot be read or written.
+        ValueError: It is no archive of ours.
+    """
+    try:
+        with zipfile.ZipFile(archive) as file:
+            names = file.namelist()
+            if any(not _is_inside(name) for name in names):
+                raise ValueError(f"{archive}: names files outside of the package")
+            file.extractall(target, names)
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"{archive}: {error}") from error
+
+
+def _is_inside(name: str) -> bool:
+    return name.startswith(f"{PACKAGE}/") and ".." not in name.split("/")
+
+
+def _stamps(root: Path) -> Iterator[tuple[str, int, int]]:
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for folder, folders, files in os.walk(root, onerror=refuse):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        inner = os.path.relpath(folder, root)
+        for name in sorted(files):
+            if not name.endswith(".pyc"):
+                status = os.stat(f"{folder}/{name}")  # noqa: PTH116 - a path for each is slow
+                path = name if inner == "." else f"{inner}/{name}"
+                yield path.replace(os.sep, "/"), status.st_size, status.st_mtime_ns

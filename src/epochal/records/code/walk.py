@@ -1,0 +1,217 @@
+"""Looks through a project's folder for files to keep, and follows no link."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from epochal.records.code.content import Stamp, read_content
+from epochal.records.code.manifest import Kind, Other
+from epochal.records.code.rules import Rules, usual_rules
+from epochal.records.home import HOME
+from epochal.records.secrets import is_secret_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_ENVIRONMENTS = {"pyvenv.cfg", "conda-meta"}
+_RECORD = {"run.json", "status.json"}
+_IGNORE_FILE = ".gitignore"
+_MAX_IGNORE_BYTES = 1 << 16
+_KINDS: tuple[tuple[int, Kind], ...] = (
+    (stat.S_IFIFO, "fifo"),
+    (stat.S_IFSOCK, "socket"),
+    (stat.S_IFCHR, "device"),
+    (stat.S_IFBLK, "device"),
+)
+
+
+@final
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """How much is looked at, and how much is kept."""
+
+    max_file_bytes: int = 1 << 20
+    max_bytes: int = 1 << 26
+    """All files together."""
+
+    max_files: int = 5_000
+    max_entries: int = 20_000
+    """Names looked at in all folders together."""
+
+    max_in_folder: int = 2_000
+    """A folder with more names than this is data."""
+
+    max_depth: int = 24
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file to keep."""
+
+    path: str
+    stamp: Stamp
+    mode: int
+
+
+@final
+class Walk:
+    """One look through a project's folder, the upper levels first.
+
+    Args:
+        root: The project's folder.
+        ignore: Lines as in ``.gitignore``, which outrank all others.
+        limits: How far it goes.
+    """
+
+    def __init__(self, root: Path, *, ignore: Sequence[str] = (), limits: Limits) -> None:
+        self.root = root
+        self.limits = limits
+        self.found: list[Found] = []
+        self.others: list[Other] = []
+        self._given, self._files, self._usual = Rules(), Rules(), usual_rules()
+        self._given.add(ignore)
+        self._num_entries = 0
+        self._waiting: deque[tuple[str, int]] = deque([("", 0)])
+
+    def look(self) -> None:
+        """Fill ``found`` and ``others``."""
+        if _is_everything(self.root):
+            self._leave(".", "many", "no project but a home, temporary or top folder")
+            return
+        while self._waiting:
+            folder, depth = self._waiting.popleft()
+            if self._num_entries > self.limits.max_entries:
+                self._leave(folder, "many", f"after {self.limits.max_entries} other names")
+            else:
+                self._look_into(folder, depth)
+
+    def _look_into(self, folder: str, depth: int) -> None:
+        try:
+            with os.scandir(self.root / folder) as scan:
+                entries = list(islice(scan, self.limits.max_in_folder + 1))
+        except OSError as error:
+            self._leave(folder or ".", "unreadable", _reason(error))
+            return
+        self._num_entries += len(entries)
+        names = {entry.name for entry in entries}
+        if folder and self._is_no_code(folder, names):
+            return
+        if len(entries) > self.limits.max_in_folder:
+            self._leave(folder or ".", "many", f"more than {self.limits.max_in_folder} names")
+            if folder:
+                return
+        prefix = f"{folder}/" if folder else ""
+        if _IGNORE_FILE in names:
+            self._files.add(_read_lines(self.root / folder / _IGNORE_FILE), base=prefix)
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            self._take(entry, f"{prefix}{entry.name}", depth)
+
+    def _is_no_code(self, folder: str, names: set[str]) -> bool:
+        """Whether a folder is another thing as a whole, which its names tell."""
+        if ".git" in names:
+            self._leave(folder, "submodule", _commit_of(self.root / folder / ".git"))
+        elif HOME in names or names >= _RECORD:
+            self._leave(folder, "records")
+        elif names & _ENVIRONMENTS:
+            self._leave(folder, "ignored", "an environment of packages")
+        else:
+            return False
+        return True
+
+    def _take(self, entry: os.DirEntry[str], path: str, depth: int) -> None:
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            self._leave(path.encode("utf-8", "backslashreplace").decode(), "odd name")
+            return
+        try:
+            if entry.is_symlink():
+                self._leave(path, "link", str(Path(entry.path).readlink()))
+            elif self._is_left_out(path, is_folder=entry.is_dir(follow_symlinks=False)):
+                pass
+            elif entry.is_dir(follow_symlinks=False):
+                self._enter(path, depth)
+            else:
+                self._take_file(path, entry.stat(follow_symlinks=False))
+        except OSError as error:
+            self._leave(path, "unreadable", _reason(error))
+
+    def _is_left_out(self, path: str, *, is_folder: bool) -> bool:
+        if not is_folder and is_secret_file(path):
+            self._leave(path, "secret")
+            return True
+        for rules in (self._given, self._files, self._usual):
+            verdict = rules.find(path, is_folder=is_folder)
+            if verdict is not None:
+                if verdict:
+                    self._leave(path, "ignored")
+                return verdict
+        return False
+
+    def _enter(self, path: str, depth: int) -> None:
+        if depth >= self.limits.max_depth:
+            self._leave(path, "deep", f"more than {self.limits.max_depth} folders down")
+        else:
+            self._waiting.append((path, depth + 1))
+
+    def _take_file(self, path: str, status: os.stat_result) -> None:
+        kind = next((k for bits, k in _KINDS if stat.S_IFMT(status.st_mode) == bits), None)
+        if kind is not None:
+            self._leave(path, kind)
+        elif status.st_size > self.limits.max_file_bytes:
+            self._leave(path, "large", f"{status.st_size} bytes")
+        else:
+            self.found.append(Found(path, Stamp.of(status), stat.S_IMODE(status.st_mode)))
+
+    def _leave(self, path: str, kind: Kind, text: str = "") -> None:
+        self.others.append(Other(path, kind, text))
+
+
+def choose(found: Sequence[Found], limits: Limits) -> Iterator[tuple[Found, bool]]:
+    """Each file and whether it is within the limits; Python files and upper levels come first."""
+    kept, size = 0, 0
+    for file in sorted(found, key=lambda f: (not f.path.endswith(".py"), f.path.count("/"))):
+        is_kept = kept < limits.max_files and size + file.stamp.size <= limits.max_bytes
+        kept, size = kept + is_kept, size + is_kept * file.stamp.size
+        yield file, is_kept
+
+
+def _is_everything(root: Path) -> bool:
+    """Whether a folder holds all kinds of things, so that only what is imported is taken."""
+    places = [Path(root.anchor), Path(tempfile.gettempdir())]
+    with suppress(RuntimeError):  # nobody may know whose process this is
+        places.append(Path.home())
+    return any(root == place for place in places)
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        content = read_content(path, max_bytes=_MAX_IGNORE_BYTES)
+    except OSError:  # a link, or not ours to read
+        return []
+    return [] if content is None else content.data.decode("utf-8", "replace").splitlines()
+
+
+def _commit_of(git: Path) -> str:
+    """The commit that a repository inside of the project is at, if plain files tell."""
+    try:
+        if git.is_file():
+            git = git.parent / git.read_text("utf-8").partition("gitdir:")[2].strip()
+        head = (git / "HEAD").read_text("utf-8").strip()
+        reference = head.removeprefix("ref:").strip()
+        return head if reference == head else (git / reference).read_text("utf-8").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

@@ -1,0 +1,78 @@
+"""Tests of epochal.records.code.framework."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+import epochal
+from epochal.records.code.framework import Package, digest_package, package_dir, unpack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "epochal"
+    (folder / "inner" / "__pycache__").mkdir(parents=True)
+    (folder / "a.py").write_text("1\n")
+    (folder / "inner" / "b.py").write_text("2\n")
+    (folder / "inner" / "__pycache__" / "b.pyc").write_text("no")
+    return folder
+
+
+def test_archive_depends_on_nothing_but_the_files(root: Path, tmp_path: Path) -> None:
+    first = Package.find(root).archive()
+    os.utime(root / "a.py", (1, 1))
+    assert Package.find(root).archive() == first
+    (root / "a.py").write_text("3\n")
+    assert Package.find(root).archive()[0] != first[0]
+
+
+def test_archive_is_laid_back(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.zip").write_bytes(Package.find(root).archive()[1])
+    (tmp_path / "out").mkdir()
+    unpack(tmp_path / "a.zip", tmp_path / "out")
+    assert digest_package(tmp_path / "out" / "epochal") == digest_package(root)
+    assert not list((tmp_path / "out").rglob("*.pyc"))
+
+
+def test_young_files_may_still_change(root: Path) -> None:
+    assert Package.find(root).is_young
+    for name in ("a.py", "inner/b.py"):
+        os.utime(root / name, (1, 1))
+    assert not Package.find(root).is_young
+
+
+def test_stamp_changes_with_a_file(root: Path) -> None:
+    before = Package.find(root).stamp
+    os.utime(root / "a.py", (1, 1))
+    assert Package.find(root).stamp != before
+
+
+def test_package_that_cannot_be_read_has_no_digest(tmp_path: Path) -> None:
+    assert digest_package(tmp_path / "nowhere") == ""
+
+
+@pytest.mark.parametrize("name", ["../evil.py", "epochal/../../evil.py", "/evil.py", "other/a.py"])
+def test_archive_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr(name, "1")
+    (tmp_path / "out").mkdir()
+    with pytest.raises(ValueError, match="outside of the package"):
+        unpack(tmp_path / "a.zip", tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_damaged_archive_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.zip").write_bytes(b"PK what")
+    with pytest.raises(ValueError, match="zip"):
+        unpack(tmp_path / "a.zip", tmp_path)
+
+
+def test_package_is_the_one_that_runs() -> None:
+    assert str(package_dir() / "__init__.py") == epochal.__file__

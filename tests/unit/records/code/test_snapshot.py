@@ -1,0 +1,308 @@
+"""Tests of epochal.records.code.snapshot."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal import durable
+from epochal.records.code import Manifest, digest_of, read_file, read_manifest
+from epochal.records.code import snapshot as module
+from epochal.records.code.snapshot import Snapshot
+from epochal.records.code.walk import Limits
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOKEN = "ghp_" + "a1B2" * 10
+FILES = {"a.py": "x = 1\n", "pack/b.py": "y = 2\n", "conf.yaml": "a: 1\n"}
+
+
+@pytest.fixture(autouse=True)
+def small_framework(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Another package in the place of Epochal, which takes long to pack."""
+    root = tmp_path / "installed" / "epochal"
+    root.mkdir(parents=True)
+    (root / "__init__.py").write_text("1\n")
+    monkeypatch.setattr(module, "package_dir", lambda: root)
+    return root
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    for name, text in FILES.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+        os.utime(root / name, (1, 1))
+    return root
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "runs" / ".epochal").mkdir(parents=True)
+    return tmp_path / "runs" / ".epochal"
+
+
+def manifest_of(run_dir: Path, attempt: int = 0) -> Manifest:
+    manifest = read_manifest(run_dir, attempt)
+    assert manifest is not None
+    return manifest
+
+
+def snapshot(project: Path, home: Path | None, name: str = "one", **options: object) -> Snapshot:
+    run_dir = project.parent / "runs" / name
+    return Snapshot(project=project, run_dir=run_dir, home=home, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("has_home", [True, False])
+def test_run_keeps_the_files_of_its_project(project: Path, home: Path, has_home: bool) -> None:
+    shot = snapshot(project, home if has_home else None)
+    taken = shot.take()
+    assert taken.notes == ()
+    assert {name: read_file(shot.run_dir, name) for name in FILES} == {
+        name: text.encode() for name, text in FILES.items()
+    }
+    assert taken.digest == digest_of(shot.run_dir)
+
+
+def test_kept_files_are_plain_and_read_only(project: Path, home: Path) -> None:
+    snapshot(project, home).take()
+    kept = project.parent / "runs" / "one" / "code" / "project" / "pack" / "b.py"
+    assert kept.read_text() == "y = 2\n"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o444
+
+
+def test_two_runs_share_what_is_equal(project: Path, home: Path) -> None:
+    snapshot(project, home, "one").take()
+    (project / "a.py").write_text("x = 3\n")
+    snapshot(project, home, "two").take()
+    one, two = (project.parent / "runs" / name / "code" for name in ("one", "two"))
+    assert (one / "project/pack/b.py").samefile(two / "project/pack/b.py")
+    assert next(one.glob("*.zip")).samefile(next(two.glob("*.zip")))
+    assert (one / "project/a.py").read_text() == "x = 1\n"
+    assert (two / "project/a.py").read_text() == "x = 3\n"
+
+
+def test_moved_run_is_complete_by_itself(project: Path, home: Path) -> None:
+    shot = snapshot(project, home)
+    shot.take()
+    away = shot.run_dir.rename(project.parent / "away")
+    durable.remove_tree(home, "test")
+    assert read_file(away, "pack/b.py") == b"y = 2\n"
+
+
+def test_unchanged_files_are_not_read_again(
+    project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("epochal.records.code.store.FRESH_NS", -(10**18))
+    snapshot(project, home, "one").take()
+    read: list[str] = []
+    real = module.read_content
+
+    def spy(path: Path, *, max_bytes: int) -> object:
+        read.append(path.name)
+        return real(path, max_bytes=max_bytes)
+
+    monkeypatch.setattr(module, "read_content", spy)
+    (project / "a.py").write_text("x = 30\n")
+    snapshot(project, home, "two").take()
+    assert read == ["a.py"]
+    assert read_file(project.parent / "runs" / "two", "pack/b.py") == b"y = 2\n"
+
+
+def test_store_that_was_emptied_is_filled_again(
+    project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("epochal.records.code.store.FRESH_NS", -(10**18))
+    snapshot(project, home, "one").take()
+    for path in (home / "code").glob("??/*"):
+        path.unlink()
+    snapshot(project, home, "two").take()
+    assert read_file(project.parent / "runs" / "two", "pack/b.py") == b"y = 2\n"
+
+
+def test_content_that_is_removed_at_the_last_moment_is_written_to_the_run(
+    project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def vanish(source: Path, target: Path) -> None:
+        raise FileNotFoundError(errno.ENOENT, "gone")
+
+    monkeypatch.setattr(durable.system, "operations", durable.Operations(link=vanish))
+    shot = snapshot(project, home)
+    shot.take()
+    assert read_file(shot.run_dir, "a.py") == b"x = 1\n"
+
+
+def test_secrets_are_taken_out_of_files(project: Path, home: Path) -> None:
+    (project / "a.py").write_text(f'hub = "{TOKEN}"\n')
+    shot = snapshot(project, home)
+    shot.take()
+    file = manifest_of(shot.run_dir).by_path["a.py"]
+    assert file.is_redacted
+    kept = [path.read_bytes() for path in (project.parent / "runs").rglob("*") if path.is_file()]
+    assert not any(TOKEN.encode() in data for data in kept)
+
+
+def test_secret_that_the_process_learns_later_is_taken_out_of_unchanged_files(
+    project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("epochal.records.code.store.FRESH_NS", -(10**18))
+    (project / "a.py").write_text('word = "correct-horse-battery"\n')
+    snapshot(project, home, "one").take()
+    monkeypatch.setenv("MY_API_KEY", "correct-horse-battery")
+    shot = snapshot(project, home, "two")
+    shot.take()
+    assert b"correct-horse" not in (read_file(shot.run_dir, "a.py") or b"correct-horse")
+
+
+def test_secret_files_are_named_and_never_copied(project: Path, home: Path) -> None:
+    (project / ".env").write_text("PASSWORD=hunter2hunter2\n")
+    (project / "id_rsa").write_text("hunter2hunter2\n")
+    shot = snapshot(project, home, ignore=["!.env", "!id_rsa"])
+    shot.take()
+    kinds = {other.path: other.kind for other in manifest_of(shot.run_dir).others}
+    assert kinds == {".env": "secret", "id_rsa": "secret"}
+
+
+def test_names_that_differ_in_case_only_are_both_kept(project: Path, home: Path) -> None:
+    (project / "A.py").write_text("x = 4\n")
+    (project / "Pack").write_text("a file like a folder\n")
+    shot = snapshot(project, home)
+    shot.take()
+    assert read_file(shot.run_dir, "a.py") == b"x = 1\n"
+    assert read_file(shot.run_dir, "A.py") == b"x = 4\n"
+    assert read_file(shot.run_dir, "Pack") == b"a file like a folder\n"
+    places = [file.place.lower() for file in manifest_of(shot.run_dir).files]
+    assert len(set(places)) == len(places)
+
+
+def test_file_beyond_the_limit_is_named(project: Path, home: Path) -> None:
+    shot = snapshot(project, home, limits=Limits(max_files=2))
+    shot.take()
+    manifest = manifest_of(shot.run_dir)
+    assert set(manifest.by_path) == {"a.py", "pack/b.py"}
+    assert {other.path: other.kind for other in manifest.others} == {"conf.yaml": "many"}
+
+
+def test_what_cannot_be_read_is_told_and_the_rest_is_kept(
+    project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = module.read_content
+
+    def refuse(path: Path, *, max_bytes: int) -> object:
+        if path.name == "a.py":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real(path, max_bytes=max_bytes)
+
+    monkeypatch.setattr(module, "read_content", refuse)
+    shot = snapshot(project, home)
+    notes = shot.take().notes
+    assert notes == ("the record's copy of the code is not complete: a.py (permission denied)",)
+    assert read_file(shot.run_dir, "pack/b.py") == b"y = 2\n"
+
+
+def test_what_cannot_be_written_is_told(
+    project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        if "a.py" in str(target) or "aside" in str(target):
+            raise OSError(errno.ENAMETOOLONG, "File name too long")
+        os.link(source, target)
+
+    monkeypatch.setattr(durable.system, "operations", durable.Operations(link=refuse))
+    shot = snapshot(project, home)
+    assert "a.py (" in shot.take().notes[0]
+    assert read_file(shot.run_dir, "a.py") is None
+    assert read_file(shot.run_dir, "pack/b.py") == b"y = 2\n"
+
+
+def test_framework_that_cannot_be_read_is_no_trouble(
+    project: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "package_dir", lambda: tmp_path / "archive.zip" / "epochal")
+    shot = snapshot(project, home, version="0.1")
+    shot.take()
+    framework = manifest_of(shot.run_dir).framework
+    assert framework is not None
+    assert (framework.version, framework.digest, framework.archive) == ("0.1", "", "")
+
+
+def start(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def test_ignored_file_is_kept_once_it_is_imported(project: Path, home: Path) -> None:
+    (project / "gen").mkdir()
+    (project / "gen" / "made.py").write_text("z = 1\n")
+    (project / ".gitignore").write_text("gen/\n")
+    shot = snapshot(project, home)
+    first = shot.take()
+    assert read_file(shot.run_dir, "gen/made.py") is None
+    second = shot.add_imported({"gen/made.py": start("z = 1\n"), "a.py": start("x = 1\n")})
+    assert second.notes == ()
+    assert read_file(shot.run_dir, "gen/made.py") == b"z = 1\n"
+    assert second.digest == digest_of(shot.run_dir) != first.digest
+
+
+def test_code_that_changed_between_copy_and_import_is_told(project: Path, home: Path) -> None:
+    shot = snapshot(project, home)
+    shot.take()
+    notes = shot.add_imported({"a.py": start("x = 9\n")}).notes
+    assert notes == (
+        "the record's copy of the code is not complete: it changed while the run started: a.py",
+    )
+
+
+def test_code_that_was_imported_through_a_link_is_told(
+    project: Path, home: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "c.py").write_text("c = 1\n")
+    (project / "linked").symlink_to(tmp_path / "elsewhere")
+    shot = snapshot(project, home)
+    shot.take()
+    notes = shot.add_imported({"linked/c.py": start("c = 1\n")}).notes
+    assert "imported, but not kept: linked/c.py" in notes[0]
+    assert read_file(shot.run_dir, "linked/c.py") is None
+
+
+def test_nothing_is_added_to_a_copy_that_is_not_there(project: Path, home: Path) -> None:
+    assert snapshot(project, home).add_imported({"a.py": "00"}).digest == ""
+
+
+def test_attempt_with_the_same_code_keeps_nothing_again(project: Path, home: Path) -> None:
+    shot = snapshot(project, home)
+    (project / ".gitignore").write_text("gen.py\n")
+    (project / "gen.py").write_text("z = 1\n")
+    shot.take()
+    first = shot.add_imported({"gen.py": start("z = 1\n")})
+    again = snapshot(project, home, attempt=1).take()
+    assert again.digest == first.digest
+    assert not (shot.run_dir / "code" / "attempt-1").exists()
+
+
+def test_attempt_with_other_code_keeps_its_own(project: Path, home: Path) -> None:
+    shot = snapshot(project, home)
+    shot.take()
+    (project / "a.py").write_text("x = 5\n")
+    for _ in range(2):  # the first one was refused and left its copy
+        snapshot(project, home, attempt=1).take()
+    assert read_file(shot.run_dir, "a.py") == b"x = 1\n"
+    assert read_file(shot.run_dir, "a.py", attempt=1) == b"x = 5\n"
+    assert [file.at for file in manifest_of(shot.run_dir, 1).files] == ["", "", ""]
+
+
+def test_attempt_with_another_epochal_keeps_its_own(
+    project: Path, home: Path, small_framework: Path
+) -> None:
+    shot = snapshot(project, home)
+    shot.take()
+    (small_framework / "__init__.py").write_text("2 + 2\n")
+    snapshot(project, home, attempt=1).take()
+    assert manifest_of(shot.run_dir).framework != manifest_of(shot.run_dir, 1).framework
