@@ -67,7 +67,7 @@ class DeviceSums(Sums):
     @override
     def take(self) -> Taken:
         hosts, self._hosts = self._hosts, {}
-        copies = [_Copy(chunk, self._spare) for chunk in self._chunks]
+        copies = [Copy(chunk, self._spare) for chunk in self._chunks]
         for chunk in self._chunks:
             chunk.zero_()  # comes after the copy, as both are the device's own work
         return _TakenVector(copies, dict(self._sums), dict(self._counts), hosts)
@@ -168,7 +168,7 @@ class _TakenVector(Taken):
 
     def __init__(
         self,
-        copies: list[_Copy],
+        copies: list[Copy],
         sums: dict[str, _Element],
         counts: dict[str, _Element],
         hosts: dict[str, list[float]],
@@ -192,7 +192,7 @@ class _TakenVector(Taken):
 
 
 @final
-class _Copy:
+class Copy:
     """A tensor's contents at one moment; the host need not wait before it reads them.
 
     Args:
@@ -212,10 +212,11 @@ class _Copy:
             self._copied = source.clone()
 
     def read(self) -> list[float]:
+        """Its numbers; waits if they have not arrived."""
         if self._event is None:
-            return [float(number) for number in self._copied.tolist()]
+            return [float(number) for number in self._copied.reshape(-1).tolist()]
         self._event.synchronize()
-        numbers: list[float] = self._copied.tolist()
+        numbers: list[float] = self._copied.reshape(-1).tolist()
         self._spare.append(self._copied)
         return numbers
 

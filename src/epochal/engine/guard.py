@@ -10,6 +10,7 @@ from torch.optim import SGD, Adagrad, Adam
 
 from epochal.engine.kept import KeptBuffers
 from epochal.engine.optimizers import parts_of
+from epochal.engine.variables import LOSS_SCALE
 from epochal.engine.watch import Watch
 from epochal.errors import ConfigError, Problem
 
@@ -143,6 +144,10 @@ class Guard:
         finally:
             del optimizer.found_inf, optimizer.grad_scale
 
+    def read_scale(self) -> Tensor:
+        """What losses are multiplied with now."""
+        return self._scale
+
     def report(self, run: Run) -> None:
         """Count into the averages of the run whether the update was left out."""
         run.meter.add_one("skipped", self.skipped, 1)
@@ -186,6 +191,8 @@ def build_guard(run: Run, optimizer: Optimizer) -> Guard | None:
     )
     if guard.is_watched:
         run.watch = Watch(run, guard.history)
+    if guard.is_scaled:
+        run.variables[LOSS_SCALE] = guard.read_scale
     return guard
 
 

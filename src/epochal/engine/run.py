@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from epochal.engine.saving import Saver
     from epochal.engine.step import FinishBatch, TrainBatch
     from epochal.engine.task import Batch
+    from epochal.engine.variables import Variable
     from epochal.engine.watch import Place, Watch
 
 _PARTS = (
@@ -71,6 +72,8 @@ _PARTS = (
     "course",
     "eval_steps",
     "caches",
+    "variables",
+    "mirrors",
     "meta",
     "saver",
     "watch",
@@ -154,6 +157,12 @@ class Run:
 
     eval_steps: dict[str, Callable[[Run, Batch], object]]
     """What the runner does with a batch of each split."""
+
+    variables: dict[str, Variable]
+    """Functions whose values the record takes beside the means of training, by name."""
+
+    mirrors: list[Callable[[Mapping[str, float], int], object]]
+    """Who else gets all points of the record, each time with their step."""
 
     train_batch: TrainBatch
     finish_batch: FinishBatch
@@ -258,7 +267,10 @@ class Run:
         """Record values now, at this step unless another is given; reads tensors at once."""
         points = {name: float(value) for name, value in values.items()}
         self.latest.update(points)
-        self.writer.log(points, self.step if step is None else step)
+        step = self.step if step is None else step
+        self.writer.log(points, step)
+        for take in self.mirrors:
+            take(points, step)
 
     def on(
         self,
@@ -341,6 +353,7 @@ def _set_steps(run: Run, parts: Parts) -> None:
     run.change_optim = partial(change_optim, run)
     run.take_step = run.choose_step = no_step
     run.eval_steps = {}
+    run.variables, run.mirrors = {}, []
 
 
 def _read_meta(task: object) -> dict[str, Any]:

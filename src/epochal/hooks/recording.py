@@ -10,11 +10,12 @@ from epochal.engine.every import Every
 from epochal.engine.hook import LOG_PRIORITY, Hook
 from epochal.engine.preempt import PREEMPTED
 from epochal.engine.times import read_times
+from epochal.engine.variables import take_variables
 
 if TYPE_CHECKING:
     from epochal.engine.meters import Window
     from epochal.engine.run import Run
-    from epochal.records.writer import Status, Writer
+    from epochal.records.writer import Status
 
 STEP_BEAT_SECONDS = 5.0
 EPOCH_BEAT_SECONDS = 1.0
@@ -33,7 +34,8 @@ class Recording(Hook):
     """Writes what happens into the run's record.
 
     Training values are means since the last point, named ``train/<name>``, beside the learning
-    rate of every group. Means of epochs and values of evaluations are recorded by the engine.
+    rate of every group, the scale of fp16 losses and what else is in ``run.variables``. Means of
+    epochs and values of evaluations are recorded by the engine.
 
     Args:
         every: How often points are written; 0 leaves out those between epochs.
@@ -106,13 +108,13 @@ class Recording(Hook):
         if run.stop_status == PREEMPTED:
             return  # the run goes on, and these steps are part of a later point
         if run.step > self._recorded_step and self.every and not self.every.is_never:
-            means = self._window.read()
-            _write(run.writer, run.step, means, run.learning_rates)
+            variables = take_variables(run)
+            _write(run, run.step, self._window.read(), variables())
             self._recorded_step = run.step
 
     def _record(self, run: Run) -> None:
-        writer, step, rates = run.writer, run.step, run.learning_rates
-        self._window.read_later(lambda means: _write(writer, step, means, rates))
+        step, variables = run.step, take_variables(run)
+        self._window.read_later(lambda means: _write(run, step, means, variables()))
         self._recorded_step = step
 
     def _beat(self, run: Run, gap_seconds: float) -> None:
@@ -127,5 +129,8 @@ class Recording(Hook):
             run.writer.write_status("running", step=run.step, epoch=run.epoch, times=times)
 
 
-def _write(writer: Writer, step: int, means: dict[str, float], rates: dict[str, float]) -> None:
-    writer.log({f"train/{name}": value for name, value in means.items()} | rates, step)
+def _write(run: Run, step: int, means: dict[str, float], variables: dict[str, float]) -> None:
+    points = {f"train/{name}": value for name, value in means.items()} | variables
+    run.writer.log(points, step)
+    for take in run.mirrors:
+        take(points, step)
