@@ -158,13 +158,9 @@ class Meter:
         self._windows.append(window)
         return window
 
-    def forget(self, window: Window) -> None:
-        """Take no more notice of a reader."""
-        self._windows.remove(window)
-
-    def close(self) -> None:
-        """Let go of all readers, who know the meter as well: both are free at once then."""
-        self._windows.clear()
+    def forget(self, window: Window | None = None) -> None:
+        """Take no more notice of a reader, or of any: they know the meter, which is free then."""
+        self._windows = [one for one in self._windows if window is not None and one is not window]
 
     def add_one(self, name: str, value: Number, count: Number) -> None:
         """Count in one value; counts that are not positive are left out."""
