@@ -9,6 +9,7 @@ from epochal.check.schedules import check_schedules
 from epochal.check.sections import read_table, split_names
 from epochal.config.bounds import Above, explain
 from epochal.config.duration import parse_duration
+from epochal.config.scalar import REDACTED
 from epochal.config.template import check_template
 from epochal.registry.nearest import nearest
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _TIMES = {"train.max_time": "24h or 90min", "engine.hang_after": "30min, or 0"}
 _CLIPS = "epochal.engine.options:CLIPS"
+_FOR_PEOPLE = ("project", "tag", "desc")
 _WITH_WEIGHTS = ("manifest.json", "run.json", "checkpoints")
 
 
@@ -33,6 +35,7 @@ def check_rules(walk: Walk, root: Node) -> None:
     _check_names(walk, root)
     _check_clip(walk, root)
     _check_folds(walk, root)
+    _check_redacted(walk, root)
 
 
 def _check_weights(walk: Walk, root: Node) -> None:
@@ -176,3 +179,11 @@ def _check_data_of_stages(walk: Walk, root: Node) -> None:
                 key, what = f"stages.{index}.data.{split}", "would replace what a fold deals out"
                 hint = "remove it, or make the folds in the task"
                 walk.mistakes.report(key, what, node.key_place, hint)
+
+
+def _check_redacted(walk: Walk, root: Node) -> None:
+    """Secrets that were here before the config became part of a record."""
+    for key, node in root.iter_leaves():
+        if isinstance(node.value, str) and REDACTED in node.value and key not in _FOR_PEOPLE:
+            hint = f"give it again as {key}=VALUE, or write ${{env:NAME}} in the config"
+            walk.mistakes.report(key, "was a secret, which records do not keep", node.place, hint)

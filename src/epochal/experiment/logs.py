@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO, final
 from typing_extensions import override
 
 from epochal.experiment.text import showable
+from epochal.records.secrets import redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +51,15 @@ class TerminalHandler(logging.StreamHandler[TextIO]):
             super().handleError(record)
 
 
+@final
+class CleanFormatter(logging.Formatter):
+    """Formats log records without the secrets in them."""
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
+
+
 @contextmanager
 def logging_to(path: Path | None, *, level: str) -> Iterator[None]:
     """Send every logger's lines to the terminal and, if given, to the file at ``path``.
@@ -62,7 +72,7 @@ def logging_to(path: Path | None, *, level: str) -> Iterator[None]:
     handlers[0].setFormatter(logging.Formatter(_TERMINAL_FORMAT, datefmt="%H:%M:%S"))
     if path is not None:
         handlers.append(logging.FileHandler(path, encoding="utf-8", errors="backslashreplace"))
-        handlers[1].setFormatter(logging.Formatter(_FILE_FORMAT))
+        handlers[1].setFormatter(CleanFormatter(_FILE_FORMAT))
     before = root.level, ours.level
     for handler in handlers:
         root.addHandler(handler)

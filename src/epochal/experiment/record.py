@@ -25,6 +25,7 @@ from epochal.experiment.fingerprint import (
 )
 from epochal.experiment.resume import load_point
 from epochal.experiment.text import on_disk, readable
+from epochal.experiment.withheld import describe_withheld
 from epochal.records import (
     NullWriter,
     RecordOptions,
@@ -41,6 +42,7 @@ from epochal.records.attempts import begin_attempt
 from epochal.records.failure import recording
 from epochal.records.heartbeat import beating
 from epochal.records.lease import holding
+from epochal.records.secrets import hiding, redact_node, secret_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -163,6 +165,13 @@ def open_record(
     if not is_kept:
         yield Record(NullWriter())
         return
+    secrets = [*secret_values(config.root), *secret_values(report.expanded)]
+    with hiding(secrets), _open_kept(config, report, resumption) as record:
+        yield record
+
+
+@contextmanager
+def _open_kept(config: Config, report: Report, resumption: Resumption | None) -> Iterator[Record]:
     if resumption is not None:
         path = resumption.record.path
         announce(path)
@@ -179,7 +188,13 @@ def open_record(
     writer = RunWriter(folder)
     with holding(folder.path), beating(folder.path), _closing(writer):
         _write_configs(writer, config, report)
-        yield Record(writer, folder.path, folder.checkpoint_dir, folder.log_path)
+        yield Record(
+            writer,
+            folder.path,
+            folder.checkpoint_dir,
+            folder.log_path,
+            notes=tuple(describe_withheld(report.expanded)),
+        )
 
 
 @contextmanager
@@ -239,11 +254,12 @@ def _write_configs(writer: RunWriter, config: Config, report: Report) -> None:
     writer.write_status("starting")
     try:
         writer.write_readme(values["tag"], values["desc"])
-        text = dump(report.expanded, config.format)
+        expanded = redact_node(report.expanded)
+        text = dump(expanded, config.format)
         defaults = [(one.key, one.value, one.owner) for one in report.defaults]
         provenance = collect_provenance(report.expanded, defaults)
         writer.write_config(config.sources, text, config.format, provenance)
-        _read_back(writer.folder.config_dir / f"expanded.{config.format}", values)
+        _read_back(writer.folder.config_dir / f"expanded.{config.format}", expanded)
     except RecordError:
         with suppress(RecordError):  # the disk may refuse this too
             writer.write_status("failed", reason="record")
@@ -259,10 +275,10 @@ def _record_options(values: dict[str, Any]) -> RecordOptions:
     )
 
 
-def _read_back(path: Path, values: dict[str, Any]) -> None:
+def _read_back(path: Path, expanded: Node) -> None:
     """Make sure that the expanded config on disk is the one that is about to run."""
     found = load(path)
-    if found.problems or found.root.to_plain() != values:
+    if found.problems or found.root.to_public() != expanded.to_public():
         raise RecordError(
             f"{path}: reads back as another config than the one that was written\n"
             "  this is a defect of Epochal; write the config as YAML to work around it"

@@ -16,6 +16,7 @@ from epochal.experiment.text import reachable
 from epochal.records import RunRecord, find_runs, read_run
 from epochal.records.attempts import Attempt, begin_attempt
 from epochal.records.manifests import best_valid, find_checkpoints, newest_valid
+from epochal.records.secrets import redact_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -109,7 +110,7 @@ def plan_resume(
         record = find_training(run_name, _runs_dir(report))
     is_allowed = bool(choices.get("allow_changed"))
     first, latest = _recorded(record, recheck)
-    values = report.expanded.to_public()
+    values = redact_node(report.expanded).to_public()  # as the record has it
     changes = [*config_changes(latest, values), *_code_changes(record, report.project)]
     if not is_allowed:
         refuse_changes(record.path, changes)
@@ -273,7 +274,7 @@ def _find_unfinished(
     report: Report, recheck: Callable[[Config, Path | None], Node]
 ) -> RunRecord | None:
     """The newest run of the same experiment that has checkpoints and did not come to its end."""
-    values = report.expanded.to_public()
+    values = redact_node(report.expanded).to_public()
     without = ""
     for summary in reversed(find_runs(_runs_dir(report))):
         if (summary.project, summary.tag) != (values["project"], values["tag"]):

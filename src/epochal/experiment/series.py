@@ -23,6 +23,7 @@ from epochal.experiment.resume import (
     require_project_dir,
 )
 from epochal.experiment.text import reachable, readable
+from epochal.experiment.withheld import find_withheld
 from epochal.records import RunRecord, find_runs, read_run
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ def run_again(
     typed = {one.partition("=")[0].strip() for one in overrides}
     before = [one for one in last_overrides(record) if one.partition("=")[0] not in typed]
     kept = [to_override(key, value) for key, value in changes.items() if key not in typed]
-    return _run_one(expanded, [*before, *kept, *overrides], choices)
+    changed = [*before, *kept, *overrides]
+    return _run_one(expanded, [*changed, *find_withheld(record, expanded, changed)], choices)
 
 
 def resume(
@@ -161,7 +163,8 @@ def resume(
     if record.expanded.get("init_from") is not None:
         kept.append(to_override("init_from", None))  # the file may be gone, and is not needed
     choices["resume"] = record.path
-    return _run_one(find_config(record), [*kept, *typed], choices)
+    config, changed = find_config(record), [*kept, *typed]
+    return _run_one(config, [*changed, *find_withheld(record, config, changed)], choices)
 
 
 def _refuse_given(record: RunRecord) -> None:
@@ -202,8 +205,9 @@ def _require_configured(record: RunRecord, runner: str) -> None:
 def _changes(record: RunRecord, runner: str) -> dict[str, object]:
     """What must differ from the config of a training."""
     changes: dict[str, object] = {"runner": runner}
-    # An evaluation reads neither, so its record should not show them.
-    changes |= {key: "$delete" for key in ("optim", "schedule") if record.expanded.get(key)}
+    # An evaluation needs none of them, so its record should not show them.
+    unused = ("optim", "schedule", "notify")
+    changes |= {key: "$delete" for key in unused if record.expanded.get(key)}
     if record.expanded.get("record", {}).get("exact"):  # that folder is taken by the first run
         changes |= {"record.exact": False, "record.log_dir": str(record.path / runner)}
     return changes

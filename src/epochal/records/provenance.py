@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from epochal.errors import COMMAND_LINE, RecordError, suggest
+from epochal.records.secrets import redact_tree
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,6 +66,17 @@ def _origin(node: Node, owner: str) -> Origin:
     if node.template is not None:
         origin["text"] = node.template
     return origin
+
+
+def redact_provenance(provenance: Mapping[str, object]) -> dict[str, object]:
+    """The same without secrets: below a key that names one, the value goes and the rest stays."""
+    return {key: [*_redact_origins(key, origins)] for key, origins in provenance.items()}
+
+
+def _redact_origins(key: str, origins: object) -> Iterable[object]:
+    for origin in origins if isinstance(origins, list) else ():
+        (value,) = redact_tree({key: origin.get("value")}).values()
+        yield {**redact_tree(origin), "value": value}
 
 
 def explain(record: Record, key: str) -> str:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, final
 from typing_extensions import override
 
 from epochal import durable
-from epochal.records import attempts
+from epochal.records import attempts, clean
 from epochal.records.failure import recording
 from epochal.records.metrics import MetricWriter
 from epochal.records.process import host_name, process_token
+from epochal.records.provenance import redact_provenance
 from epochal.records.rows import POINT
 
 if TYPE_CHECKING:
@@ -41,7 +42,10 @@ class Source(Protocol):
 
 
 class Writer(Protocol):
-    """What a run tells its record; each call returns when a killed process loses nothing of it."""
+    """What a run tells its record; each call returns when a killed process loses nothing of it.
+
+    No text is written with the secrets that it holds.
+    """
 
     @property
     def path(self) -> Path | None:
@@ -131,7 +135,7 @@ class RunWriter(Writer):
     def write_readme(self, tag: str, desc: str = "") -> None:
         path = self.path / "README.md"
         if not path.exists():
-            durable.write_text(path, _readme(tag, desc))
+            clean.write_text(path, _readme(tag, desc))
 
     @override
     @recording()
@@ -148,22 +152,22 @@ class RunWriter(Writer):
             copy = config_dir / name
             if not copy.parent.is_dir():
                 durable.make_dir(copy.parent)
-            durable.write_text(copy, source.text)
+            clean.write_text(copy, source.text)
             sources.append({"file": name, "path": source.path})
-        durable.write_json(config_dir / "sources.json", sources)
-        durable.write_text(config_dir / f"expanded.{format}", expanded_text)
-        durable.write_json(config_dir / "provenance.json", provenance)
+        clean.write_json(config_dir / "sources.json", sources)
+        clean.write_text(config_dir / f"expanded.{format}", expanded_text)
+        durable.write_json(config_dir / "provenance.json", redact_provenance(provenance))
 
     @override
     @recording()
     def write_observed(self, data: Mapping[str, object]) -> None:
-        durable.write_json(self.folder.config_dir / "observed.json", data)
+        clean.write_json(self.folder.config_dir / "observed.json", data)
 
     @override
     @recording()
     def write_run(self, info: Mapping[str, object]) -> None:
         always = {"format": FORMAT, "id": self.folder.id, "created": _now()}
-        durable.write_json(self.path / "run.json", {**always, **info})
+        clean.write_json(self.path / "run.json", {**always, **info})
 
     @override
     @recording()
@@ -174,7 +178,7 @@ class RunWriter(Writer):
         again = attempts.go_back(
             run, number, checkpoint=checkpoint, origin=origin, step=step, points=points
         )
-        durable.write_json(path, again)
+        clean.write_json(path, again)
         self.attempt = number
         return number
 
@@ -189,12 +193,12 @@ class RunWriter(Writer):
         owner |= {"attempt": self.attempt}
         self._status |= {"status": status, **owner, "updated": now, "ended": ended, **fields}
         self._metrics.sync()  # a reader must find the points of the step that the status names
-        durable.write_json(self.path / "status.json", self._status)
+        clean.write_json(self.path / "status.json", self._status)
 
     @override
     @recording()
     def write_result(self, result: Mapping[str, object]) -> None:
-        durable.write_json(self.path / "result.json", {"attempt": self.attempt, **result})
+        clean.write_json(self.path / "result.json", {"attempt": self.attempt, **result})
 
     @override
     def log(self, points: Mapping[str, float], step: int) -> None:
@@ -215,7 +219,7 @@ class RunWriter(Writer):
         if self._events is None:
             self._events = durable.open_lines(self.path / "events.jsonl")
         attempt = {"attempt": self.attempt} if self.attempt else {}
-        self._events.append(durable.encode_line({"time": _now(), "kind": kind, **attempt, **data}))
+        self._events.append(clean.encode_line({"time": _now(), "kind": kind, **attempt, **data}))
 
     @override
     @recording()

@@ -192,3 +192,11 @@ def test_a_stage_may_not_replace_the_data_of_a_fold(check_dict) -> None:
     found = [(problem.key, problem.what) for problem in report.problems]
     replaced = [key for key, what in found if what == "would replace what a fold deals out"]
     assert replaced == ["stages.1.data.train"]
+
+
+def test_a_secret_that_a_record_did_not_keep_is_asked_for(check_dict) -> None:
+    report = check_dict(desc="a <redacted> note", data={"train": {"remote": "ssh://<redacted>@h"}})
+    (problem,) = [one for one in report.problems if one.key == "data.train.remote"]
+    assert problem.what == "was a secret, which records do not keep"
+    assert "data.train.remote=VALUE, or write ${env:NAME}" in problem.hint
+    assert not [one for one in report.problems if one.key == "desc"]

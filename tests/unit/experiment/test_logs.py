@@ -63,3 +63,15 @@ def test_output_follows_a_replaced_stdout(
         monkeypatch.setattr(sys, "stdout", elsewhere)
         logging.getLogger("epochal").info("moved")
     assert "moved" in elsewhere.getvalue()
+
+
+def test_the_file_holds_no_secrets(tmp_path: Path) -> None:
+    with logging_to(tmp_path / "run.log", level="info"):
+        logging.getLogger("users.code").warning("password=%s for %d num_tokens", "abcdef", 5)
+        try:
+            raise ValueError("api_key: ghijkl")
+        except ValueError:
+            logging.getLogger("users.code").exception("failed")
+    text = (tmp_path / "run.log").read_text()
+    assert "password=<redacted> for 5 num_tokens" in text
+    assert "ValueError: api_key: <redacted>" in text

@@ -11,7 +11,7 @@ import pytest
 
 from epochal.config.node import Node
 from epochal.errors import Place, RecordError
-from epochal.records.provenance import collect_provenance, explain
+from epochal.records.provenance import collect_provenance, explain, redact_provenance
 
 
 @dataclass(frozen=True)
@@ -168,3 +168,14 @@ def test_lost_provenance_is_told_from_an_unknown_key(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(RecordError, match="is damaged or empty"):
         explain(record, "optim.lr")
+
+
+def test_secrets_are_taken_out_and_their_origin_stays() -> None:
+    typed = Place("command line", 1, 10, "db.password=abcdef")
+    password = Node("abcdef", typed, layer="command line", replaced=Node("ghijkl", IN_FILE.place))
+    found = redact_provenance(collect_provenance(tree(db=tree(password=password, port=IN_FILE))))
+    newest, older = found["db.password"]
+    assert newest["value"] == older["value"] == "<redacted>"
+    assert newest["text"] == "db.password=<redacted>"
+    assert (older["source"], older["layer"]) == ("examples/digits.yaml", "file")
+    assert found["db.port"] == collect_provenance(tree(db=tree(port=IN_FILE)))["db.port"]

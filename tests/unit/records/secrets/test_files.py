@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from canaries import TOKENS
 from epochal.records.secrets import REDACTED, is_secret_file, redact_bytes
-from records.secrets.canaries import TOKENS
 
 _SECRET = """
 .env .env.local prod.env config/.env .envrc server.pem tls.key a.p12 a.pfx id_rsa .ssh/id_ed25519

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from canaries import TOKENS
 from epochal.records.secrets import REDACTED, redact
-from records.secrets.canaries import TOKENS
 
 
 @pytest.mark.parametrize("token", TOKENS.values(), ids=TOKENS)

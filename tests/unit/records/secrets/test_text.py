@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from canaries import TOKENS
 from epochal.records.secrets import REDACTED, hiding, redact
-from records.secrets.canaries import TOKENS
 from records.secrets.test_names import LOOK_ALIKES, SECRET
 
 CANARY = "Zq7canary42"

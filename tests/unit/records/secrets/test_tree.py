@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from canaries import TOKENS
 from epochal.config import load
 from epochal.records.secrets import REDACTED, redact_node, redact_tree, secret_values
-from records.secrets.canaries import TOKENS
 from records.secrets.test_names import LOOK_ALIKES, SECRET
 
 CANARY = "Zq7canary42"
