@@ -20,12 +20,17 @@ from epochal.engine.options import (
 )
 from epochal.hooks.banner import Banner
 from epochal.hooks.console import Console
+from epochal.hooks.csv_log import CsvLog
 from epochal.hooks.early_stopping import EarlyStopping
 from epochal.hooks.final_weights import FinalWeights
+from epochal.hooks.json_lines import JsonLines
 from epochal.hooks.mixing import CutMix, Mixup
+from epochal.hooks.mlflow import MLflow
 from epochal.hooks.profiler import Profiler
 from epochal.hooks.recording import Recording
+from epochal.hooks.tensorboard import TensorBoard
 from epochal.hooks.time_report import TimeReport
+from epochal.hooks.wandb import WandB
 from epochal.testing import Diary, HookConformance, TinyModel, TinyTask, tiny_run
 
 if TYPE_CHECKING:
@@ -40,6 +45,11 @@ class TestBanner(HookConformance):
 class TestConsole(HookConformance):
     def make(self) -> Console:
         return Console(every="2st", grad_norm=True)
+
+
+class TestCsvLog(HookConformance):
+    def make(self) -> CsvLog:
+        return CsvLog(every="2st")
 
 
 class Squares(TinyTask):
@@ -82,6 +92,16 @@ class TestFinalWeights(HookConformance):
         return FinalWeights()
 
 
+class TestJsonLines(HookConformance):
+    def make(self) -> JsonLines:
+        return JsonLines(every="2st")
+
+
+class TestMLflow(HookConformance):
+    def make(self) -> MLflow:
+        return MLflow(uri="sqlite:///nowhere.db")
+
+
 class TestMixup(HookConformance):
     acts_on_training = True
 
@@ -99,9 +119,19 @@ class TestRecording(HookConformance):
         return Recording(every="2st")
 
 
+class TestTensorBoard(HookConformance):
+    def make(self) -> TensorBoard:
+        return TensorBoard(every="2st")
+
+
 class TestTimeReport(HookConformance):
     def make(self) -> TimeReport:
         return TimeReport()
+
+
+class TestWandB(HookConformance):
+    def make(self) -> WandB:
+        return WandB(mode="offline", every="2st")
 
 
 @pytest.mark.parametrize(

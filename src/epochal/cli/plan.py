@@ -115,6 +115,8 @@ def _describe(planned: Planned) -> Iterator[str]:
     if planned.step:
         yield f"  step     {planned.step}"
     yield f"  data     {planned.data or 'none'}"
+    if planned.trackers:
+        yield f"  trackers {planned.trackers}"
     if planned.note:
         yield f"  note     {planned.note}"
     if planned.groups:

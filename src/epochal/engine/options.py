@@ -223,6 +223,9 @@ class LogOptions:
     memory: bool = True
     """Show the most device memory used so far."""
 
+    tensorboard: bool = True
+    """Write event files for TensorBoard, if it is installed."""
+
     level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe message of the log."""
 

@@ -25,6 +25,7 @@ from epochal.engine.options import (
 )
 from epochal.engine.schedule import Schedules
 from epochal.engine.seeding import derive, seeded
+from epochal.engine.tracker import is_installed
 from epochal.experiment.builder import to_recordable
 from epochal.experiment.device import describe_device
 from epochal.experiment.folds import place_fold
@@ -37,6 +38,7 @@ from epochal.hooks.checkpointing import Checkpointing
 from epochal.hooks.console import Console
 from epochal.hooks.final_weights import FinalWeights
 from epochal.hooks.recording import Recording
+from epochal.hooks.tensorboard import TensorBoard
 from epochal.hooks.time_report import TimeReport
 
 if TYPE_CHECKING:
@@ -220,3 +222,5 @@ def _own_hooks(assembly: Assembly, options: Options, others: list[object]) -> li
         TimeReport(),
     ]
     return [hook for hook in own if not any(isinstance(other, type(hook)) for other in others)]
+    if log.tensorboard and is_installed(TensorBoard.package):
+        own.append(TensorBoard())

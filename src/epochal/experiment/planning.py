@@ -15,6 +15,7 @@ from epochal.engine.execute import describe
 from epochal.engine.feed import named_loaders
 from epochal.engine.obstacles import find_obstacle
 from epochal.engine.preview import Preview, preview_rates
+from epochal.engine.tracker import describe_trackers
 from epochal.experiment.conduct import locating, plan_experiment
 from epochal.experiment.experiment import Experiment
 from epochal.experiment.grouped import GroupRow, list_groups
@@ -67,6 +68,9 @@ class Planned:
 
     loss: str = ""
     """The terms of the config's loss; empty if the task has its own."""
+
+    trackers: str = ""
+    """Where points are shown besides the record; empty if nowhere."""
 
     rates: Preview | None = None
     """Learning rates to come, if they were asked for and anything is trained."""
@@ -132,6 +136,7 @@ def _plan_one(experiment: Experiment, variant: str | None, *, is_drawn: bool) ->
         tuple(list_groups(run)),
         tuple(list_stages(run)),
         loss="" if run.loss is None else run.loss.describe(),
+        trackers=describe_trackers(run),
         rates=preview_rates(run) if is_drawn and run.optimizer is not None else None,
     )
 

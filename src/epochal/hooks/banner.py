@@ -18,6 +18,7 @@ from epochal.engine.hook import LOG_PRIORITY, Hook
 from epochal.engine.optimizers import Optimizers
 from epochal.engine.parameters import count_parameters
 from epochal.engine.splits import SPLITS, split_name
+from epochal.engine.tracker import describe_trackers
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -87,6 +88,7 @@ class Banner(Hook):
             "model": describe_model(run.model),
             "optim": describe_optimizer(run.optimizer),
             "data": describe_data(run, splits or SPLITS),
+            "trackers": "" if run.dir is None else describe_trackers(run),
             "defaults": "" if splits or run.resume is not None else self._describe_defaults(),
         }
         return {name: fact for name, fact in facts.items() if fact}

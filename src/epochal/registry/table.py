@@ -79,12 +79,17 @@ BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "Profiler": "epochal.hooks.profiler.profiling:Profiler",
             "Recording": "epochal.hooks.recording:Recording",
             "SafetensorsExport": "epochal.hooks.safetensors_export:SafetensorsExport",
+            "CsvLog": "epochal.hooks.csv_log:CsvLog",
         },
     }
+            "JsonLines": "epochal.hooks.json_lines:JsonLines",
+            "MLflow": "epochal.hooks.mlflow:MLflow",
 )
 
 
 @final
+            "TensorBoard": "epochal.hooks.tensorboard:TensorBoard",
+            "WandB": "epochal.hooks.wandb:WandB",
 @dataclass(frozen=True, slots=True)
 class Factory:
     """The callable that a name leads to, known without importing it."""

@@ -1,0 +1,194 @@
+"""The interface of trackers: hooks that show elsewhere what a run records."""
+
+from __future__ import annotations
+
+import logging
+import os
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar, final
+
+from torch import distributed
+from typing_extensions import override
+
+from epochal.config import load
+from epochal.engine.every import Every
+from epochal.engine.hook import LOG_PRIORITY, Hook
+from epochal.engine.mirror import Mirror, is_of_steps
+from epochal.engine.preempt import PREEMPTED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from epochal.engine.mirror import Sink
+    from epochal.engine.run import Run
+
+logger = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 30.0
+"""How long a run waits in the end for a tracker that has not written all."""
+
+CLOSE_SECONDS_PREEMPTED = 3.0
+
+
+@final
+@dataclass(frozen=True)
+class Source:
+    """The run whose points are shown elsewhere."""
+
+    dir: Path
+    tag: str
+    desc: str
+    project: str
+
+    def read_config(self) -> dict[str, Any]:
+        """The expanded config as the record has it, without what must not be shown."""
+        for path in sorted((self.dir / "config").glob("expanded.*")):
+            root: dict[str, Any] = load(path).root.to_plain()
+            return root
+        return {}
+
+
+class Tracker(Hook, ABC):
+    """Copies what a run records to somewhere else, from the first rank alone.
+
+    It is a mirror, and never the truth: whatever fails there is reported once, and the run goes
+    on without it. Of points of training it takes one every so often (``every``), and never more
+    than the record has; means of epochs, evaluations and what is logged by name it takes all.
+    Without a record it does nothing.
+    """
+
+    priority = LOG_PRIORITY - 10  # before the record takes the point that is due
+    every = Every(100, "st")
+
+    package: ClassVar[str] = ""
+    """What has to be installed; the extra of that name does it."""
+
+    is_rewritten: ClassVar[bool] = False
+    """Whether ``open`` begins anew, with an empty sink, each time."""
+
+    _mirror: Mirror | None = None
+    _run: Run | None = None
+    _is_due = False
+    _has_failed = False
+
+    @abstractmethod
+    def open(self, source: Source) -> Sink:
+        """Begin to copy; called in a thread, and free to take its time."""
+
+    @abstractmethod
+    def describe(self, run_dir: Path | None) -> str:
+        """Where points go, in a few words."""
+
+    @override
+    def run_start(self, run: Run) -> None:
+        if run.dir is None or not is_first_rank():
+            return
+        self._run = run
+        if not is_installed(self.package):
+            self._report(f"the package {self.package} is not installed", self._hint())
+            return
+        source = Source(
+            run.dir,
+            run.tag,
+            desc=str(run.config.get("desc") or ""),
+            project=str(run.config.get("project") or ""),
+        )
+        self._is_due, self._has_failed = False, False
+        self._mirror = Mirror(
+            run.dir,
+            lambda: self.open(source),
+            is_rewritten=self.is_rewritten,
+            every=self.every,
+        )
+        run.mirrors.append(self._take)
+        if run.resume is None and run.facts.get("attempt"):
+            self._mirror.go_back(run.facts["attempt"])
+
+    @override
+    def checkpoint_loaded(self, run: Run, path: Path) -> None:
+        if self._mirror is not None:
+            self._mirror.go_back(run.facts.get("attempt", 0))
+
+    @override
+    def step_end(self, run: Run) -> None:
+        self._is_due = True
+
+    @override
+    def error(self, run: Run, error: BaseException) -> None:
+        self._has_failed = True
+
+    @override
+    def teardown(self, run: Run) -> None:
+        mirror, self._mirror = self._mirror, None
+        if mirror is not None:
+            self._close(run, mirror)
+        self._run = None
+
+    def _close(self, run: Run, mirror: Mirror) -> None:
+        is_preempted = run.stop_status == PREEMPTED
+        seconds = CLOSE_SECONDS_PREEMPTED if is_preempted else CLOSE_SECONDS
+        is_done = mirror.close(seconds, has_failed=self._has_failed)
+        if mirror.failure is not None:
+            self._report_failure(mirror.failure)
+        elif not is_done:
+            self._report(f"has not taken all points after {seconds:.0f} s")
+        elif mirror.lost:
+            self._report(f"was too slow for {mirror.lost} points, which were left out")
+
+    def _take(self, points: Mapping[str, float], step: int) -> None:
+        mirror = self._mirror
+        if mirror is None:
+            return
+        if mirror.failure is not None:
+            self._mirror = None
+            self._report_failure(mirror.failure)
+            return
+        if is_of_steps(points):
+            if not self._is_due:
+                return
+            self._is_due = False
+        mirror.put(points, step)
+
+    def _report_failure(self, error: BaseException) -> None:
+        self._report(f"{type(error).__name__}: {error}".splitlines()[0])
+
+    def _report(self, what: str, hint: str = "") -> None:
+        name = type(self).__name__
+        logger.warning("%s: %s; the run goes on without it, and its record has all", name, what)
+        if hint:
+            logger.warning("  %s", hint)
+        if self._run is not None:
+            self._run.writer.event("tracker_failed", tracker=name, message=what)
+
+    def _hint(self) -> str:
+        return f"`pip install 'epochal[{self.package}]'`, or leave the hook out"
+
+
+def describe_trackers(run: Run) -> str:
+    """Where a run's points are shown besides its record; empty if nowhere."""
+    trackers = [hook for hook in run.events.hooks if isinstance(hook, Tracker)]
+    return "; ".join(
+        f"{type(one).__name__} {_how_often(one)}{one.describe(run.dir)}"
+        + ("" if is_installed(one.package) else f" ({one.package} is not installed)")
+        for one in trackers
+    )
+
+
+def is_first_rank() -> bool:
+    """Whether this process is the one of all that shows and writes."""
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank() == 0
+    return os.environ.get("RANK", "0") == "0"
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package could be imported; nothing is."""
+    return not package or find_spec(package) is not None
+
+
+def _how_often(tracker: Tracker) -> str:
+    every = tracker.every
+    return "" if every.is_never else f"every {every}: "

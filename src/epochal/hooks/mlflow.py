@@ -1,0 +1,116 @@
+"""MLflow: a run's points and its config for an MLflow server or database."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Any, final
+
+from typing_extensions import override
+
+from epochal.engine.every import Every
+from epochal.engine.mirror import Entry, Sink, importing
+from epochal.engine.tracker import Source, Tracker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ORIGIN = "epochal.run"
+"""The tag by which a run that goes on finds itself."""
+
+_MOST_METRICS, _MOST_PARAMS = 1000, 100  # of one batch, says MLflow
+_LONGEST_PARAM = 500
+_PASSWORD = re.compile(r"//[^/@]*@")
+_NOT_IN_NAMES = re.compile(r"[^\w\-. :/]")
+
+
+@final
+class MLflow(Tracker):
+    """Shows a run in MLflow: points as metrics, values of the config as parameters.
+
+    It takes nothing back: of steps that a run does again it keeps the first values.
+
+    Args:
+        uri: A server or a database, such as ``sqlite:///mlflow.db``; by default MLflow's own
+            choice, which ``MLFLOW_TRACKING_URI`` may say.
+        experiment: By default the project of the run.
+        every: How often it takes points of training; 0 leaves out those between epochs.
+    """
+
+    package = "mlflow"
+
+    def __init__(
+        self,
+        *,
+        uri: str | None = None,
+        experiment: str | None = None,
+        every: Every = "100st",  # type: ignore[assignment]  # the schema shows what users type
+    ) -> None:
+        self._uri, self._experiment = uri, experiment
+        self.every = Every.parse(every)
+
+    @override
+    def open(self, source: Source) -> Sink:
+        with importing():
+            import mlflow
+            from mlflow.entities import Metric, Param
+
+        for name in ("mlflow", "alembic"):  # they tell of each table that they make
+            logging.getLogger(name).setLevel(logging.WARNING)
+        client = mlflow.MlflowClient(self._uri)
+        run_id, is_new = _find_run(client, self._experiment or source.project or "epochal", source)
+        params = [
+            Param(key, value[:_LONGEST_PARAM]) for key, value in flatten(source.read_config())
+        ]
+        for start in range(0, len(params) if is_new else 0, _MOST_PARAMS):
+            client.log_batch(run_id, params=params[start : start + _MOST_PARAMS])
+        return _Metrics(client, run_id, Metric)
+
+    @override
+    def describe(self, run_dir: Path | None) -> str:
+        return _PASSWORD.sub("//", self._uri) if self._uri else "MLflow"
+
+
+@final
+class _Metrics(Sink):
+    """The metrics of one run of MLflow."""
+
+    def __init__(self, client: Any, run_id: str, make: Any) -> None:  # noqa: ANN401 - of an optional package
+        self._client, self._run_id, self._make = client, run_id, make
+
+    @override
+    def write(self, entries: list[Entry]) -> None:
+        metrics = [
+            self._make(_NOT_IN_NAMES.sub("_", name), value, round(entry.time * 1000), entry.step)
+            for entry in entries
+            for name, value in entry.values.items()
+        ]
+        for start in range(0, len(metrics), _MOST_METRICS):
+            self._client.log_batch(self._run_id, metrics=metrics[start : start + _MOST_METRICS])
+
+    @override
+    def close(self, *, has_failed: bool) -> None:
+        self._client.set_terminated(self._run_id, status="FAILED" if has_failed else "FINISHED")
+
+
+def flatten(value: object, key: str = "") -> Iterator[tuple[str, str]]:
+    """The leaves of a config with their keys, such as ``optim.lr``, as texts."""
+    if isinstance(value, dict):
+        for name, child in value.items():
+            yield from flatten(child, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, str(value)
+
+
+def _find_run(client: Any, name: str, source: Source) -> tuple[str, bool]:  # noqa: ANN401 - of an optional package
+    """The run of MLflow that shows this one, and whether it is new."""
+    experiment = client.get_experiment_by_name(name)
+    number = client.create_experiment(name) if experiment is None else experiment.experiment_id
+    found = client.search_runs([number], f"tags.`{ORIGIN}` = '{source.dir.name}'", max_results=1)
+    if found:
+        client.update_run(found[0].info.run_id, status="RUNNING")
+        return found[0].info.run_id, False
+    tags = {ORIGIN: source.dir.name, "mlflow.note.content": source.desc}
+    run = client.create_run(number, tags=tags, run_name=source.tag or None)
+    return run.info.run_id, True

@@ -1,0 +1,80 @@
+"""Small runs with a record in a folder, and what trackers show of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from epochal.engine.execute import execute
+from epochal.engine.parts import Setting
+from epochal.engine.runner import Train
+from epochal.hooks.recording import Recording
+from epochal.records.folder import RecordOptions, create_run_folder
+from epochal.records.metrics import load_points
+from epochal.records.writer import RunWriter
+from epochal.testing import short_options, tiny_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from epochal.engine.result import RunResult
+
+Series = dict[str, dict[int, float]]
+"""Values by name and step."""
+
+
+def carry_out_tracked(path: Path, *hooks: object, **options: Any) -> tuple[Path, RunResult]:
+    """Train for twelve steps with a record and some hooks; gives its folder and how it ended."""
+    folder = create_run_folder(RecordOptions(log_dir=path), project="tests", tag="tiny")
+    writer = RunWriter(folder)
+    writer.write_run({"attempts": [{"attempt": 0}]})
+    run = tiny_run(
+        Recording(every="2st"),
+        *hooks,
+        options=short_options(**options),
+        setting=Setting(
+            writer=writer,
+            dir=folder.path,
+            tag="tiny",
+            facts={"attempt": 0},
+            config={"desc": "to see", "project": "tests"},
+        ),
+    )
+    try:
+        return folder.path, execute(run, Train())
+    finally:
+        writer.close()
+
+
+def recorded(folder: Path) -> Series:
+    """What the record has, of the attempts that count."""
+    points = load_points(folder)
+    return {name: _series(points, name) for name in points.names.values()}
+
+
+def _series(points: Any, name: str) -> dict[int, float]:
+    steps, values = points.series(name)
+    return dict(zip(steps.tolist(), values.tolist(), strict=True))
+
+
+def events(folder: Path) -> Series:
+    """What event files of TensorBoard show; a point that comes twice is an error."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    shown = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    shown.Reload()
+    found: Series = {}
+    for name in shown.Tags()["scalars"]:
+        points = [(one.step, one.value) for one in shown.Scalars(name)]
+        assert len(points) == len(dict(points)), f"{name}: {points}"
+        found[name] = dict(points)
+    return found
+
+
+def only(series: Series, *names: str, steps: set[int] | None = None) -> Series:
+    """Some series, at some steps."""
+    return {
+        name: {
+            step: value for step, value in series[name].items() if steps is None or step in steps
+        }
+        for name in names
+    }

@@ -1,0 +1,100 @@
+"""MLflow: what its own client finds in a SQLite database."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from epochal.engine.mirror import Entry
+from epochal.engine.tracker import Source
+from epochal.hooks.mlflow import MLflow, flatten
+from tracked import Series, carry_out_tracked, recorded
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of the package are not ours
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with all tables, which take seconds to make."""
+    import mlflow
+
+    path = tmp_path_factory.mktemp("mlflow") / "empty.db"
+    mlflow.MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def uri(empty: Path, tmp_path: Path) -> str:
+    return f"sqlite:///{shutil.copy(empty, tmp_path / 'mlflow.db')}"
+
+
+def find(uri: str, experiment: str) -> tuple[Any, Any]:
+    """The client, and the only run of an experiment."""
+    import mlflow
+
+    client = mlflow.MlflowClient(uri)
+    (run,) = client.search_runs([client.get_experiment_by_name(experiment).experiment_id])
+    return client, run
+
+
+def read(client: Any, run: Any) -> Series:
+    series: Series = {}
+    for name in run.data.metrics:
+        points = [(one.step, one.value) for one in client.get_metric_history(run.info.run_id, name)]
+        assert len(points) == len(dict(points)), f"{name}: {points}"
+        series[name] = dict(points)
+    return series
+
+
+def test_the_database_holds_what_the_record_holds(tmp_path: Path, uri: str) -> None:
+    folder, result = carry_out_tracked(tmp_path, MLflow(uri=uri, every="2st"))
+    assert result.ok, result.message
+    client, run = find(uri, "tests")
+    assert read(client, run) == recorded(folder)
+    assert (run.info.run_name, run.info.status) == ("tiny", "FINISHED")
+    assert run.data.tags["epochal.run"] == folder.name
+    assert run.data.tags["mlflow.note.content"] == "to see"
+
+
+def test_a_run_that_goes_on_is_the_same_run_there(tmp_path: Path, uri: str) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "expanded.yaml").write_text(
+        "optim: {lr: 0.25, betas: [1, 2]}\nseed: 3\n"
+    )
+    for step, has_failed in ((1, True), (2, False)):
+        sink = MLflow(uri=uri, experiment="e").open(Source(tmp_path, "tiny", "", ""))
+        sink.write([Entry(step, 0.0, {"top@1 %": float(step)})])
+        sink.close(has_failed=has_failed)
+    client, run = find(uri, "e")
+    assert read(client, run) == {"top_1 _": {1: 1.0, 2: 2.0}}
+    assert run.data.params == {"optim.lr": "0.25", "optim.betas": "[1, 2]", "seed": "3"}
+    assert run.info.status == "FINISHED"
+
+
+def test_a_failed_run_is_one_there_too(tmp_path: Path, uri: str) -> None:
+    sink = MLflow(uri=uri).open(Source(tmp_path, "tiny", "", ""))
+    sink.write([Entry(1, 0.0, {"a": float("nan")})])
+    sink.close(has_failed=True)
+    assert find(uri, "epochal")[1].info.status == "FAILED"
+
+
+@pytest.mark.parametrize(
+    ("uri", "text"),
+    [
+        (None, "MLflow"),
+        ("sqlite:///m.db", "sqlite:///m.db"),
+        ("postgresql://me:secret@host/db", "postgresql://host/db"),
+    ],
+)
+def test_it_says_where_points_go_without_the_password(uri: str | None, text: str) -> None:
+    assert MLflow(uri=uri).describe(None) == text
+
+
+def test_a_config_becomes_texts_by_key() -> None:
+    config = {"a": {"b": 1, "c": [1, {"d": 2}], "e": {}}, "f": None}
+    assert dict(flatten(config)) == {"a.b": "1", "a.c": "[1, {'d': 2}]", "f": "None"}

@@ -1,0 +1,97 @@
+"""WandB: what the package itself writes offline, read back."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from epochal.engine.mirror import Entry
+from epochal.engine.tracker import Source
+from epochal.hooks.wandb import WandB
+from tracked import Series, carry_out_tracked, recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of the package are not ours
+
+
+def stored(folder: Path) -> list[Any]:
+    """Every entry of the offline file."""
+    import wandb
+    from wandb.proto import wandb_internal_pb2
+
+    wandb.teardown()  # waits for its other process, which writes
+    (path,) = (folder / "wandb").glob("offline-run-*/*.wandb")
+    found = []
+    for data in chunks(path.read_bytes()):
+        entry = wandb_internal_pb2.Record()
+        entry.ParseFromString(data)
+        found.append(entry)
+    return found
+
+
+def chunks(data: bytes) -> Iterator[bytes]:
+    """The entries of a log of LevelDB, which may go over several blocks, behind W&B's mark."""
+    assert data.startswith(b":W&B")
+    block, head, place, whole = 32768, 7, 7, b""
+    while place < len(data):
+        if block - place % block < head:
+            place += block - place % block
+            continue
+        size, kind = struct.unpack_from("<HB", data, place + 4)
+        whole += data[place + head : place + head + size]
+        place += head + size
+        if kind in (1, 4):  # full, or the last part
+            yield whole
+            whole = b""
+
+
+def read(folder: Path) -> Series:
+    series: Series = {}
+    for entry in stored(folder):
+        if entry.WhichOneof("record_type") != "history":
+            continue
+        items = {
+            ".".join(one.nested_key) or one.key: json.loads(one.value_json)
+            for one in entry.history.item
+        }
+        step = items.pop("_step", entry.history.step.num)
+        for name in (name for name in items if not name.startswith("_")):
+            assert step not in series.setdefault(name, {})
+            series[name][step] = items[name]
+    return series
+
+
+def test_the_history_holds_what_the_record_holds(tmp_path: Path) -> None:
+    hook = WandB(project="digits", mode="offline", group="g", every="2st")
+    folder, result = carry_out_tracked(tmp_path, hook)
+    assert result.ok, result.message
+    assert read(folder) == recorded(folder)
+    (about,) = [one.run for one in stored(folder) if one.WhichOneof("record_type") == "run"]
+    assert (about.run_id, about.project) == (folder.name, "digits")
+    assert (about.display_name, about.notes, about.run_group) == ("tiny", "to see", "g")
+
+
+def test_a_step_that_is_over_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "expanded.yaml").write_text("optim: {lr: 0.25}\n")
+    sink = WandB(mode="offline").open(Source(tmp_path, "", "", "tests"))
+    sink.write([Entry(5, 0.0, {"a": 1.0}), Entry(4, 0.0, {"a": 2.0}), Entry(5, 0.0, {"b": 3.0})])
+    sink.close(has_failed=True)
+    assert read(tmp_path) == {"a": {5: 1.0}, "b": {5: 3.0}}
+    (about,) = [one.run for one in stored(tmp_path) if one.WhichOneof("record_type") == "run"]
+    config = {one.key: json.loads(one.value_json) for one in about.config.update}
+    assert config["optim"] == {"lr": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("hook", "text"),
+    [(WandB(), "W&B, online"), (WandB(project="p", mode="offline"), "project p, offline")],
+)
+def test_it_says_where_points_go(hook: WandB, text: str) -> None:
+    assert hook.describe(None) == text
