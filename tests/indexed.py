@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from epochal.records.index.schema import RUN_COLUMNS
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Callable, Sequence
 
 NUMBERS = ("seconds", "step", "epoch", "attempt", "rollbacks", "seed", "best")
+
+
+def fetch(connection: sqlite3.Connection) -> Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]:
+    """Asks as an index does."""
+    return lambda question, values: connection.execute(question, values).fetchall()
 
 
 def add_run(
@@ -42,3 +49,17 @@ def add_run(
         )
     assert cursor.lastrowid is not None
     return cursor.lastrowid
+
+
+class Indexed:
+    """An index that only has tables."""
+
+    root = Path("runs")
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.fetch = fetch(connection)
+
+    def search(self, words: str) -> list[int]:
+        """The runs that have a word in their tag."""
+        rows = self.fetch("SELECT id FROM runs WHERE instr(tag, ?)", (words,))
+        return [row[0] for row in rows]

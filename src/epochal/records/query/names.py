@@ -6,18 +6,19 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 from epochal.errors import suggest
 from epochal.records.index.schema import HIDDEN, RUN_COLUMNS
 from epochal.records.query.tree import Name
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from epochal.records.query.tokens import Written
     from epochal.records.query.tree import Function
+
+    Fetch = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
 Kind = Literal["text", "number", "time", "length"]
 
@@ -90,12 +91,12 @@ class Names:
     """The names that some query can use; each is looked up when it is asked for.
 
     Args:
-        connection: To the index.
+        fetch: Gives the rows of an answer of the index.
         now: What time it is, for ages and days.
     """
 
-    def __init__(self, connection: sqlite3.Connection, *, now: datetime | None = None) -> None:
-        self.connection = connection
+    def __init__(self, fetch: Fetch, *, now: datetime | None = None) -> None:
+        self._fetch = fetch
         self.now = now or datetime.now(UTC)
 
     def resolve(self, name: Name, written: Written) -> Target:
@@ -143,15 +144,14 @@ class Names:
         return _suggest(text, self._all())
 
     def _has(self, table: str, column: str, value: str) -> bool:
-        query = f"SELECT 1 FROM {table} WHERE {column} = ? LIMIT 1"  # our own names
-        return self.connection.execute(query, (value,)).fetchone() is not None
+        return bool(self._fetch(f"SELECT 1 FROM {table} WHERE {column} = ? LIMIT 1", (value,)))
 
     def _known(self, table: str, column: str) -> list[str]:
         query = _LOOSE_SCAN.format(table=table, column=column)
-        return [str(row[0]) for row in self.connection.execute(query)]
+        return [str(row[0]) for row in self._fetch(query, ())]
 
     def _is_empty(self) -> bool:
-        return self.connection.execute("SELECT 1 FROM runs LIMIT 1").fetchone() is None
+        return not self._fetch("SELECT 1 FROM runs LIMIT 1", ())
 
 
 def _suggest(text: str, known: Iterable[str]) -> str:

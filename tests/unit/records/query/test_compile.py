@@ -16,7 +16,7 @@ from epochal.records.query.compile import Compiler
 from epochal.records.query.names import Names
 from epochal.records.query.parser import parse_orders, parse_query
 from epochal.records.query.tokens import Written
-from indexed import add_run
+from indexed import add_run, fetch
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 
@@ -24,7 +24,7 @@ NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 def ask(connection: sqlite3.Connection, text: str) -> list[str]:
     """The runs that a query finds, in the order in which they were added."""
     written = Written(text, "--where")
-    sql = Compiler(Names(connection, now=NOW), written).condition(parse_query(written))
+    sql = Compiler(Names(fetch(connection), now=NOW), written).condition(parse_query(written))
     rows = connection.execute(
         f"SELECT run, {sql.text} FROM runs ORDER BY id", sql.values
     ).fetchall()
@@ -229,7 +229,7 @@ def test_orders_put_what_is_missing_last(
     connection: sqlite3.Connection, text: str, found: list[str]
 ) -> None:
     written = Written(text, "--sort")
-    compiler = Compiler(Names(connection, now=NOW), written)
+    compiler = Compiler(Names(fetch(connection), now=NOW), written)
     parts = [compiler.order(one) for one in parse_orders(written)]
     order = ", ".join(part.text for part in parts)
     values = [value for part in parts for value in part.values]

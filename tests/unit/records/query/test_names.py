@@ -11,11 +11,12 @@ from epochal.records.index.schema import create_tables
 from epochal.records.query.names import Fact, Measure, Names, Setting, Target
 from epochal.records.query.parser import parse_names
 from epochal.records.query.tokens import Written
+from indexed import fetch
 
 
 def resolve(connection: sqlite3.Connection, text: str) -> list[Target]:
     written = Written(text, "--columns")
-    names = Names(connection)
+    names = Names(fetch(connection))
     return [one for name in parse_names(written) for one in names.expand(name, written)]
 
 
