@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from epochal.experiment.experiment import Experiment
     from epochal.experiment.rate_search import find_lr
     from epochal.experiment.series import resume, run
+    from epochal.records.read import read_run as read
     from epochal.registry import register
 
 _HOMES = {
@@ -67,12 +68,13 @@ _HOMES = {
     "find_lr": "epochal.experiment.rate_search",
     "nn": "epochal.components.nn",
     "parse_args": "epochal.experiment.arguments",
+    "read": "epochal.records.read",
     "register": "epochal.registry",
     "resume": "epochal.experiment.series",
     "run": "epochal.experiment.series",
 }
 
-_SYNONYMS = {"TaskFlow": "ModuleTask"}
+_SYNONYMS = {"TaskFlow": "ModuleTask", "read": "read_run"}
 
 _NAMESPACES = {"data", "nn"}  # names that stand for their whole home
 
@@ -104,6 +106,7 @@ __all__ = [
     "find_lr",
     "nn",
     "parse_args",
+    "read",
     "register",
     "resume",
     "run",

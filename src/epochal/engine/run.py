@@ -17,6 +17,7 @@ from epochal.engine.feed import Feed, named_loaders, read_fact
 from epochal.engine.finite import LossWatch
 from epochal.engine.hook import ALIASES, EVENTS, USER_PRIORITY
 from epochal.engine.limits import Limits
+from epochal.engine.media import save_media
 from epochal.engine.meters import Meter
 from epochal.engine.monitor import Monitor
 from epochal.engine.move import mover, parse_dtype, place
@@ -35,6 +36,7 @@ from epochal.errors import TaskError, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from torch import Tensor, nn
 
@@ -68,6 +70,7 @@ _PARTS = (
     "take_step",
     "choose_step",
     "change_optim",
+    "save_media",
     "make_optimizer",
     "course",
     "eval_steps",
@@ -163,6 +166,9 @@ class Run:
 
     mirrors: list[Callable[[Mapping[str, float], int], object]]
     """Who else gets all points of the record, each time with their step."""
+
+    save_media: Callable[..., Path | None]
+    """Keeps an image, figure, sound or text in the record: ``save_media("samples", image)``."""
 
     train_batch: TrainBatch
     finish_batch: FinishBatch
@@ -354,6 +360,7 @@ def _set_steps(run: Run, parts: Parts) -> None:
     run.take_step = run.choose_step = no_step
     run.eval_steps = {}
     run.variables, run.mirrors = {}, []
+    run.save_media = partial(save_media, run)
 
 
 def _read_meta(task: object) -> dict[str, Any]:

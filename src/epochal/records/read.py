@@ -16,7 +16,9 @@ from epochal.errors import ConfigError, RecordError, suggest
 from epochal.records.attempts import Attempt, read_attempts
 from epochal.records.failure import count_of
 from epochal.records.folder import FOLDS
+from epochal.records.frame import Library, to_frame
 from epochal.records.heartbeat import is_silent
+from epochal.records.media import Media, read_media
 from epochal.records.metrics import load_points, read_lines, read_names
 from epochal.records.process import host_name, is_gone
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from epochal.records.metrics import Points
+    from epochal.records.zoom import Zoom
 
 _TIME_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 MAX_DEPTH = 6
@@ -154,6 +157,23 @@ class RunRecord:
     def series(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Steps and values of one metric; raises RecordError when there is no such metric."""
         return self.points.series(name)
+
+    def frame(self, *names: str, library: Library = "pandas") -> Any:  # noqa: ANN401 - of that library
+        """A DataFrame with a row per step and a column per metric; without names all metrics."""
+        return to_frame(self.points, names, library)
+
+    def zoom(
+        self, name: str, first: int | None = None, last: int | None = None, buckets: int = 1000
+    ) -> Zoom:
+        """A metric from step ``first`` to ``last``: exact extremes and mean of each bucket."""
+        from epochal.records.zoom import zoom
+
+        return zoom(self.path, name, first, last, buckets)
+
+    @property
+    def media(self) -> list[Media]:
+        """Images, sounds, texts and other files that it showed, by kind, name and step."""
+        return read_media(self.path)
 
     def last(self, name: str) -> Point:
         """The point of ``name`` at the highest step."""

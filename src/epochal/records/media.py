@@ -1,0 +1,169 @@
+"""Images, sounds, texts and other files that a run shows, kept by kind.
+
+A file is ``media/<kind>/<name>-<step>.<suffix>``; a line of ``events.jsonl`` tells of it.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from epochal import durable
+from epochal.errors import RecordError
+from epochal.records.attempts import MAX_COUNT, find_limits, read_attempts
+from epochal.records.failure import recording
+from epochal.records.folder import slug
+from epochal.records.metrics import read_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from epochal.records.writer import Writer
+
+EVENT = "media"
+KINDS = {
+    "image": ("png", "jpg", "jpeg", "gif", "webp", "svg", "bmp"),
+    "audio": ("wav", "mp3", "flac", "ogg"),
+    "video": ("mp4", "webm", "mov"),
+    "text": ("txt", "md", "json", "html"),
+    "table": ("csv", "tsv", "parquet"),
+}
+"""The suffixes of each kind, that of unnamed data first; whatever else is a ``file``."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Media:
+    """One file that a run showed."""
+
+    kind: str
+    name: str
+    step: int
+    path: Path
+
+
+def save_media(
+    writer: Writer, name: str, data: object, *, step: int, kind: str = "", suffix: str = ""
+) -> Path | None:
+    """Keep what a run shows at a step; gives its file, or None when nothing is recorded.
+
+    Args:
+        writer: The record of the run.
+        name: What it shows, such as ``samples/grid``.
+        data: An image as an array, of any layout that shows one; a figure or image with
+            ``savefig`` or ``save``; text; the bytes of a file; or its path.
+        step: When.
+        kind: ``image``, ``audio``, ``video``, ``text``, ``table`` or a word of your own; known by
+            itself for everything but bytes without ``suffix``.
+        suffix: What the name of the file ends with, for bytes.
+    """
+    content, found = _encode(name, data)
+    suffix = (suffix or found or KINDS.get(kind, ("",))[0]).lstrip(".").lower()
+    if not suffix:
+        raise RecordError(f"{name}: what kind of file is it?\n  say suffix='wav', or kind='audio'")
+    kind = slug(kind or _kind_of(suffix), default="file")
+    parts = [slug(part, default="_") for part in name.split("/") if part] or ["_"]
+    file = Path(EVENT, kind, *parts[:-1], f"{parts[-1]}-{step:06}.{slug(suffix, default='bin')}")
+    if writer.path is None:
+        return None
+    with recording():
+        path = writer.path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        durable.write_bytes(path, content)
+    writer.event(EVENT, media=kind, name=name, step=step, file=file.as_posix())
+    return path
+
+
+def read_media(folder: Path) -> list[Media]:
+    """What the run in ``folder`` showed, by name and step, without what a later attempt redid."""
+    lines = [line for line in read_lines(folder / "events.jsonl")[0] if line.get("kind") == EVENT]
+    attempts = read_attempts(durable.find_object(folder / "run.json"))
+    numbers = {int(line.get("attempt", 0)) for line in lines}
+    # Of files it is not known how many there were, only which step they belong to.
+    by_step = [replace(one, kept_points=None) for one in attempts]
+    limits = find_limits(dict.fromkeys(numbers, -MAX_COUNT), by_step) if attempts else {}
+    found: dict[tuple[str, str, int], Media] = {}
+    for line in lines:
+        one = _read_one(folder, line)
+        limit = limits.get(int(line.get("attempt", 0)), (0, -1))[1] if attempts else MAX_COUNT
+        if one is not None and one.step <= limit and one.path.is_file():
+            found[one.kind, one.name, one.step] = one
+    return [found[key] for key in sorted(found)]
+
+
+def _read_one(folder: Path, line: dict[str, Any]) -> Media | None:
+    kind, name, step, file = (line.get(key) for key in ("media", "name", "step", "file"))
+    is_whole = all(isinstance(text, str) for text in (kind, name, file)) and isinstance(step, int)
+    return Media(str(kind), str(name), int(step or 0), folder / str(file)) if is_whole else None
+
+
+def _kind_of(suffix: str) -> str:
+    return next((kind for kind, known in KINDS.items() if suffix in known), "file")
+
+
+def _encode(name: str, data: object) -> tuple[bytes, str]:
+    """The bytes of a file, and its suffix if the data tells."""
+    if isinstance(data, bytes):
+        return data, ""
+    if isinstance(data, str):
+        return data.encode("utf-8", "backslashreplace"), "txt"
+    if isinstance(data, Path):
+        return _read_file(data), data.suffix
+    for method in ("savefig", "save"):  # those of matplotlib and Pillow
+        if callable(draw := getattr(data, method, None)):
+            buffer = io.BytesIO()
+            draw(buffer, format="png")
+            return buffer.getvalue(), "png"
+    return encode_png(_to_pixels(name, data)), "png"
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise RecordError(f"{path}: cannot be read: {reason}\n  name a file to be kept") from error
+
+
+def _to_pixels(name: str, data: object) -> NDArray[np.uint8]:
+    """Rows, columns and 1 to 4 channels of bytes, from an image of any usual layout."""
+    import numpy as np
+
+    array = np.asarray(data)
+    if array.ndim == 2:
+        array = array[:, :, None]
+    if array.ndim == 3 and array.shape[2] > 4 >= array.shape[0]:  # channels first, as torch has it
+        array = np.moveaxis(array, 0, 2)
+    if array.ndim != 3 or not 1 <= array.shape[2] <= 4 or not array.size or array.dtype == object:
+        raise RecordError(
+            f"{name}: cannot be shown as an image: {type(data).__name__} of shape {array.shape}\n"
+            "  give height x width, with 1 to 4 channels before or after"
+        )
+    if array.dtype.kind == "f":  # from 0 to 1
+        array = np.nan_to_num(array.astype(np.float64)).clip(0, 1) * 255 + 0.5
+    elif array.dtype.kind == "b":
+        array = array * np.uint8(255)
+    return np.ascontiguousarray(array.clip(0, 255).astype(np.uint8))
+
+
+def encode_png(pixels: NDArray[np.uint8]) -> bytes:
+    """The bytes of a PNG file; ``pixels`` has rows, columns and 1 to 4 channels."""
+    height, width, channels = pixels.shape
+    lines = b"".join(b"\0" + row.tobytes() for row in pixels)
+    color = (0, 4, 2, 6)[channels - 1]  # grey, grey with alpha, RGB, RGB with alpha
+    chunks: Sequence[tuple[bytes, bytes]] = (
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, color, 0, 0, 0)),
+        (b"IDAT", zlib.compress(lines, 6)),
+        (b"IEND", b""),
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
