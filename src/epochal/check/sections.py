@@ -135,6 +135,15 @@ _METRIC = (
     _key("name", "str | None", None, "What its values are called; the type's own name if null."),
     _key("on", "tuple[str, ...] | None", None, "Splits it is computed on; val and test if null."),
 )
+_NOTIFY = (
+    _key(
+        "kinds",
+        "list[Literal['finished', 'failed', 'stalled', 'diverged', 'out_of_disk', 'lost', "
+        "'gave_up', 'sweep_done']] | None",
+        None,
+        "What is sent; everything if null.",
+    ),
+)
 
 _ALL = (
     _value("project", "str | None", None, "Groups the records of a project's runs."),
@@ -229,6 +238,13 @@ _ALL = (
         "options",
         "Where the record is written.",
         options="epochal.records.folder:RecordOptions",
+    ),
+    Section(
+        "notify",
+        "specs",
+        "Who else is told what comes into the mailbox: smtp, webhook or apprise.",
+        kind="channel",
+        keys=_NOTIFY,
     ),
     Section(
         "hooks",

@@ -13,6 +13,7 @@ from epochal.check.literals import MISSING
 from epochal.check.losses import check_loss_owner, check_losses
 from epochal.check.methods import find_method, misspelt_methods
 from epochal.check.monitor import check_monitor
+from epochal.check.notify import check_notify
 from epochal.check.optim import check_descended, check_optim
 from epochal.check.report import Default, Mistakes, Report, in_order
 from epochal.check.rules import check_rules
@@ -106,6 +107,7 @@ def check(
     check_rules(walk, root)
     check_losses(walk, root)
     check_optim(walk, root)
+    check_notify(walk, root)
     _check_code(walk, root, given)
     _check_imports(walk, written)
     problems = in_order((*config.problems, *walk.mistakes.problems))

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from epochal.launch.farewell import Home
+
 _RESTARTS = 10
 _FLAGS = ("--keep-alive", "--install", "--dry-run", "--again")
 _WITH_VALUE = ("--restarts", "--from")
@@ -69,7 +71,33 @@ def keep_alive(args: argparse.Namespace, files: Sequence[Path]) -> int:
         point = ["--from", args.resume_from] if args.resume_from else []
         return [*program, "resume", str(folder), *point, *_options_of_process(args)]
 
-    return look_after(Commands(start=start, resume=resume), ticket, limit=args.restarts, tell=_tell)
+    commands = Commands(start=start, resume=resume, find_home=lambda: _find_home(args, files[0]))
+    return look_after(commands, ticket, limit=args.restarts, tell=_tell)
+
+
+def _find_home(args: argparse.Namespace, file: Path) -> Home | None:
+    """Where the config has its runs, and whom it tells of them."""
+    import json
+    from pathlib import Path
+
+    from epochal.check import check
+    from epochal.cli.words import split_words
+    from epochal.config import dump, load
+    from epochal.experiment.arguments import choices_of
+    from epochal.experiment.choices import to_overrides
+    from epochal.launch.farewell import Home
+
+    changes = to_overrides(choices_of(args), split_words(args.words)[1])
+    config = load(file, variant=args.variant, overrides=changes, allow_python=args.allow_python)
+    root = check(config).expanded
+    notify = root.mapping.get("notify")
+    record = root.mapping["record"].to_plain()
+    folder = Path(record["log_dir"])
+    return Home(
+        root=folder.parent if record["exact"] else folder,
+        tag=str(root.mapping["tag"].value),
+        specs=[] if notify is None else json.loads(dump(notify, "json")),
+    )
 
 
 def refuse_without_keep_alive(args: argparse.Namespace) -> None:

@@ -17,7 +17,7 @@ from epochal.durable import WriteError
 from epochal.engine.current import making_current
 from epochal.engine.evaluate import keeping_modes, settle_sizes
 from epochal.engine.exhausted import EXIT_CODE as OUT_OF_MEMORY
-from epochal.engine.exhausted import explain_exhaustion, is_out_of_memory
+from epochal.engine.exhausted import explain_exhaustion, is_disk_full, is_out_of_memory
 from epochal.engine.preempt import (
     EXIT_CODE,
     PREEMPTED,
@@ -201,6 +201,8 @@ def _verdict_of(error: BaseException) -> tuple[str, str]:
 def _reason(error: BaseException) -> str:
     if isinstance(error, ConfigError):
         return "config"
+    if is_disk_full(error):
+        return "disk_full"
     return "oom" if is_out_of_memory(error) else "exception"
 
 

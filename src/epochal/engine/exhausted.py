@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import traceback
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -22,6 +23,16 @@ _NOTE = "what to change: "
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory of the device or of the host was used up."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError)
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether the space of a disk, or one's share of it, was used up."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        seen = seen.__cause__
+    return False
 
 
 def explain_exhaustion(run: Run, error: BaseException) -> None:

@@ -15,7 +15,7 @@ from epochal.engine.options import (
 from epochal.records.writer import NullWriter, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     import torch
@@ -96,6 +96,10 @@ class ResumePoint:
     """Whether the run had come to an end of its own, and is to go on all the same."""
 
 
+def tell_nobody(words: str, step: int) -> None:
+    """What becomes of words that nobody wants to hear."""
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Setting:
@@ -118,6 +122,9 @@ class Setting:
 
     resume: ResumePoint | None = None
     """What the run goes on from; None if it starts at its beginning."""
+
+    on_stall: Callable[[str, int], None] = tell_nobody
+    """Told at which step nothing has happened for too long; returns at once."""
 
     is_debug: bool = False
     """Whether to look for the cause of every trouble, whatever that costs."""

@@ -22,7 +22,7 @@ class RunResult:
     reason: str
     """``max_epochs``, ``max_steps``, ``max_samples``, ``max_time``, ``target`` (``train.until``),
     ``early_stop``, ``preempted``, ``user_interrupt``, ``exception``, ``oom`` (out of memory),
-    ``completed`` (test and predict), or what a hook said."""
+    ``disk_full``, ``completed`` (test and predict), or what a hook said."""
 
     exception_type: str | None = None
     message: str = ""

@@ -187,7 +187,7 @@ class Run:
         self.config, self.tag, self.seed = setting.config, setting.tag, setting.seed
         self.writer, self.facts, self.resume = setting.writer, setting.facts, setting.resume
         self.dir, self.checkpoint_dir = setting.dir, setting.checkpoint_dir
-        self.is_debug = setting.is_debug
+        self.is_debug, self.on_stall = setting.is_debug, setting.on_stall
         self.device = torch.device(setting.device)
         self.precision = Precision(
             self.options.engine.precision, self.device, parse_dtype(setting.dtype)
@@ -334,7 +334,7 @@ class Run:
     def release(self) -> None:
         """Let go of every part, so that their memory is free; plain facts stay."""
         self.plan.close()
-        self.meter.close()
+        self.meter.forget()
         self.events.clear()
         self.store.clear()
         for name in _PARTS:

@@ -103,6 +103,7 @@ class Watchdog:
             ", in a call that lets no other thread run" if is_held else "",
             f"what all threads are doing is in {where}" if where else "is something stuck?",
         )
+        run.on_stall(f"nothing for {seconds:.0f} s in {run.split} at step {run.step}", run.step)
 
 
 @contextmanager

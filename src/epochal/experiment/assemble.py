@@ -195,6 +195,7 @@ def _build_setting(assembly: Assembly, record: Record, task: object) -> Setting:
         checkpoint_dir=record.checkpoint_dir,
         facts=record.add_origins(assembly.builder.registry.project, assembly.config, task),
         resume=record.point,
+        on_stall=record.on_stall,
         is_debug=assembly.is_debug,
     )
 
@@ -221,6 +222,6 @@ def _own_hooks(assembly: Assembly, options: Options, others: list[object]) -> li
         FinalWeights(),
         TimeReport(),
     ]
-    return [hook for hook in own if not any(isinstance(other, type(hook)) for other in others)]
     if log.tensorboard and is_installed(TensorBoard.package):
         own.append(TensorBoard())
+    return [hook for hook in own if not any(isinstance(other, type(hook)) for other in others)]

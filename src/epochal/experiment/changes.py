@@ -28,6 +28,7 @@ _FREE = (
     "record.*",
     "checkpoint",
     "checkpoint.*",
+    "notify",
     "engine.empty_cache_every",
     "data.*workers",
     "data.*prefetch*",

@@ -24,6 +24,7 @@ from epochal.experiment.device import choose_device, describe_device, prepare_de
 from epochal.experiment.failure import show_failure
 from epochal.experiment.interrupts import deferring_interrupts, ending_when_preempted, let_end
 from epochal.experiment.logs import FILE_ONLY, logging_to
+from epochal.experiment.notices import Notices
 from epochal.experiment.optimizer import OPTIMIZER_HINT
 from epochal.experiment.record import Record, open_record
 from epochal.experiment.resume import plan_resume
@@ -59,7 +60,9 @@ def run_experiment(experiment: Experiment, loaded: Loaded, runner: str | None) -
     return result
 
 
-def _carry_out(experiment: Experiment, loaded: Loaded, runner: str | None) -> RunResult:
+def _carry_out(
+    experiment: Experiment, loaded: Loaded, runner: str | None, *, is_part: bool = False
+) -> RunResult:
     try:
         loaded = _settle(experiment, loaded, runner)
         report = _check(experiment, loaded, runner)
@@ -69,7 +72,8 @@ def _carry_out(experiment: Experiment, loaded: Loaded, runner: str | None) -> Ru
         is_single = count_folds(report.expanded) is None
         with ending_when_preempted():
             work = _run_checked if is_single else _cross_validate
-            return work(experiment, loaded, report, runner)
+            with Notices(report, is_part=is_part) as notices:
+                return work(experiment, loaded, report, runner, notices)
     except EpochalError as error:
         if loaded.choices.get("raise_errors", False):
             raise
@@ -129,44 +133,56 @@ def _plan_resume(
 
 
 def _cross_validate(
-    experiment: Experiment, loaded: Loaded, report: Report, runner: str | None
+    experiment: Experiment,
+    loaded: Loaded,
+    report: Report,
+    runner: str | None,
+    notices: Notices,
 ) -> RunResult:
     resumption = _plan_resume(experiment, loaded, report, runner)
     assembly = _prepare(loaded, report)
     is_kept = not loaded.choices.get("no_file", False)
     opened = open_record(loaded.config, report, is_kept=is_kept, resumption=resumption)
     with opened as record:
+        notices.begin(record)
         given = given_sections(loaded, _prepared(experiment))
         record.write_start(_describe(loaded, report, assembly) | {"given": given})
         record.writer.write_status("running")
-        run_fold = partial(_carry_out, experiment, runner=runner)
+        run_fold = partial(_carry_out, experiment, runner=runner, is_part=True)
         try:
             result = CrossValidation(loaded, report.expanded, record, run_fold).carry_out()
         except Exception as error:  # raised by choice, and the record must not say "running"
-            record.write_end(result_of_error(error, dir=record.dir))
+            notices.write_end(record, result_of_error(error, dir=record.dir))
             raise
         with deferring_interrupts():
-            record.write_end(result)
+            notices.write_end(record, result)
     return result
 
 
 def _run_checked(
-    experiment: Experiment, loaded: Loaded, report: Report, runner: str | None
+    experiment: Experiment,
+    loaded: Loaded,
+    report: Report,
+    runner: str | None,
+    notices: Notices,
 ) -> RunResult:
     resumption = _plan_resume(experiment, loaded, report, runner)
     assembly = _prepare(loaded, report, is_resumed=resumption is not None)
     is_kept = not loaded.choices.get("no_file", False)
     opened = open_record(loaded.config, report, is_kept=is_kept, resumption=resumption)
-    with opened as record:
+    with opened as bare:
+        record = notices.begin(bare)
         with logging_to(record.log_path, level=assembly.args.log.level):
             given = given_sections(loaded, _prepared(experiment))
             record.write_start(_describe(loaded, report, assembly) | {"given": given})
             tell_replaced(loaded)
             raise_errors = loaded.choices.get("raise_errors", False)
-            result = _build_and_execute(experiment, assembly, record, raise_errors=raise_errors)
+            result = _build_and_execute(
+                experiment, assembly, record, notices, raise_errors=raise_errors
+            )
             _log_traceback(result)
         with deferring_interrupts():
-            record.write_end(result)
+            notices.write_end(record, result)
     return result
 
 
@@ -221,7 +237,12 @@ def _prepare(loaded: Loaded, report: Report, *, is_resumed: bool = False) -> Ass
 
 
 def _build_and_execute(
-    experiment: Experiment, assembly: Assembly, record: Record, *, raise_errors: bool
+    experiment: Experiment,
+    assembly: Assembly,
+    record: Record,
+    notices: Notices,
+    *,
+    raise_errors: bool,
 ) -> RunResult:
     facts: dict[str, Any] = {"dir": record.dir, "config": assembly.config.to_plain()}
     run: Run | None = None
@@ -253,7 +274,7 @@ def _build_and_execute(
             )
         if raise_errors or not isinstance(error, Exception | KeyboardInterrupt):
             _log_traceback(result)
-            record.write_end(result)
+            notices.write_end(record, result)
             raise
         return result
 

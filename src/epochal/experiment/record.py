@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 from epochal import durable
 from epochal.config import dump, load
 from epochal.engine.feed import read_fact
+from epochal.engine.parts import tell_nobody
 from epochal.errors import Preempted, RecordError
 from epochal.experiment.builder import to_recordable
 from epochal.experiment.changes import ChangedError, refuse_changes
@@ -45,7 +46,7 @@ from epochal.records.lease import holding
 from epochal.records.secrets import hiding, redact_node, secret_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from epochal.check import Report
     from epochal.config import Config, Node
@@ -78,6 +79,9 @@ class Record:
 
     notes: tuple[str, ...] = ()
     """What people should know of it."""
+
+    on_stall: Callable[[str, int], None] = tell_nobody
+    """Told when the run stands still."""
 
     def write_start(self, info: dict[str, Any]) -> None:
         """Write what is known before anything is built; of an old run, who goes on with it."""

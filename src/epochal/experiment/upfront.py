@@ -58,12 +58,17 @@ def part_problems(
 ) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
     """Mistakes that matter in any case, and those that matter only if a new run begins.
 
-    A run that goes on has its weights from a checkpoint, whatever became of ``init_from``.
+    A run that goes on has its weights from a checkpoint, whatever became of ``init_from``, and
+    does not wait for a password that only its mail needs.
     """
     if choices.get("resume") is None:
         return tuple(problems), ()
-    beginning = tuple(one for one in problems if one.key in ("init_from", "init_from.path"))
+    beginning = tuple(one for one in problems if _concerns_beginning(one.key))
     return tuple(one for one in problems if one not in beginning), beginning
+
+
+def _concerns_beginning(key: str) -> bool:
+    return key in ("init_from", "init_from.path") or key.startswith("notify.")
 
 
 def _reports(

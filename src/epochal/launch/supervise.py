@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, final
 from epochal import durable
 from epochal.errors import RecordError
 from epochal.launch.child import Child
+from epochal.launch.farewell import FindHome, say_farewell
 from epochal.launch.restarts import PREEMPTED, SUCCESS, Ending, Restarts
-from epochal.launch.ticket import Ticket, leave_notice
 from epochal.records.announce import VARIABLE
 from epochal.records.folder import FOLDS
 from epochal.records.manifests import newest_valid
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
     from types import FrameType
+
+    from epochal.launch.ticket import Ticket
 
 _FORWARDED = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP")
 _HANG_UP = getattr(signal, "SIGHUP", None)
@@ -40,6 +42,9 @@ class Commands:
 
     resume: Callable[[Path], Sequence[str]]
     """The whole command that goes on with the run in a folder."""
+
+    find_home: FindHome = lambda: None
+    """Where the mail goes about a run that never had a folder; None for nowhere."""
 
 
 @final
@@ -96,9 +101,12 @@ def keep_alive(
             if not decision.is_again:
                 ticket.close()
                 if decision.is_surrender:
-                    _surrender(folder, ending, decision.why, tell)
+                    _note(folder, "gave_up", ending, why=decision.why)
+                    tell(f"the run {ending}; given up, since {decision.why}")
                 elif ending.code != SUCCESS:
                     tell(f"the run {ending}; {decision.why}")
+                if say_farewell(folder, ending, decision, commands.find_home):
+                    tell("`epochal mail` has the whole story")
                 return _exit_code(ending.code)
             tell(f"the run {ending}; {decision.why}")
             _note(folder, "restart", ending, why=decision.why)
@@ -171,15 +179,6 @@ def _leave(ending: Ending, ticket: Ticket, wish: _Wish) -> int:
     if ending.code in (SUCCESS, PREEMPTED) or ending.code > 0:
         return ending.code
     return 128 + wish.number
-
-
-def _surrender(folder: Path | None, ending: Ending, why: str, tell: Callable[[str], None]) -> None:
-    text = f"the run {ending}; given up, since {why}"
-    _note(folder, "gave_up", ending, why=why)
-    notices = leave_notice(
-        text, kind="gave_up", run=None if folder is None else str(folder.absolute())
-    )
-    tell(f"{text}; noted in {notices}")
 
 
 def _note(folder: Path | None, kind: str, ending: Ending, *, why: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, final
 
 from epochal import durable
 from epochal.errors import RecordError
+from epochal.records import clean
 from epochal.records.folder import slug
 from epochal.records.process import host_name, is_gone, process_token
 
@@ -66,7 +67,7 @@ class Ticket:
                 )
         facts = {"command": list(command), "time": _now(), "host": host_name()}
         self._make_folder()
-        durable.write_json(
+        clean.write_json(
             self.path, {**facts, "pid": os.getpid(), "process": process_token(os.getpid())}
         )
 
@@ -74,7 +75,7 @@ class Ticket:
         """Note that there is work, for somebody who comes later."""
         if not self.is_open:
             self._make_folder()
-            durable.write_json(self.path, {"command": list(command), "time": _now()})
+            clean.write_json(self.path, {"command": list(command), "time": _now()})
 
     def close(self) -> None:
         """Note that the work is done, or given up."""
@@ -91,15 +92,6 @@ def find_ticket(name: str, command: Sequence[str]) -> Ticket:
     text = "\0".join([str(Path.cwd()), *command])
     digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
     return Ticket(_FOLDER.absolute() / "keep-alive" / f"{slug(name, default='run')}-{digest}.json")
-
-
-def leave_notice(text: str, **facts: object) -> Path:
-    """Leave a notice for people in the current folder; gives the file that has all of them."""
-    path = _FOLDER / "notices.jsonl"
-    if not path.parent.is_dir():
-        durable.make_dir(path.parent)
-    durable.append_line(path, {"time": _now(), "text": text, **facts})
-    return path
 
 
 def _now() -> str:

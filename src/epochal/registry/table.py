@@ -25,6 +25,7 @@ KINDS = (
     "updater",
     "average",
     "hook",
+    "channel",
     "runner",
 )
 ANY_KIND = "component"
@@ -37,6 +38,11 @@ BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "train": "epochal.engine.runner:Train",
             "test": "epochal.engine.runner:Test",
             "predict": "epochal.engine.runner:Predict",
+        },
+        "channel": {
+            "smtp": "epochal.records.mail.smtp:Smtp",
+            "webhook": "epochal.records.mail.webhook:Webhook",
+            "apprise": "epochal.records.mail.apprise:Apprise",
         },
         "schedule": {
             "constant": "epochal.components.optim.schedules:Constant",
@@ -73,23 +79,23 @@ BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         "hook": {
             "Console": "epochal.hooks.console:Console",
+            "CsvLog": "epochal.hooks.csv_log:CsvLog",
             "CutMix": "epochal.hooks.mixing.cutmix:CutMix",
             "EarlyStopping": "epochal.hooks.early_stopping:EarlyStopping",
+            "JsonLines": "epochal.hooks.json_lines:JsonLines",
+            "MLflow": "epochal.hooks.mlflow:MLflow",
             "Mixup": "epochal.hooks.mixing.mixup:Mixup",
             "Profiler": "epochal.hooks.profiler.profiling:Profiler",
             "Recording": "epochal.hooks.recording:Recording",
             "SafetensorsExport": "epochal.hooks.safetensors_export:SafetensorsExport",
-            "CsvLog": "epochal.hooks.csv_log:CsvLog",
+            "TensorBoard": "epochal.hooks.tensorboard:TensorBoard",
+            "WandB": "epochal.hooks.wandb:WandB",
         },
     }
-            "JsonLines": "epochal.hooks.json_lines:JsonLines",
-            "MLflow": "epochal.hooks.mlflow:MLflow",
 )
 
 
 @final
-            "TensorBoard": "epochal.hooks.tensorboard:TensorBoard",
-            "WandB": "epochal.hooks.wandb:WandB",
 @dataclass(frozen=True, slots=True)
 class Factory:
     """The callable that a name leads to, known without importing it."""

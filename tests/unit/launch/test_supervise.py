@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from epochal.launch import supervise
+from epochal.launch.farewell import Home
 from epochal.launch.supervise import Commands, keep_alive
 from epochal.launch.ticket import find_ticket
+from epochal.records.mail import Mailbox
 from epochal.records.metrics import read_lines
 
 STUB = str(Path(__file__).with_name("stub.py"))
@@ -34,7 +36,9 @@ class Looked:
         (folder / "plan.json").write_text(json.dumps(acts))
         program = [sys.executable, "-S", STUB, str(folder)]
         commands = Commands(
-            start=[*program, "run"], resume=lambda run: [*program, "resume", run.name]
+            start=[*program, "run"],
+            resume=lambda run: [*program, "resume", run.name],
+            find_home=lambda: Home(root=folder, tag="stub"),
         )
         self.ticket = find_ticket("stub", commands.start)
         self.code = keep_alive(
@@ -53,8 +57,8 @@ class Looked:
     def events(self, name: str = "a") -> list[dict[str, Any]]:
         return read_lines(self.folder / name / "events.jsonl")[0]
 
-    def notices(self) -> list[dict[str, Any]]:
-        return read_lines(self.folder / ".epochal" / "notices.jsonl")[0]
+    def subjects(self) -> list[str]:
+        return [mail.subject for mail in Mailbox(self.folder).mails()]
 
 
 @pytest.fixture(autouse=True)
@@ -132,18 +136,20 @@ def test_it_is_given_up_when_starts_bring_it_no_further(tmp_path: Path) -> None:
     looked = Looked(tmp_path, *acts, limit=2)
     assert looked.code == 128 + signal.SIGKILL
     assert looked.delays == [1.0, 1.0, 2.0]
-    assert "given up, since 2 restarts brought it no further than step 4" in looked.told[-1]
+    assert "given up, since 2 restarts brought it no further than step 4" in looked.told[-2]
+    assert looked.told[-1] == "`epochal mail` has the whole story"
     assert [event["kind"] for event in looked.events()] == ["restart"] * 3 + ["gave_up"]
-    (notice,) = looked.notices()
-    assert "was killed by SIGKILL at step 8" in notice["text"]
-    assert notice["run"] == str(tmp_path / "a")
+    assert looked.subjects() == [
+        "given up: stub, it was killed by SIGKILL at step 8; "
+        "2 restarts brought it no further than step 4"
+    ]
     assert not looked.ticket.is_open
 
 
 def test_a_crash_loop_at_one_step_is_named_with_its_error(tmp_path: Path) -> None:
     looked = Looked(tmp_path, *[ran(7, saved=4, code=1)] * 3, limit=99)
     assert looked.code == 1
-    assert looked.told[-1].startswith(
+    assert looked.told[-2].startswith(
         "the run ended with code 1 at step 7 (ValueError: torn); "
         "given up, since it failed 3 times at step 7"
     )

@@ -9,8 +9,7 @@ import pytest
 
 from epochal import durable
 from epochal.errors import RecordError
-from epochal.launch.ticket import Ticket, find_ticket, leave_notice
-from epochal.records.metrics import read_lines
+from epochal.launch.ticket import Ticket, find_ticket
 from epochal.records.process import host_name, process_token
 
 
@@ -78,10 +77,3 @@ def test_a_dead_or_unknown_supervisor_is_replaced(ticket: Ticket, facts: dict[st
     ticket.take(["epochal"])
     text = ticket.path.read_text()
     assert str(os.getpid()) in text
-
-
-def test_notices_are_kept_in_one_file(ticket: Ticket) -> None:
-    assert leave_notice("gone", kind="gave_up") == Path(".epochal/notices.jsonl")
-    leave_notice("gone again")
-    texts = [line["text"] for line in read_lines(Path(".epochal/notices.jsonl"))[0]]
-    assert texts == ["gone", "gone again"]

@@ -1,0 +1,66 @@
+"""Runs of the past, as their folders show them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from epochal import durable
+from epochal.records import RunFolder, RunWriter
+from epochal.records.mail.expected import Expected, expect
+from epochal.records.mail.letter import identify
+from epochal.records.process import host_name, process_token
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from epochal.records.mail import Mailbox
+
+RUN = "shop/digits/20261115-031200-a3f9"
+
+
+def gone() -> dict[str, Any]:
+    """A process of this machine that has ended."""
+    child = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    token = process_token(child.pid)
+    child.wait()
+    return {"pid": child.pid, "host": host_name(), "process": token or "gone:1"}
+
+
+def here() -> dict[str, Any]:
+    return {"pid": os.getpid(), "host": host_name(), "process": process_token(os.getpid())}
+
+
+def elsewhere() -> dict[str, Any]:
+    return {"pid": 7, "host": "another-machine", "process": "boot:1"}
+
+
+def leave_run(box: Mailbox, owner: dict[str, Any], **status: Any) -> Path:
+    """The folder of a run that a process worked on."""
+    folder = box.root / RUN
+    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    writer = RunWriter(RunFolder(folder))
+    writer.write_run({"tag": "digits", "project": "shop", "runner": "train", "desc": "why not"})
+    for step, value in enumerate((0.5, 0.9, 0.7)):
+        writer.log({"val/acc": value}, step)
+    writer.write_status("running", step=3, epoch=1)
+    (folder / "logs" / "run.log").write_text("one\ntwo\n")
+    writer.close()
+    change(folder / "status.json", **owner, **status)
+    return folder
+
+
+def change(path: Path, **values: Any) -> None:
+    durable.write_json(path, {**json.loads(path.read_text()), **values})
+
+
+def expect_from(box: Mailbox, owner: dict[str, Any], **facts: Any) -> Path:
+    """The note that a mail will come from the run; gives its file."""
+    known = {"run": RUN, "monitor": "val/acc", "mode": "max"}
+    expect(box, Expected(**known | facts))
+    note = box.folder / "expected" / f"{identify(RUN)}.json"
+    change(note, owner=owner)
+    return note
