@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import re
 import unicodedata
@@ -70,8 +71,23 @@ class RunFolder:
 
     @property
     def log_path(self) -> Path:
-        """The text log of the main process."""
-        return self.logs_dir / self.log_file
+        """The text log of the main process, which is rank 0."""
+        return self.log_path_of(0)
+
+    def log_path_of(self, rank: int) -> Path:
+        """The text log of one process: ``run.log``, ``run.rank1.log``, ``run.rank2.log``, ..."""
+        path = self.logs_dir / self.log_file
+        return path.with_name(f"{path.stem}.rank{rank}{path.suffix}") if rank else path
+
+    def find_logs(self) -> dict[int, Path]:
+        """The text logs that are there, by rank."""
+        path = self.log_path
+        found = {0: path} if path.is_file() else {}
+        for other in path.parent.glob(f"{glob.escape(path.stem)}.rank*{glob.escape(path.suffix)}"):
+            rank = other.name[len(path.stem) + 5 : len(other.name) - len(path.suffix)]
+            if rank.isdecimal() and int(rank):
+                found[int(rank)] = other
+        return dict(sorted(found.items()))
 
     @property
     def media_dir(self) -> Path:

@@ -15,7 +15,7 @@ from epochal import durable
 from epochal.errors import ConfigError, RecordError, suggest
 from epochal.records.attempts import Attempt, read_attempts
 from epochal.records.failure import count_of
-from epochal.records.folder import FOLDS
+from epochal.records.folder import FOLDS, RunFolder
 from epochal.records.frame import Library, to_frame
 from epochal.records.heartbeat import is_silent
 from epochal.records.media import Media, read_media
@@ -169,6 +169,13 @@ class RunRecord:
         from epochal.records.zoom import zoom
 
         return zoom(self.path, name, first, last, buckets)
+
+    @property
+    def logs(self) -> dict[int, Path]:
+        """The text logs of its processes, by rank."""
+        options = self.expanded.get("record")
+        name = options.get("log_file") if isinstance(options, dict) else None
+        return RunFolder(self.path, name if isinstance(name, str) else "run.log").find_logs()
 
     @property
     def media(self) -> list[Media]:

@@ -190,3 +190,14 @@ def test_a_full_disk_is_not_the_fault_of_the_place(
 def test_options_are_frozen() -> None:
     with pytest.raises(FrozenInstanceError):
         RecordOptions().exact = True  # type: ignore[misc]  # that is the point
+
+
+def test_text_logs_are_kept_by_rank(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, "train[1].txt")
+    names = [folder.log_path_of(rank).name for rank in (0, 1, 12)]
+    assert names == ["train[1].txt", "train[1].rank1.txt", "train[1].rank12.txt"]
+    assert folder.find_logs() == {}
+    folder.logs_dir.mkdir()
+    for name in (*names, "train[1].rankx.txt", "other.txt", "train1.rank3.txt"):
+        (folder.logs_dir / name).touch()
+    assert folder.find_logs() == {rank: folder.log_path_of(rank) for rank in (0, 1, 12)}

@@ -16,7 +16,7 @@ import pytest
 from epochal.config.node import from_plain
 from epochal.errors import Place, RecordError
 from epochal.records import collect_provenance, explain
-from epochal.records.folder import RecordOptions, create_run_folder
+from epochal.records.folder import RecordOptions, RunFolder, create_run_folder
 from epochal.records.process import host_name
 from epochal.records.read import Point, RunRecord, find_runs, read_run
 from epochal.records.writer import RunWriter, Status
@@ -413,3 +413,27 @@ def test_folds_are_the_runs_inside_of_a_run_in_their_order(tmp_path: Path) -> No
     (whole / "folds" / ".removing-3").mkdir()
     assert [fold.path.name for fold in read_run(whole).folds] == ["1", "2", "10"]
     assert read_run(whole / "folds" / "2").folds == []
+
+
+def test_logs_are_found_by_the_name_that_the_config_gave_them(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "logs").mkdir()
+    for name in ("run.log", "train.txt", "train.rank1.txt"):
+        (tmp_path / "logs" / name).touch()
+    assert read_run(tmp_path).logs == {0: tmp_path / "logs" / "run.log"}
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "expanded.yaml").write_text("record: {log_file: train.txt}")
+    assert [path.name for path in read_run(tmp_path).logs.values()] == [
+        "train.txt",
+        "train.rank1.txt",
+    ]
+
+
+def test_curve_is_zoomed_into_from_its_record(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    writer = RunWriter(RunFolder(tmp_path))
+    for step in range(10):
+        writer.log({"loss": float(step)}, step)
+    found = read_run(tmp_path).zoom("loss", 2, 7, buckets=3)
+    assert (found.low.tolist(), found.high.tolist()) == ([2.0, 4.0, 6.0], [3.0, 5.0, 7.0])
+    assert read_run(tmp_path).media == []
