@@ -24,6 +24,7 @@ from epochal.experiment.fingerprint import (
     digest_config,
     fingerprint_data,
 )
+from epochal.experiment.origins import KeptCode, find_parent
 from epochal.experiment.resume import load_point
 from epochal.experiment.text import on_disk, readable
 from epochal.experiment.withheld import describe_withheld
@@ -83,12 +84,17 @@ class Record:
     on_stall: Callable[[str, int], None] = tell_nobody
     """Told when the run stands still."""
 
+    code: KeptCode | None = None
+
     def write_start(self, info: dict[str, Any]) -> None:
         """Write what is known before anything is built; of an old run, who goes on with it."""
         if self.dir is None:
             return
-        start = _describe_start()
+        start = _describe_start(None if self.code is None else self.code.project)
+        self._keep_code(start)
         if self.resumption is None:
+            parent = find_parent(self.dir, info)
+            info |= {"parent": None if parent is None else parent.to_json()}
             self.facts.update(start | info | {"attempts": [begin_attempt(0).to_json()]})
         else:
             names = ("command", "cwd", "epochal", "torch", "device")
@@ -97,6 +103,13 @@ class Record:
         self.writer.write_run(self.facts)
         for note in self.notes:
             logger.warning("%s", note)
+
+    def _keep_code(self, start: dict[str, Any]) -> None:
+        if self.code is None or not self.code.is_wanted:
+            return
+        git = start["machine"]["git"] or {}
+        self.code.keep(version=start["epochal"], is_dirty=bool(git.get("dirty")))
+        start["code"] = self.code.digest
 
     def add_origins(self, project: Project, config: Node, task: object) -> dict[str, Any]:
         """Keep what code the run imported; gives what its checkpoints say about themselves.
@@ -115,6 +128,10 @@ class Record:
                 refuse_changes(self.dir, changes)
             attempt["changed"] = [*attempt.get("changed", ()), *map(str, changes)]
         attempt["code"] = code
+        if self.code is not None and self.code.is_wanted:
+            self.code.add(code)
+            if self.resumption is None:
+                self.facts["code"] = self.code.digest
         self.facts["data"] = data
         self.writer.write_run(self.facts)
         return {
@@ -183,8 +200,9 @@ def _open_kept(config: Config, report: Report, resumption: Resumption | None) ->
             yield record
         return
     values = report.expanded.to_plain()
+    options = _record_options(values["record"])
     folder = create_run_folder(
-        _record_options(values["record"]),
+        options,
         project=on_disk(values["project"]),
         tag=on_disk(values["tag"]),
     )
@@ -192,12 +210,14 @@ def _open_kept(config: Config, report: Report, resumption: Resumption | None) ->
     writer = RunWriter(folder)
     with holding(folder.path), beating(folder.path), _closing(writer):
         _write_configs(writer, config, report)
+        code = KeptCode(options, project=report.project.dir, run_dir=folder.path)
         yield Record(
             writer,
             folder.path,
             folder.checkpoint_dir,
             folder.log_path,
             notes=tuple(describe_withheld(report.expanded)),
+            code=code,
         )
 
 
@@ -250,6 +270,12 @@ def _reopened(resumption: Resumption, report: Report) -> Iterator[Record]:
             resumption=resumption,
             point=point,
             notes=tuple(notes),
+            code=KeptCode(
+                options,
+                project=report.project.dir,
+                run_dir=folder.path,
+                attempt=attempt.attempt,
+            ),
         )
 
 
@@ -276,6 +302,9 @@ def _record_options(values: dict[str, Any]) -> RecordOptions:
         exact=values["exact"],
         log_file=values["log_file"],
         subdirs=tuple(values["subdirs"]),
+        code=values["code"],
+        ignore=tuple(values["ignore"]),
+        max_file_bytes=values["max_file_bytes"],
     )
 
 
@@ -289,13 +318,13 @@ def _read_back(path: Path, expanded: Node) -> None:
         )
 
 
-def _describe_start() -> dict[str, Any]:
+def _describe_start(project: Path | None) -> dict[str, Any]:
     words = [Path(sys.argv[0]).name, *sys.argv[1:]] if sys.argv else []
     return {
         "command": readable(shlex.join(words)),
         "cwd": readable(str(Path.cwd())),
         "epochal": _own_version(),
-        "machine": describe_machine(),
+        "machine": describe_machine(project),
     }
 
 

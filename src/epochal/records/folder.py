@@ -45,6 +45,15 @@ class RecordOptions:
     subdirs: tuple[str, ...] = ()
     """More folders to make inside the folder of the run."""
 
+    code: bool = True
+    """Whether a copy of the project's code and of Epochal is kept in the folder of the run."""
+
+    ignore: tuple[str, ...] = ()
+    """What the copy leaves out, in the syntax of ``.gitignore``; ``!name`` keeps it anyway."""
+
+    max_file_bytes: int = 1_048_576
+    """A larger file is left out of the copy, unless the run imports it."""
+
 
 @final
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,23 @@ _VARIABLES = {
     "VIRTUAL_ENV",
     "WORLD_SIZE",
 }
-_FAMILIES = ("CUDA_", "CUDNN_", "NCCL_", "GLOO_", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "TORCH")
-_FAMILIES += ("PYTORCH_", "TRITON_", "EPOCHAL_")
+_FAMILIES = (
+    "CUDA_",
+    "CUDNN_",
+    "EPOCHAL_",
+    "GLOO_",
+    "KMP_",
+    "MKL_",
+    "NCCL_",
+    "OMP_",
+    "OPENBLAS_",
+    "PYTORCH_",
+    "TORCH_",
+    "TORCHDYNAMO_",
+    "TORCHELASTIC_",
+    "TORCHINDUCTOR_",
+    "TRITON_",
+)
 _NVIDIA = Path("/proc/driver/nvidia")
 
 

@@ -73,21 +73,18 @@ def _read_once(path: Path | str, max_bytes: int) -> Content | None:
         before = os.fstat(descriptor)
         if not stat.S_ISREG(before.st_mode) or before.st_size > max_bytes:
             return None
-        data = _read_all(descriptor, max_bytes)
+        data = _read_all(descriptor, before.st_size)
         after = Stamp.of(os.fstat(descriptor))
     finally:
         os.close(descriptor)
-    if data is None:
-        return None
     is_steady = after == Stamp.of(before) and len(data) == after.size
     return Content(data, after, is_steady)
 
 
-def _read_all(descriptor: int, max_bytes: int) -> bytes | None:
-    chunks, size = [], 0
-    while chunk := os.read(descriptor, _CHUNK_BYTES):
+def _read_all(descriptor: int, size: int) -> bytes:
+    """What was there when it was opened: a file may grow as fast as it is read."""
+    chunks = []
+    while size > 0 and (chunk := os.read(descriptor, min(size, _CHUNK_BYTES))):
         chunks.append(chunk)
-        size += len(chunk)
-        if size > max_bytes:  # it grows
-            return None
+        size -= len(chunk)
     return b"".join(chunks)

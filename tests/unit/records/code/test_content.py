@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.records.code import content
 from epochal.records.code.content import Stamp, read_content
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def test_file_that_changed_while_it_was_read_is_read_again(
 ) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"one")
-    monkeypatch.setattr(content.os, "read", writing(path, 1))
+    monkeypatch.setattr("os.read", writing(path, 1))
     found = read_content(path, max_bytes=10)
     assert found is not None
     assert (found.data, found.is_steady) == (b"one!", True)
@@ -76,16 +75,16 @@ def test_file_that_never_rests_is_taken_as_it_is(
 ) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"one")
-    monkeypatch.setattr(content.os, "read", writing(path, 100))
+    monkeypatch.setattr("os.read", writing(path, 100))
     found = read_content(path, max_bytes=1000)
     assert found is not None
     assert not found.is_steady
 
 
-def test_file_that_grows_without_end_is_given_up(
+def test_file_that_grows_beyond_the_limit_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"one")
-    monkeypatch.setattr(content.os, "read", writing(path, 100))
+    monkeypatch.setattr("os.read", writing(path, 100))
     assert read_content(path, max_bytes=3) is None

@@ -13,6 +13,7 @@ import pytest
 from epochal import durable
 from epochal.records.code import Manifest, digest_of, read_file, read_manifest
 from epochal.records.code import snapshot as module
+from epochal.records.code.content import read_content
 from epochal.records.code.snapshot import Snapshot
 from epochal.records.code.walk import Limits
 
@@ -103,7 +104,7 @@ def test_unchanged_files_are_not_read_again(
     monkeypatch.setattr("epochal.records.code.store.FRESH_NS", -(10**18))
     snapshot(project, home, "one").take()
     read: list[str] = []
-    real = module.read_content
+    real = read_content
 
     def spy(path: Path, *, max_bytes: int) -> object:
         read.append(path.name)
@@ -193,7 +194,7 @@ def test_file_beyond_the_limit_is_named(project: Path, home: Path) -> None:
 def test_what_cannot_be_read_is_told_and_the_rest_is_kept(
     project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = module.read_content
+    real = read_content
 
     def refuse(path: Path, *, max_bytes: int) -> object:
         if path.name == "a.py":

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.records.code import walk as module
 from epochal.records.code.walk import Limits, Walk, choose
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ def test_folder_of_everything_is_not_looked_through(
     if where == "home":
         monkeypatch.setenv("HOME", str(tmp_path))
     elif where == "temporary":
-        monkeypatch.setattr(module.tempfile, "gettempdir", lambda: str(tmp_path))
+        monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     walk = look(Path("/") if where == "top" else tmp_path)
     assert walk.found == []
     assert left(walk)["."].text == "no project but a home, temporary or top folder"
@@ -157,7 +156,7 @@ def test_folder_that_cannot_be_read_is_named(
             raise PermissionError(13, "Permission denied")
         return real(path)
 
-    monkeypatch.setattr(module.os, "scandir", scan)
+    monkeypatch.setattr("os.scandir", scan)
     walk = look(tmp_path)
     assert found(walk) == {"a.py"}
     assert left(walk)["closed"].text == "permission denied"

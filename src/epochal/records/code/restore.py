@@ -1,0 +1,143 @@
+"""Lays the code and the config of a run back into a folder, as they were when it started."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from epochal.errors import ConfigError, Problem, RecordError
+from epochal.records.code.framework import digest_package, package_dir, unpack
+from epochal.records.code.manifest import Manifest, Other, code_dir, read_kept, read_manifest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FRAMEWORK_DIR = ".epochal-code"
+"""Where another Epochal than the one that runs is laid; hidden, so that no copy takes it in."""
+
+_SUFFIXES = (".yaml", ".toml", ".json")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Restored:
+    """What was laid back, and what was not."""
+
+    dir: Path
+    manifest: Manifest
+    config: Path | None
+    """The expanded config; None if the record has lost it."""
+
+    framework_dir: Path | None = None
+    """Where Epochal is, as the run used it, if another one runs here."""
+
+    lost: tuple[str, ...] = ()
+    """Files that the record lists, but that are damaged or gone, or cannot be written here."""
+
+    others: tuple[Other, ...] = ()
+    """What the record does not hold."""
+
+
+def restore(run_dir: Path, target: Path, *, attempt: int = 0) -> Restored:
+    """Lay the code and the config of a run into ``target``, a new or empty folder.
+
+    Args:
+        run_dir: The folder of the run.
+        target: Where to.
+        attempt: Of a run that went on with other code: which of its attempts.
+
+    Raises:
+        RecordError: The run kept no code.
+        ConfigError: ``target`` is taken.
+        OSError: Nothing can be written there.
+    """
+    manifest = read_manifest(run_dir, attempt)
+    if manifest is None:
+        raise RecordError(
+            f"{run_dir}: has no copy of its code, or one whose list is damaged\n"
+            "  runs with record.code=false keep none; run.json may name a git commit"
+        )
+    _require_empty(target)
+    target.mkdir(parents=True, exist_ok=True)
+    folder = code_dir(run_dir, attempt)
+    lost = [file.path for file in manifest.files if not _lay(folder, target, manifest, file.path)]
+    others = tuple(
+        other
+        for other in manifest.others
+        if other.kind not in ("ignored", "records") and not _link(target, other)
+    )
+    return Restored(
+        dir=target,
+        manifest=manifest,
+        config=_lay_config(run_dir, target),
+        framework_dir=_lay_framework(folder, target, manifest, lost),
+        lost=tuple(lost),
+        others=others,
+    )
+
+
+def _require_empty(target: Path) -> None:
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        hint = "name a new folder, or empty this one first"
+        raise ConfigError(Problem(str(target), "exists already and is not empty", hint=hint))
+
+
+def _lay(folder: Path, target: Path, manifest: Manifest, path: str) -> bool:
+    file = manifest.by_path[path]
+    data = read_kept(folder, file)
+    place = target / path
+    if data is None:
+        return False
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("xb") as out:  # "x": where names of one spelling are one, the first stays
+            out.write(data)
+        place.chmod(0o644 | (file.mode & 0o111))
+    except OSError:
+        return False
+    return True
+
+
+def _link(target: Path, other: Other) -> bool:
+    """Make a link again that stays inside of the folder; all others are only named."""
+    if other.kind != "link" or os.path.isabs(other.text):  # noqa: PTH117 - a text, no path yet
+        return False
+    led = posixpath.normpath(posixpath.join(posixpath.dirname(other.path), other.text))
+    if led == ".." or led.startswith("../"):
+        return False
+    with suppress(OSError):
+        place = target / other.path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(other.text)
+        return True
+    return False
+
+
+def _lay_config(run_dir: Path, target: Path) -> Path | None:
+    found = sorted((run_dir / "config").glob("expanded.*"))
+    source = next((path for path in found if path.suffix in _SUFFIXES), None)
+    if source is None:
+        return None
+    place = target / f"restored{source.suffix}"
+    if place.exists():  # of a project that was restored itself
+        place = target / f"restored-{run_dir.absolute().name}{source.suffix}"
+    with place.open("xb") as out:
+        out.write(source.read_bytes())
+    return place
+
+
+def _lay_framework(folder: Path, target: Path, manifest: Manifest, lost: list[str]) -> Path | None:
+    own = manifest.framework
+    if own is None or not own.digest or own.digest == digest_package(package_dir()):
+        return None
+    place = target / FRAMEWORK_DIR
+    try:
+        place.mkdir()
+        unpack(folder / own.archive, place)
+    except (OSError, ValueError):
+        lost.append(own.archive or "epochal")
+        return None
+    return place

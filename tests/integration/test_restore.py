@@ -1,0 +1,195 @@
+"""The code of a run, laid back, runs as it did then."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from epochal.records import read_run
+from epochal.records.code import read_file, read_manifest
+from small_project import Command, forgetting, run_folders, write_shop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = write_shop(tmp_path / "project")
+    monkeypatch.chdir(folder)
+    with forgetting(tmp_path):
+        yield folder
+
+
+def curves(folder: Path) -> dict[str, tuple[bytes, bytes]]:
+    """Every point of a run, to the bit; no times."""
+    record = read_run(folder)
+    return {
+        name: (steps.tobytes(), np.asarray(values).tobytes())
+        for name in record.metric_names()
+        for steps, values in [record.series(name)]
+    }
+
+
+def edit(project: Path) -> None:
+    parts = project / "shop" / "parts.py"
+    text = parts.read_text()
+    assert "super().__init__(dropout=dropout)" in text
+    parts.write_text(
+        text.replace("super().__init__(dropout=dropout)", "super().__init__(dropout=0.5)")
+    )
+    (project / "base.yaml").write_text("optim: {type: SGD, lr: 3.0}\ntrain: {for: 1ep}\n")
+
+
+def test_restored_run_has_the_same_curves_bit_for_bit(
+    project: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("run", "config.yaml", "optim.lr=0.07", "--variant", "long", "--device", "cpu")
+    monkeypatch.setattr(sys, "argv", ["epochal", *words])
+    with forgetting(project):
+        assert epochal(*words).code == 0
+    first = run_folders(project)[0]
+    edit(project)
+    with forgetting(project):
+        assert epochal(*words).code == 0
+    assert curves(run_folders(project)[1]) != curves(first)
+
+    target = project.parent / "back"
+    done = epochal("restore", first, target, "--json")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    cd, again = told["command"]
+    assert cd == f"cd {target}"
+    assert again.endswith("epochal run restored.yaml --device cpu")
+    monkeypatch.chdir(target)
+    with forgetting(target):
+        assert epochal("run", "restored.yaml", "--device", "cpu").code == 0
+    (second,) = run_folders(target)
+    assert curves(second) == curves(first)
+    weights = "checkpoints/final.safetensors"
+    assert (second / weights).read_bytes() == (first / weights).read_bytes()
+
+
+def test_run_that_another_epochal_made_runs_with_that_one(
+    project: Path, epochal: Command, tmp_path: Path
+) -> None:
+    import epochal as package
+
+    with forgetting(project):
+        assert epochal("run", "config.yaml", "--fast", "--device", "cpu").code == 0
+    (folder,) = run_folders(project)
+    manifest_path = folder / "code" / "manifest.json"
+    manifest = read_manifest(folder)
+    assert manifest is not None
+    assert manifest.framework is not None
+    other = manifest_path.read_text().replace(
+        f'"digest":"{manifest.framework.digest}"', '"digest":"0"'
+    )
+    manifest_path.write_text(other)
+    done = epochal("restore", folder, tmp_path / "back", "--json")
+    told = json.loads(done.out)
+    assert told["command"][1].startswith("PYTHONPATH=.epochal-code python -m epochal run")
+    place = subprocess.run(
+        [sys.executable, "-c", "import epochal; print(epochal.__file__)"],
+        env={**os.environ, "PYTHONPATH": ".epochal-code"},
+        cwd=tmp_path / "back",
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    laid = tmp_path / "back" / ".epochal-code" / "epochal"
+    assert Path(place) == laid / "__init__.py"
+    assert (laid / "engine" / "loop.py").read_bytes() == (
+        Path(package.__file__).parent / "engine" / "loop.py"
+    ).read_bytes()
+
+
+def test_run_folder_holds_the_code_of_project_and_framework(
+    project: Path, epochal: Command
+) -> None:
+    with forgetting(project):
+        assert epochal("run", "config.yaml", "--fast").code == 0
+    (folder,) = run_folders(project)
+    assert read_file(folder, "shop/parts.py") == (project / "shop" / "parts.py").read_bytes()
+    manifest = read_manifest(folder)
+    assert manifest is not None
+    assert set(manifest.by_path) == {
+        "base.yaml",
+        "config.yaml",
+        "pyproject.toml",
+        "shop/__init__.py",
+        "shop/parts.py",
+    }
+    assert manifest.framework is not None
+    assert (folder / "code" / manifest.framework.archive).is_file()
+    facts = json.loads((folder / "run.json").read_text())
+    assert facts["code"] == manifest.digest
+    assert facts["parent"] is None
+    assert facts["data"]["train"]["length"] == 24
+
+
+def test_run_goes_on_though_its_code_cannot_be_kept(project: Path, epochal: Command) -> None:
+    (project / "runs").mkdir()
+    (project / "runs" / ".epochal").write_text("in the way")
+    with forgetting(project):
+        done = epochal("run", "config.yaml", "--fast")
+    assert done.code == 0
+    log = next((project / "runs").rglob("run.log")).read_text()
+    assert log.count("copy of the code is not complete") == 1
+
+
+def test_run_keeps_no_code_if_told_so(project: Path, epochal: Command) -> None:
+    with forgetting(project):
+        assert epochal("run", "config.yaml", "--fast", "record.code=false").code == 0
+    (folder,) = run_folders(project)
+    assert not (folder / "code").exists()
+    done = epochal("restore", folder, project.parent / "back")
+    assert done.code == 74
+    assert "has no copy of its code" in done.err
+
+
+def test_evaluation_belongs_to_the_run_whose_weights_it_reads(
+    project: Path, epochal: Command
+) -> None:
+    with forgetting(project):
+        assert epochal("run", "config.yaml", "--fast").code == 0
+        assert epochal("test", "last").code == 0
+    first, second = run_folders(project)
+    facts = json.loads((second / "run.json").read_text())
+    assert facts["parent"] == {"run": first.name, "kind": "test"}
+
+
+def test_folds_belong_to_their_cross_validation_and_share_its_code(
+    project: Path, epochal: Command
+) -> None:
+    with forgetting(project):
+        assert epochal("run", "config.yaml", "--fast", "train.folds=2").code == 0
+    whole = next(path for path in run_folders(project) if path.parent.name != "folds")
+    fold = whole / "folds" / "1"
+    facts = json.loads((fold / "run.json").read_text())
+    assert facts["parent"] == {"run": whole.name, "kind": "fold"}
+    inner = "code/project/shop/parts.py"
+    assert (fold / inner).samefile(whole / inner)
+
+
+def test_resumed_run_keeps_the_code_that_it_goes_on_with(project: Path, epochal: Command) -> None:
+    with forgetting(project):
+        assert epochal("run", "config.yaml", "checkpoint.every=1ep").code == 0
+    (folder,) = run_folders(project)
+    with forgetting(project):
+        assert epochal("resume", "last", "train.for=3ep").code == 0
+    assert not (folder / "code" / "attempt-1").exists()
+    parts = project / "shop" / "parts.py"
+    before = parts.read_bytes()
+    parts.write_bytes(before + b"\n# later\n")
+    with forgetting(project):
+        assert epochal("resume", "last", "train.for=4ep", "--allow-changed").code == 0
+    assert read_file(folder, "shop/parts.py") == before
+    assert read_file(folder, "shop/parts.py", attempt=2) == before + b"\n# later\n"

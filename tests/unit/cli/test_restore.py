@@ -1,0 +1,122 @@
+"""Tests of ``epochal restore``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from small_project import Command, run_folders
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def trained(shop: Path, epochal: Command) -> Path:
+    assert epochal("run", "config.yaml", "--fast").code == 0
+    return run_folders(shop)[0]
+
+
+def rewrite(path: Path, **changes: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.usefixtures("command_on_path")
+def test_next_command_is_told(trained: Path, epochal: Command, tmp_path: Path) -> None:
+    done = epochal("restore", "last", tmp_path / "back")
+    assert done.code == 0
+    assert done.out == (
+        f"laid 5 files of shop ({trained.name}) into {tmp_path / 'back'}\n\n"
+        f"now type\n\n  cd {tmp_path / 'back'}\n  epochal run restored.yaml\n"
+    )
+
+
+def test_what_is_lost_or_was_not_kept_is_told(shop: Path, epochal: Command, tmp_path: Path) -> None:
+    (shop / ".env").write_text("A=1\n")
+    (shop / "home").symlink_to("/root")
+    (shop / "big.txt").write_bytes(b" " * 2_000_000)
+    assert epochal("run", "config.yaml", "--fast").code == 0
+    (folder,) = run_folders(shop)
+    kept = folder / "code" / "project" / "base.yaml"
+    kept.chmod(0o644)
+    kept.write_text("other: 1\n")
+    done = epochal("restore", folder, tmp_path / "back")
+    assert done.code == 74
+    assert "  lost     base.yaml\n" in done.out
+    assert "  not kept .env (secret), big.txt (large, 2000000 bytes), home -> /root\n" in done.out
+
+
+def test_packages_that_differ_are_told(trained: Path, epochal: Command, tmp_path: Path) -> None:
+    facts = json.loads((trained / "run.json").read_text())
+    facts["machine"]["packages"] |= {"numpy": "0.1", "gone": "2.0"}
+    rewrite(trained / "run.json", machine=facts["machine"])
+    out = epochal("restore", "last", tmp_path / "back").out
+    assert "other packages here gone 2.0 -> none, numpy 0.1 -> " in out or "numpy 0.1 -> " in out
+    assert "gone 2.0 -> none" in out
+
+
+def test_parts_from_python_are_told(trained: Path, epochal: Command, tmp_path: Path) -> None:
+    rewrite(trained / "run.json", given=["task"], command="train.py --x")
+    out = epochal("restore", "last", tmp_path / "back").out
+    assert "task came from Python; start its script: train.py --x" in out
+
+
+def test_command_starts_where_the_run_was_started(
+    trained: Path, shop: Path, epochal: Command, tmp_path: Path
+) -> None:
+    rewrite(trained / "run.json", cwd=str(shop / "shop"))
+    done = epochal("restore", trained, tmp_path / "back", "--json")
+    cd, again = json.loads(done.out)["command"]
+    assert cd == f"cd {tmp_path / 'back' / 'shop'}"
+    assert again.endswith(" run ../restored.yaml")
+
+
+def test_command_names_the_folder_where_another_project_lies_around_it(
+    trained: Path, shop: Path, epochal: Command
+) -> None:
+    manifest = trained / "code" / "manifest.json"
+    text = manifest.read_text()
+    lines = [line for line in text.splitlines() if '"pyproject.toml"' not in line]
+    manifest.write_text("\n".join(lines))
+    done = epochal("restore", trained, shop / "back", "--json")
+    assert json.loads(done.out)["command"][1].endswith("run restored.yaml --user-dir .")
+
+
+def test_run_in_a_folder_of_its_own_gets_another_one(
+    shop: Path, epochal: Command, tmp_path: Path
+) -> None:
+    words = ("record.exact=true", "record.log_dir=alone")
+    assert epochal("run", "config.yaml", "--fast", *words).code == 0
+    done = epochal("restore", shop / "alone", tmp_path / "back", "--json")
+    assert "record.exact=false record.log_dir=runs" in json.loads(done.out)["command"][1]
+
+
+def test_later_change_of_the_config_is_told(
+    trained: Path, epochal: Command, tmp_path: Path
+) -> None:
+    facts = json.loads((trained / "run.json").read_text())
+    attempts = [*facts["attempts"], {"attempt": 1, "overrides": ["optim.lr=1"]}]
+    rewrite(trained / "run.json", attempts=attempts)
+    out = epochal("restore", "last", tmp_path / "back").out
+    assert "it went on with another config later" in out
+
+
+def test_lost_config_leaves_no_command(trained: Path, epochal: Command, tmp_path: Path) -> None:
+    (trained / "config" / "expanded.yaml").unlink()
+    done = epochal("restore", "last", tmp_path / "back")
+    assert "now type" not in done.out
+
+
+def test_folder_that_is_taken_is_refused(trained: Path, shop: Path, epochal: Command) -> None:
+    done = epochal("restore", "last", shop)
+    assert done.code == 78
+    assert "exists already and is not empty" in done.err
+
+
+def test_file_without_its_secrets_is_told(shop: Path, epochal: Command, tmp_path: Path) -> None:
+    (shop / "hub.py").write_text('hub = "ghp_' + "a1B2" * 10 + '"\n')
+    assert epochal("run", "config.yaml", "--fast").code == 0
+    out = epochal("restore", "last", tmp_path / "back").out
+    assert "  without its secrets hub.py\n" in out

@@ -1,0 +1,148 @@
+"""Tests of epochal.records.code.restore."""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.errors import ConfigError, RecordError
+from epochal.records.code import restore as module
+from epochal.records.code import snapshot as snapshots
+from epochal.records.code.framework import digest_package
+from epochal.records.code.restore import FRAMEWORK_DIR, restore
+from epochal.records.code.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Another package in the place of Epochal, which takes long to pack."""
+    root = tmp_path / "installed" / "epochal"
+    root.mkdir(parents=True)
+    (root / "__init__.py").write_text("1\n")
+    monkeypatch.setattr(snapshots, "package_dir", lambda: root)
+    monkeypatch.setattr(module, "package_dir", lambda: root)
+    return root
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    (root / "pack").mkdir(parents=True)
+    (root / "a.py").write_text("x = 1\n")
+    (root / "pack" / "run.sh").write_text("echo\n")
+    (root / "pack" / "run.sh").chmod(0o755)
+    return root
+
+
+@pytest.fixture
+def run_dir(project: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    (folder / "config").mkdir(parents=True)
+    (folder / "config" / "expanded.toml").write_text("seed = 1\n")
+    Snapshot(project=project, run_dir=folder).take()
+    return folder
+
+
+def test_code_and_config_are_laid_back(run_dir: Path, project: Path, tmp_path: Path) -> None:
+    (project / "a.py").write_text("x = 2\n")
+    done = restore(run_dir, tmp_path / "out" / "deep")
+    assert (done.dir / "a.py").read_text() == "x = 1\n"
+    assert done.config is not None
+    assert done.config.read_text() == "seed = 1\n"
+    assert (done.lost, done.others, done.framework_dir) == ((), (), None)
+
+
+def test_laid_files_can_be_edited_and_run(run_dir: Path, tmp_path: Path) -> None:
+    done = restore(run_dir, tmp_path / "out")
+    assert stat.S_IMODE((done.dir / "a.py").stat().st_mode) == 0o644
+    assert stat.S_IMODE((done.dir / "pack" / "run.sh").stat().st_mode) == 0o755
+    (done.dir / "a.py").write_text("x = 3\n")
+    assert (run_dir / "code" / "project" / "a.py").read_text() == "x = 1\n"
+
+
+def test_folder_that_is_taken_is_left_alone(run_dir: Path, project: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="exists already and is not empty"):
+        restore(run_dir, project)
+    with pytest.raises(ConfigError, match="exists already"):
+        restore(run_dir, project / "a.py")
+    (tmp_path / "empty").mkdir()
+    assert restore(run_dir, tmp_path / "empty").lost == ()
+
+
+def test_run_without_code_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="has no copy of its code"):
+        restore(tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_damaged_files_are_named_and_the_rest_is_laid_back(run_dir: Path, tmp_path: Path) -> None:
+    kept = run_dir / "code" / "project" / "a.py"
+    kept.chmod(0o644)
+    kept.write_text("x = 7\n")
+    done = restore(run_dir, tmp_path / "out")
+    assert done.lost == ("a.py",)
+    assert (done.dir / "pack" / "run.sh").is_file()
+    assert not (done.dir / "a.py").exists()
+
+
+def test_links_are_made_again_only_if_they_stay_inside(project: Path, tmp_path: Path) -> None:
+    (project / "pack" / "same.py").symlink_to("../a.py")
+    (project / "out").symlink_to("../elsewhere")
+    (project / "home").symlink_to("/root")
+    (project / "loop").symlink_to("loop")
+    Snapshot(project=project, run_dir=tmp_path / "run").take()
+    done = restore(tmp_path / "run", tmp_path / "back")
+    assert (done.dir / "pack" / "same.py").read_text() == "x = 1\n"
+    assert (done.dir / "loop").is_symlink()
+    assert [(one.path, one.text) for one in done.others] == [
+        ("home", "/root"),
+        ("out", "../elsewhere"),
+    ]
+    assert not (done.dir / "home").is_symlink()
+
+
+def test_other_epochal_is_laid_beside(run_dir: Path, installed: Path, tmp_path: Path) -> None:
+    before = digest_package(installed)
+    (installed / "__init__.py").write_text("2 + 2\n")
+    done = restore(run_dir, tmp_path / "out")
+    assert done.framework_dir == tmp_path / "out" / FRAMEWORK_DIR
+    assert digest_package(done.framework_dir / "epochal") == before
+
+
+def test_other_epochal_that_is_lost_is_named(
+    run_dir: Path, installed: Path, tmp_path: Path
+) -> None:
+    (installed / "__init__.py").write_text("2 + 2\n")
+    archive = next((run_dir / "code").glob("*.zip"))
+    archive.unlink()
+    assert restore(run_dir, tmp_path / "out").lost == (archive.name,)
+
+
+def test_attempt_with_other_code_is_chosen(run_dir: Path, project: Path, tmp_path: Path) -> None:
+    (project / "a.py").write_text("x = 2\n")
+    Snapshot(project=project, run_dir=run_dir, attempt=1).take()
+    assert (restore(run_dir, tmp_path / "0").dir / "a.py").read_text() == "x = 1\n"
+    assert (restore(run_dir, tmp_path / "1", attempt=1).dir / "a.py").read_text() == "x = 2\n"
+
+
+def test_config_has_another_name_where_the_project_has_that_one(
+    project: Path, tmp_path: Path
+) -> None:
+    run_dir = tmp_path / "run"
+    (run_dir / "config").mkdir(parents=True)
+    (run_dir / "config" / "expanded.yaml").write_text("seed: 1\n")
+    (project / "restored.yaml").write_text("seed: 0\n")
+    Snapshot(project=project, run_dir=run_dir).take()
+    done = restore(run_dir, tmp_path / "out")
+    assert done.config == done.dir / "restored-run.yaml"
+    assert (done.dir / "restored.yaml").read_text() == "seed: 0\n"
+
+
+def test_lost_config_is_no_reason_to_keep_the_code(run_dir: Path, tmp_path: Path) -> None:
+    (run_dir / "config" / "expanded.toml").unlink()
+    assert restore(run_dir, tmp_path / "out").config is None
