@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
 
 from epochal import durable
-from epochal.errors import ConfigError, RecordError, suggest
+from epochal.errors import ConfigError, RecordError
 from epochal.records.attempts import Attempt, read_attempts
 from epochal.records.failure import count_of
 from epochal.records.folder import FOLDS, RunFolder
@@ -33,7 +33,6 @@ _TIME_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 MAX_DEPTH = 6
 """How deep below the folder of all runs a run may lie."""
 
-_MAX_CANDIDATES = 8
 _CONFIG_SUFFIXES = {".yaml", ".toml", ".json"}
 
 
@@ -209,7 +208,7 @@ def find_runs(root: Path) -> list[RunSummary]:
     ``root`` may be the folder of all runs, of a project, of a tag, or of one run.
     """
     runs = [_summarise(path)[0] for path in _walk(root, MAX_DEPTH, set())]
-    return sorted(runs, key=lambda run: (run.started or _started_by_id(run.id), run.id))
+    return sorted(runs, key=lambda run: (run.started or started_by_name(run.id), run.id))
 
 
 def read_run(path_or_id: Path | str, root: Path = Path("runs")) -> RunRecord:
@@ -221,9 +220,11 @@ def read_run(path_or_id: Path | str, root: Path = Path("runs")) -> RunRecord:
         root: Where ids are looked up.
     """
     path = Path(path_or_id)
-    if not is_run(path):
-        path = _find_one(str(path_or_id), root)
-    return read_folder(path)
+    if is_run(path):
+        return read_folder(path)
+    from epochal.records.lookup import find_one
+
+    return read_folder(find_one(str(path_or_id), root))
 
 
 def read_folder(path: Path) -> RunRecord:
@@ -232,27 +233,6 @@ def read_folder(path: Path) -> RunRecord:
     if status:
         status = {**status, "status": summary.status}
     return RunRecord(path, summary, run, status, result)
-
-
-def _find_one(name: str, root: Path) -> Path:
-    runs = find_runs(root)
-    if not runs:
-        raise RecordError(
-            f"{root}: no runs here\n  start one with `epochal run CONFIG`, or name another folder"
-        )
-    if name == "last":
-        return runs[-1].path
-    matches = [run for run in runs if run.id == name]
-    matches = matches or [run for run in runs if name and name in run.id]
-    if len(matches) == 1:
-        return matches[0].path
-    if not matches:
-        known = [run.id for run in runs]
-        hint = suggest(name, known) or f"the last of {len(runs)} is {known[-1]!r}"
-        raise RecordError(f"{name}: no such run in {root}\n  {hint}")
-    shown = [f"  {run.path}" for run in matches[-_MAX_CANDIDATES:]]
-    more = [f"  and {len(matches) - len(shown)} older ones"] if len(matches) > len(shown) else []
-    raise RecordError("\n".join([f"{name}: fits {len(matches)} runs in {root}", *shown, *more]))
 
 
 def _walk(folder: Path, depth: int, seen: set[tuple[int, int]]) -> Iterator[Path]:
@@ -333,7 +313,8 @@ def _is_lost(path: Path, status: Mapping[str, Any]) -> bool:
     return is_gone(pid, host=host, token=token)
 
 
-def _started_by_id(run_id: str) -> str:
+def started_by_name(run_id: str) -> str:
+    """When a run began by its name, in the time of its machine; empty for another name."""
     if not _TIME_ID.fullmatch(run_id):
         return ""
     return f"{run_id[:4]}-{run_id[4:6]}-{run_id[6:8]}T{run_id[9:11]}:{run_id[11:13]}"

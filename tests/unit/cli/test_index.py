@@ -50,10 +50,10 @@ def test_verify_finds_what_was_changed_behind_its_back(root: Path, epochal: Comm
     done = epochal("index", "verify", "--runs-dir", root)
     assert (done.code, "it says what the folders say" in done.out) == (0, True)
     (run,) = (root / "p" / "a").iterdir()
-    (run / "status.json").write_text('{"status": "stopped"}')
+    (run / "run.json").write_text('{"tag": "x", "seed": 3}')
     done = epochal("index", "verify", "--runs-dir", root)
     assert done.code == 74
-    assert f"p/a/{run.name}: differs in status, started, ended" in done.out
+    assert f"p/a/{run.name}: differs in project, tag, seed, monitor" in done.out
     assert done.out.endswith("`epochal index rebuild` reads everything anew\n")
     epochal("index", "rebuild", "--runs-dir", root)
     assert epochal("index", "verify", "--runs-dir", root).code == 0
