@@ -1,15 +1,18 @@
-"""Runs in the tables of an index, without their folders."""
+"""Runs in the tables of an index without their folders, and folders that nobody trained."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from epochal.records import RecordOptions, RunWriter, create_run_folder
 from epochal.records.index.schema import RUN_COLUMNS
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Sequence
+
+    from epochal.records import Status
 
 NUMBERS = ("seconds", "step", "epoch", "attempt", "rollbacks", "seed", "best")
 
@@ -63,3 +66,31 @@ class Indexed:
         """The runs that have a word in their tag."""
         rows = self.fetch("SELECT id FROM runs WHERE instr(tag, ?)", (words,))
         return [row[0] for row in rows]
+
+
+def record_run(
+    root: Path,
+    *,
+    tag: str = "shop",
+    lr: float = 0.1,
+    seed: int = 0,
+    accuracy: float = 0.5,
+    status: Status = "finished",
+    **facts: Any,
+) -> Path:
+    """The folder of a run that nobody trained, with a config, a metric and a checkpoint."""
+    writer = RunWriter(create_run_folder(RecordOptions(log_dir=root), project="store", tag=tag))
+    config = {"tag": tag, "seed": seed, "optim.lr": lr, "optim.type": "SGD", "monitor": "+val/acc"}
+    provenance = {key: [{"value": value, "layer": "file"}] for key, value in config.items()}
+    writer.write_status("running")
+    writer.write_config([], "", "yaml", provenance)
+    known = {"project": "store", "tag": tag, "seed": seed, "runner": "train", "monitor": "val/acc"}
+    writer.write_run({**known, **facts})
+    for step in range(3):
+        writer.log({"val/acc": accuracy - 0.1 * (2 - step)}, step)
+    (writer.path / "checkpoints" / "final.safetensors").write_bytes(b"x" * 100_000)
+    if status != "running":
+        writer.write_result({"metrics": {"val/acc": accuracy}, "best": accuracy, "seconds": 1.5})
+        writer.write_status(status, step=2, epoch=1)
+    writer.close()
+    return writer.path

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from epochal.experiment.experiment import Experiment
     from epochal.experiment.rate_search import find_lr
     from epochal.experiment.series import resume, run
+    from epochal.records.compare import diff
+    from epochal.records.query.frame import runs
     from epochal.records.read import read_run as read
     from epochal.registry import register
 
@@ -64,6 +66,7 @@ _HOMES = {
     "build": "epochal.experiment.builder",
     "current_run": "epochal.engine",
     "data": "epochal.components.data",
+    "diff": "epochal.records.compare",
     "find_batch": "epochal.experiment.batch_search",
     "find_lr": "epochal.experiment.rate_search",
     "nn": "epochal.components.nn",
@@ -72,6 +75,7 @@ _HOMES = {
     "register": "epochal.registry",
     "resume": "epochal.experiment.series",
     "run": "epochal.experiment.series",
+    "runs": "epochal.records.query.frame",
 }
 
 _SYNONYMS = {"TaskFlow": "ModuleTask", "read": "read_run"}
@@ -102,6 +106,7 @@ __all__ = [
     "build",
     "current_run",
     "data",
+    "diff",
     "find_batch",
     "find_lr",
     "nn",
@@ -110,6 +115,7 @@ __all__ = [
     "register",
     "resume",
     "run",
+    "runs",
 ]
 
 

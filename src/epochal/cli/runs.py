@@ -1,150 +1,191 @@
-"""``epochal runs``: the runs below a folder, newest last."""
+"""``epochal runs``: the runs below a folder, or those that a question is about, newest last."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import TYPE_CHECKING, get_args
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from epochal.cli.table import format_table
-from epochal.cli.words import add_json_option, add_runs_option, print_json
+from epochal import durable
+from epochal.cli import prune
+from epochal.cli.listing import (
+    table_of_columns,
+    table_of_group_columns,
+    table_of_groups,
+    table_of_runs,
+    to_json,
+)
+from epochal.cli.progress import Progress
+from epochal.cli.words import add_json_option, add_runs_option
 from epochal.errors import ConfigError, Problem, suggest
-from epochal.experiment.figures import format_seconds, format_value
 from epochal.experiment.invocation import command, name_run
-from epochal.records import RunSummary, Status, find_runs, read_run
+from epochal.records.index import Index
+from epochal.records.query.ask import Question, ask, columns_of, locate, names_in, orders_of
+from epochal.records.query.compile import STATUSES
+from epochal.records.query.groups import REPLICATE, group, sort_groups
+from epochal.records.query.sheet import default_columns, lay_out, lay_out_groups
+from epochal.records.query.tokens import Written
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
-_HEADER = (
-    "run",
-    "project",
-    "tag",
-    "variant",
-    "runner",
-    "status",
-    "reason",
-    "resumed",
-    "steps",
-    "time",
-    "best",
-    "result",
-)
-_RARE = ("variant", "resumed")
-_STATUSES = (*get_args(Status), "lost", "damaged")
+    from epochal.records.query.ask import Answer
+    from epochal.records.query.groups import Group
+    from epochal.records.query.names import Target
+
+_FORMATS = ("table", "json", "csv", "parquet")
+_SUFFIXES = {".json": "json", ".csv": "csv", ".parquet": "parquet", ".txt": "table"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's words and options."""
-    parser.add_argument("words", nargs="*", metavar="WORD", help="only runs whose path has it")
-    parser.add_argument("--status", metavar="NAME", help="only runs with this status")
-    parser.add_argument("--limit", type=int, metavar="N", help="only the newest N")
+    words = "only runs whose path has it; `prune` as the first word deletes runs"
+    parser.add_argument("words", nargs="*", metavar="WORD", help=words)
+    texts = {
+        "--where TEST": 'only such runs: "optim.lr > 1e-4 and val/acc > 0.9"',
+        "--search WORDS": "only runs with these in README, tag or config",
+        "--status NAME": "only runs with this status",
+        "--sort NAMES": 'by these instead of the time: val/acc, or "val/acc desc"',
+        "--columns NAMES": 'these instead of the usual: "status, optim.*, max(val/acc)"; '
+        "`changed` is whatever differs between the configs",
+    }
+    for words, text in texts.items():
+        option, _, metavar = words.partition(" ")
+        parser.add_argument(option, default="", metavar=metavar, help=text)
+    parser.add_argument(
+        "--group",
+        nargs="?",
+        const="replicate",
+        default="",
+        metavar="NAMES",
+        help="together what differs only by seed, or has the same NAMES: mean and 95%% interval",
+    )
+    limit = "only the newest N; with --sort the first N"
+    parser.add_argument("--limit", type=int, metavar="N", help=limit)
+    parser.add_argument("--format", choices=_FORMATS, help="what to print (default: table)")
+    output = "write into a file; its name says the format: .csv, .parquet, .json"
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=output)
     add_runs_option(parser)
     add_json_option(parser)
+    prune.add_arguments(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print a line per run."""
-    if args.status not in (None, *_STATUSES):
+    """Print a line per run, or prune."""
+    if args.status and args.status not in STATUSES:
         what = f"no run ever has the status {args.status!r}"
-        raise ConfigError(Problem("--status", what, hint=suggest(args.status, _STATUSES)))
-    summaries = [summary for summary in find_runs(args.runs_dir) if _is_wanted(summary, args)]
-    if args.limit is not None:
-        summaries = summaries[-args.limit :] if args.limit > 0 else []
-    if args.json:
-        print_json([_to_json(summary) for summary in summaries])
-    elif summaries:
-        print(format_table(*_without_empty(_HEADER, [_row(summary) for summary in summaries])))
-        name = name_run(summaries[-1].path)
-        print(f"\n`{command()} show {name}` shows one of them, `last` is the newest")
-    else:
-        print(f"no such runs below {args.runs_dir}; `{command()} run FILE` makes one")
+        raise ConfigError(Problem("--status", what, hint=suggest(args.status, STATUSES)))
+    form = _format_of(args)
+    root, below = locate(args.runs_dir)
+    is_pruning = args.words[:1] == [prune.WORD]
+    if not is_pruning:
+        prune.refuse_options(args)
+    with Index.open(root) as index:
+        with Progress() as progress:
+            index.refresh(progress)
+        for note in index.notes:
+            print(note, file=sys.stderr)
+        if is_pruning:
+            return prune.execute(index, question_of(args, args.words[1:], below), args)
+        _list(index, question_of(args, args.words, below), args, form)
     return 0
 
 
-def _is_wanted(summary: RunSummary, args: argparse.Namespace) -> bool:
-    if args.status is not None and summary.status != args.status:
-        return False
-    text = f"{summary.path} {summary.tag}"
-    return all(word in text for word in args.words)
-
-
-def _without_empty(
-    header: tuple[str, ...], rows: list[tuple[str, ...]]
-) -> tuple[list[str], list[list[str]]]:
-    """The table without the columns of what hardly any run has, if none of these has it."""
-    kept = [i for i, name in enumerate(header) if name not in _RARE or any(row[i] for row in rows)]
-    return [header[i] for i in kept], [[row[i] for i in kept] for row in rows]
-
-
-def _row(summary: RunSummary) -> tuple[str, ...]:
-    seconds, facts = _seconds(summary), read_run(summary.path).run
-    resumed = summary.attempt - summary.rollbacks
-    return (
-        summary.id,
-        summary.project,
-        summary.tag,
-        str(facts.get("variant") or ""),
-        summary.runner,
-        summary.status,
-        summary.reason if summary.reason != summary.status else "",
-        f"{resumed}x" if resumed > 0 else "",
-        str(summary.step),
-        "" if seconds is None else format_seconds(seconds),
-        format_value(summary.result.get("best")),
-        _outcome(summary, facts.get("monitor")),
+def question_of(args: argparse.Namespace, words: Sequence[str], below: str) -> Question:
+    """Which runs the options mean."""
+    return Question(
+        where=args.where,
+        sort=args.sort,
+        columns=args.columns,
+        search=args.search,
+        limit=None if args.group else args.limit,
+        words=tuple(words),
+        status=args.status,
+        below=below,
+        marks="--",
     )
 
 
-def _outcome(summary: RunSummary, monitor: object) -> str:
-    """What came of a run: its error, its figures, why it stopped, or what is damaged.
-
-    The metric that decides comes first.
-    """
-    if error := summary.result.get("exception_type"):
-        message = str(summary.result.get("message") or "")
-        return f"{error}: {message}".partition("\n")[0]
-    metrics = _metrics(summary)
-    names = [name for name in metrics if name == monitor or not name.startswith("train/")]
-    names.sort(key=lambda name: name != monitor)
-    figures = [f"{name} {format_value(metrics[name])}" for name in names]
-    return "  ".join(figures) or summary.reason or "; ".join(summary.damage)
-
-
-def _metrics(summary: RunSummary) -> dict[str, object]:
-    metrics = summary.result.get("metrics")
-    return metrics if isinstance(metrics, dict) else {}
+def _format_of(args: argparse.Namespace) -> str:
+    named = {"json"} if args.json else set()
+    named |= {args.format} if args.format else set()
+    if len(named) > 1:
+        what = f"--json and --format {args.format} contradict each other"
+        raise ConfigError(Problem("--format", what, hint="leave out one of them"))
+    suffix = args.output.suffix.lower() if args.output is not None else ".txt"
+    form = next(iter(named), None) or _SUFFIXES.get(suffix)
+    if form is None:
+        hint = f"say --format, or name it *{', *'.join(_SUFFIXES)}"
+        raise ConfigError(Problem("-o", f"{args.output} does not say the format", hint=hint))
+    if form == "parquet" and args.output is None:
+        what = "a Parquet file cannot be shown on a terminal"
+        raise ConfigError(Problem("--format", what, hint="add -o runs.parquet"))
+    return str(form)
 
 
-def _seconds(summary: RunSummary) -> float | None:
-    trained = summary.result.get("seconds")
-    if summary.attempt and isinstance(trained, int | float):  # without the time between attempts
-        return float(trained)
-    try:
-        begin = datetime.fromisoformat(summary.started)
-        return (datetime.fromisoformat(summary.ended) - begin).total_seconds()
-    except ValueError:  # it has not ended, or the record is damaged
-        return None
+def _list(index: Index, question: Question, args: argparse.Namespace, form: str) -> None:
+    answer = ask(index, question)
+    asked = columns_of(index, question.written("columns"), answer)
+    groups: list[Group] | None = None
+    by: list[Target] = []
+    if args.group:
+        by = columns_of(index, Written(args.group, "--group"), answer)
+        groups = _groups(index, question, answer, by, args.limit)
+    if form != "table":
+        _deliver(_encode(answer, asked, groups, form), args)
+        return
+    names = asked or names_in(index, question)
+    if groups is None:
+        text = (table_of_columns if asked else table_of_runs)(answer, names)
+    elif asked:
+        text = table_of_group_columns(answer, groups, names)
+    else:
+        shown = [target for target in by if target != REPLICATE]
+        text = table_of_groups(answer, groups, shown, names)
+    last = -1 if not groups else max(groups[-1].places)
+    if args.output is None and answer.rows:
+        name = name_run(answer.path(answer.rows[last]))
+        text += f"\n\n`{command()} show {name}` shows one of them, `last` is the newest"
+    elif not answer.rows:
+        text = f"no such runs below {args.runs_dir}; `{command()} run FILE` makes one"
+    _deliver(f"{text}\n".encode(), args)
 
 
-def _to_json(summary: RunSummary) -> dict[str, object]:
-    names = (
-        "id",
-        "project",
-        "tag",
-        "runner",
-        "status",
-        "attempt",
-        "reason",
-        "step",
-        "epoch",
-        "started",
-        "ended",
-    )
-    return {
-        "path": str(summary.path),
-        "variant": read_run(summary.path).run.get("variant"),
-        **{name: getattr(summary, name) for name in names},
-        "best": summary.result.get("best"),
-        "metrics": _metrics(summary),
-        "damage": list(summary.damage),
-    }
+def _encode(
+    answer: Answer, asked: Sequence[Target], groups: Sequence[Group] | None, form: str
+) -> bytes:
+    if form == "json" and not asked and groups is None:
+        return _to_json([to_json(answer, row) for row in answer.rows])
+    targets = asked or default_columns(answer)
+    sheet = lay_out(answer, targets)
+    if groups is not None:
+        sheet = lay_out_groups(answer, targets, groups)
+    if form == "json":
+        return _to_json(sheet.rows)
+    return sheet.to_csv() if form == "csv" else sheet.to_parquet()
+
+
+def _to_json(value: object) -> bytes:
+    return durable.encode_json(value, indent=2) + b"\n"
+
+
+def _groups(
+    index: Index, question: Question, answer: Answer, by: Sequence[Target], limit: int | None
+) -> list[Group]:
+    """The groups, in the order of their runs, or by the mean of what they are sorted by."""
+    groups = group(answer, by)
+    for target, is_descending in orders_of(index, question)[:1]:
+        groups = sort_groups(groups, answer.values(target), is_descending=is_descending)
+    if limit is None:
+        return groups
+    num = min(max(limit, 0), len(groups))
+    return groups[:num] if question.sort else groups[len(groups) - num :]
+
+
+def _deliver(data: bytes, args: argparse.Namespace) -> None:
+    if args.output is None:
+        print(data.decode().removesuffix("\n"))
+    else:
+        durable.write_bytes(args.output, data)
+        print(f"wrote {args.output}")

@@ -14,7 +14,7 @@ def format_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None = None
 ) -> str:
     """Aligned lines under a header; on a terminal the last column is cut where that ends."""
-    limit = width or _width()
+    limit = width or terminal_width()
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
     lines = []
     for row in (header, *rows):
@@ -24,6 +24,7 @@ def format_table(
     return "\n".join(lines)
 
 
-def _width() -> int:
+def terminal_width() -> int:
+    """How many characters a line may have."""
     # Files and pipes have no edge: what reads them wants the whole line.
     return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else sys.maxsize

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from indexed import record_run
 from small_project import Command, run_folders
 
 if TYPE_CHECKING:
@@ -121,3 +123,145 @@ def test_runs_that_were_resumed_say_how_often(history: list[Path], epochal: Comm
     out = epochal("runs").out
     assert "resumed" in out
     assert " 2x " in out
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Records of a config with three seeds, one of which failed, and of another config."""
+    monkeypatch.chdir(tmp_path)
+    root = tmp_path / "runs"
+    folders = [record_run(root, seed=seed, accuracy=0.625 + 0.25 * seed) for seed in range(2)]
+    folders.append(record_run(root, seed=2, accuracy=0.1, status="failed"))
+    folders.append(record_run(root, tag="wide", lr=0.01, accuracy=0.95))
+    return folders
+
+
+def table(epochal: Command, *words: object) -> list[list[str]]:
+    """The lines of a table as words."""
+    done = epochal("runs", *words)
+    assert done.code == 0, done.err
+    return [line.split() for line in done.out.partition("\n\n")[0].splitlines()]
+
+
+def test_question_picks_and_sorts(made: list[Path], epochal: Command) -> None:
+    where = ("--where", "optim.lr > 1e-3 and val/acc > 0.5", "--sort", "val/acc desc")
+    header, *lines = table(epochal, *where)
+    assert header[-3:] == ["optim.lr", "val/acc", "result"]
+    assert [line[0] for line in lines] == [made[3].name, made[1].name, made[0].name]
+    assert [line[0] for line in table(epochal, *where, "--limit", 1)[1:]] == [made[3].name]
+
+
+def test_question_of_which_a_part_is_wrong_is_pointed_at(
+    made: list[Path], epochal: Command
+) -> None:
+    done = epochal("runs", "--where", "optim.lr > 1e-4 and val/accc > 0.9")
+    assert done.code == 78
+    assert done.err.splitlines() == [
+        "--where: unknown name 'val/accc'",
+        "    optim.lr > 1e-4 and val/accc > 0.9",
+        "                        ^^^^^^^^",
+        "  did you mean 'val/acc'?",
+    ]
+
+
+@pytest.mark.parametrize("option", ["--where", "--sort", "--columns", "--group"])
+def test_unknown_names_are_refused_everywhere(
+    made: list[Path], epochal: Command, option: str
+) -> None:
+    text = "lrr > 1" if option == "--where" else "lrr"
+    done = epochal("runs", option, text)
+    assert done.code == 78
+    assert done.err.startswith(f"{option}: unknown name 'lrr'")
+
+
+def test_columns_can_be_chosen(made: list[Path], epochal: Command) -> None:
+    lines = table(epochal, "wide", "--columns", "optim.*, min(val/acc)")
+    assert lines == [
+        ["run", "optim.lr", "optim.type", "min(val/acc)"],
+        [made[3].name, "0.01", "SGD", "0.75"],
+    ]
+    assert table(epochal, "--columns", "changed")[0] == ["run", "optim.lr"]
+
+
+def test_runs_can_be_searched(made: list[Path], epochal: Command) -> None:
+    (made[0] / "README.md").write_text("# shop\n\nfirst try with the new data\n")
+    assert [line[0] for line in table(epochal, "--search", "new data")[1:]] == [made[0].name]
+
+
+def test_replicates_come_together(made: list[Path], epochal: Command) -> None:
+    _, *lines = (line for line in epochal("runs", "--group").out.splitlines())
+    assert lines[0].split()[:4] == [made[2].name, "2", "of", "3"]
+    assert "0.75 ± 1.6" in lines[0]
+    assert lines[1].split()[:2] == [made[3].name, "1"]
+    by_type = epochal("runs", "--group", "optim.type").out.splitlines()
+    assert by_type[1].split()[1:5] == ["3", "of", "4", "SGD"]
+    limited = epochal("runs", "--group", "--sort", "val/acc desc", "--limit", 1).out
+    assert made[3].name in limited
+    assert made[2].name not in limited
+    rows = json.loads(epochal("runs", "--group", "--json").out)
+    assert [(row["runs"], row["counted"]) for row in rows] == [(3, 2), (1, 1)]
+    assert rows[0]["val/acc"] == pytest.approx(0.75)
+
+
+def test_csv_and_json_have_the_columns(made: list[Path], epochal: Command) -> None:
+    words = ("--columns", "seed, val/acc", "--where", "tag = shop and status = finished")
+    assert epochal("runs", *words, "--format", "csv").out == "seed,val/acc\n0,0.625\n1,0.875\n"
+    rows = json.loads(epochal("runs", *words, "--json").out)
+    assert rows == [{"seed": 0, "val/acc": 0.625}, {"seed": 1, "val/acc": 0.875}]
+    header = epochal("runs", "--format", "csv").out.splitlines()[0].split(",")
+    assert {"run", "status", "optim.lr", "val/acc", "path"} <= set(header)
+
+
+@pytest.mark.parametrize("name", ["runs.csv", "runs.json", "runs.parquet", "runs.txt"])
+def test_name_of_the_file_says_the_format(
+    made: list[Path], tmp_path: Path, epochal: Command, name: str
+) -> None:
+    assert epochal("runs", "-o", name, "--columns", "run, val/acc").out == f"wrote {name}\n"
+    data = (tmp_path / name).read_bytes()
+    if name == "runs.parquet":
+        read_table = pytest.importorskip("pyarrow.parquet").read_table
+        assert read_table(tmp_path / name)["run"].to_pylist() == [one.name for one in made]
+    else:
+        assert made[3].name.encode() in data
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("-o", "runs.xlsx"), "does not say the format"),
+        (("--format", "parquet"), "add -o runs.parquet"),
+        (("--format", "csv", "--json"), "contradict each other"),
+    ],
+)
+def test_formats_that_cannot_be_are_refused(
+    made: list[Path], epochal: Command, words: tuple[str, ...], message: str
+) -> None:
+    done = epochal("runs", *words)
+    assert done.code == 78
+    assert message in done.err
+
+
+def test_parquet_without_its_package_says_what_to_install(
+    made: list[Path], epochal: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    done = epochal("runs", "-o", "runs.parquet")
+    assert done.code == 78
+    assert "pip install 'epochal[frame]'" in done.err
+
+
+def test_runs_of_a_project_come_from_the_index_of_all(
+    made: list[Path], tmp_path: Path, epochal: Command
+) -> None:
+    assert len(table(epochal)) == 5
+    assert len(table(epochal, "--runs-dir", "runs/store/wide")) == 2
+    assert not (tmp_path / "runs" / "store" / ".epochal").exists()
+    assert not (tmp_path / "runs" / "store" / "wide" / ".epochal").exists()
+
+
+def test_folders_that_were_deleted_are_forgotten(made: list[Path], epochal: Command) -> None:
+    assert len(table(epochal)) == 5
+    made[0].rename(made[0].parent.parent / "20200101-000000-aaaa")
+    names = [line[0] for line in table(epochal)[1:]]
+    assert "20200101-000000-aaaa" in names
+    assert made[0].name not in names

@@ -1,0 +1,69 @@
+"""Deletes the folders of runs, or their checkpoints, so that nobody ever meets half of one."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from epochal import durable
+from epochal.errors import RecordError
+from epochal.records.home import HOME
+from epochal.records.lease import holding
+from epochal.records.process import host_name, is_gone
+from epochal.records.prune.plan import AT_WORK, CHECKPOINTS
+from epochal.records.read import read_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+
+def remove_run(folder: Path) -> None:
+    """Delete the folder of a run: it gets another name first, so it is there whole or not at all.
+
+    Raises:
+        RecordError: It is at work, or it cannot be deleted.
+    """
+    _remove(folder, folder)
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Delete the checkpoints of a run and keep its record.
+
+    Raises:
+        RecordError: It is at work, or they cannot be deleted.
+    """
+    _remove(folder, folder / CHECKPOINTS)
+
+
+def clean_up(folders: Iterable[Path]) -> None:
+    """Finish what was killed in the middle: what it had renamed in these folders goes."""
+    for folder in folders:
+        with suppress(OSError):  # another process may be doing the same
+            durable.remove_stale(folder, _is_stale)
+
+
+def drop_unused_code(root: Path) -> int:
+    """Delete code that no run has any more; gives the bytes that were freed."""
+    from epochal.records.code.store import Store
+
+    return Store(root / HOME / "code").drop_unused()
+
+
+def _remove(folder: Path, target: Path) -> None:
+    try:
+        with holding(folder):
+            # It may have gone on since somebody looked.
+            if read_folder(folder).summary.status in AT_WORK:
+                raise RecordError(f"{folder}: is at work\n  wait for its end, or stop it first")
+            if target.is_dir():
+                durable.remove_tree(target, f"prune.{os.getpid()}")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise RecordError(f"{target}: cannot be deleted: {reason}\n  look at its rights") from error
+
+
+def _is_stale(owner: str) -> bool:
+    word, _, number = owner.partition(".")
+    return word == "prune" and number.isdecimal() and is_gone(int(number), host=host_name())

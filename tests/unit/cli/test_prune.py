@@ -1,0 +1,161 @@
+"""Tests of ``epochal runs prune``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from indexed import record_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from small_project import Command
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Four records: a good one, a failure, one that is at work, and a better one."""
+    monkeypatch.chdir(tmp_path)
+    root = tmp_path / "runs"
+    return [
+        record_run(root, accuracy=0.7),
+        record_run(root, accuracy=0.1, status="failed"),
+        record_run(root, status="running"),
+        record_run(root, tag="wide", accuracy=0.9),
+    ]
+
+
+def left(made: list[Path]) -> list[int]:
+    return [i for i, folder in enumerate(made) if folder.exists()]
+
+
+def test_what_goes_is_shown_and_nothing_happens_without_yes(
+    made: list[Path], epochal: Command
+) -> None:
+    done = epochal("runs", "prune", "--status", "failed")
+    assert done.code == 0
+    header, line = done.out.splitlines()[:2]
+    assert header.split() == ["run", "project", "tag", "status", "age", "best", "size"]
+    assert line.split()[:4] == [made[1].name, "store", "shop", "failed"]
+    assert "deletes 1 run: frees 1" in done.out
+    assert done.out.endswith("nothing was deleted; add --yes to do it\n")
+    assert left(made) == [0, 1, 2, 3]
+
+
+def test_yes_deletes(made: list[Path], epochal: Command) -> None:
+    done = epochal("runs", "prune", "--status", "failed", "--yes")
+    assert "deleted 1 run, freed 1" in done.out
+    assert left(made) == [0, 2, 3]
+    assert len(json.loads(epochal("runs", "--json").out)) == 3
+    assert "nothing to delete" in epochal("runs", "prune", "--status", "failed", "--yes").out
+
+
+def test_runs_at_work_stay(made: list[Path], epochal: Command) -> None:
+    done = epochal("runs", "prune", "--where", "step >= 0", "--yes")
+    assert done.code == 0
+    assert left(made) == [2]
+    lines = done.out.splitlines()
+    assert lines[lines.index("stays:") + 2].split() == [made[2].name, "shop", "is", "at", "work"]
+
+
+def test_policy(made: list[Path], epochal: Command) -> None:
+    assert "nothing to delete" in epochal("runs", "prune", "--older", "1d", "--yes").out
+    epochal("runs", "prune", "--keep-best", 1, "--yes")
+    assert left(made) == [0, 2, 3]
+    epochal("runs", "prune", "wide", "--where", "val/acc > 0.5", "--yes")
+    assert left(made) == [0, 2]
+
+
+def test_only_checkpoints(made: list[Path], epochal: Command) -> None:
+    done = epochal("runs", "prune", "--where", "val/acc > 0.5", "--checkpoints", "--yes")
+    assert "deleted the checkpoints of 2 runs, freed 2" in done.out
+    assert left(made) == [0, 1, 2, 3]
+    assert not (made[0] / "checkpoints").exists()
+    assert (made[1] / "checkpoints").exists()
+    again = epochal("runs", "prune", "--where", "val/acc > 0.5", "--checkpoints", "--yes")
+    assert "nothing to delete" in again.out
+    assert epochal("runs").code == 0
+    assert epochal("show", made[0]).code == 0
+
+
+def test_run_that_another_one_came_from_stays(made: list[Path], epochal: Command) -> None:
+    root = made[0].parents[2]
+    record_run(root, tag="wide", parent={"run": made[0].name, "kind": "test"})
+    done = epochal("runs", "prune", "--where", "tag = shop and status = finished", "--yes")
+    assert "came from it (test)" in done.out
+    assert left(made) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("reply", "kept"), [("y", [0, 2, 3]), ("", [0, 1, 2, 3])])
+def test_somebody_is_asked(
+    made: list[Path],
+    epochal: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    reply: str,
+    kept: list[int],
+) -> None:
+    questions: list[str] = []
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda text: questions.append(text) or reply)
+    epochal("runs", "prune", "--status", "failed")
+    assert questions == ["delete 1 run? [y/N] "]
+    assert left(made) == kept
+
+
+def test_run_that_starts_in_the_meantime_stays(
+    made: list[Path], epochal: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(text: str) -> str:
+        status = made[2] / "status.json"
+        (made[1] / "status.json").write_bytes(status.read_bytes())
+        return "yes"
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", start)
+    done = epochal("runs", "prune", "--where", "val/acc < 0.75 and val/acc != 0.5")
+    assert done.code == 74
+    assert "is at work" in done.err
+    assert "deleted 1 run," in done.out
+    assert left(made) == [1, 2, 3]
+
+
+def test_json(made: list[Path], epochal: Command) -> None:
+    facts = json.loads(epochal("runs", "prune", "--where", "step >= 0", "--json").out)
+    assert [one["id"] for one in facts["runs"]] == [made[i].name for i in (0, 1, 3)]
+    assert facts["stays"] == [{"id": made[2].name, "because_it": "is at work"}]
+    assert facts["bytes"] >= 300_000
+    assert facts["deleted"] is False
+    assert left(made) == [0, 1, 2, 3]
+    facts = json.loads(epochal("runs", "prune", "--status", "failed", "--json", "--yes").out)
+    assert facts["deleted"] is True
+    assert facts["failures"] == []
+    assert left(made) == [0, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("prune",), "does not say which runs to delete"),
+        (("prune", "--yes"), "does not say which runs to delete"),
+        (("prune", "--checkpoints"), "does not say which runs to delete"),
+        (("prune", "--older", "soon"), "--older: is a length of time, got 'soon'"),
+        (("prune", "--older", "3ep"), "write 30s, 20min, 2h, 7d or 4w"),
+        (("prune", "--keep-last", "0"), "--keep-last: must be at least 1, got 0"),
+        (("prune", "--status", "failed", "--limit", "3"), "--limit: is for lists of runs"),
+        (("prune", "--status", "failed", "--sort", "step"), "--sort: is for lists of runs"),
+        (("prune", "--where", "lrr > 1"), "unknown name 'lrr'"),
+        (("--older", "3d"), "write epochal runs prune --older ..."),
+        (("--yes",), "--yes: is for deleting runs"),
+    ],
+)
+def test_mistakes_delete_nothing(
+    made: list[Path], epochal: Command, words: tuple[str, ...], message: str
+) -> None:
+    done = epochal("runs", *words)
+    assert done.code == 78
+    assert message in done.err
+    assert left(made) == [0, 1, 2, 3]

@@ -1,0 +1,144 @@
+"""Tests of deleting the folders of runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from epochal.durable import system
+from epochal.errors import RecordError
+from epochal.records.lease import Lease
+from epochal.records.process import host_name, process_token
+from epochal.records.prune.remove import (
+    clean_up,
+    drop_unused_code,
+    remove_checkpoints,
+    remove_run,
+)
+from epochal.records.read import find_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The folder of a run that ended."""
+    folder = tmp_path / "store" / "shop" / "20261115-100000-abcd"
+    (folder / "checkpoints" / "step-1").mkdir(parents=True)
+    (folder / "checkpoints" / "step-1" / "weights").write_bytes(b"x" * 100)
+    (folder / "run.json").write_text("{}")
+    write_status(folder, "finished")
+    (folder / "code").mkdir()
+    (folder / "code" / "a.py").write_text("pass")
+    (folder / "code" / "a.py").chmod(0o444)
+    return folder
+
+
+def write_status(folder: Path, status: str) -> None:
+    facts = {"status": status, "host": host_name(), "pid": os.getpid()}
+    token = {"process": process_token(os.getpid())}
+    (folder / "status.json").write_text(json.dumps(facts | token))
+
+
+def test_run_goes_whole(run: Path) -> None:
+    remove_run(run)
+    assert list(run.parent.iterdir()) == []
+
+
+def test_checkpoints_go_and_the_record_stays(run: Path) -> None:
+    remove_checkpoints(run)
+    left = sorted(path.name for path in run.iterdir())
+    assert left == ["code", "run.json", "status.json"]
+    remove_checkpoints(run)
+
+
+def test_run_that_went_on_meanwhile_stays(run: Path) -> None:
+    write_status(run, "running")
+    with pytest.raises(RecordError, match="is at work"):
+        remove_run(run)
+    assert (run / "run.json").exists()
+
+
+def test_run_that_somebody_works_on_stays(run: Path) -> None:
+    lease = Lease(run)
+    with pytest.raises(RecordError, match="works on this run"):
+        remove_run(run)
+    lease.release()
+    assert (run / "checkpoints").is_dir()
+
+
+def test_link_to_a_run_goes_and_the_run_stays(run: Path) -> None:
+    link = run.parent / "20261116-100000-abcd"
+    link.symlink_to(run)
+    remove_run(link)
+    assert not link.is_symlink()
+    assert (run / "checkpoints" / "step-1" / "weights").exists()
+
+
+def test_run_that_is_gone_is_an_error(run: Path) -> None:
+    remove_run(run)
+    with pytest.raises(RecordError):
+        remove_run(run)
+
+
+class Killed(BaseException):
+    """The process dies here."""
+
+
+@pytest.mark.parametrize("calls", range(14))
+def test_nobody_meets_half_of_a_run(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    """Whenever it is killed, the run is there whole, or not at all; the next one cleans up."""
+    files = {path.relative_to(run) for path in run.rglob("*")}
+    left = calls
+
+    def dying(do: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*words: Any, **more: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed
+            return do(*words, **more)
+
+        return call
+
+    names = ("replace", "unlink", "rmdir", "fsync")
+    deadly = {name: dying(getattr(system.operations, name)) for name in names}
+    with monkeypatch.context() as patch:
+        patch.setattr(system, "operations", replace(system.operations, **deadly))
+        with suppress(Killed):
+            remove_run(run)
+    if find_runs(tmp_path):
+        assert {path.relative_to(run) for path in run.rglob("*")} >= files
+    monkeypatch.setattr("epochal.records.prune.remove.is_gone", lambda pid, *, host: True)
+    clean_up({run.parent})
+    assert [path.name for path in run.parent.iterdir()] == [one.id for one in find_runs(tmp_path)]
+
+
+def test_what_another_process_deletes_now_is_left_to_it(run: Path) -> None:
+    left = run.with_name(f".removing-{run.name}-prune.{os.getpid()}")
+    run.rename(left)
+    foreign = run.with_name(".removing-x-other")
+    foreign.mkdir()
+    clean_up({run.parent, run.parent / "nothing"})
+    assert left.exists()
+    assert foreign.exists()
+
+
+def test_code_that_no_run_has_goes(tmp_path: Path) -> None:
+    store = tmp_path / ".epochal" / "code" / "ab"
+    store.mkdir(parents=True)
+    (store / "abc").write_bytes(b"x" * 10)
+    (store / "abd").write_bytes(b"y" * 10)
+    os.link(store / "abd", tmp_path / "shared")
+    assert drop_unused_code(tmp_path) == 10
+    assert [path.name for path in store.iterdir()] == ["abd"]
+    assert drop_unused_code(tmp_path / "nothing") == 0
