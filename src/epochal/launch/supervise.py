@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, final
 
-from epochal import durable
 from epochal.errors import RecordError
 from epochal.launch.child import Child
 from epochal.launch.farewell import FindHome, say_farewell
 from epochal.launch.restarts import PREEMPTED, SUCCESS, Ending, Restarts
+from epochal.records import clean
 from epochal.records.announce import VARIABLE
 from epochal.records.folder import FOLDS
 from epochal.records.manifests import newest_valid
+from epochal.records.parent import Parent
 from epochal.records.read import RunRecord, read_run
 
 if TYPE_CHECKING:
@@ -122,7 +123,10 @@ def _live(commands: Commands, ticket: Ticket, wish: _Wish) -> Ending:
     if before is not None and _is_done(before):
         return Ending(code=SUCCESS)
     command = commands.start if before is None or begun is None else commands.resume(before)
-    wish.child = Child(command, {VARIABLE: str(ticket.run_file)})
+    told = {VARIABLE: str(ticket.run_file)}
+    if before is not None and begun is None:
+        told |= Parent(before.name, "retried").to_environment()
+    wish.child = Child(command, told)
     if wish.has_come():  # it came while the child was being started
         wish.child.tell(wish.number)
     code = wish.child.wait()
@@ -187,9 +191,7 @@ def _note(folder: Path | None, kind: str, ending: Ending, *, why: str) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         event = {"time": now, "kind": kind, "step": ending.step, "code": ending.code}
         with suppress(OSError):  # a full disk is no reason to leave the run alone
-            durable.append_line(
-                folder / "events.jsonl", {**event, "error": ending.error, "why": why}
-            )
+            clean.append_line(folder / "events.jsonl", {**event, "error": ending.error, "why": why})
 
 
 def _exit_code(code: int) -> int:

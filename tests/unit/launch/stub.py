@@ -15,7 +15,8 @@ def main(book: Path, *words: str) -> None:
     if "folder" in act:
         folder = book / act["folder"]
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        (folder / "run.json").write_text("{}")
+        told = os.environ.get("EPOCHAL_PARENT", "")
+        (folder / "run.json").write_text(json.dumps({"told": told}))
         status = {"status": act.get("status", "failed"), "step": act.get("step", 0)}
         (folder / "status.json").write_text(json.dumps(status))
         error = {"exception_type": "ValueError", "message": act.get("error", "torn\nrow")}

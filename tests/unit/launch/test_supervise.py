@@ -117,6 +117,17 @@ def test_a_run_without_a_checkpoint_begins_anew(tmp_path: Path) -> None:
     assert looked.delays == [1.0, 2.0]
 
 
+def test_a_run_that_begins_anew_knows_which_one_it_retries(tmp_path: Path) -> None:
+    Looked(tmp_path, {"code": 1}, ran(3, code=1), FINISHED | {"folder": "b"})
+    told = [json.loads((tmp_path / name / "run.json").read_text())["told"] for name in "ab"]
+    assert told == ["", "retried:a"]
+
+
+def test_a_run_that_goes_on_retries_nothing(tmp_path: Path) -> None:
+    Looked(tmp_path, ran(5, saved=4, code=1), FINISHED)
+    assert json.loads((tmp_path / "a" / "run.json").read_text())["told"] == ""
+
+
 @pytest.mark.parametrize("code", [2, 66, 78, 130])
 def test_what_another_start_would_not_change_is_left(tmp_path: Path, code: int) -> None:
     looked = Looked(tmp_path, ran(5, saved=4, code=code))
