@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 README = "README.md"
+UNTITLED = "untitled"
+"""The title of a run without a tag."""
+
 _PROMPT = "_Write here what this run is for and what came of it._"
 _RULE = "---"
 
@@ -59,7 +62,7 @@ def write_page(run_dir: Path, page: Page) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    title = " ".join(page.title.split()) or "untitled"
+    title = " ".join(page.title.split()) or UNTITLED
     parts = [f"# {title}", page.text.strip() or _PROMPT, page.rest.strip("\n")]
     text = "\n\n".join(part for part in parts if part)
     durable.write_text(run_dir / README, f"{redact(text)}\n")

@@ -9,9 +9,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
+from epochal.records.code import digest_of
 from epochal.records.index.params import params_of, params_of_values
-from epochal.records.index.words import description, words_of
+from epochal.records.index.words import words_of
+from epochal.records.parent import read_parent
 from epochal.records.read import read_folder
+from epochal.records.readme import UNTITLED, parse_page
 from epochal.records.replicates import replicate_key
 from epochal.records.rows import POINT_BYTES
 from epochal.records.summary import summarise_series
@@ -73,12 +76,12 @@ def _clean_param(one: Param) -> Param:
 
 def _facts(record: RunRecord) -> dict[str, Any]:
     run, summary = record.run, record.summary
-    parent = _mapping(run.get("parent"))
+    page, parent = parse_page(record.readme), read_parent(run)
     return {
         "run": summary.id,
         "project": summary.project,
-        "tag": summary.tag,
-        "desc": description(record.readme) if record.readme else _text(run.get("desc")),
+        "tag": page.title if page.title not in ("", UNTITLED) else summary.tag,
+        "desc": page.text if record.readme else _text(run.get("desc")),
         "variant": _text(run.get("variant")),
         "status": summary.status,
         "reason": summary.reason,
@@ -92,11 +95,11 @@ def _facts(record: RunRecord) -> dict[str, Any]:
         "rollbacks": summary.rollbacks,
         "seed": _integer(run.get("seed")),
         "host": _text(record.status.get("host")),
-        "parent": _text(parent.get("run")),
-        "parent_kind": _text(parent.get("kind")),
+        "parent": "" if parent is None else parent.run,
+        "parent_kind": "" if parent is None else parent.kind,
         "monitor": _text(run.get("monitor")),
         "best": _real(record.result.get("best")),
-        "code": _code(record),
+        "code": digest_of(record.path, summary.attempt),
         "error": _error(record.result),
         "result": durable.encode_json(_mapping(record.result.get("metrics"))).decode(),
         "damage": "\n".join(summary.damage),
@@ -114,10 +117,6 @@ def _seconds(record: RunRecord) -> float | None:
         return (datetime.fromisoformat(last) - begin).total_seconds()
     except (ValueError, TypeError):  # the record is damaged
         return trained
-
-
-def _code(record: RunRecord) -> str:
-    return ""
 
 
 def _error(result: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ RUN_COLUMNS = {
     "path": "TEXT NOT NULL UNIQUE",  # of the folder, from the folder of all runs on, with slashes
     "run": "TEXT NOT NULL",  # the name of the folder, by which commands find the run
     "project": "TEXT NOT NULL",
-    "tag": "TEXT NOT NULL",
+    "tag": "TEXT NOT NULL",  # the title of README.md
     "desc": "TEXT NOT NULL",  # what README.md says below its title
     "variant": "TEXT NOT NULL",
     "status": "TEXT NOT NULL",  # also `lost` and `damaged`
@@ -33,7 +33,7 @@ RUN_COLUMNS = {
     "seed": "INTEGER",
     "host": "TEXT NOT NULL",
     "parent": "TEXT NOT NULL",  # the name of the run that it came from
-    "parent_kind": "TEXT NOT NULL",  # resumed, retried, trial or fold
+    "parent_kind": "TEXT NOT NULL",  # trial, fold, weights, test, ...
     "monitor": "TEXT NOT NULL",
     "best": "REAL",
     "code": "TEXT NOT NULL",  # digest of the snapshot

@@ -15,8 +15,10 @@ _UNSPACED = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]
 """Kana and Chinese characters, which stand without spaces between words: each is a word."""
 
 _MAX_VALUE = 1000
-_TAIL = "\n---\n\n`metrics.bin`"
-_PLACEHOLDER = re.compile(r"_Write here [^\n]*_")
+_SAID_BY_ALL = re.compile(
+    r"^---\n+`metrics\.bin` holds all points.*?(\n```python\n.*?\n```|\Z)|^_Write here .*_$",
+    re.DOTALL | re.MULTILINE,
+)
 
 
 class Words(NamedTuple):
@@ -45,13 +47,7 @@ def words_of(record: RunRecord, params: Iterable[Param]) -> Words:
 
 def own_text(readme: str) -> str:
     """What people wrote into a README, without what every run's page says."""
-    return _PLACEHOLDER.sub("", readme.partition(_TAIL)[0]).strip()
-
-
-def description(readme: str) -> str:
-    """What a README says below its title."""
-    text = own_text(readme)
-    return text.partition("\n")[2].strip() if text.startswith("# ") else text
+    return _SAID_BY_ALL.sub("", readme).strip()
 
 
 def to_match(words: Sequence[str]) -> str:

@@ -58,9 +58,9 @@ def test_new_runs_are_read_once(tables: sqlite3.Connection, tmp_path: Path) -> N
 def test_everything_is_read_anew_when_asked_for(tables: sqlite3.Connection, tmp_path: Path) -> None:
     run = make_run(tmp_path)
     refresh(tables, tmp_path)
-    (run / "run.json").write_text('{"tag": "edited in place"}')
+    (run / "run.json").write_text('{"project": "edited in place"}')
     assert refresh(tables, tmp_path, is_all=True) == Refreshed(total=1, read=1)
-    assert tables.execute("SELECT tag FROM runs").fetchall() == [("edited in place",)]
+    assert tables.execute("SELECT project FROM runs").fetchall() == [("edited in place",)]
 
 
 def test_a_deleted_run_is_forgotten_with_all_its_parts(

@@ -44,8 +44,17 @@ def test_a_parent_is_named_with_its_kind(tmp_path: Path) -> None:
 
 def test_the_page_and_not_the_start_says_what_a_run_is_for(tmp_path: Path) -> None:
     folder = make_run(tmp_path, desc="before")
-    (folder / "README.md").write_text("# a\n\nafter\n")
-    assert read_rows(folder).values["desc"] == "after"
+    (folder / "README.md").write_text("# other tag\n\nafter\n")
+    values = read_rows(folder).values
+    assert (values["tag"], values["desc"]) == ("other tag", "after")
+
+
+def test_the_code_of_a_run_is_known_by_its_digest(tmp_path: Path) -> None:
+    folder = make_run(tmp_path)
+    assert read_rows(folder).values["code"] == ""
+    (folder / "code").mkdir(exist_ok=True)
+    (folder / "code" / "manifest.json").write_text('{"digest": "abc"}')
+    assert read_rows(folder).values["code"] == "abc"
 
 
 def test_what_ended_a_run_is_one_line(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from epochal.records.index.words import description, own_text, to_match
+from epochal.records.index.words import own_text, to_match
 from epochal.records.writer import _readme
 
 
@@ -13,11 +13,7 @@ def test_what_every_page_says_cannot_be_found() -> None:
 def test_what_people_wrote_is_kept() -> None:
     page = _readme("warm start", "Lower loss?\n\nNo.")
     assert own_text(page) == "# warm start\n\nLower loss?\n\nNo."
-    assert description(page) == "Lower loss?\n\nNo."
-
-
-def test_a_page_without_a_title_is_all_description() -> None:
-    assert description("just words\n") == "just words"
+    assert own_text(f"{page}\nWritten below.\n").endswith("Written below.")
 
 
 @pytest.mark.parametrize(
