@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochal.engine.execute import execute
@@ -14,8 +19,6 @@ from epochal.records.writer import RunWriter
 from epochal.testing import short_options, tiny_run
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from epochal.engine.result import RunResult
 
 Series = dict[str, dict[int, float]]
@@ -68,6 +71,17 @@ def events(folder: Path) -> Series:
         assert len(points) == len(dict(points)), f"{name}: {points}"
         found[name] = dict(points)
     return found
+
+
+@cache
+def empty_database() -> Path:
+    """A database of MLflow with all its tables, which take seconds to make."""
+    import mlflow
+
+    path = Path(tempfile.mkdtemp()) / "mlflow.db"
+    atexit.register(shutil.rmtree, path.parent)
+    mlflow.MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
 
 
 def only(series: Series, *names: str, steps: set[int] | None = None) -> Series:

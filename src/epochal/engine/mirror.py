@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 from epochal.records.metrics import load_points
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -46,6 +46,10 @@ class Sink(ABC):
         """Take points, in the order in which they were recorded."""
 
     @abstractmethod
+    def read_known(self, names: Iterable[str]) -> dict[str, int]:
+        """Up to which step it has points of some names already."""
+
+    @abstractmethod
     def close(self, *, has_failed: bool) -> None:
         """The run is over, or its points are about to be written anew."""
 
@@ -65,9 +69,9 @@ class Mirror:
     Args:
         folder: That of the run.
         open_sink: Called in the thread, when there is something to write.
-        is_rewritten: Whether a new sink holds nothing, so that all points of earlier attempts
-            are written again. Otherwise it keeps what it has: steps that are done again are
-            left out, since they come to the same values.
+        is_rewritten: Whether a new sink holds nothing, so that nothing is left in it of steps
+            that are done again. Otherwise it keeps what it has, and gets no step twice: steps
+            that are done again come to the same values.
         every: How often it takes points of training.
     """
 
@@ -161,21 +165,17 @@ class Mirror:
         return entry._replace(values=values)
 
     def _begin_again(self, attempt: int) -> list[Entry]:
-        """Bring the sink to what the record holds of earlier attempts; gives what to write."""
-        points = load_points(self._folder)
-        is_earlier = points.rows["attempt"] < attempt
-        if not self._is_rewritten:
-            for number, step in points.rows[is_earlier][["series", "step"]].tolist():
-                name = points.names.get(number, "")
-                self._known[name] = max(step, self._known.get(name, -1))
-            return []
-        if self._sink is not None:
+        """Look what the sink has; gives what the record has of earlier attempts."""
+        if self._sink is not None and self._is_rewritten:
             self._sink.close(has_failed=False)
-        self._sink = self._open_sink()
-        rows = points.rows[is_earlier & points.current]
-        fields = rows[["series", "step", "time", "value"]].tolist()
+            self._sink = None
+        if self._sink is None:
+            self._sink = self._open_sink()
+        points = load_points(self._folder)
+        self._known = self._sink.read_known(points.names.values())
+        rows = points.rows[(points.rows["attempt"] < attempt) & points.current]
         entries: dict[tuple[int, float], dict[str, float]] = {}
-        for number, step, when, value in fields:
+        for number, step, when, value in rows[["series", "step", "time", "value"]].tolist():
             if number in points.names:
                 entries.setdefault((step, when), {})[points.names[number]] = value
         found = [Entry(step, when, values) for (step, when), values in entries.items()]

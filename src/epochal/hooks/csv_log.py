@@ -14,6 +14,7 @@ from epochal.engine.mirror import Entry, Sink
 from epochal.engine.tracker import Source, Tracker
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 FILE = "points.csv"
@@ -60,6 +61,10 @@ class _Table(Sink):
                 for name, value in entry.values.items()
             ]
         )
+
+    @override
+    def read_known(self, names: Iterable[str]) -> dict[str, int]:
+        return {}
 
     @override
     def close(self, *, has_failed: bool) -> None:

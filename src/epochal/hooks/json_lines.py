@@ -12,6 +12,7 @@ from epochal.engine.mirror import Entry, Sink
 from epochal.engine.tracker import Source, Tracker
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 FILE = "points.jsonl"
@@ -57,6 +58,10 @@ class _Lines(Sink):
             for one in entries
         ]
         self._file.append(b"".join(lines))
+
+    @override
+    def read_known(self, names: Iterable[str]) -> dict[str, int]:
+        return {}
 
     @override
     def close(self, *, has_failed: bool) -> None:

@@ -13,7 +13,7 @@ from epochal.engine.mirror import Entry, Sink, importing
 from epochal.engine.tracker import Source, Tracker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 ORIGIN = "epochal.run"
@@ -82,7 +82,7 @@ class _Metrics(Sink):
     @override
     def write(self, entries: list[Entry]) -> None:
         metrics = [
-            self._make(_NOT_IN_NAMES.sub("_", name), value, round(entry.time * 1000), entry.step)
+            self._make(clean(name), value, round(entry.time * 1000), entry.step)
             for entry in entries
             for name, value in entry.values.items()
         ]
@@ -90,8 +90,18 @@ class _Metrics(Sink):
             self._client.log_batch(self._run_id, metrics=metrics[start : start + _MOST_METRICS])
 
     @override
+    def read_known(self, names: Iterable[str]) -> dict[str, int]:
+        found = {name: self._client.get_metric_history(self._run_id, clean(name)) for name in names}
+        return {name: max(one.step for one in points) for name, points in found.items() if points}
+
+    @override
     def close(self, *, has_failed: bool) -> None:
         self._client.set_terminated(self._run_id, status="FAILED" if has_failed else "FINISHED")
+
+
+def clean(name: str) -> str:
+    """The name of a metric, in letters that MLflow takes."""
+    return _NOT_IN_NAMES.sub("_", name)
 
 
 def flatten(value: object, key: str = "") -> Iterator[tuple[str, str]]:

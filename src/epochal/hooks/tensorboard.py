@@ -12,6 +12,7 @@ from epochal.engine.mirror import Entry, Sink, importing
 from epochal.engine.tracker import Source, Tracker, is_first_rank
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from epochal.engine.run import Run
@@ -88,6 +89,10 @@ class _Events(Sink):
             )
             self._writer.add_event(event)
         self._writer.flush()
+
+    @override
+    def read_known(self, names: Iterable[str]) -> dict[str, int]:
+        return {}
 
     @override
     def close(self, *, has_failed: bool) -> None:

@@ -6,12 +6,17 @@ from typing import TYPE_CHECKING, Any, Literal, final
 
 from typing_extensions import override
 
+from epochal import durable
 from epochal.engine.every import Every
 from epochal.engine.mirror import Entry, Sink, importing
 from epochal.engine.tracker import Source, Tracker
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
+
+
+NOTE = "known.json"
 
 
 @final
@@ -64,7 +69,7 @@ class WandB(Tracker):
             # Standard output is the run's own, which has a log of it.
             settings=wandb.Settings(console="off", silent=True, disable_git=True),
         )
-        return _History(run)
+        return _History(run, source.dir / "wandb" / NOTE)
 
     @override
     def describe(self, run_dir: Path | None) -> str:
@@ -74,11 +79,13 @@ class WandB(Tracker):
 
 @final
 class _History(Sink):
-    """The history of one run of W&B."""
+    """The history of one run of W&B, and a note of how far it goes, which W&B would not tell."""
 
-    def __init__(self, run: Any) -> None:  # noqa: ANN401 - of an optional package
+    def __init__(self, run: Any, note: Path) -> None:  # noqa: ANN401 - of an optional package
         self._run = run
-        self._step = -1
+        self._note = note
+        self._known: dict[str, int] = durable.find_object(note)
+        self._step = max(self._known.values(), default=-1)
 
     @override
     def write(self, entries: list[Entry]) -> None:
@@ -86,6 +93,12 @@ class _History(Sink):
             if entry.step >= self._step:
                 self._run.log(dict(entry.values), step=entry.step)
                 self._step = entry.step
+                self._known |= dict.fromkeys(entry.values, entry.step)
+        durable.write_json(self._note, self._known)
+
+    @override
+    def read_known(self, names: Iterable[str]) -> dict[str, int]:
+        return {name: self._known[name] for name in names if name in self._known}
 
     @override
     def close(self, *, has_failed: bool) -> None:

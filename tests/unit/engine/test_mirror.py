@@ -16,6 +16,7 @@ from epochal.records.folder import RecordOptions, create_run_folder
 from epochal.records.writer import RunWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 EACH = Every(1, "st")
@@ -24,7 +25,8 @@ EACH = Every(1, "st")
 class Kept(Sink):
     """Keeps what it is given."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: dict[str, int] | None = None) -> None:
+        self.known = known or {}
         self.entries: list[Entry] = []
         self.threads: set[str] = set()
         self.closed: list[bool] = []
@@ -32,6 +34,10 @@ class Kept(Sink):
     def write(self, entries: list[Entry]) -> None:
         self.entries += entries
         self.threads.add(threading.current_thread().name)
+
+    def read_known(self, names: Iterable[str]) -> dict[str, int]:
+        assert set(names) >= set(self.known)
+        return self.known
 
     def close(self, *, has_failed: bool) -> None:
         self.closed.append(has_failed)
@@ -89,6 +95,9 @@ def test_a_sink_that_hangs_keeps_nobody(tmp_path: Path) -> None:
     class Hanging(Sink):
         def write(self, entries: list[Entry]) -> None:
             may_end.wait()
+
+        def read_known(self, names: Iterable[str]) -> dict[str, int]:
+            return {}
 
         def close(self, *, has_failed: bool) -> None:
             pass
@@ -158,16 +167,30 @@ def test_going_back_opens_another_sink_where_it_is_rewritten(twice: Path) -> Non
     assert sinks[1].points[0] == (1, {"lr": 0.1})
 
 
-def test_a_sink_that_keeps_all_gets_no_step_twice(twice: Path) -> None:
-    sink = Kept()
+def test_a_sink_that_keeps_all_gets_no_step_twice_and_misses_none(twice: Path) -> None:
+    sink = Kept({"lr": 2})  # what the first attempt had sent when it was killed
     mirror = make(twice, sink, is_rewritten=False)
     mirror.go_back(1)
-    mirror.put({"val/acc": 0.6}, 3)
-    for step in (4, 5, 6):
+    for step in (4, 5):
         mirror.put({"lr": step / 10}, step)
-    mirror.put({"val/acc": 0.7}, 6)
     mirror.close(10)
-    assert sink.points == [(6, {"lr": 0.6}), (6, {"val/acc": 0.7})]
+    assert sink.points == [
+        (3, {"lr": 0.3}),
+        (3, {"val/acc": 0.5}),
+        (4, {"lr": 0.4}),
+        (5, {"lr": 0.5}),
+    ]
+    assert sink.closed == [False]
+
+
+def test_what_a_sink_has_beyond_the_checkpoint_is_not_sent_again(twice: Path) -> None:
+    sink = Kept({"lr": 5, "val/acc": 3})
+    mirror = make(twice, sink, is_rewritten=False)
+    mirror.go_back(1)
+    for step in (4, 5, 6):
+        mirror.put({"lr": step / 10, "own": 1.0}, step)
+    mirror.close(10)
+    assert sink.points == [(4, {"own": 1.0}), (5, {"own": 1.0}), (6, {"lr": 0.6, "own": 1.0})]
 
 
 @pytest.mark.parametrize(

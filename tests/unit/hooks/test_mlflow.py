@@ -10,7 +10,7 @@ import pytest
 from epochal.engine.mirror import Entry
 from epochal.engine.tracker import Source
 from epochal.hooks.mlflow import MLflow, flatten
-from tracked import Series, carry_out_tracked, recorded
+from tracked import Series, carry_out_tracked, empty_database, recorded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,19 +18,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of the package are not ours
 
 
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with all tables, which take seconds to make."""
-    import mlflow
-
-    path = tmp_path_factory.mktemp("mlflow") / "empty.db"
-    mlflow.MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
-
-
 @pytest.fixture
-def uri(empty: Path, tmp_path: Path) -> str:
-    return f"sqlite:///{shutil.copy(empty, tmp_path / 'mlflow.db')}"
+def uri(tmp_path: Path) -> str:
+    return f"sqlite:///{shutil.copy(empty_database(), tmp_path / 'mlflow.db')}"
 
 
 def find(uri: str, experiment: str) -> tuple[Any, Any]:
@@ -68,6 +58,7 @@ def test_a_run_that_goes_on_is_the_same_run_there(tmp_path: Path, uri: str) -> N
     )
     for step, has_failed in ((1, True), (2, False)):
         sink = MLflow(uri=uri, experiment="e").open(Source(tmp_path, "tiny", "", ""))
+        assert sink.read_known(["top@1 %", "b"]) == ({"top@1 %": 1} if step == 2 else {})
         sink.write([Entry(step, 0.0, {"top@1 %": float(step)})])
         sink.close(has_failed=has_failed)
     client, run = find(uri, "e")

@@ -82,11 +82,23 @@ def test_a_step_that_is_over_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "config" / "expanded.yaml").write_text("optim: {lr: 0.25}\n")
     sink = WandB(mode="offline").open(Source(tmp_path, "", "", "tests"))
     sink.write([Entry(5, 0.0, {"a": 1.0}), Entry(4, 0.0, {"a": 2.0}), Entry(5, 0.0, {"b": 3.0})])
+    assert sink.read_known(["a", "c"]) == {"a": 5}
     sink.close(has_failed=True)
     assert read(tmp_path) == {"a": {5: 1.0}, "b": {5: 3.0}}
     (about,) = [one.run for one in stored(tmp_path) if one.WhichOneof("record_type") == "run"]
     config = {one.key: json.loads(one.value_json) for one in about.config.update}
     assert config["optim"] == {"lr": 0.25}
+
+
+def test_a_run_that_goes_on_knows_what_is_there(tmp_path: Path) -> None:
+    source = Source(tmp_path, "", "", "tests")
+    for step in (5, 6):
+        sink = WandB(mode="offline").open(source)
+        assert sink.read_known(["a"]) == ({"a": 5} if step == 6 else {})
+        sink.write([Entry(step - 2, 0.0, {"a": 0.0})] if step == 6 else [])
+        sink.write([Entry(step, 0.0, {"a": float(step)})])
+        sink.close(has_failed=False)
+    assert sink.read_known(["a"]) == {"a": 6}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,204 @@
+"""Whole experiments with trackers: killed, resumed, and nothing is shown twice or otherwise."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from epochal.engine import tracker
+from small_project import Command, run_folders, write
+from tracked import Series, empty_database, events, recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of the packages are not ours
+
+DYING = """
+import os
+import time
+import epochal as ep
+
+class Dying(ep.Hook):
+    '''Kills the process after the step that the environment names, once a thread has begun.'''
+    def step_end(self, run):
+        if os.environ.get("DIES_AT") == str(run.step):
+            run.saver.finish(run)
+            os._exit(9)
+        while "DIES_AT" in os.environ and run.step == 8 and not (run.dir / "points.csv").exists():
+            time.sleep(0.01)
+"""
+
+SPOILED = """
+import torch
+from shop.parts import Points
+
+class Spoiled(Points):
+    '''One of its batches is not finite, once.'''
+    def __init__(self):
+        super().__init__()
+        self.seen = 0
+
+    def batch_loss(self, out, batch):
+        losses = super().batch_loss(out, batch)
+        self.seen += 1
+        if self.seen != 9:
+            return losses
+        loss, count = losses["loss"]
+        return {"loss": (loss * torch.nan, count)}
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass  # it stays behind
+"""
+
+CONFIG = """
+$BASE: base.yaml
+tag: shop
+task: {type: shop.parts.Points}
+model: {type: shop.parts.Net}
+train: {for: 3ep}
+monitor: +val/acc
+log: {record_every: 2st}
+checkpoint: {every: 4st}
+hooks:
+  - {type: shop.dying.Dying}
+  - {type: TensorBoard, every: 4st}
+  - {type: CsvLog, every: 2st}
+  - {type: JsonLines, every: 2st}
+  - {type: MLflow, uri: "sqlite:///mlflow.db", every: 2st}
+"""
+
+
+@pytest.fixture
+def dying(shop: Path) -> Path:
+    """A project whose runs die when they are told to."""
+    write(shop / "shop" / "dying.py", DYING)
+    write(shop / "config.yaml", CONFIG)
+    return shop
+
+
+def once(points: Iterable[tuple[str, int, float]]) -> Series:
+    """Points by name and step, each of which comes once."""
+    series: Series = {}
+    for name, step, value in points:
+        assert step not in series.setdefault(name, {}), f"{name} at {step} comes twice"
+        series[name][step] = value
+    return series
+
+
+def in_csv(folder: Path) -> Series:
+    with (folder / "points.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return once((row["name"], int(row["step"]), float(row["value"])) for row in rows)
+
+
+def in_json(folder: Path) -> Series:
+    lines = [json.loads(line) for line in (folder / "points.jsonl").read_text().splitlines()]
+    return once(
+        (name, line["step"], value)
+        for line in lines
+        for name, value in line.items()
+        if name not in ("step", "time")
+    )
+
+
+def in_mlflow(folder: Path) -> Series:
+    import mlflow
+
+    client: Any = mlflow.MlflowClient("sqlite:///mlflow.db")
+    found = client.search_runs(
+        [one.experiment_id for one in client.search_experiments()],
+        f"tags.`epochal.run` = '{folder.name}'",
+    )
+    (run,) = found
+    return once(
+        (name, point.step, point.value)
+        for name in run.data.metrics
+        for point in client.get_metric_history(run.info.run_id, name)
+    )
+
+
+def assert_shown(folder: Path) -> None:
+    record = recorded(folder)
+    assert {"train/loss", "lr", "val/acc", "train/epoch/loss"} <= set(record)
+    assert in_csv(folder) == record
+    assert in_json(folder) == record
+    assert in_mlflow(folder) == record
+    shown = events(folder / "tensorboard")
+    assert list(shown["lr"]) == [4, 8, 12, 16]
+    for name, points in shown.items():
+        assert all(np.float32(record[name][step]) == value for step, value in points.items()), name
+    assert list(shown["val/acc"]) == list(record["val/acc"])
+
+
+def test_killed_run_that_goes_on_shows_every_point_of_its_record_once(
+    dying: Path, epochal: Command
+) -> None:
+    shutil.copy(empty_database(), "mlflow.db")
+    command = [sys.executable, "-m", "epochal", "run", "config.yaml", "--device", "cpu"]
+    environment = {**os.environ, "DIES_AT": "11"}
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == 9, done.stderr
+    (folder,) = run_folders(Path())
+    assert in_csv(folder)["lr"]  # the thread had begun; what came later was waiting, and is gone
+    done = epochal("resume", folder.name, "--device", "cpu")
+    assert done.code == 0, done.err
+    assert_shown(folder)
+
+
+def test_run_that_goes_back_shows_nothing_of_the_steps_it_left(
+    shop: Path, epochal: Command
+) -> None:
+    write(shop / "shop" / "spoiled.py", SPOILED)
+    done = epochal(
+        *("run", "config.yaml", "--device", "cpu", "train.for=3ep", "checkpoint.every=2st"),
+        *("task={type: shop.spoiled.Spoiled}", "engine.on_nonfinite=rollback"),
+        *("log.record_every=1st", "hooks=[{type: CsvLog, every: 1st}, {type: TensorBoard}]"),
+    )
+    assert done.code == 0, done.err
+    assert "going back from step" in done.out
+    (folder,) = run_folders(Path())
+    assert in_csv(folder) == recorded(folder)
+    assert events(folder / "tensorboard")
+
+
+def test_tensorboard_is_on_by_itself_and_can_be_turned_off(shop: Path, epochal: Command) -> None:
+    done = epochal("run", "config.yaml", "--device", "cpu")
+    assert done.code == 0, done.err
+    (folder,) = run_folders(Path())
+    assert f"trackers: TensorBoard every 100st: `tensorboard --logdir {folder}" in done.out
+    assert "val/acc" in events(folder / "tensorboard")
+    done = epochal("run", "config.yaml", "--device", "cpu", "log.tensorboard=false")
+    assert "trackers:" not in done.out
+    assert not (run_folders(Path())[-1] / "tensorboard").exists()
+
+
+def test_plan_shows_trackers_and_whether_they_can_work(
+    shop: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracker, "is_installed", lambda package: package != "wandb")
+    hooks = "hooks=[{type: WandB, project: p, every: 1ep}, {type: TensorBoard, every: 10st}]"
+    done = epochal("plan", "config.yaml", "--device", "cpu", hooks)
+    assert (
+        "trackers WandB every 1ep: project p, online (wandb is not installed); "
+        "TensorBoard every 10st: `tensorboard --logdir tensorboard`"
+    ) in done.out
+
+
+def test_a_wrong_option_of_a_tracker_is_found_by_check(shop: Path, epochal: Command) -> None:
+    done = epochal("check", "config.yaml", "hooks=[{type: WandB, mode: later, projekt: p}]")
+    assert done.code == 78
+    assert "hooks.0.mode" in done.out + done.err
+    assert "did you mean 'project'?" in done.out + done.err
