@@ -98,9 +98,12 @@ class KeptCode:
 
 
 def find_home(options: RecordOptions, run_dir: Path) -> Path | None:
-    """The folder that belongs to all runs; None if this run is alone in a folder of its own."""
+    """The folder that belongs to all runs; None if there is none, and each keeps its own copies."""
     if not options.exact:
-        return home_of(options.log_dir.absolute())
+        try:
+            return home_of(options.log_dir.absolute())
+        except OSError:
+            return None
     above = list(run_dir.absolute().parents)[:_MAX_ABOVE]
     return next((place / HOME for place in above if (place / HOME).is_dir()), None)
 
@@ -113,7 +116,7 @@ def find_parent(run_dir: Path, facts: Mapping[str, Any]) -> Parent | None:
         facts: What its ``run.json`` says.
     """
     folder = run_dir.absolute()
-    if folder.parent.name == FOLDS:
+    if folder.parent.name == FOLDS and (folder.parents[1] / "run.json").is_file():
         return Parent(folder.parents[1].name, "fold")
     told = take_parent()
     if told is not None:

@@ -81,13 +81,13 @@ def test_failure_is_told_once_and_stops_nothing(
     ]
 
 
-def test_home_that_cannot_be_made_stops_nothing(
+def test_without_a_common_home_the_run_has_its_own_copies(
     project: Path, run_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (run_dir.parents[2] / ".epochal").write_text("in the way")
     KeptCode(options(run_dir), project=project, run_dir=run_dir).keep(version="", is_dirty=False)
-    assert len(caplog.records) == 1
-    assert ".epochal" in caplog.text
+    assert caplog.records == []
+    assert read_file(run_dir, "a.py") == b"x = 1\n"
 
 
 def test_changes_since_the_commit_are_kept(project: Path, run_dir: Path) -> None:
@@ -121,7 +121,11 @@ def test_home_of_a_run_in_a_folder_of_its_own_is_above_it(tmp_path: Path) -> Non
 
 
 def test_fold_belongs_to_its_cross_validation(tmp_path: Path) -> None:
-    assert find_parent(tmp_path / "whole" / "folds" / "1", {}) == Parent("whole", "fold")
+    fold = tmp_path / "whole" / "folds" / "1"
+    fold.mkdir(parents=True)
+    assert find_parent(fold, {}) is None
+    (tmp_path / "whole" / "run.json").write_text("{}")
+    assert find_parent(fold, {}) == Parent("whole", "fold")
 
 
 def test_parent_is_what_the_process_was_told(

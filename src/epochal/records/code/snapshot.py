@@ -86,7 +86,12 @@ class Snapshot:
             OSError: The list cannot be written.
         """
         own = self._keep_framework()
-        walk = Walk(self.project.absolute(), ignore=self.ignore, limits=self.limits)
+        walk = Walk(
+            self.project.absolute(),
+            ignore=self.ignore,
+            limits=self.limits,
+            run_dir=self.run_dir.absolute(),
+        )
         walk.look()
         reading = _Reading(self, key=own.digest)
         for found, is_kept in choose(walk.found, self.limits):

@@ -70,11 +70,20 @@ class Walk:
         root: The project's folder.
         ignore: Lines as in ``.gitignore``, which outrank all others.
         limits: How far it goes.
+        run_dir: The folder of the run itself, which may lie in the project.
     """
 
-    def __init__(self, root: Path, *, ignore: Sequence[str] = (), limits: Limits) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        ignore: Sequence[str] = (),
+        limits: Limits,
+        run_dir: Path | None = None,
+    ) -> None:
         self.root = root
         self.limits = limits
+        self._run_dir = None if run_dir is None else str(run_dir)
         self.found: list[Found] = []
         self.others: list[Other] = []
         self._given, self._files, self._usual = Rules(), Rules(), usual_rules()
@@ -158,7 +167,9 @@ class Walk:
         return False
 
     def _enter(self, path: str, depth: int) -> None:
-        if depth >= self.limits.max_depth:
+        if f"{self.root}/{path}" == self._run_dir:
+            self._leave(path, "records")
+        elif depth >= self.limits.max_depth:
             self._leave(path, "deep", f"more than {self.limits.max_depth} folders down")
         else:
             self._waiting.append((path, depth + 1))

@@ -94,6 +94,14 @@ def test_record_of_a_run_is_no_code(tmp_path: Path) -> None:
     assert left(walk)["old"].kind == "records"
 
 
+def test_folder_of_the_run_itself_is_no_code(tmp_path: Path) -> None:
+    fill(tmp_path, "a.py", "mine/now/config/b.yaml")
+    walk = Walk(tmp_path, limits=Limits(), run_dir=tmp_path / "mine" / "now")
+    walk.look()
+    assert found(walk) == {"a.py"}
+    assert left(walk)["mine/now"].kind == "records"
+
+
 def test_submodule_is_named_by_its_commit(tmp_path: Path) -> None:
     fill(tmp_path, "sub/a.py")
     (tmp_path / "sub" / ".git").write_text("gitdir: ../.git/modules/sub\n")
