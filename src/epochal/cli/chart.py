@@ -56,7 +56,7 @@ class Chart:
 def show(chart: Chart) -> list[str]:
     """The chart as lines of text for standard output, as wide as that is."""
     width = shutil.get_terminal_size((80, 24)).columns
-    return draw(chart, width=width, has_colours=_takes_colours(), is_plain=not _takes_braille())
+    return draw(chart, width=width, has_colours=takes_colours(), is_plain=not _takes_braille())
 
 
 def draw(
@@ -265,7 +265,8 @@ def _whole(value: float) -> str:
     return f"{round(value):,}"
 
 
-def _takes_colours() -> bool:
+def takes_colours() -> bool:
+    """Whether colours on the screen are seen and wanted."""
     is_wanted = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     return sys.stdout.isatty() and is_wanted
 

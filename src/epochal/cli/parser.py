@@ -25,6 +25,7 @@ VERBS = {
     "test": "evaluate the weights of a finished run on its test data",
     "predict": "write the predictions of a finished run",
     "runs": "list runs",
+    "diff": "say how runs differ: parameters, code, packages, metrics, where curves part",
     "show": "show one run: status, configuration, results, where a value came from",
     "index": "bring the index of all runs up to date, which lists of runs are made from",
     "doctor": "prove that a kill or a full disk costs no checkpoint here; look at the machine",

@@ -1,0 +1,88 @@
+"""The whole page about runs side by side: the runs, one sentence, what differs, what does not."""
+
+from __future__ import annotations
+
+from string import ascii_uppercase
+from typing import TYPE_CHECKING
+
+from epochal.cli.beside.causes import describe_code, describe_facts
+from epochal.cli.beside.results import describe_curves, describe_replicates, describe_scores
+from epochal.cli.beside.view import BOLD, View, printable
+from epochal.cli.chart import takes_colours
+from epochal.cli.table import format_table
+from epochal.experiment.figures import format_seconds, format_value
+from epochal.experiment.invocation import command
+from epochal.records.compare import SECTIONS, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from epochal.records.compare import Comparison
+    from epochal.records.read import RunRecord
+
+_UNEXPLAINED = "no difference explains the curves"
+
+
+def describe_comparison(
+    found: Comparison,
+    sections: Sequence[str] = SECTIONS,
+    *,
+    words: Sequence[str] = (),
+    has_all: bool = False,
+) -> Iterator[str]:
+    """The lines that show a comparison.
+
+    Args:
+        found: The runs.
+        sections: What to show of it.
+        words: The runs as they were typed, for hints; their ids if there are none.
+        has_all: Whether nothing is left out or cut.
+    """
+    view = View(
+        names=tuple(_letter(place) for place in range(len(found.records))),
+        words=tuple(words or (one.summary.id for one in found.records)),
+        has_all=has_all,
+        has_colours=takes_colours(),
+    )
+    rows = [(name, *_head(one)) for name, one in zip(view.names, found.records, strict=True)]
+    yield format_table(("", "run", "tag", "status", "steps", "time", "best"), rows)
+    yield ""
+    yield view.paint(describe(found, sections), BOLD)
+    parts = [list(_describe_section(found, section, view)) for section in sections]
+    for first, *others in parts:
+        if others:
+            yield from ("", view.paint(first, BOLD), *others)
+    same = [first for first, *others in parts if not others]
+    yield from ("", *same) if same else ()
+    if "metrics" in sections:
+        yield from describe_replicates(found, view)
+    if "curves" in sections and found.is_same_but_for_results:
+        yield ""
+        yield f"{_UNEXPLAINED}: try `{command()} check FILE --repro`"
+
+
+def _letter(place: int) -> str:
+    return ascii_uppercase[place] if place < len(ascii_uppercase) else f"R{place + 1}"
+
+
+def _head(record: RunRecord) -> tuple[str, ...]:
+    summary, seconds = record.summary, record.result.get("seconds")
+    return (
+        summary.id,
+        printable(summary.tag),
+        summary.status,
+        str(summary.step),
+        format_seconds(seconds) if isinstance(seconds, int | float) else "",
+        format_value(record.result.get("best")),
+    )
+
+
+def _describe_section(found: Comparison, section: str, view: View) -> Iterator[str]:
+    """The lines of one section; a single one if nothing differs in it."""
+    if section == "code":
+        return describe_code(found.code, view)
+    if section == "metrics":
+        return describe_scores(found.metrics, view)
+    if section == "curves":
+        return describe_curves(found.curves, found.tolerance, view)
+    return describe_facts(section, getattr(found, section), view)

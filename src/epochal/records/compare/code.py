@@ -1,0 +1,211 @@
+"""The code of runs side by side: which files differ, and their lines, without git."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, final
+
+from epochal.records.code.manifest import code_dir, read_kept, read_manifest
+from epochal.records.compare.difference import Facts, lay_out
+from epochal.records.compare.surroundings import git_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from epochal.records.code.manifest import File, Manifest
+    from epochal.records.read import RunRecord
+
+MAX_BYTES = 512 * 1024
+"""Larger files are compared by their digests only."""
+
+MAX_LINES = 20_000
+"""As are longer ones: finding the lines that differ takes time."""
+
+_CONTEXT = 3
+_DIGITS = 12
+_SNIFFED_BYTES = 8192
+
+Source = Literal["snapshot", "imports", "nothing"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A file as one run had it."""
+
+    digest: str
+    size: int | None = None
+    """In bytes; None if only its digest is known."""
+
+    is_executable: bool = False
+
+
+@final
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileDifference:
+    """A file that is not the same in all runs."""
+
+    path: str
+    versions: tuple[Version | None, ...]
+    """One for each run; None where it has no such file."""
+
+    added: int = 0
+    """Of two runs, how many lines only the second has."""
+
+    removed: int = 0
+    lines: tuple[str, ...] = ()
+    """Of two runs, the unified diff, without line ends."""
+
+    note: str = ""
+    """Why there are no lines: the file is binary, too large, or was not kept."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class CodeComparison:
+    """The code of several runs."""
+
+    files: tuple[FileDifference, ...] = ()
+    num_same: int = 0
+    source: Source = "snapshot"
+    """Whether whole snapshots were compared, or only what all runs noted of their imports."""
+
+    epochal: tuple[str, ...] = ()
+    """Version and digest of Epochal itself in each run; empty if it is the same, or unknown."""
+
+    git: Facts
+    """Commit and branch, where there was a repository, and whether anything was changed since."""
+
+
+def compare_code(records: Sequence[RunRecord]) -> CodeComparison:
+    """What differs between the files of some runs, each as its last process had them."""
+    manifests = [read_manifest(one.path, _last_attempt(one)) for one in records]
+    known = [manifest for manifest in manifests if manifest is not None]
+    git = lay_out([git_table(one) for one in records])
+    if len(known) < len(records):
+        return _compare_imports(records, git)
+    trees = [_versions(manifest) for manifest in known]
+    found = []
+    for path, versions in _differing(trees):
+        files = tuple(manifest.by_path.get(path) for manifest in known)
+        found.append(_describe(path, versions, files, records))
+    return CodeComparison(
+        files=tuple(found), num_same=_count_same(trees), epochal=_frameworks(known), git=git
+    )
+
+
+def _last_attempt(record: RunRecord) -> int:
+    return max((one.attempt for one in record.attempts), default=0)
+
+
+def _versions(manifest: Manifest) -> dict[str, Version]:
+    kept = {
+        file.path: Version(file.sha256[:_DIGITS], file.size, bool(file.mode & 0o111))
+        for file in manifest.files
+    }
+    links = {
+        other.path: Version(f"-> {other.text}") for other in manifest.others if other.kind == "link"
+    }
+    return kept | links
+
+
+def _compare_imports(records: Sequence[RunRecord], git: Facts) -> CodeComparison:
+    """What is known of runs without a snapshot: digests of the files that they imported."""
+    imported = [next((a.code for a in reversed(one.attempts) if a.code), {}) for one in records]
+    if not all(imported):
+        return CodeComparison(source="nothing", git=git)
+    trees = [{path: Version(digest) for path, digest in code.items()} for code in imported]
+    files = tuple(
+        FileDifference(path=path, versions=versions, note="only its digest was kept")
+        for path, versions in _differing(trees)
+    )
+    return CodeComparison(files=files, num_same=_count_same(trees), source="imports", git=git)
+
+
+def _differing(
+    trees: Sequence[Mapping[str, Version]],
+) -> list[tuple[str, tuple[Version | None, ...]]]:
+    paths = sorted({path for tree in trees for path in tree})
+    rows = [(path, tuple(tree.get(path) for tree in trees)) for path in paths]
+    return [(path, versions) for path, versions in rows if len(set(versions)) > 1]
+
+
+def _count_same(trees: Sequence[Mapping[str, Version]]) -> int:
+    return len({path for tree in trees for path in tree}) - len(_differing(trees))
+
+
+def _frameworks(manifests: Sequence[Manifest]) -> tuple[str, ...]:
+    names = tuple(
+        f"{own.version} {own.digest[:_DIGITS]}" if (own := one.framework) else ""
+        for one in manifests
+    )
+    return names if all(names) and len(set(names)) > 1 else ()
+
+
+def _describe(
+    path: str,
+    versions: tuple[Version | None, ...],
+    files: tuple[File | None, ...],
+    records: Sequence[RunRecord],
+) -> FileDifference:
+    """The difference of one file; its lines for two runs only."""
+    if len(records) != 2:
+        return FileDifference(path=path, versions=versions)
+    is_link = any(file is None and one for file, one in zip(files, versions, strict=True))
+    is_large = any(file is not None and file.size > MAX_BYTES for file in files)
+    if is_link or is_large:
+        return FileDifference(path=path, versions=versions, note="link" if is_link else "large")
+    before, after = (_read(file, one) for file, one in zip(files, records, strict=True))
+    lines: list[str] = []
+    if before is None or after is None:
+        note = "the copy is damaged"
+    elif is_binary(before) or is_binary(after):
+        note = "binary"
+    else:
+        lines, note = diff_texts(before, after, path)
+    return FileDifference(
+        path=path,
+        versions=versions,
+        added=sum(line.startswith("+") for line in lines[2:]),
+        removed=sum(line.startswith("-") for line in lines[2:]),
+        lines=tuple(lines),
+        note=note,
+    )
+
+
+def _read(file: File | None, record: RunRecord) -> bytes | None:
+    """What a run kept of a file, nothing where it had none; None if the copy is damaged."""
+    folder = code_dir(record.path, _last_attempt(record))
+    return b"" if file is None else read_kept(folder, file)
+
+
+def is_binary(content: bytes) -> bool:
+    """Whether some bytes are no text that a diff could show."""
+    head = content[:_SNIFFED_BYTES]
+    if b"\0" in head:
+        return True
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        control = sum(byte < 32 and byte not in b"\t\n\r\f\x1b" for byte in head)
+        return control * 20 > len(head)
+    return False
+
+
+def diff_texts(before: bytes, after: bytes, path: str) -> tuple[list[str], str]:
+    """The unified diff of two texts; none, and why, if they are too long or the same."""
+    old, new = (_split(content) for content in (before, after))
+    if max(len(old), len(new)) > MAX_LINES:
+        return [], "large"
+    names = (f"A/{path}", f"B/{path}")
+    lines = list(difflib.unified_diff(old, new, *names, n=_CONTEXT, lineterm=""))
+    return lines, "" if lines else "empty" if before == after == b"" else "other rights"
+
+
+def _split(content: bytes) -> list[str]:
+    """The lines of a text; line ends of another system, and one that is missing, are shown."""
+    lines = content.decode("utf-8", "replace").split("\n")
+    last = lines.pop()
+    shown = [f"{line[:-1]}^M" if line.endswith("\r") else line for line in lines]
+    return [*shown, f"{last} (no line end)"] if last else shown

@@ -1,0 +1,208 @@
+"""Runs laid side by side: everything that may tell them apart, found when it is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from typing_extensions import override
+
+from epochal.errors import RecordError
+from epochal.records.compare.code import CodeComparison, compare_code
+from epochal.records.compare.curves import TOLERANCE, Curves, compare_curves
+from epochal.records.compare.difference import Facts, lay_out
+from epochal.records.compare.groups import Group, find_group
+from epochal.records.compare.scores import Score, read_scores
+from epochal.records.compare.settings import parameter_tables, seed_table
+from epochal.records.compare.surroundings import (
+    data_table,
+    environment_table,
+    hardware_table,
+    package_table,
+)
+from epochal.records.failure import count_of
+from epochal.records.read import read_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from epochal.records.read import RunRecord
+
+CAUSES = ("params", "seed", "code", "packages", "hardware", "environment", "data")
+SECTIONS = (*CAUSES, "metrics", "curves")
+"""What runs are compared by, in the order in which it is shown."""
+
+
+@final
+@dataclass(frozen=True)
+class Comparison:
+    """Two or more runs side by side; each part is read when it is asked for."""
+
+    records: tuple[RunRecord, ...]
+    root: Path = Path("runs")
+    """Where replicates are looked for."""
+
+    tolerance: float = TOLERANCE
+
+    @cached_property
+    def params(self) -> Facts:
+        """The parameters; a default that was written out equals one that was not."""
+        return lay_out(parameter_tables(self.records))
+
+    @cached_property
+    def seed(self) -> Facts:
+        """The seed."""
+        return lay_out([seed_table(record) for record in self.records])
+
+    @cached_property
+    def code(self) -> CodeComparison:
+        """The project's files, Epochal itself, and the state of git if there was any."""
+        return compare_code(self.records)
+
+    @cached_property
+    def packages(self) -> Facts:
+        """Packages with their versions, Python among them."""
+        return lay_out([package_table(record) for record in self.records])
+
+    @cached_property
+    def hardware(self) -> Facts:
+        """Machine and device."""
+        return lay_out([hardware_table(record) for record in self.records])
+
+    @cached_property
+    def environment(self) -> Facts:
+        """The variables of the environment that may change what is computed."""
+        return lay_out([environment_table(record) for record in self.records])
+
+    @cached_property
+    def data(self) -> Facts:
+        """The fingerprint of the data."""
+        return lay_out([data_table(record) for record in self.records])
+
+    @cached_property
+    def metrics(self) -> list[Score]:
+        """All metrics, also those that are the same."""
+        return read_scores(self.records)
+
+    @cached_property
+    def curves(self) -> list[Curves]:
+        """Of each run but the first, where it parts from the first."""
+        first, *others = self.records
+        return [compare_curves(first, other, tolerance=self.tolerance) for other in others]
+
+    @cached_property
+    def groups(self) -> tuple[Group | None, ...]:
+        """The replicates of each run."""
+        return tuple(find_group(record, self.root) for record in self.records)
+
+    @property
+    def is_same_but_for_results(self) -> bool:
+        """Whether the same was run, as far as is known, but not the same came of it."""
+        is_known = self.code.source != "nothing" and not self.data.unknown
+        return is_known and not self.differing(CAUSES) and bool(self.count("curves"))
+
+    def count(self, section: str) -> int:
+        """How many things differ in a section, without defaults that only some runs have.
+
+        For curves, how many runs part from the first.
+        """
+        if section == "code":
+            return len(self.code.files) + bool(self.code.epochal)
+        if section == "metrics":
+            return sum(not score.is_same for score in self.metrics)
+        if section == "curves":
+            return sum(one.bitwise is not None for one in self.curves)
+        facts: Facts = getattr(self, section)
+        return sum(not one.is_minor for one in facts.differences)
+
+    def differing(self, sections: Iterable[str] = SECTIONS) -> list[str]:
+        """The sections in which anything differs."""
+        return [section for section in sections if self.count(section)]
+
+    def to_json(self, sections: Iterable[str] = SECTIONS) -> dict[str, Any]:
+        """The same as plain values."""
+        chosen = list(sections)
+        return {
+            "runs": [_head(record) for record in self.records],
+            "differing": self.differing(chosen),
+            **{section: getattr(self, section) for section in chosen if section != "metrics"},
+            **({"metrics": [one.to_json() for one in self.metrics]} if "metrics" in chosen else {}),
+            **({"replicates": list(self.groups)} if "metrics" in chosen else {}),
+        }
+
+    @override
+    def __str__(self) -> str:
+        return describe(self)
+
+
+_NOUNS = {
+    "params": "parameter",
+    "seed": "seed",
+    "packages": "package",
+    "hardware": "fact of the machine",
+    "environment": "variable",
+    "data": "fact of the data",
+    "metrics": "metric",
+    "curves": "curve",
+}
+
+
+def describe(found: Comparison, sections: Iterable[str] = SECTIONS) -> str:
+    """One sentence: in what the runs differ."""
+    words, differing = [], found.differing(sections)
+    for section in differing:
+        if section == "seed":
+            words.append("the seed")
+        elif section == "code":
+            num_files = len(found.code.files)
+            words += [_several(num_files, "file")] if num_files else []
+            words += ["Epochal itself"] if found.code.epochal else []
+        elif section != "curves":
+            words.append(_several(found.count(section), _NOUNS[section]))
+    *most, last = words or ["nothing"]
+    what = f"they differ in {', '.join(most)}{' and ' * bool(most)}{last}"
+    if "curves" in differing:
+        step = min(one.bitwise.step for one in found.curves if one.bitwise)
+        return f"{what}; their curves part by step {step:,}"
+    return what if words else "nothing differs"
+
+
+def _several(count: int, noun: str) -> str:
+    first, _, rest = noun.partition(" ")
+    return f"{count_of(count, first)} {rest}".rstrip()
+
+
+def diff(
+    *runs: RunRecord | Path | str, root: Path | str = "runs", tolerance: float = TOLERANCE
+) -> Comparison:
+    """What two or more runs have not in common.
+
+    Args:
+        runs: Folders, ids or parts of them, ``last``, or records that were read before.
+        root: The folder of all runs.
+        tolerance: Share of the larger of two values by which curves may differ and be close.
+
+    Raises:
+        RecordError: There is no such run, or there are fewer than two.
+    """
+    found: list[RunRecord] = []
+    for run in runs:
+        found.append(read_run(run, Path(root)) if isinstance(run, Path | str) else run)
+    if len(found) < 2:
+        raise RecordError(
+            f"diff: needs two runs or more, got {len(found)}\n"
+            "  name them by folder or id; `epochal runs` lists them"
+        )
+    if not tolerance >= 0:
+        raise RecordError(
+            f"tolerance: must not be negative, got {tolerance!r}\n  0.01 is one percent"
+        )
+    return Comparison(tuple(found), Path(root), tolerance)
+
+
+def _head(record: RunRecord) -> dict[str, Any]:
+    summary = record.summary
+    names = ("id", "project", "tag", "status", "step", "epoch", "started", "ended")
+    return {"path": str(record.path), **{name: getattr(summary, name) for name in names}}

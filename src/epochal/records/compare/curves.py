@@ -1,0 +1,159 @@
+"""Where the curves of two runs part: bit for bit, and by more than a tolerance."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from epochal.errors import RecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from epochal.records.read import RunRecord
+
+    Curve = tuple[NDArray[np.int64], NDArray[np.float64]]
+
+TOLERANCE = 0.01
+"""By what share of the larger value two values may differ and still count as close."""
+
+_MEASURED = re.compile(
+    r"(^|[/_. ])(time|seconds|memory|throughput|speed|rate|per_second|gpu\w*|util\w*)($|[/_. ])"
+)
+"""Names of what depends on the machine and its moods, and never is the same twice."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """The first step after which two runs do not show the same."""
+
+    step: int
+    names: tuple[str, ...]
+    """The series that differ there, the most telling first."""
+
+    values: tuple[float, float]
+    """What the first of these series shows in each run."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Curves:
+    """The curves of two runs, laid over each other at the steps that both recorded."""
+
+    num_series: int
+    """How many series were compared."""
+
+    num_points: int
+    """At how many points, over all series."""
+
+    bitwise: Parting | None
+    """Where the first bit differs; None if none does."""
+
+    beyond: Parting | None
+    """Where they differ by more than the tolerance; None if they never do."""
+
+    same_until: int | None
+    """The last common step before the first difference; None if there is none."""
+
+    left_out: tuple[str, ...] = ()
+    """Series that measure the machine and were not compared."""
+
+    resumed: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    """The steps at or before the parting from which each run went on or to which it went back."""
+
+
+def compare_curves(one: RunRecord, other: RunRecord, *, tolerance: float = TOLERANCE) -> Curves:
+    """Where two runs part; only what still counts of each is looked at, not redone attempts.
+
+    Args:
+        one: A run.
+        other: Another one.
+        tolerance: Share of the larger of two values by which they may differ.
+    """
+    monitor = one.run.get("monitor")
+    shared = sorted(
+        {*one.metric_names()} & {*other.metric_names()},
+        # The most telling first: what decides, then what training itself shows.
+        key=lambda name: (name != monitor, name != "train/loss", name[:6] != "train/", name),
+    )
+    names = [name for name in shared if not _MEASURED.search(name)]
+    merged = {name: _merge(_curve(one, name), _curve(other, name)) for name in names}
+    merged = {name: curve for name, curve in merged.items() if len(curve[0])}
+    bitwise = _first(merged, 0.0)
+    resumed = (_restarts(one, bitwise), _restarts(other, bitwise))
+    return Curves(
+        num_series=len(merged),
+        num_points=sum(len(steps) for steps, _, _ in merged.values()),
+        bitwise=bitwise,
+        beyond=None if bitwise is None else _first(merged, tolerance),
+        same_until=_last_before(merged, bitwise),
+        left_out=tuple(name for name in shared if name not in names),
+        resumed=resumed,
+    )
+
+
+_Merged = tuple["NDArray[np.int64]", "NDArray[np.float64]", "NDArray[np.float64]"]
+
+
+def _curve(record: RunRecord, name: str) -> Curve:
+    import numpy as np
+
+    try:
+        return record.series(name)
+    except RecordError:  # its rows are damaged
+        return np.empty(0, np.int64), np.empty(0, np.float64)
+
+
+def _merge(one: Curve, other: Curve) -> _Merged:
+    import numpy as np
+
+    steps, here, there = np.intersect1d(one[0], other[0], assume_unique=True, return_indices=True)
+    return steps, one[1][here], other[1][there]
+
+
+def _first(merged: dict[str, _Merged], tolerance: float) -> Parting | None:
+    """The earliest step at which any series differs by more than a tolerance; 0 is bit for bit."""
+    found: dict[str, int] = {}
+    for name, (_, here, there) in merged.items():
+        places = _differs(here, there, tolerance).nonzero()[0]
+        if len(places):
+            found[name] = int(places[0])
+    if not found:
+        return None
+    first = min(int(merged[name][0][place]) for name, place in found.items())
+    names = tuple(name for name, place in found.items() if merged[name][0][place] == first)
+    _, here, there = merged[names[0]]
+    place = found[names[0]]
+    return Parting(first, names, (float(here[place]), float(there[place])))
+
+
+def _differs(
+    here: NDArray[np.float64], there: NDArray[np.float64], tolerance: float
+) -> NDArray[np.bool_]:
+    import numpy as np
+
+    other_bits: NDArray[np.bool_] = here.view(np.int64) != there.view(np.int64)
+    if not tolerance:
+        return other_bits
+    with np.errstate(invalid="ignore", over="ignore"):  # infinite, or not a number
+        apart = np.abs(here - there)
+        close = apart <= tolerance * np.maximum(np.abs(here), np.abs(there))
+    same = (close & np.isfinite(apart)) | (here == there) | (np.isnan(here) & np.isnan(there))
+    differs: NDArray[np.bool_] = other_bits & ~same
+    return differs
+
+
+def _last_before(merged: dict[str, _Merged], parting: Parting | None) -> int | None:
+    steps = [step for known, _, _ in merged.values() for step in known.tolist()]
+    before = [step for step in steps if parting is None or step < parting.step]
+    return max(before, default=None)
+
+
+def _restarts(record: RunRecord, parting: Parting | None) -> tuple[int, ...]:
+    steps: Sequence[int] = [one.step for one in record.attempts if one.checkpoint]
+    return tuple(step for step in steps if parting is not None and step <= parting.step)

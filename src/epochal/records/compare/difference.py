@@ -1,0 +1,103 @@
+"""Things that runs have by name and value, and those of them that are not the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What one run has under a name."""
+
+    value: Any  # whatever JSON can hold
+    where: str = ""
+    """Who set it; empty for what nobody sets."""
+
+    is_default: bool = False
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One name under which runs do not have the same."""
+
+    key: str
+    sides: tuple[Side | None, ...]
+    """One for each run, in their order; None where it has no such thing."""
+
+    @property
+    def is_minor(self) -> bool:
+        """Whether it is a default that only some runs have: they use another class or version."""
+        present = [side for side in self.sides if side is not None]
+        return len(present) < len(self.sides) and all(side.is_default for side in present)
+
+
+Table = Mapping[str, Side]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Things of one kind that runs have by name."""
+
+    differences: tuple[Difference, ...]
+    """Those that are not the same in all runs, in the order in which the runs have them."""
+
+    num_same: int
+    """How many all runs have with the same value."""
+
+    unknown: tuple[int, ...] = ()
+    """The places of runs whose records say nothing at all; only the others are compared."""
+
+
+def lay_out(tables: Sequence[Table | None]) -> Facts:
+    """The names and values of each run, laid side by side; None for one that kept nothing."""
+    known = [table for table in tables if table is not None]
+    unknown = tuple(place for place, table in enumerate(tables) if table is None)
+    if len(known) < 2:
+        return Facts((), 0, unknown)
+    found, num_same = [], 0
+    for key in dict.fromkeys(key for table in known for key in table):
+        if _is_same_everywhere(key, known):
+            num_same += 1
+        else:
+            sides = tuple(None if table is None else table.get(key) for table in tables)
+            found.append(Difference(key, sides))
+    return Facts(tuple(found), num_same, unknown)
+
+
+def _is_same_everywhere(key: str, tables: Sequence[Table]) -> bool:
+    first, *others = (table.get(key) for table in tables)
+    return all(
+        first is other or (first and other and is_same(first.value, other.value))
+        for other in others
+    )
+
+
+def is_same(one: object, other: object) -> bool:
+    """Whether two plain values are equal: 1 is 1.0, NaN is NaN, true is not 1."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(is_same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    if isinstance(one, float) and isinstance(other, float) and one != one:
+        return other != other
+    return isinstance(one, bool) == isinstance(other, bool) and one == other
+
+
+def flatten(value: object, prefix: str = "") -> dict[str, Any]:
+    """The scalars and empty collections of a nested value by dotted path; lists by number."""
+    children: list[tuple[object, object]] = []
+    if isinstance(value, Mapping):
+        children = list(value.items())
+    elif isinstance(value, list | tuple):
+        children = list(enumerate(value))
+    if not children:
+        return {prefix: value} if prefix else {}
+    found: dict[str, Any] = {}
+    for key, child in children:
+        found |= flatten(child, f"{prefix}.{key}" if prefix else str(key))
+    return found

@@ -1,0 +1,116 @@
+"""The parameters of runs: what each was at last, who set it, and which are not the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from epochal.errors import COMMAND_LINE
+from epochal.records.compare.difference import Side, flatten
+from epochal.records.provenance import where_from
+
+if TYPE_CHECKING:
+    from epochal.records.compare.difference import Table
+    from epochal.records.read import RunRecord
+
+SEED = "seed"
+_NO_PARAMETERS = (SEED, "tag", "desc", "record")
+_TYPE_OF_ELEMENT = re.compile(r"(.+)\.(\d+)\.type")
+
+
+def read_settings(record: RunRecord) -> dict[str, Side]:
+    """Every value of a run's config by dotted key, defaults included, with who set it.
+
+    What was changed when the run went on counts; a default that was written out is a default.
+    """
+    known = {
+        key: _side(origins[0])
+        for key, origins in record.provenance.items()
+        if isinstance(origins, list) and origins and isinstance(origins[0], Mapping)
+    }
+    if not known:  # the file is lost; the values may still be there
+        known = {key: Side(value) for key, value in flatten(record.expanded).items()}
+    attempts = record.attempts
+    return _change(record, known, attempts[-1].overrides) if attempts else known
+
+
+def _side(origin: Mapping[str, object]) -> Side:
+    return Side(origin.get("value"), where_from(origin), origin.get("layer") == "default")
+
+
+def _change(record: RunRecord, known: dict[str, Side], overrides: Sequence[str]) -> dict[str, Side]:
+    """The settings after what a run that went on was told to change."""
+    if not overrides:
+        return known
+    from epochal.config import from_plain
+    from epochal.config.findings import Findings
+    from epochal.config.override import apply_overrides
+
+    root = apply_overrides(from_plain(record.expanded), overrides, Findings())
+    now = {key: node for key, node in root.iter_leaves() if key}
+    where = f"command line of attempt {record.attempts[-1].attempt}"
+    return {
+        key: Side(node.to_public(), where)
+        if node.layer == COMMAND_LINE or key not in known
+        else known[key]
+        for key, node in now.items()
+    }
+
+
+def parameter_tables(records: Sequence[RunRecord]) -> list[Table | None]:
+    """The parameters of each run, without its seed, its name and where it is kept.
+
+    Elements of lists that do not hold the same types in all runs go by their type, so that one
+    more hook does not make every hook after it differ.
+    """
+    tables = [
+        {
+            key: side
+            for key, side in read_settings(record).items()
+            if key.partition(".")[0] not in _NO_PARAMETERS
+        }
+        for record in records
+    ]
+    lists = [_types_by_list(table) for table in tables]
+    names = {name for found in lists for name in found}
+    uneven = {
+        name for name in names if any(found.get(name) != lists[0].get(name) for found in lists)
+    }
+    return [
+        {_by_type(key, types, uneven): side for key, side in table.items()} or None
+        for table, types in zip(tables, lists, strict=True)
+    ]
+
+
+def seed_table(record: RunRecord) -> Table | None:
+    """The seed of a run, with who set it; None if it is lost."""
+    side, recorded = read_settings(record).get(SEED), record.run.get(SEED)
+    if side is None and recorded is not None:
+        side = Side(recorded)
+    return None if side is None else {SEED: side}
+
+
+def _types_by_list(table: Table) -> dict[str, list[str]]:
+    """The types of the elements of each list of specs, by the list's path."""
+    found: dict[str, list[str]] = {}
+    for key, side in table.items():
+        if match := _TYPE_OF_ELEMENT.fullmatch(key):
+            types = found.setdefault(match[1], [])
+            name = str(side.value).rpartition(".")[2]
+            types.extend([""] * (int(match[2]) - len(types)))
+            before = types.count(name) + sum(one.startswith(f"{name}#") for one in types)
+            types.append(f"{name}#{before + 1}" if before else name)
+    return found
+
+
+def _by_type(key: str, types: Mapping[str, list[str]], uneven: set[str]) -> str:
+    """``hooks.1.patience`` as ``hooks[EarlyStopping].patience``, in lists that are uneven."""
+    shown, path = "", ""
+    for part in key.split("."):
+        if path in uneven and part.isdecimal() and int(part) < len(types.get(path, ())):
+            shown += f"[{types[path][int(part)]}]"
+        else:
+            shown += f".{part}" if shown else part
+        path = f"{path}.{part}" if path else part
+    return shown

@@ -1,0 +1,182 @@
+"""Tests of epochal.records.compare.code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from comparing import keep_code, make_run
+from epochal.records.compare import code as module
+from epochal.records.compare.code import CodeComparison, compare_code, diff_texts, is_binary
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+TASK = b"import torch\n\n\ndef forward(x):\n    return x\n"
+
+
+def compared(tmp_path: Path, *trees: Mapping[str, bytes]) -> CodeComparison:
+    records = []
+    for place, tree in enumerate(trees):
+        record = make_run(tmp_path / str(place))
+        keep_code(record, tree)
+        records.append(record)
+    return compare_code(records)
+
+
+def test_same_code_has_no_differences(tmp_path: Path) -> None:
+    found = compared(tmp_path, {"task.py": TASK, "a/b.py": b""}, {"task.py": TASK, "a/b.py": b""})
+    assert (found.files, found.num_same, found.source) == ((), 2, "snapshot")
+
+
+def test_changed_file_is_shown_as_unified_diff(tmp_path: Path) -> None:
+    changed = TASK.replace(b"return x", b"x = x + 1\n    return x")
+    [file] = compared(tmp_path, {"task.py": TASK}, {"task.py": changed}).files
+    assert file.lines == (
+        "--- A/task.py",
+        "+++ B/task.py",
+        "@@ -2,4 +2,5 @@",
+        " ",
+        " ",
+        " def forward(x):",
+        "+    x = x + 1",
+        "     return x",
+    )
+    assert (file.path, file.added, file.removed, file.note) == ("task.py", 1, 0, "")
+
+
+def test_added_and_removed_files_are_shown_whole(tmp_path: Path) -> None:
+    found = compared(tmp_path, {"old.py": b"a\nb\n"}, {"new.py": b"c\n"})
+    new, old = found.files
+    assert (new.versions[0], new.added, new.removed) == (None, 1, 0)
+    assert (old.versions[1], old.added, old.removed) == (None, 0, 2)
+
+
+def test_lines_that_look_like_the_head_of_a_diff_are_counted(tmp_path: Path) -> None:
+    [file] = compared(tmp_path, {"a.txt": b"x\n"}, {"a.txt": b"++ y\n-- z\n"}).files
+    assert (file.added, file.removed) == (2, 1)
+
+
+def test_binary_files_are_told_apart_by_their_digests(tmp_path: Path) -> None:
+    [file] = compared(tmp_path, {"w.bin": b"\0\1"}, {"w.bin": b"\0\2\3"}).files
+    assert file.note == "binary"
+    assert file.lines == ()
+    before, after = file.versions
+    assert before is not None
+    assert after is not None
+    assert (before.size, after.size) == (2, 3)
+    assert before.digest != after.digest
+
+
+@pytest.mark.parametrize("limit", ["MAX_BYTES", "MAX_LINES"])
+def test_large_files_are_told_apart_by_their_digests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(module, limit, 3)
+    [file] = compared(tmp_path, {"a": b"1\n2\n3\n4\n"}, {"a": b"1\n"}).files
+    assert (file.note, file.lines) == ("large", ())
+
+
+def test_damaged_copy_is_told(tmp_path: Path) -> None:
+    one, other = make_run(tmp_path / "a"), make_run(tmp_path / "b")
+    keep_code(one, {"task.py": TASK})
+    keep_code(other, {"task.py": b"x\n"})
+    (other.path / "code" / "project" / "task.py").write_bytes(b"y\n")
+    [file] = compare_code([one, other]).files
+    assert file.note == "the copy is damaged"
+
+
+def test_links_are_compared_by_where_they_lead(tmp_path: Path) -> None:
+    one, other = make_run(tmp_path / "a"), make_run(tmp_path / "b")
+    keep_code(one, {}, links={"data": "/x", "same": "/z"})
+    keep_code(other, {}, links={"data": "/y", "same": "/z"})
+    [file] = compare_code([one, other]).files
+    assert file.note == "link"
+    assert [version.digest for version in file.versions if version] == ["-> /x", "-> /y"]
+
+
+def test_other_rights_are_a_difference(tmp_path: Path) -> None:
+    one, other = make_run(tmp_path / "a"), make_run(tmp_path / "b")
+    for record, mode in ((one, 0o644), (other, 0o755)):
+        keep_code(record, {"go.sh": b"x\n"})
+        listed = record.path / "code" / "manifest.json"
+        listed.write_text(listed.read_text().replace(f":{0o644}", f":{mode}"))
+    [file] = compare_code([one, other]).files
+    assert file.note == "other rights"
+
+
+def test_three_runs_are_compared_without_lines(tmp_path: Path) -> None:
+    found = compared(tmp_path, {"a.py": b"1\n"}, {"a.py": b"2\n"}, {})
+    [file] = found.files
+    assert len(file.versions) == 3
+    assert file.versions[2] is None
+    assert file.lines == ()
+
+
+def test_code_of_the_last_process_counts(tmp_path: Path) -> None:
+    one = make_run(tmp_path / "a", attempts=[{"attempt": 0}, {"attempt": 1}])
+    other = make_run(tmp_path / "b")
+    keep_code(one, {"task.py": b"old\n"})
+    keep_code(other, {"task.py": b"new\n"})
+    (one.path / "code" / "attempt-1").mkdir()
+    for name in ("manifest.json", "project"):
+        (other.path / "code" / name).rename(one.path / "code" / "attempt-1" / name)
+    keep_code(other, {"task.py": b"new\n"})
+    assert compare_code([one, other]).files == ()
+
+
+def test_other_version_of_epochal_is_told(tmp_path: Path) -> None:
+    records = [make_run(tmp_path / "a"), make_run(tmp_path / "b")]
+    for record, digest in zip(records, ("a" * 64, "b" * 64), strict=True):
+        keep_code(record, {"task.py": TASK}, epochal=digest)
+    assert compare_code(records).epochal == ("1.0 aaaaaaaaaaaa", "1.0 bbbbbbbbbbbb")
+
+
+def imported(**digests: str) -> list[dict[str, object]]:
+    code = {f"{name}.py": digest for name, digest in digests.items()}
+    return [{"attempt": 0, "code": code}]
+
+
+def test_without_a_snapshot_imports_are_compared_by_digest(tmp_path: Path) -> None:
+    one = make_run(tmp_path / "a", attempts=imported(task="aa", model="cc"))
+    other = make_run(tmp_path / "b", attempts=imported(task="bb", model="cc"))
+    keep_code(other, {"task.py": TASK})
+    found = compare_code([one, other])
+    assert (found.source, found.num_same) == ("imports", 1)
+    [file] = found.files
+    assert (file.path, file.note) == ("task.py", "only its digest was kept")
+
+
+def test_code_of_which_nothing_was_kept_is_unknown(tmp_path: Path) -> None:
+    one, other = make_run(tmp_path / "a", attempts=imported(task="aa")), make_run(tmp_path / "b")
+    found = compare_code([one, other])
+    assert (found.source, found.files) == ("nothing", ())
+
+
+@pytest.mark.parametrize("content", [b"\0", b"a\0b", bytes(range(256)) * 4])
+def test_bytes_that_are_no_text_are_binary(content: bytes) -> None:
+    assert is_binary(content)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"x = 1\n", "größer\n".encode(), "größer genug\n".encode("latin-1")]
+)
+def test_text_is_not_binary(content: bytes) -> None:
+    assert not is_binary(content)
+
+
+def test_missing_line_end_and_other_line_ends_are_shown() -> None:
+    lines, _ = diff_texts(b"a\nb\n", b"a\r\nb", "x")
+    assert lines[3:] == ["-a", "-b", "+a^M", "+b (no line end)"]
+
+
+def test_files_without_lines_have_no_diff() -> None:
+    assert diff_texts(b"", b"", "x") == ([], "empty")
+
+
+def test_git_state_is_told_beside_the_files(tmp_path: Path) -> None:
+    one = make_run(tmp_path / "a", machine={"git": {"commit": "aa", "dirty": False}})
+    other = make_run(tmp_path / "b", machine={"git": {"commit": "aa", "dirty": True}})
+    assert [found.key for found in compare_code([one, other]).git.differences] == ["dirty"]
