@@ -30,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _execute(words: list[str]) -> int:
     """Do what was typed; an error that somebody can mend is shown without a traceback."""
+    from epochal.cli.attend import attend_after
     from epochal.cli.parser import VERBS, build_parser, load_verb, parse_words
     from epochal.errors import EpochalError, RecordError
 
@@ -40,7 +41,9 @@ def _execute(words: list[str]) -> int:
         parser.print_help()
         return 0
     try:
-        return load_verb(args.verb).execute(args)
+        code = load_verb(args.verb).execute(args)
+        attend_after(args)
+        return code
     except EpochalError as error:
         sys.stdout.flush()
         print(error, file=sys.stderr)

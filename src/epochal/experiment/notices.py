@@ -48,17 +48,13 @@ class Notices:
     Args:
         report: Its checked config.
         is_part: Whether it is part of another run, which tells of it.
-        patience: Seconds to wait in the end for what is being sent.
     """
 
-    def __init__(
-        self, report: Report, *, is_part: bool = False, patience: float = PATIENCE_SECONDS
-    ) -> None:
+    def __init__(self, report: Report, *, is_part: bool = False) -> None:
         self._values: dict[str, Any] = report.expanded.to_public()
         node = report.expanded.mapping.get("notify")
         self._specs = [] if node is None or is_part else json.loads(dump(node, "json"))
         self._is_part = is_part
-        self._patience = patience
         self._is_supervised = VARIABLE in os.environ
         self._sending = Sending()
         self._record: Record | None = None
@@ -157,6 +153,7 @@ class Notices:
         attempts = facts.get("attempts") or [{}]
         sender = {name: facts.get(name) for name in ("variant", "runner")}
         sender |= {name: values[name] for name in ("project", "desc")}
+        sender |= {"started": attempts[-1].get("started") or self._started, "host": host_name()}
         return Story(
             kind=kind,
             tag=str(values["tag"]),
@@ -164,7 +161,7 @@ class Notices:
             folder="" if self._box is None else str(self._box.root / self._run),
             attempt=0 if record is None else getattr(record.writer, "attempt", 0),
             what=END,
-            sender=sender | {"started": attempts[-1].get("started"), "host": host_name()},
+            sender=sender,
             seconds=time.monotonic() - self._begun,
             monitor=self._monitor()[0],
         )
@@ -184,7 +181,7 @@ class Notices:
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         if self._record is not None and not self._is_over and error is not None:
             self._leave(error)
-        for parcel in self._sending.wait(self._patience):
+        for parcel in self._sending.wait(PATIENCE_SECONDS):
             what = parcel.error or "no answer yet"
             rest = f"`{command()} mail --send` tries again" if parcel.path else "it is lost"
             logger.warning("not sent by %s: %s; %s", parcel.spec.get("type"), what, rest)
@@ -204,4 +201,4 @@ def _forgiving() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        logger.warning("the mailbox cannot be written, and the run goes on: %s", error)
+        logger.warning("no mail could be written, and the run goes on: %s", error)

@@ -57,6 +57,17 @@ def test_a_run_that_stands_still_is_told_of_once(
     assert "engine.hang_after=0" in line
 
 
+def test_whoever_wants_to_hear_of_it_does() -> None:
+    heard, hands = [], Hands()
+    run = make_run(setting={"on_stall": lambda words, step: heard.append((words, step))})
+    watchdog = Watchdog(run, 60.0, now=hands)
+    run.step = 7
+    watchdog.look()
+    for hands.seconds in (30.0, 64.0, 90.0):
+        watchdog.look()
+    assert heard == [("nothing for 64 s in train at step 7", 7)]
+
+
 @pytest.mark.parametrize("sign", ["step", "epoch", "batch_index"])
 def test_steps_and_batches_are_signs_of_progress(sign: str) -> None:
     watchdog, run, hands, ledger = watched(None)

@@ -1,0 +1,217 @@
+"""``epochal mail``: what happened to runs while nobody looked."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from epochal.cli.attend import attend
+from epochal.cli.table import format_table
+from epochal.cli.words import add_json_option, add_runs_option, print_json
+from epochal.errors import ConfigError, Problem, RecordError
+from epochal.experiment.figures import format_count
+from epochal.experiment.invocation import command
+from epochal.records.mail.box import Mailbox, search
+from epochal.records.mail.outbox import Parcel, pack, read_outbox
+from epochal.records.read import read_run
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from epochal.records.mail.letter import Mail
+
+_SHOWN_ID = 6
+_LIMIT = 30
+_SEND_SECONDS = 60.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's words and options."""
+    text = "its id or the beginning of it, a run's id, `last`, `read` or `all`"
+    parser.add_argument("words", nargs="*", metavar="MAIL", help=text)
+    parser.add_argument("--unread", action="store_true", help="only what nobody has read")
+    parser.add_argument("--all", action="store_true", help="also what was put away")
+    parser.add_argument("--search", metavar="WORDS", help="only mails in which all words stand")
+    parser.add_argument(
+        "--limit", type=int, default=_LIMIT, metavar="N", help=f"the newest N (default: {_LIMIT})"
+    )
+    parser.add_argument("--archive", action="store_true", help="put mails away")
+    parser.add_argument("--delete", action="store_true", help="remove mails for good")
+    parser.add_argument("--mark", choices=("read", "unread"), help="take mails for that")
+    parser.add_argument("--send", action="store_true", help="send what could not be sent before")
+    parser.add_argument(
+        "--try", dest="trial", type=Path, metavar="FILE", help="send a trial by a config's notify"
+    )
+    add_runs_option(parser)
+    add_json_option(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """List, show, change or send."""
+    box = Mailbox(args.runs_dir)
+    if args.trial is not None:
+        return _try(args.trial)
+    if args.send:
+        return _send(box)
+    attend(box.root)
+    if args.archive or args.delete or args.mark:
+        return _change(box, args)
+    if args.words:
+        _show(box, box.pick(args.words), is_json=args.json)
+    else:
+        _list(box, args)
+    return 0
+
+
+def _selected(box: Mailbox, args: argparse.Namespace) -> list[Mail]:
+    mails = box.pick(args.words) if args.words else box.mails()
+    if not (args.all or args.words):
+        mails = [mail for mail in mails if not mail.is_archived]
+    if args.unread:
+        mails = [mail for mail in mails if not mail.is_read]
+    return mails if args.search is None else search(mails, args.search.split())
+
+
+def _change(box: Mailbox, args: argparse.Namespace) -> int:
+    if not args.words and args.search is None and not args.unread:
+        option = next(name for name in ("archive", "delete", "mark") if getattr(args, name))
+        hint = f"{command()} mail read --{option}, or the ids of mails"
+        raise ConfigError(Problem(f"--{option}", "which mails?", hint=hint))
+    mails = _selected(box, args)
+    if args.delete:
+        box.delete(mails)
+        done = "deleted"
+    elif args.archive:
+        box.mark(mails, is_read=True, is_archived=True)
+        done = "put away"
+    else:
+        box.mark(mails, is_read=args.mark == "read", is_archived=False)
+        done = f"marked as {args.mark}"
+    print(f"{format_count(len(mails), 'mail')} {done}")
+    return 0
+
+
+def _show(box: Mailbox, mails: list[Mail], *, is_json: bool) -> None:
+    if is_json:
+        print_json([_to_json(box, mail) for mail in mails])
+    else:
+        for index, mail in enumerate(mails):
+            if index:
+                print("\n" + "-" * 72 + "\n")
+            since = _since(box, mail)
+            print(f"{mail.subject}\n{_when(mail)}, mail {mail.id[:_SHOWN_ID]}")
+            print(f"since then: {since}\n" if since else "")
+            print(mail.text.rstrip())
+    box.mark(mails, is_read=True)
+
+
+def _list(box: Mailbox, args: argparse.Namespace) -> None:
+    found = _selected(box, args)
+    mails = found[-args.limit :] if args.limit > 0 else []
+    if args.json:
+        print_json([_to_json(box, mail) for mail in mails])
+        return
+    if mails:
+        print(_table(box, mails))
+        more = f", {len(found) - len(mails)} older ones" if len(found) > len(mails) else ""
+        shown = mails[-1].id[:_SHOWN_ID]
+        print(f"\n{box.count_unread()} unread{more}; `{command()} mail {shown}` shows one")
+    else:
+        print(f"no such mail in {box.root}" if _is_narrow(args) else f"no mail in {box.root}")
+    _print_unsent(read_outbox(box))
+
+
+def _is_narrow(args: argparse.Namespace) -> bool:
+    return bool(args.unread or args.search or args.limit <= 0)
+
+
+def _table(box: Mailbox, mails: list[Mail]) -> str:
+    rows = [
+        ("" if mail.is_read else "*", mail.id[:_SHOWN_ID], _when(mail), _since(box, mail))
+        for mail in mails
+    ]
+    has_since = any(row[3] for row in rows)
+    header = ("", "mail", "when", *(["since then"] if has_since else []), "subject")
+    lines = [
+        (*row[:3], *([row[3]] if has_since else []), mail.subject)
+        for row, mail in zip(rows, mails, strict=True)
+    ]
+    return format_table(header, lines)
+
+
+def _when(mail: Mail) -> str:
+    try:
+        return f"{datetime.fromisoformat(mail.time).astimezone():%b %d %H:%M}"
+    except ValueError:
+        return mail.time
+
+
+def _since(box: Mailbox, mail: Mail) -> str:
+    """What became of the run after the mail was written; empty if nothing did."""
+    if not mail.run:
+        return ""
+    try:
+        summary = read_run(box.root / mail.run, box.root).summary
+    except RecordError:
+        return "deleted"
+    if summary.attempt != mail.facts.get("attempt"):
+        return f"resumed, {summary.status}"
+    is_moving = mail.kind == "stalled" and summary.status != "running"
+    return summary.status if is_moving else ""
+
+
+def _to_json(box: Mailbox, mail: Mail) -> dict[str, object]:
+    state = {"read": mail.is_read, "archived": mail.is_archived, "since": _since(box, mail)}
+    return mail.to_json() | state
+
+
+def _send(box: Mailbox) -> int:
+    parcels = read_outbox(box)
+    _deliver(parcels)
+    print(f"{format_count(len(parcels), 'mail')} sent" if parcels else "nothing is left to send")
+    return 0
+
+
+def _try(path: Path) -> int:
+    from epochal.check import check
+    from epochal.config import dump, load
+    from epochal.records.mail.compose import Story, compose
+
+    report = check(load(path))
+    problems = [one for one in report.problems if one.key.partition(".")[0] in ("notify", "env")]
+    if problems:
+        raise ConfigError(*problems)
+    node = report.expanded.mapping.get("notify")
+    specs = [] if node is None else json.loads(dump(node, "json"))
+    if not specs:
+        hint = "add for example notify: [{type: smtp, host: ..., to: ...}]"
+        raise ConfigError(Problem("notify", f"{path} names nobody to tell", hint=hint))
+    tag = str(report.expanded.mapping["tag"].value)
+    mail = compose(Story(kind="finished", tag=tag, why="a trial: mail arrives", seconds=0.0))
+    parcels = pack(mail, [{**spec, "kinds": None} for spec in specs], None)
+    _deliver(parcels)
+    print("\n".join(f"sent by {parcel.spec['type']}" for parcel in parcels))
+    return 0
+
+
+def _deliver(parcels: Sequence[Parcel]) -> None:
+    """Send, and complain about what could not be sent."""
+    from epochal.records.mail.sending import Sending
+
+    sending = Sending(pauses=())
+    sending.start(parcels)
+    left = sending.wait(_SEND_SECONDS)
+    if left:
+        lines = [f"  {one.spec['type']}: {one.error or 'no answer'}" for one in left]
+        count = format_count(len(parcels), "mail")
+        raise RecordError("\n".join([f"{len(left)} of {count} could not be sent", *lines]))
+
+
+def _print_unsent(parcels: Sequence[Parcel]) -> None:
+    failed = [parcel for parcel in parcels if parcel.tries]
+    if failed:
+        why = f"{failed[-1].spec['type']}: {failed[-1].error}"
+        print(f"{len(failed)} not sent ({why}); `{command()} mail --send` tries again")
