@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 PIP := pip install --quiet --disable-pip-version-check --constraint constraints.txt
 INSTALL := $(BIN)/$(PIP)
 PEERS := .venv-bench
+TRACKERS := .venv-logging
 
 .PHONY: help demo test torture check format features bench clean
 
@@ -55,10 +56,18 @@ $(PEERS)/.done: pyproject.toml constraints.txt benchmarks/requirements.txt
 	$(PEERS)/bin/$(PIP) --no-deps --requirement benchmarks/requirements.txt
 	@touch $@
 
-bench: $(VENV)/.demo $(PEERS)/.done ## Measure start-up, saving, and the time per step beside other frameworks (takes hours).
+$(TRACKERS)/.done: pyproject.toml constraints.txt benchmarks/requirements-logging.txt
+	$(PYTHON) -m venv $(TRACKERS)
+	@echo "installing Epochal and the trackers it is compared with into $(TRACKERS) ..."
+	$(TRACKERS)/bin/$(PIP) --editable .
+	$(TRACKERS)/bin/pip install --quiet --no-deps --requirement benchmarks/requirements-logging.txt
+	@touch $@
+
+bench: $(VENV)/.demo $(PEERS)/.done $(TRACKERS)/.done ## Measure start-up, saving, logging, and the time per step beside other frameworks (takes hours).
 	@$(BIN)/python benchmarks/startup.py
 	@$(BIN)/python benchmarks/checkpoints.py
+	@$(TRACKERS)/bin/python benchmarks/log_cost.py
 	@$(PEERS)/bin/python benchmarks/overhead.py
 
 clean:               ## Remove the environments and caches.
-	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) $(TRACKERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis
