@@ -296,7 +296,8 @@ def save_png(chart: Chart, path: Path) -> None:
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     for name, values in _join_equal(chart.lines).items():
-        axes.plot(chart.x, values, label=name, linewidth=1.6)
+        known = [pair for pair in zip(chart.x, values, strict=True) if math.isfinite(pair[1])]
+        axes.plot([x for x, _ in known], [y for _, y in known], label=name, linewidth=1.6)
     for places in chart.ticks.values():
         axes.plot(
             places, [0.015] * len(places), "|", color="0.45", transform=axes.get_xaxis_transform()

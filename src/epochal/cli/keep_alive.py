@@ -50,6 +50,7 @@ def keep_alive(args: argparse.Namespace, files: Sequence[Path]) -> int:
     from epochal.launch.supervise import Commands
     from epochal.launch.supervise import keep_alive as look_after
     from epochal.launch.ticket import find_ticket
+    from epochal.records.secrets import redact  # what was typed and is not in the record
 
     _refuse_what_cannot_go_on(args, files)
     words = _own_words(args.typed)
@@ -69,7 +70,8 @@ def keep_alive(args: argparse.Namespace, files: Sequence[Path]) -> int:
 
     def resume(folder: Path) -> list[str]:
         point = ["--from", args.resume_from] if args.resume_from else []
-        return [*program, "resume", str(folder), *point, *_options_of_process(args)]
+        secrets = [word for word in args.words if "=" in word and redact(word) != word]
+        return [*program, "resume", str(folder), *secrets, *point, *_options_of_process(args)]
 
     commands = Commands(start=start, resume=resume, find_home=lambda: _find_home(args, files[0]))
     return look_after(commands, ticket, limit=args.restarts, tell=_tell)

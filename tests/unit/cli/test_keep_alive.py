@@ -49,6 +49,14 @@ def test_options_may_be_written_with_an_equals_sign(
     assert looked["commands"].resume(Path("a")) == [*PROGRAM, "resume", "a", "--from", "last"]
 
 
+def test_secrets_that_were_typed_are_given_again(
+    shop: Path, epochal: Command, looked: dict[str, Any]
+) -> None:
+    epochal("run", "config.yaml", "--keep-alive", "optim.lr=0.3", "desc=api_key=abcdef")
+    resumed = looked["commands"].resume(Path("a"))
+    assert resumed == [*PROGRAM, "resume", "a", "desc=api_key=abcdef"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

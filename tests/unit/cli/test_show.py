@@ -131,11 +131,13 @@ def test_damaged_records_are_shown_as_far_as_possible(
     assert epochal("show", trained, "--log").code == 0
 
 
-def test_showing_changes_nothing(trained: Path, shop: Path, epochal: Command) -> None:
+def test_showing_changes_nothing_but_the_index(trained: Path, shop: Path, epochal: Command) -> None:
     before = tree(shop)
-    for words in ((), ("--json",), ("--log",), ("--config",), ("--explain", "optim")):
+    for words in ((), ("--json",), ("--log",), ("--config",), ("--explain", "optim"), ("--plot",)):
         epochal("show", "last", *words)
-    assert tree(shop) == before
+    after = tree(shop)
+    assert {name for name in after if "index.db" not in name} == before.keys()
+    assert all(after[name] == before[name] for name in before)
 
 
 def test_overview_shows_where_the_time_went(trained: Path, epochal: Command) -> None:
@@ -184,3 +186,19 @@ def test_the_reason_of_an_end_is_shown_by_run_show_and_runs(shop: Path, epochal:
     assert "finished (target): 1 epoch, 6 steps" in done.out
     assert "  status   finished, target, epoch 1, step 6" in epochal("show", "last").out
     assert "finished  target" in epochal("runs").out
+
+
+def test_curves_are_drawn_in_the_terminal(trained: Path, epochal: Command) -> None:
+    out = epochal("show", "last", "--plot").out
+    assert f"shop ({trained.name}): train/acc, val/acc" in out
+    assert "┤" in out
+    assert "train/loss" in epochal("show", "last", "--plot", "train/l*").out
+    done = epochal("show", "last", "--plot", "val/ac")
+    assert done.code == 74
+    assert "did you mean 'val/acc'?" in done.err
+
+
+def test_curves_are_written_as_a_picture(trained: Path, shop: Path, epochal: Command) -> None:
+    pytest.importorskip("matplotlib")
+    assert "written to curves.png" in epochal("show", "last", "--png", "curves.png").out
+    assert (shop / "curves.png").read_bytes().startswith(b"\x89PNG")

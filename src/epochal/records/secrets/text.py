@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _MOST_PASSES = 8
+_PLAIN = re.compile(r"[\w ./]{0,14}")
+"""Texts too short for any form and without a sign that a name and its value would need."""
+
 _SHORTEST_TOKEN = 16
 """Characters below which a token in code is rather a word."""
 
@@ -81,6 +84,8 @@ def _redact(text: str, known: re.Pattern[str] | None, *, is_code: bool) -> str:
 def _redact_once(text: str, known: re.Pattern[str] | None, *, is_code: bool) -> str:
     if known is not None:
         text = known.sub(REDACTED, text)
+    if _PLAIN.fullmatch(text):
+        return text
     if "PRIVATE KEY" in text:
         text = formats.PEM.sub(rf"\g<1>{REDACTED}\g<3>", text)
     for hint, pattern in formats.TOKENS:

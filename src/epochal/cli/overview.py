@@ -1,0 +1,271 @@
+"""One run on a screen: how it stands, what it was set to, its curves, its time, its disk."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from typing import TYPE_CHECKING, Literal
+
+from epochal.cli.progress import Progress
+from epochal.cli.spark import spark
+from epochal.cli.table import format_table, terminal_width
+from epochal.errors import RecordError
+from epochal.experiment.figures import format_count, format_seconds, format_value
+from epochal.inspect.findings import in_words
+from epochal.records.disk import read_disk
+from epochal.records.parent import read_parent
+from epochal.records.provenance import where_from
+from epochal.records.relatives import Relatives, find_relatives
+from epochal.records.replicates import summarise
+from epochal.records.rows import SMALL_BYTES
+from epochal.records.summary import SeriesSummary, summarise_series
+from epochal.records.times import advise, describe_device_time, format_time, share_out
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from epochal.records import RunRecord
+
+_MOST_SETTINGS = 40
+_MOST_CHILDREN = 8
+_SPARK_WIDTH = 24
+_NARROWEST = 8
+_LONGEST_VALUE = 48
+_KINDS = {
+    "retried": "starts {} anew",
+    "trial": "trial of {}",
+    "fold": "fold of {}",
+    "weights": "began with the weights of {}",
+    "test": "test of {}",
+    "predict": "prediction of {}",
+}
+
+
+def describe(record: RunRecord, root: Path) -> Iterator[str]:
+    """The lines about a run; its relatives are looked for below ``root``."""
+    yield from _describe_head(record)
+    with Progress() as progress:
+        relatives = find_relatives(record, root, progress)
+    yield from _describe_family(record, relatives)
+    yield from _describe_error(record)
+    yield from (f"  damage   {line}" for line in record.damage)
+    yield from _describe_folds(record)
+    yield from _describe_settings(record)
+    yield from _describe_metrics(record)
+    yield from _describe_times(record)
+    yield from _describe_disk(record)
+    yield ""
+    yield "  --explain KEY says where a value came from; --plot [NAME] draws curves;"
+    yield "  --config and --log print more"
+
+
+def _describe_head(record: RunRecord) -> Iterator[str]:
+    # A damaged record may hold anything: only what has the right type is shown.
+    summary, run = record.summary, record.run
+    variant = f", variant {run['variant']}" if run.get("variant") else ""
+    yield f"{summary.tag}{variant}  ({summary.id})"
+    if run.get("desc"):
+        yield f"  {run['desc']}"
+    yield f"  folder   {record.path}"
+    did = str(run.get("runner") or "")
+    yield from ([f"  runner   {did}"] if did else [])
+    reason = f", {summary.reason}" if summary.reason else ""
+    yield f"  status   {summary.status}{reason}, epoch {summary.epoch}, step {summary.step}"
+    yield from _describe_best(record)
+    yield from _describe_attempts(record)
+    yield from _describe_stages(record)
+    if isinstance(seconds := record.result.get("seconds"), int | float):
+        yield f"  time     {format_seconds(seconds)}"
+    if isinstance(device := run.get("device"), dict):
+        yield f"  device   {device.get('device')} {device.get('name') or ''}".rstrip()
+    if isinstance(given := run.get("given"), list) and given:
+        yield f"  given    {', '.join(map(str, given))} (came from Python, not from the config)"
+    if run.get("command"):
+        yield f"  command  {run['command']}"
+
+
+def _describe_best(record: RunRecord) -> Iterator[str]:
+    monitor = record.run.get("monitor")
+    if not isinstance(monitor, str) or monitor not in record.metric_names():
+        return
+    with suppress(RecordError):
+        best = record.best(monitor, _mode(record))
+        if math.isfinite(best.value):
+            yield f"  best     {monitor} {format_value(best.value)} at step {best.step:,}"
+
+
+def _mode(record: RunRecord) -> Literal["min", "max"]:
+    written = record.expanded.get("monitor")
+    named = written.get("metric") if isinstance(written, dict) else written
+    is_lower = isinstance(named, str) and named.startswith("-")
+    is_lower = is_lower or (isinstance(written, dict) and written.get("mode") == "min")
+    return "min" if is_lower else "max"
+
+
+def _describe_attempts(record: RunRecord) -> Iterator[str]:
+    for one in record.attempts:
+        if one.checkpoint:
+            verb = "went back to" if one.cause == "rollback" else "from"
+            at = f"{one.checkpoint}, step {one.step}, {one.started}"
+            yield f"  attempt  {one.attempt}: {verb} {at}"
+            yield from (f"           {text}" for text in (*one.changed,))
+
+
+def _describe_stages(record: RunRecord) -> Iterator[str]:
+    steps = {one.get("name"): one.get("step") for one in record.events if _is_stage(one)}
+    if steps:
+        yield f"  stages   {', '.join(f'{name} from step {step}' for name, step in steps.items())}"
+
+
+def _is_stage(event: dict[str, object]) -> bool:
+    return event.get("kind") == "stage_start"
+
+
+def _describe_family(record: RunRecord, relatives: Relatives) -> Iterator[str]:
+    if (parent := read_parent(record.run)) is not None:
+        yield f"  parent   {_KINDS[parent.kind].format(parent.run)}"
+    for child in relatives.children[:_MOST_CHILDREN]:
+        best = f", best {format_value(child.best)}" if child.best is not None else ""
+        yield f"  child    {child.run} ({child.kind}, {child.status}{best})"
+    if len(relatives.children) > _MOST_CHILDREN:
+        yield f"           and {len(relatives.children) - _MOST_CHILDREN} more"
+    if relatives.replicates:
+        seeds = ", ".join(str(one.seed) for one in relatives.replicates)
+        mean = summarise(one.best for one in relatives.replicates if one.best is not None)
+        worth = f": best {mean.mean:.4g} ± {mean.half:.2g}" if math.isfinite(mean.half) else ""
+        yield f"  seeds    {len(relatives.replicates)} runs differ only by seed ({seeds}){worth}"
+
+
+def _describe_error(record: RunRecord) -> Iterator[str]:
+    if kind := record.result.get("exception_type"):
+        first, *others = str(record.result.get("message") or "").splitlines() or [""]
+        yield f"  error    {kind}: {first}"
+        yield from (f"           {line}" for line in others)
+
+
+def _describe_folds(record: RunRecord) -> Iterator[str]:
+    rows, means = [], _numbers(record, "metrics")
+    for fold in record.folds:
+        metrics = _numbers(fold, "metrics")
+        figures = [format_value(metrics.get(name)) for name in means]
+        best = format_value(fold.result.get("best"))
+        rows.append((f"  {fold.path.name}", fold.summary.status, best, *figures))
+    if not rows:
+        return
+    spread = _numbers(record, "spread")
+    for title, values in (("  mean", means), ("  spread", spread)) if spread else ():
+        best = format_value(record.result.get("best") if values is means else spread.get("best"))
+        rows.append((title, "", best, *(format_value(values.get(name)) for name in means)))
+    yield ""
+    yield format_table(("  fold", "status", "best", *means), rows)
+
+
+def _numbers(record: RunRecord, name: str) -> dict[str, float]:
+    """A mapping of a result without what is in no table; a damaged record may hold anything."""
+    found = record.result.get(name)
+    values = found if isinstance(found, dict) else {}
+    return {key: value for key, value in values.items() if not key.startswith("train/epoch/")}
+
+
+def _describe_settings(record: RunRecord) -> Iterator[str]:
+    """What somebody set; the rest are defaults."""
+    rows, defaults = [], 0
+    for key, origins in record.provenance.items():
+        newest = origins[0] if isinstance(origins, list) and origins else None
+        if not isinstance(newest, dict):  # the file may be damaged
+            continue
+        if newest.get("layer") == "default":
+            defaults += 1
+        else:
+            rows.append((f"  {key}", _cut(newest.get("value")), where_from(newest)))
+    if not rows:
+        return
+    yield ""
+    table: list[tuple[str, ...]] = [("  setting", "value", "set in"), *rows[:_MOST_SETTINGS]]
+    if _room_beside([row[:2] for row in table]) < _NARROWEST:
+        table = [row[:2] for row in table]
+    yield format_table(table[0], table[1:])
+    if len(rows) > _MOST_SETTINGS:
+        yield f"  and {len(rows) - _MOST_SETTINGS} more"
+    if defaults:
+        yield f"  and {format_count(defaults, 'default')}, which --config prints"
+
+
+def _cut(value: object) -> str:
+    text = " ".join(format_value(value).split()) if value is not None else "null"
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
+
+
+def _describe_metrics(record: RunRecord) -> Iterator[str]:
+    monitor = record.run.get("monitor")
+    found = summarise_series(record.path)
+    names = sorted(found, key=lambda name: (name != monitor, name))
+    if not names:
+        return
+    rows = [(f"  {name}", *_figures(found[name])) for name in names]
+    rows.insert(0, ("  metric", "last", "lowest", "highest", "points"))
+    # A curve says more than its extremes: on a narrow screen they give way to it.
+    tables = [[row[:columns] for row in rows] for columns in (5, 4, 2)]
+    table = next((one for one in tables if _room_beside(one) >= _NARROWEST), tables[-1])
+    width = max(_NARROWEST, min(_SPARK_WIDTH, _room_beside(table)))
+    curves = ("curve", *(_spark(record, name, width) for name in names))
+    lines = [(*row, curve) for row, curve in zip(table, curves, strict=True)]
+    yield ""
+    yield format_table(lines[0], lines[1:])
+
+
+def _figures(one: SeriesSummary) -> tuple[str, ...]:
+    numbers = (format_value(value) for value in (one.last, one.low, one.high))
+    return (*numbers, str(one.count))
+
+
+def _room_beside(rows: Sequence[Sequence[str]]) -> int:
+    """How many characters a line has left for one more column."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return terminal_width() - sum(widths) - 2 * len(widths)
+
+
+def _spark(record: RunRecord, name: str, width: int) -> str:
+    try:
+        if (record.path / "metrics.bin").stat().st_size > SMALL_BYTES:
+            part = record.zoom(name, buckets=width)
+            return spark(part.steps.tolist(), part.mean.tolist(), width=width)
+        steps, values = record.series(name)
+    except (OSError, RecordError):
+        return ""
+    return spark(steps.tolist(), values.tolist(), width=width)
+
+
+def _describe_times(record: RunRecord) -> Iterator[str]:
+    rows = [
+        (f"  {one.name}", f"{one.share:5.0%}", format_time(one.seconds))
+        for one in share_out(record.times)
+    ]
+    if rows:
+        yield ""
+        yield format_table(("  time", "share", "in all"), rows)
+        device = describe_device_time(record.device_time)
+        yield from ([f"  the device: {device}"] if device else [])
+        yield f"  {advise(record.times, record.device_time)}"
+
+
+def _describe_disk(record: RunRecord) -> Iterator[str]:
+    parts = read_disk(record.path)
+    rows = [
+        (
+            f"  {one.name}",
+            in_words(one.num_bytes),
+            format_count(one.num_files, "file"),
+            f"{in_words(one.shared_bytes)} shared" if one.shared_bytes else "",
+        )
+        for one in parts
+    ]
+    if not rows:
+        return
+    total = sum(one.num_bytes for one in parts)
+    count = format_count(sum(one.num_files for one in parts), "file")
+    yield ""
+    yield format_table(
+        ("  disk", "size", "", ""), [*rows, ("  in all", in_words(total), count, "")]
+    )

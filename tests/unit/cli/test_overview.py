@@ -1,0 +1,69 @@
+"""Tests of epochal.cli.overview."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from small_project import Command, run_folders
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def trained(shop: Path, epochal: Command) -> Path:
+    words = ("model.dropout=0.2", "--variant", "long", "--desc", "to see")
+    assert epochal("run", "config.yaml", *words).code == 0
+    return run_folders(shop)[0]
+
+
+def test_overview_shows_what_was_set_and_where(trained: Path, epochal: Command) -> None:
+    lines = [line.split() for line in epochal("show", "last").out.splitlines()]
+    assert ["model.dropout", "0.2", "command", "line"] in lines
+    assert ["optim.lr", "0.05", "config.yaml:6:7"] in lines
+    assert ["optim.momentum", "0.9", "base.yaml:1:39", "(base)"] in lines
+    assert not [line for line in lines if line[:1] == ["task.batch_size"]]
+    assert [line for line in lines if line[0:1] == ["and"] and "defaults," in line]
+
+
+def test_overview_shows_the_best_value_a_curve_and_the_disk(
+    trained: Path, epochal: Command
+) -> None:
+    out = epochal("show", "last").out
+    assert "  best     val/acc " in out
+    (line,) = [line for line in out.splitlines() if line.startswith("  val/acc ")]
+    assert set(line.split()[-1]) <= set("▁▂▃▄▅▆▇█")
+    assert len(line.split()[-1]) == 3
+    assert "  checkpoints " in out
+    assert "  in all " in out
+    shown = json.loads(epochal("show", "last", "--json").out)
+    assert shown["disk"]["config"] > 0
+
+
+@pytest.mark.parametrize("width", [24, 40, 66, 200])
+def test_tables_fit_the_terminal(
+    trained: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setattr("epochal.cli.overview.terminal_width", lambda: width)
+    monkeypatch.setattr("epochal.cli.table.terminal_width", lambda: width)
+    lines = epochal("show", "last").out.splitlines()
+    start = lines.index("")
+    table = [line for line in lines[start:-2] if line and not line.startswith("  and ")]
+    table = [line for line in table if "too short a run" not in line]
+    assert max(map(len, table)) <= width
+    (line,) = [line for line in table if line.startswith("  val/acc ")]
+    assert width < 40 or set("▁▂▃▄▅▆▇█") & set(line)
+
+
+def test_relatives_are_shown(trained: Path, epochal: Command) -> None:
+    words = ("model.dropout=0.2", "--variant", "long", "--desc", "to see")
+    assert epochal("run", "config.yaml", *words, "seed=7").code == 0
+    assert "  seeds    2 runs differ only by seed (0, 7): best " in epochal("show", "last").out
+    assert epochal("test", trained.name).code == 0
+    assert f"  parent   test of {trained.name}" in epochal("show", "last").out
+    out = epochal("show", trained.name).out
+    assert "  child    " in out
+    assert "(test, finished" in out
