@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from epochal.cli.beside import describe_comparison
+from epochal.cli.progress import Progress
 from epochal.cli.words import add_json_option, add_runs_option, print_json
 from epochal.errors import ConfigError, Problem, suggest
 from epochal.records.compare import SECTIONS, diff
@@ -36,7 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Print what differs."""
     sections = _parse_sections(args.only)
-    found = diff(*args.words, root=args.runs_dir, tolerance=args.tolerance)
+    with Progress() as progress:
+        found = diff(*args.words, root=args.runs_dir, tolerance=args.tolerance, progress=progress)
+        if "metrics" in sections:
+            _ = found.groups  # among many runs the search may take long
     if args.json:
         print_json(found.to_json(sections))
     else:

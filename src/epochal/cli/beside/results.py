@@ -131,17 +131,19 @@ def _precise(value: float, values: tuple[float, float]) -> str:
 def describe_replicates(found: Comparison, view: View) -> Iterator[str]:
     """The means of the groups that the runs belong to, where there are any."""
     groups = [group for group in found.groups if group is not None]
-    if len(groups) < len(found.records) or max(len(one.runs) for one in groups) < 2:
+    rows = list(_mean_rows(groups))
+    is_any = any(len(group.runs) > 1 for group in groups)
+    if not rows or not is_any or len(groups) < len(found.records):
         return
     names = list(view.names)
     yield ""
     if are_replicates(groups):
         names, groups = [f"mean of {len(groups[0].runs)}"], groups[:1]
+        rows = [row[:2] for row in rows]
         yield view.paint("replicates: they differ only by seed", BOLD)
     else:
         yield view.paint("replicates: means over runs that differ only by seed", BOLD)
         names = [f"{name} ({len(one.runs)})" for name, one in zip(names, groups, strict=True)]
-    rows = list(_mean_rows(groups))
     shown = rows[: view.cut(rows, _ROWS)]
     yield from view.table(("mean ± 95 % interval", *names), shown)
     yield from view.more(len(rows) - len(shown), "metric", "metrics")

@@ -13,7 +13,7 @@ from epochal.errors import RecordError
 from epochal.records.compare.code import CodeComparison, compare_code
 from epochal.records.compare.curves import TOLERANCE, Curves, compare_curves
 from epochal.records.compare.difference import Facts, lay_out
-from epochal.records.compare.groups import Group, find_group
+from epochal.records.compare.groups import Group, find_group, ignore
 from epochal.records.compare.scores import Score, read_scores
 from epochal.records.compare.settings import parameter_tables, seed_table
 from epochal.records.compare.surroundings import (
@@ -28,6 +28,7 @@ from epochal.records.read import read_run
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from epochal.records.compare.groups import Progress
     from epochal.records.read import RunRecord
 
 CAUSES = ("params", "seed", "code", "packages", "hardware", "environment", "data")
@@ -45,6 +46,8 @@ class Comparison:
     """Where replicates are looked for."""
 
     tolerance: float = TOLERANCE
+    progress: Progress = ignore
+    """Is told how far the search for replicates is."""
 
     @cached_property
     def params(self) -> Facts:
@@ -95,7 +98,7 @@ class Comparison:
     @cached_property
     def groups(self) -> tuple[Group | None, ...]:
         """The replicates of each run."""
-        return tuple(find_group(record, self.root) for record in self.records)
+        return tuple(find_group(record, self.root, self.progress) for record in self.records)
 
     @property
     def is_same_but_for_results(self) -> bool:
@@ -175,7 +178,10 @@ def _several(count: int, noun: str) -> str:
 
 
 def diff(
-    *runs: RunRecord | Path | str, root: Path | str = "runs", tolerance: float = TOLERANCE
+    *runs: RunRecord | Path | str,
+    root: Path | str = "runs",
+    tolerance: float = TOLERANCE,
+    progress: Progress = ignore,
 ) -> Comparison:
     """What two or more runs have not in common.
 
@@ -183,6 +189,7 @@ def diff(
         runs: Folders, ids or parts of them, ``last``, or records that were read before.
         root: The folder of all runs.
         tolerance: Share of the larger of two values by which curves may differ and be close.
+        progress: Is told how far the search for replicates is, again and again.
 
     Raises:
         RecordError: There is no such run, or there are fewer than two.
@@ -199,7 +206,7 @@ def diff(
         raise RecordError(
             f"tolerance: must not be negative, got {tolerance!r}\n  0.01 is one percent"
         )
-    return Comparison(tuple(found), Path(root), tolerance)
+    return Comparison(tuple(found), Path(root), tolerance, progress)
 
 
 def _head(record: RunRecord) -> dict[str, Any]:

@@ -149,9 +149,11 @@ def _differs(
 
 
 def _last_before(merged: dict[str, _Merged], parting: Parting | None) -> int | None:
-    steps = [step for known, _, _ in merged.values() for step in known.tolist()]
-    before = [step for step in steps if parting is None or step < parting.step]
-    return max(before, default=None)
+    lasts = []
+    for steps, _, _ in merged.values():
+        before = steps if parting is None else steps[steps < parting.step]
+        lasts += [int(before[-1])] if len(before) else []
+    return max(lasts, default=None)
 
 
 def _restarts(record: RunRecord, parting: Parting | None) -> tuple[int, ...]:

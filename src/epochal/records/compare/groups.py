@@ -9,10 +9,12 @@ from epochal.records.read import read_run
 from epochal.records.replicates import Mean, last_of_each, replicate_key, summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from epochal.records.read import RunRecord
+
+    Progress = Callable[[str], None]
 
 BEST = "best"
 _COUNTED = ("finished", "stopped")
@@ -34,19 +36,24 @@ class Group:
     """By metric, of the last values; ``best`` is that of the monitor's best values."""
 
 
-def find_group(record: RunRecord, root: Path) -> Group | None:
+def ignore(_: str) -> None:
+    """Hears how far something is, and says nothing."""
+
+
+def find_group(record: RunRecord, root: Path, progress: Progress = ignore) -> Group | None:
     """The replicates of a run, itself among them; None if its config is lost.
 
     Args:
         record: The run.
         root: The folder of all runs, which is searched if the run lies there. Of any other run
             the folders beside its own are looked at.
+        progress: Is told how far it is, again and again.
     """
     key = replicate_key(record.run, record.provenance)
     if not key:
         return None
     is_inside = root.absolute() in record.path.absolute().parents
-    found = _in_index(key, root) if is_inside else _beside(key, record)
+    found = _in_index(key, root, progress) if is_inside else _beside(key, record)
     ended = [one for one in found if one.summary.status in _COUNTED]
     counted = [ended[place] for place in last_of_each([one.run.get("seed") for one in ended])]
     return Group(
@@ -63,11 +70,11 @@ def are_replicates(groups: Sequence[Group | None]) -> bool:
     return None not in keys and len(keys) == 1
 
 
-def _in_index(key: str, root: Path) -> list[RunRecord]:
+def _in_index(key: str, root: Path, progress: Progress) -> list[RunRecord]:
     from epochal.records.index import Index
 
     with Index.open(root) as index:
-        index.refresh()
+        index.refresh(progress)
         question = "SELECT path FROM runs WHERE replicate = ? ORDER BY started, run"
         return [read_run(root / path) for (path,) in index.fetch(question, [key])]
 

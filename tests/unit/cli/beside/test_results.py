@@ -140,6 +140,11 @@ def test_runs_of_one_group_share_its_mean(tmp_path: Path) -> None:
     assert lines[-1] == "  1 run left out: not at the end yet, or the same seed again"
 
 
+def test_replicates_that_came_to_nothing_are_not_shown(tmp_path: Path) -> None:
+    one, other = make_run(tmp_path / "1", {"seed": 1}), make_run(tmp_path / "2", {"seed": 2})
+    assert list(describe_replicates(diff(one, other, root=tmp_path), PAIR)) == []
+
+
 def test_runs_without_replicates_say_nothing_of_them(tmp_path: Path) -> None:
     one, other = seeded(tmp_path / "1", 1, 0.9), seeded(tmp_path / "2", 1, 0.9, lr=0.2)
     assert list(describe_replicates(diff(one, other, root=tmp_path), PAIR)) == []

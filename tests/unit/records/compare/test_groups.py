@@ -33,6 +33,13 @@ def test_replicates_of_a_project_are_found_under_any_tag(tmp_path: Path) -> None
     assert group.means["best"].count == 2
 
 
+def test_progress_of_a_long_search_is_told(tmp_path: Path) -> None:
+    record = seeded(tmp_path / "runs" / "1", 1)
+    told: list[str] = []
+    find_group(record, tmp_path / "runs", told.append)
+    assert told
+
+
 def test_beside_a_run_elsewhere_only_its_neighbours_are_looked_at(tmp_path: Path) -> None:
     record = seeded(tmp_path / "mine" / "1", 1)
     seeded(tmp_path / "mine" / "2", 2)
