@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -95,6 +96,14 @@ class KeptCode:
             self.digest = taken.digest
             for note in taken.notes:
                 logger.warning("%s", note)
+
+
+def discard_code(run_dir: Path, attempt: int) -> None:
+    """Remove the copy of an attempt that was refused, if it has one of its own."""
+    folder = attempt_dir(run_dir, attempt)
+    if attempt and folder.is_dir():
+        with suppress(OSError):
+            durable.remove_tree(folder, "refused")
 
 
 def find_home(options: RecordOptions, run_dir: Path) -> Path | None:

@@ -24,7 +24,7 @@ from epochal.experiment.fingerprint import (
     digest_config,
     fingerprint_data,
 )
-from epochal.experiment.origins import KeptCode, find_parent
+from epochal.experiment.origins import KeptCode, discard_code, find_parent
 from epochal.experiment.resume import load_point
 from epochal.experiment.text import on_disk, readable
 from epochal.experiment.withheld import describe_withheld
@@ -222,7 +222,7 @@ def _open_kept(config: Config, report: Report, resumption: Resumption | None) ->
 
 
 @contextmanager
-def _put_back(folder: Path) -> Iterator[None]:
+def _put_back(folder: Path, attempt: int) -> Iterator[None]:
     """Let a run say of itself what it said before, when a block refuses to go on with it."""
     paths = [folder / name for name in ("run.json", "status.json")]
     before = {path: path.read_bytes() for path in paths if path.is_file()}
@@ -232,6 +232,7 @@ def _put_back(folder: Path) -> Iterator[None]:
         with recording():
             for path, data in before.items():
                 durable.write_bytes(path, data)
+        discard_code(folder, attempt)
         raise
 
 
@@ -257,7 +258,8 @@ def _reopened(resumption: Resumption, report: Report) -> Iterator[Record]:
     listed = run.get("attempts")
     before = listed if isinstance(listed, list) else []
     facts = {**run, "attempts": [*before, attempt.to_json()]}
-    with _put_back(folder.path), _closing(RunWriter(folder, attempt=attempt.attempt)) as writer:
+    number = attempt.attempt
+    with _put_back(folder.path, number), _closing(RunWriter(folder, attempt=number)) as writer:
         at = {} if point is None else {"step": point.manifest.step, "epoch": point.manifest.epoch}
         writer.write_status("starting", **at)
         folder.log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -270,12 +272,7 @@ def _reopened(resumption: Resumption, report: Report) -> Iterator[Record]:
             resumption=resumption,
             point=point,
             notes=tuple(notes),
-            code=KeptCode(
-                options,
-                project=report.project.dir,
-                run_dir=folder.path,
-                attempt=attempt.attempt,
-            ),
+            code=KeptCode(options, project=report.project.dir, run_dir=folder.path, attempt=number),
         )
 
 

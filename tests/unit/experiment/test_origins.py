@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.experiment.origins import DIFF, KeptCode, find_home, find_parent
+from epochal.experiment.origins import DIFF, KeptCode, discard_code, find_home, find_parent
 from epochal.records import RecordOptions
 from epochal.records.code import read_file, read_manifest
 from epochal.records.code.snapshot import Snapshot
@@ -110,6 +110,18 @@ def test_what_is_imported_is_added(project: Path, run_dir: Path) -> None:
     code.add({"a.py": "00"})
     assert read_file(run_dir, "a.py") == b"x = 1\n"
     assert code.digest != before
+
+
+def test_code_of_an_attempt_that_was_refused_is_removed(project: Path, run_dir: Path) -> None:
+    KeptCode(options(run_dir), project=project, run_dir=run_dir).keep(version="", is_dirty=False)
+    (project / "a.py").write_text("x = 2\n")
+    later = KeptCode(options(run_dir), project=project, run_dir=run_dir, attempt=1)
+    later.keep(version="", is_dirty=False)
+    assert read_file(run_dir, "a.py", attempt=1) == b"x = 2\n"
+    discard_code(run_dir, 1)
+    assert read_file(run_dir, "a.py", attempt=1) == b"x = 1\n"
+    discard_code(run_dir, 0)
+    assert read_file(run_dir, "a.py") == b"x = 1\n"
 
 
 def test_home_of_a_run_in_a_folder_of_its_own_is_above_it(tmp_path: Path) -> None:
