@@ -27,8 +27,10 @@ VERBS = {
     "runs": "list runs",
     "diff": "say how runs differ: parameters, code, packages, metrics, where curves part",
     "show": "show one run: status, configuration, results, where a value came from",
-    "index": "bring the index of all runs up to date, which lists of runs are made from",
     "mail": "read what happened to runs while nobody looked",
+    "restore": "lay the code and the config of a run back, so that it can run again",
+    "describe": "read or write what a run is for",
+    "index": "bring the index of all runs up to date, which lists of runs are made from",
     "doctor": "prove that a kill or a full disk costs no checkpoint here; look at the machine",
     "schema": "print the JSON Schema of configs, or the options of one component",
 }
