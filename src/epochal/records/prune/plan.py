@@ -97,13 +97,17 @@ def _kept_by_rank(whole: Answer, policy: Policy) -> dict[int, str]:
         if policy.keep_last:
             ordered = sorted(rows, key=lambda row: (row["started"] or "", row["id"]))
             for row in ordered[-policy.keep_last :]:
-                kept[row["id"]] = f"is one of the newest {policy.keep_last} of its tag"
+                kept[row["id"]] = f"is {_among('newest', policy.keep_last)} of its tag"
         for monitor in {row["monitor"] for row in rows} if policy.keep_best else ():
             ranked = [row for row in rows if row["monitor"] == monitor and row["best"] is not None]
             ranked.sort(key=lambda row: row["best"] * directions.get(row["id"], 1))
             for row in ranked[: policy.keep_best]:
-                kept[row["id"]] = f"is one of the best {policy.keep_best} of its tag"
+                kept[row["id"]] = f"is {_among('best', policy.keep_best)} of its tag"
     return kept
+
+
+def _among(word: str, count: int) -> str:
+    return f"the {word}" if count == 1 else f"one of the {word} {count}"
 
 
 def _directions(whole: Answer) -> dict[int, int]:
