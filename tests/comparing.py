@@ -101,7 +101,7 @@ def keep_code(
         project="/p",
         files=tuple(entries),
         others=tuple(Other(path, "link", text) for path, text in (links or {}).items()),
-        framework=Framework("1.0", epochal) if epochal else None,
+        framework=Framework("1.0", epochal, "epochal.zip") if epochal else None,
     )
     (record.path / "code").mkdir(exist_ok=True)
     (record.path / "code" / "manifest.json").write_bytes(manifest.to_json())

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "two runs or more: folders, ids or parts of them, or `last`"
     parser.add_argument("words", nargs="+", metavar="RUN", help=text)
     parser.add_argument(
-        "--only", metavar="NAMES", help=f"only some of {','.join(SECTIONS)}; joined by commas"
+        "--only", metavar="NAMES", help=f"only some of {', '.join(SECTIONS)}; joined by commas"
     )
     parser.add_argument("--all", action="store_true", help="leave out and cut nothing")
     parser.add_argument(

@@ -10,6 +10,7 @@ from epochal.cli.beside.view import (
     CYAN,
     GREEN,
     NOTHING,
+    PLAIN,
     RED,
     count_differing,
     count_same,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _ROWS = 16
 _LINES = 60
+_OWN_FILES = 3
 _CELL = 36
 _COLOURS = {"+": GREEN, "-": RED, "@": CYAN}
 _NOUNS = {
@@ -102,7 +104,7 @@ def describe_code(code: CodeComparison, view: View) -> Iterator[str]:
         differ = count_differing(len(code.files), "file")
         yield f"code: {differ}, {count_same(code.num_same)}{known}"
     if code.epochal:
-        yield f"  Epochal itself: {_by_run(code.epochal, view)}"
+        yield f"  Epochal itself: {_by_run(code.epochal, view)}{_own_files(code, view)}"
     if code.files or code.epochal or code.source == "nothing":
         yield from (_describe_git(one, view) for one in code.git.differences)
     shown = code.files[: view.cut(code.files, _ROWS)]
@@ -113,13 +115,21 @@ def describe_code(code: CodeComparison, view: View) -> Iterator[str]:
     yield from _describe_lines([line for one in code.files for line in one.lines], view)
 
 
+def _own_files(code: CodeComparison, view: View) -> str:
+    """The files of Epochal that differ; without all of them, only the first few."""
+    paths = code.epochal_files
+    shown = paths[: view.cut(paths, _OWN_FILES)]
+    more = f" and {len(paths) - len(shown)} more" if len(paths) > len(shown) else ""
+    return f"; {', '.join(shown)}{more}" if paths else ""
+
+
 def _describe_lines(lines: list[str], view: View) -> Iterator[str]:
     count = view.cut(lines, _LINES)
     for line in lines[:count]:
         if line.startswith(("+++ ", "--- ")):
             yield view.paint(f"  {printable(line)}", BOLD)
         else:
-            yield view.paint(f"  {printable(line)}", _COLOURS.get(line[:1], 0))
+            yield view.paint(f"  {printable(line)}", _COLOURS.get(line[:1], PLAIN))
     yield from view.more(len(lines) - count, "line", "code")
 
 

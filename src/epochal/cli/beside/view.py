@@ -13,7 +13,7 @@ from epochal.experiment.invocation import command
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-BOLD, RED, GREEN, CYAN = 1, 31, 32, 36
+PLAIN, BOLD, RED, GREEN, CYAN = 0, 1, 31, 32, 36
 NOTHING = "-"
 """What stands where a run has no value."""
 
@@ -41,7 +41,7 @@ class View:
 
     def paint(self, text: str, colour: int) -> str:
         """The text in a colour, where that can be seen."""
-        return f"\x1b[{colour}m{text}\x1b[0m" if self.has_colours and text else text
+        return f"\x1b[{colour}m{text}\x1b[0m" if self.has_colours and colour else text
 
     def cut(self, rows: Sequence[object], most: int) -> int:
         """How many of some rows are shown."""

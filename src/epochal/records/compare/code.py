@@ -74,6 +74,9 @@ class CodeComparison:
     epochal: tuple[str, ...] = ()
     """Version and digest of Epochal itself in each run; empty if it is the same, or unknown."""
 
+    epochal_files: tuple[str, ...] = ()
+    """Which of its files are not the same, as far as the runs kept them."""
+
     git: Facts
     """Commit and branch, where there was a repository, and whether anything was changed since."""
 
@@ -90,8 +93,13 @@ def compare_code(records: Sequence[RunRecord]) -> CodeComparison:
     for path, versions in _differing(trees):
         files = tuple(manifest.by_path.get(path) for manifest in known)
         found.append(_describe(path, versions, files, records))
+    epochal = _frameworks(known)
     return CodeComparison(
-        files=tuple(found), num_same=_count_same(trees), epochal=_frameworks(known), git=git
+        files=tuple(found),
+        num_same=_count_same(trees),
+        epochal=epochal,
+        epochal_files=_framework_files(known, records) if epochal else (),
+        git=git,
     )
 
 
@@ -141,6 +149,24 @@ def _frameworks(manifests: Sequence[Manifest]) -> tuple[str, ...]:
         for one in manifests
     )
     return names if all(names) and len(set(names)) > 1 else ()
+
+
+def _framework_files(
+    manifests: Sequence[Manifest], records: Sequence[RunRecord]
+) -> tuple[str, ...]:
+    """The files of Epochal that differ; none if an archive is missing or damaged."""
+    import zipfile
+
+    trees = []
+    for manifest, record in zip(manifests, records, strict=True):
+        folder, own = code_dir(record.path, _last_attempt(record)), manifest.framework
+        try:
+            with zipfile.ZipFile(folder / (own.archive if own else "")) as archive:
+                listed = archive.infolist()
+        except (OSError, zipfile.BadZipFile):
+            return ()
+        trees.append({one.filename: Version(f"{one.CRC:08x}", one.file_size) for one in listed})
+    return tuple(path for path, _ in _differing(trees))
 
 
 def _describe(

@@ -169,3 +169,9 @@ def test_other_epochal_is_told() -> None:
         "code: only Epochal itself differs, 0 are the same",
         "  Epochal itself: A 1 aa, B 1 bb",
     ]
+    files = tuple(f"epochal/{name}.py" for name in "abcde")
+    code = CodeComparison(epochal=("1 aa", "1 bb"), epochal_files=files, git=NO_GIT)
+    assert list(describe_code(code, PAIR))[1].endswith(
+        "B 1 bb; epochal/a.py, epochal/b.py, epochal/c.py and 2 more"
+    )
+    assert list(describe_code(code, ALL))[1].endswith("epochal/d.py, epochal/e.py")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,8 @@ from epochal.records.compare.code import CodeComparison, compare_code, diff_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from epochal.records.read import RunRecord
 
 TASK = b"import torch\n\n\ndef forward(x):\n    return x\n"
 
@@ -132,6 +135,31 @@ def test_other_version_of_epochal_is_told(tmp_path: Path) -> None:
     for record, digest in zip(records, ("a" * 64, "b" * 64), strict=True):
         keep_code(record, {"task.py": TASK}, epochal=digest)
     assert compare_code(records).epochal == ("1.0 aaaaaaaaaaaa", "1.0 bbbbbbbbbbbb")
+
+
+def archive(record: RunRecord, **files: str) -> None:
+    """Keep files of Epochal as ``keep_code`` says that they are kept."""
+    with zipfile.ZipFile(record.path / "code" / "epochal.zip", "w") as target:
+        for name, text in files.items():
+            target.writestr(f"epochal/{name}.py", text)
+
+
+def test_files_of_epochal_that_differ_are_named(tmp_path: Path) -> None:
+    records = [make_run(tmp_path / "a"), make_run(tmp_path / "b")]
+    for record, text in zip(records, "xy", strict=True):
+        keep_code(record, {}, epochal=text * 16)
+        archive(record, loop=text, same="z", **({"new": ""} if text == "y" else {}))
+    assert compare_code(records).epochal_files == ("epochal/loop.py", "epochal/new.py")
+
+
+def test_damaged_archive_of_epochal_leaves_its_files_unknown(tmp_path: Path) -> None:
+    records = [make_run(tmp_path / "a"), make_run(tmp_path / "b")]
+    for record, text in zip(records, "xy", strict=True):
+        keep_code(record, {}, epochal=text * 16)
+        archive(record, loop=text)
+    (records[1].path / "code" / "epochal.zip").write_bytes(b"?")
+    found = compare_code(records)
+    assert (len(found.epochal), found.epochal_files) == (2, ())
 
 
 def imported(**digests: str) -> list[dict[str, object]]:
