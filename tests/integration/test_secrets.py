@@ -169,6 +169,8 @@ def test_no_secret_is_in_what_a_run_leaves(vault: Path, epochal: Command) -> Non
     (folder,) = run_folders(vault)
     assert done.code != 0
     assert "refused" in (folder / "result.json").read_text()
+    assert epochal("index").code == 0
+    assert (vault / "runs" / ".epochal" / "index.db").is_file()
     found = hits(vault / "runs")
     assert not found, "\n".join(map(str, found))
 
