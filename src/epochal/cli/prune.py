@@ -17,6 +17,7 @@ from epochal.records.prune.disk import Usage, measure
 from epochal.records.prune.plan import CHECKPOINTS, Plan, Policy, plan
 from epochal.records.prune.remove import clean_up, drop_unused_code, remove_checkpoints, remove_run
 from epochal.records.query.ask import Question, ask
+from epochal.records.query.names import Setting
 from epochal.records.query.values import ACCEPTED_TIMES, read_length
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from epochal.records.index import Index
+    from epochal.records.query.ask import Answer
 
 WORD = "prune"
 """The first word of ``epochal runs`` that means this."""
@@ -82,6 +84,7 @@ def execute(index: Index, question: Question, args: argparse.Namespace) -> int:
     if not made.doomed:
         print("nothing to delete")
         return 0
+    _show_elsewhere(whole, made)
     what = _what(len(folders), args)
     print(f"\n{what}: frees {in_words(usage.freed_bytes)}")
     if not args.yes and not _is_sure(what):
@@ -152,6 +155,15 @@ def _show(made: Plan, sizes: list[int], now: datetime) -> None:
         print("\nstays:" if made.doomed else "stays:")
         rows = [[f"  {row['run']}", row["tag"] or "", reason] for row, reason in made.spared]
         print(format_table(("  run", "tag", "because it"), rows))
+
+
+def _show_elsewhere(whole: Answer, made: Plan) -> None:
+    """Say where checkpoints are that no run's folder holds: they are left alone."""
+    places = whole.values(Setting("checkpoint.dir", "checkpoint.dir"))
+    doomed = {row["id"] for row in made.doomed}
+    for row, place in zip(whole.rows, places, strict=True):
+        if place is not None and row["id"] in doomed:
+            print(f"  {row['run']} kept its checkpoints in {place}: they stay")
 
 
 def _what(count: int, args: argparse.Namespace) -> str:

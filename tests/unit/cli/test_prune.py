@@ -90,6 +90,14 @@ def test_run_that_another_one_came_from_stays(made: list[Path], epochal: Command
     assert left(made) == [0, 1, 2, 3]
 
 
+def test_checkpoints_elsewhere_are_named(made: list[Path], epochal: Command) -> None:
+    path = made[1] / "config" / "provenance.json"
+    provenance = json.loads(path.read_text()) | {"checkpoint.dir": [{"value": "/scratch/a"}]}
+    path.write_text(json.dumps(provenance))
+    out = epochal("runs", "prune", "--status", "failed").out
+    assert f"{made[1].name} kept its checkpoints in /scratch/a: they stay" in out
+
+
 @pytest.mark.parametrize(("reply", "kept"), [("y", [0, 2, 3]), ("", [0, 1, 2, 3])])
 def test_somebody_is_asked(
     made: list[Path],

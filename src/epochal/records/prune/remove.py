@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from epochal import durable
@@ -15,7 +16,7 @@ from epochal.records.prune.plan import AT_WORK, CHECKPOINTS
 from epochal.records.read import read_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 
@@ -53,7 +54,7 @@ def drop_unused_code(root: Path) -> int:
 
 def _remove(folder: Path, target: Path) -> None:
     try:
-        with holding(folder):
+        with _holding(folder):
             # It may have gone on since somebody looked.
             if read_folder(folder).summary.status in AT_WORK:
                 raise RecordError(f"{folder}: is at work\n  wait for its end, or stop it first")
@@ -62,6 +63,18 @@ def _remove(folder: Path, target: Path) -> None:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise RecordError(f"{target}: cannot be deleted: {reason}\n  look at its rights") from error
+
+
+@contextmanager
+def _holding(folder: Path) -> Iterator[None]:
+    """Hold the lease of a run; on a full disk, where none can be written, only look at it."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(holding(folder))
+        except RecordError as error:
+            if getattr(error.__cause__, "errno", None) not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+        yield
 
 
 def _is_stale(owner: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from contextlib import suppress
@@ -72,6 +73,35 @@ def test_run_that_somebody_works_on_stays(run: Path) -> None:
         remove_run(run)
     lease.release()
     assert (run / "checkpoints").is_dir()
+
+
+def full_disk(*words: object, **more: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_full_disk_can_be_freed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "operations", replace(system.operations, write=full_disk))
+    remove_run(run)
+    assert not run.exists()
+
+
+def test_full_disk_does_not_free_a_run_that_somebody_works_on(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Lease(run)
+    monkeypatch.setattr(system, "operations", replace(system.operations, write=full_disk))
+    with pytest.raises(RecordError, match="works on this run"):
+        remove_run(run)
+
+
+def test_run_that_may_not_be_deleted_is_named(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*words: object) -> None:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(system, "operations", replace(system.operations, rmdir=refuse))
+        with pytest.raises(RecordError, match=r"abcd: .*permission denied"):
+            remove_run(run)
 
 
 def test_link_to_a_run_goes_and_the_run_stays(run: Path) -> None:
