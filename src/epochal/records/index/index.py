@@ -40,6 +40,15 @@ def _ignore(_: str) -> None:
     pass
 
 
+def _identity(path: Path) -> object:
+    """What tells a file from another one that took its place; None if there is none."""
+    try:
+        place = path.stat()
+    except OSError:
+        return None
+    return place.st_dev, place.st_ino
+
+
 @final
 class Index:
     """What is known of all runs below a folder; a cache, which the folders rebuild at any time.
@@ -60,6 +69,7 @@ class Index:
         """Whether machines share the file, so that it does without a write-ahead log."""
 
         self._connection: sqlite3.Connection | None = None
+        self._identity: object = None
 
     @classmethod
     def open(cls, root: Path) -> Self:
@@ -122,7 +132,7 @@ class Index:
             return self._refresh_memory(progress, is_all=is_all)
         try:
             return self._refresh_file(self.path, progress, is_all=is_all)
-        except sqlite3.OperationalError as error:  # the disk is full, the file is locked for long
+        except (OSError, sqlite3.OperationalError) as error:  # not ours to write, or a full disk
             self._retreat(error)
             return self._refresh_memory(progress, is_all=is_all)
         except sqlite3.DatabaseError as error:
@@ -147,17 +157,18 @@ class Index:
         self.path = path
         self.is_shared = is_shared(find_kind(path.parent)[0])
         state = store.examine(path)
-        if state != "usable":
-            self._replace(state)
+        if state == "usable":
+            self._open_reader(path)
         else:
-            self._connection = store.open_reader(path)
+            self._replace(state)
 
     def _replace(self, state: store.State) -> None:
         """Put an empty index in the place of one that is of no use, unless somebody just did."""
         assert self.path is not None
         self.close()
         with store.locking(self.path, waits=True):
-            if state == "damaged" or store.examine(self.path) != "usable":
+            is_same = _identity(self.path) == self._identity
+            if (state == "damaged" and is_same) or store.examine(self.path) != "usable":
                 store.remove(self.path)
                 writer = store.open_writer(self.path, is_shared=self.is_shared)
                 try:
@@ -168,7 +179,11 @@ class Index:
                     writer.close()
                 if state in _REASONS:
                     self.notes.append(f"{self.path} {_REASONS[state]}; it is built anew")
-        self._connection = store.open_reader(self.path)
+        self._open_reader(self.path)
+
+    def _open_reader(self, path: Path) -> None:
+        self._identity = _identity(path)
+        self._connection = store.open_reader(path)
 
     def _refresh_file(self, path: Path, progress: Progress, *, is_all: bool) -> Refreshed:
         give_up = time.monotonic() + _PATIENCE_SECONDS

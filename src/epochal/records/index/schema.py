@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sqlite3
 
-if TYPE_CHECKING:
-    import sqlite3
+from epochal.errors import RecordError
 
 APPLICATION_ID = 0x45504F43
 """What tells an index from any other SQLite file."""
@@ -71,8 +70,20 @@ _TABLES = (
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Make the tables in an empty database, and mark it as an index."""
+    """Make the tables in an empty database, and mark it as an index.
+
+    Raises:
+        RecordError: SQLite cannot search texts.
+    """
     for statement in _TABLES:
-        connection.execute(statement)
+        try:
+            connection.execute(statement)
+        except sqlite3.OperationalError as error:
+            if "fts5" not in str(error):
+                raise
+            raise RecordError(
+                "the SQLite of this Python cannot search texts: it was built without FTS5\n"
+                "  use a Python from your distribution, conda or python.org"
+            ) from error
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")

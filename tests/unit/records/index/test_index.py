@@ -164,6 +164,34 @@ def test_an_index_that_can_only_be_read_is_the_start_of_one_in_memory(
         assert "readonly" in index.notes[0]
 
 
+def test_an_index_in_a_folder_of_somebody_else_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path)
+    runs_of(tmp_path)
+
+    def refuse(path: Path, **_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(store, "locking", refuse)
+    with Index.open(tmp_path) as index:
+        refreshed = index.refresh()
+        assert (refreshed.total, refreshed.read) == (1, 0)
+        assert "permission denied" in index.notes[0]
+
+
+def test_an_index_that_somebody_else_just_mended_is_kept(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    runs_of(tmp_path)
+    damage(tmp_path / ".epochal" / "index.db")
+    with Index.open(tmp_path) as late, Index.open(tmp_path) as early:
+        early.refresh()
+        assert early.notes
+        late.fetch("SELECT * FROM runs JOIN params ON run_id = id")
+        assert not late.notes
+        assert late.fetch("SELECT run FROM runs") == [(run.name,)]
+
+
 def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     with Index.open(tmp_path / "runs") as index:
         assert index.refresh().total == 0

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import json
+import random
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.unit.records.index.made import make_run
 
+from epochal.records.index.refresh import refresh_tables
 from epochal.records.index.rows import read_rows
-from epochal.records.index.schema import RUN_COLUMNS
+from epochal.records.index.schema import RUN_COLUMNS, create_tables
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,3 +107,23 @@ def test_an_empty_folder_that_is_named_like_a_run_is_damaged(tmp_path: Path) -> 
     values = read_rows(folder).values
     assert values["status"] == "damaged"
     assert "run.json: missing" in str(values["damage"])
+
+
+def test_no_damage_of_any_file_stops_the_reading(tmp_path: Path) -> None:
+    """Bytes are changed, lost and doubled, as disks and hurried editors do it."""
+    draw, folder = random.Random(0), make_run(tmp_path, parent={"run": "x", "kind": "fold"})
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    whole = {path: path.read_bytes() for path in files}
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as tables:
+        create_tables(tables)
+        for _ in range(120):
+            path = draw.choice(files)
+            data = bytearray(whole[path])
+            for _ in range(draw.randrange(1, 8)):
+                place = draw.randrange(len(data) + 1)
+                end = place + draw.choice((0, 1, 1, 20))
+                data[place:end] = draw.choice((b"", b"[", b"null", b"9" * 30, b"\xff", b"-1e999"))
+            path.write_bytes(data)
+            done = refresh_tables(tables, tmp_path, progress=lambda _: None, is_all=True)
+            assert done.total == 1
+            path.write_bytes(whole[path])

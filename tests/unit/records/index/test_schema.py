@@ -3,6 +3,10 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 
+import pytest
+
+from epochal.errors import RecordError
+from epochal.records.index import schema
 from epochal.records.index.schema import RUN_COLUMNS, create_tables
 
 
@@ -17,3 +21,13 @@ def test_the_tables_have_the_columns_that_queries_name() -> None:
         }.items():
             found = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
             assert found == names
+
+
+def test_a_sqlite_that_cannot_search_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = tuple(one.replace("fts5 (", "no_fts5 (") for one in schema._TABLES)
+    monkeypatch.setattr(schema, "_TABLES", tables)
+    with (
+        closing(sqlite3.connect(":memory:")) as connection,
+        pytest.raises(RecordError, match="built without FTS5"),
+    ):
+        create_tables(connection)
