@@ -66,12 +66,21 @@ class KeptCode:
         def take() -> Taken:
             home = find_home(self._options, self._snapshot.run_dir)
             self._snapshot = replace(self._snapshot, home=home, version=version)
-            taken = self._snapshot.take()
+            taken = self._take()
             if is_dirty:
                 self._keep_diff()
             return taken
 
         self._try(take)
+
+    def _take(self) -> Taken:
+        try:
+            return self._snapshot.take()
+        except OSError:
+            if self._snapshot.home is None:
+                raise
+        self._snapshot = replace(self._snapshot, home=None)  # others may own what runs share
+        return self._snapshot.take()
 
     def add(self, imported: Mapping[str, str]) -> None:
         """Copy also what was left out and then imported."""

@@ -12,6 +12,7 @@ from epochal.experiment.origins import DIFF, KeptCode, discard_code, find_home, 
 from epochal.records import RecordOptions
 from epochal.records.code import read_file, read_manifest
 from epochal.records.code.snapshot import Snapshot
+from epochal.records.code.store import Store
 from epochal.records.parent import VARIABLE, Parent
 
 if TYPE_CHECKING:
@@ -87,6 +88,27 @@ def test_without_a_common_home_the_run_has_its_own_copies(
     (run_dir.parents[2] / ".epochal").write_text("in the way")
     KeptCode(options(run_dir), project=project, run_dir=run_dir).keep(version="", is_dirty=False)
     assert caplog.records == []
+    assert read_file(run_dir, "a.py") == b"x = 1\n"
+
+
+def test_store_that_cannot_be_written_is_done_without(
+    project: Path,
+    run_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Store, "put", refuse)
+    monkeypatch.setattr(Store, "keep_package", refuse)
+    code = KeptCode(options(run_dir), project=project, run_dir=run_dir)
+    code.keep(version="", is_dirty=False)
+    manifest = read_manifest(run_dir)
+    assert caplog.records == []
+    assert manifest is not None
+    assert manifest.framework is not None
+    assert (run_dir / "code" / manifest.framework.archive).is_file()
     assert read_file(run_dir, "a.py") == b"x = 1\n"
 
 

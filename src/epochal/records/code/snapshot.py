@@ -115,7 +115,7 @@ class Snapshot:
         folder.mkdir(parents=True, exist_ok=True)
         if self.store is not None:
             self.store.put(reading.new)
-        files, unwritten = _Laying(folder, self.store, reading.new).lay(reading.files)
+        files, unwritten = _Laying(folder, reading).lay(reading.files)
         others += unwritten
         manifest = Manifest(
             project=str(self.project.absolute()).encode("utf-8", "replace").decode(),
@@ -132,8 +132,8 @@ class Snapshot:
         """Epochal itself, in the store or, without one, not yet kept anywhere."""
         try:
             package = Package.find(package_dir())
-            store = self.store
-            digest = package.archive()[0] if store is None else store.keep_package(package)
+            digest = "" if self.store is None else _keep(package, self.store)
+            digest = digest or package.archive()[0]
         except OSError:  # it runs from an archive, or not all of it is ours to read
             return Framework(self.version, "")
         return Framework(self.version, digest, archive_name(digest))
@@ -141,11 +141,12 @@ class Snapshot:
     def _lay_framework(self, folder: Path, own: Framework) -> Framework:
         if not own.archive:
             return own
+        target = folder / own.archive
         try:
-            if self.store is None:
-                durable.keep_bytes(folder / own.archive, Package.find(package_dir()).archive()[1])
+            if self.store is None or not (self.store.folder / own.archive).is_file():
+                durable.keep_bytes(target, Package.find(package_dir()).archive()[1])
             else:
-                durable.share(self.store.folder / own.archive, folder / own.archive)
+                durable.share(self.store.folder / own.archive, target)
         except OSError:
             return replace(own, archive="")
         return own
@@ -187,9 +188,7 @@ class Snapshot:
                 reading.read_whole(name)
         if self.store is not None:
             self.store.put(reading.new)
-        files, others = _Laying(folder, self.store, reading.new).lay(
-            reading.files, before=manifest.files
-        )
+        files, others = _Laying(folder, reading).lay(reading.files, before=manifest.files)
         lost += [other.path for other in (*reading.others, *others)]
         if files:
             again = {file.path for file in files}
@@ -248,6 +247,20 @@ class _Reading:
             if path not in known and (self.root / path).is_file():
                 self.read_whole(path)
 
+    def fetch(self, file: File) -> bytes:
+        """The content of a file that was taken in; read again if only the store had it.
+
+        Raises:
+            OSError: It cannot be read any more, or is another one by now.
+        """
+        if file.sha256 in self.new:
+            return self.new[file.sha256]
+        content = read_content(self.root / file.path, max_bytes=_MAX_IMPORTED_BYTES)
+        data = b"" if content is None else redact_bytes(content.data, name=file.path)
+        if hashlib.sha256(data).hexdigest() != file.sha256:
+            raise OSError("it changed while it was kept")
+        return data
+
     def _read(self, path: str, mode: int, max_bytes: int) -> None:
         try:
             content = read_content(self.root / path, max_bytes=max_bytes)
@@ -275,10 +288,10 @@ class _Reading:
 class _Laying:
     """Lays files into the folder of a run's code, shared with the store where there is one."""
 
-    def __init__(self, folder: Path, store: Store | None, new: Mapping[str, bytes]) -> None:
+    def __init__(self, folder: Path, reading: _Reading) -> None:
         self.folder = folder
-        self.store = store
-        self.new = new
+        self.store = reading.store
+        self.fetch = reading.fetch
         self._made: set[Path] = set()
 
     def lay(
@@ -317,14 +330,22 @@ class _Laying:
         if file.at and target.is_file():
             return
         if self.store is None:
-            durable.keep_bytes(target, self.new[file.sha256])
+            durable.keep_bytes(target, self.fetch(file))
             return
         try:
             durable.share(self.store.place_of(file.sha256), target)
         except OSError as error:
-            if not is_missing(error) or file.sha256 not in self.new:
+            if not is_missing(error):
                 raise
-            durable.keep_bytes(target, self.new[file.sha256])  # removed in this very moment
+            durable.keep_bytes(target, self.fetch(file))  # removed in this very moment
+
+
+def _keep(package: Package, store: Store) -> str:
+    """The digest of Epochal, once it is in the store; empty if that cannot be written."""
+    try:
+        return store.keep_package(package)
+    except OSError:
+        return ""
 
 
 def _folded(path: str) -> str:

@@ -140,6 +140,21 @@ def test_content_that_is_removed_at_the_last_moment_is_written_to_the_run(
     assert read_file(shot.run_dir, "a.py") == b"x = 1\n"
 
 
+def test_unread_content_that_is_removed_at_the_last_moment_is_read_again(
+    project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("epochal.records.code.store.FRESH_NS", -(10**18))
+    snapshot(project, home, "one").take()
+
+    def vanish(source: Path, target: Path) -> None:
+        raise FileNotFoundError(errno.ENOENT, "gone")
+
+    monkeypatch.setattr(durable.system, "operations", durable.Operations(link=vanish))
+    shot = snapshot(project, home, "two")
+    assert shot.take().notes == ()
+    assert read_file(shot.run_dir, "a.py") == b"x = 1\n"
+
+
 def test_secrets_are_taken_out_of_files(project: Path, home: Path) -> None:
     (project / "a.py").write_text(f'hub = "{TOKEN}"\n')
     shot = snapshot(project, home)
