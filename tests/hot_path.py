@@ -19,10 +19,12 @@ from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, Trai
 from epochal.hooks.console import Console
 from epochal.hooks.early_stopping import EarlyStopping
 from epochal.hooks.recording import Recording
+from epochal.hooks.tensorboard import TensorBoard
 from epochal.testing import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
     from types import FrameType
 
 LOG_EVERY = 8
@@ -83,9 +85,10 @@ def full_run(
     device: str = "cpu",
     step: str = "eager",
     on_nonfinite: str = "skip",
+    dir: Path | None = None,
     **optim: Any,
 ) -> Run:
-    """With bar, log lines, record, averaged weights, clipping, guard and early stop."""
+    """With bar, log lines, record, averaged weights, clipping, guard, early stop and a tracker."""
     model = network().to(device)
     console = Console(every=f"{LOG_EVERY}st")
     console.screen = Screen(file=io.StringIO(), force_terminal=True, width=100)
@@ -93,7 +96,12 @@ def full_run(
         task=task,
         model=model,
         optimizer=optimizer_of(model, **optim),
-        hooks=(console, Recording(every=f"{LOG_EVERY}st"), EarlyStopping(patience=3)),
+        hooks=(
+            console,
+            Recording(every=f"{LOG_EVERY}st"),
+            EarlyStopping(patience=3),
+            TensorBoard(every=f"{LOG_EVERY}st"),
+        ),
         monitor=Monitor.parse("+val/acc"),
         average=Ema(),
     )
@@ -103,7 +111,7 @@ def full_run(
         optim=OptimOptions(clip=1.0),
         log=LogOptions(grad_norm=True),
     )
-    return Run(parts, options, Setting(writer=Ledger(), device=device))
+    return Run(parts, options, Setting(writer=Ledger(), device=device, dir=dir))
 
 
 def take_by_hand(loader: DataLoader, *, clip: bool, **optim: Any) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,9 @@ from hot_path import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+    from types import FrameType
+
     from torch import Tensor
 
 
@@ -133,6 +137,32 @@ def test_an_ordinary_step_calls_fewer_functions_than_the_hand_written_one() -> N
     own = {name: count for name, count in ours.items() if "epochal" in name[0]}
     reading = 2  # in place of many more of the loader's
     assert sum(own.values()) <= 12 + reading, own
+
+
+def test_a_tracker_is_not_heard_of_at_an_ordinary_step(tmp_path: Path) -> None:
+    called: list[tuple[int, set[str]]] = []
+    calls: list[tuple[str, str]] = []
+
+    def look(run: Run) -> None:
+        called.append(
+            (run.step, {name for file, name in calls if "track" in file or "mirr" in file})
+        )
+        calls.clear()
+
+    run = full_run(Measured(), dir=tmp_path, fused=True)
+    seen = sys.getprofile()
+    sys.setprofile(lambda frame, event, _: calls.append(_place(frame)) if event == "call" else None)
+    try:
+        execute(run, Stepwise(look), raise_errors=True)
+    finally:
+        sys.setprofile(seen)
+    heard = {step for step, names in called if names}
+    assert heard
+    assert not [step for step in heard if is_ordinary(step)]
+
+
+def _place(frame: FrameType) -> tuple[str, str]:
+    return frame.f_code.co_filename, frame.f_code.co_name
 
 
 def test_losses_are_those_of_the_hand_written_loop_bit_for_bit() -> None:

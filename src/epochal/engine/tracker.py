@@ -17,6 +17,7 @@ from epochal.engine.every import Every
 from epochal.engine.hook import LOG_PRIORITY, Hook
 from epochal.engine.mirror import Mirror, is_of_steps
 from epochal.engine.preempt import PREEMPTED
+from epochal.records.secrets import redact, redact_tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,10 +45,10 @@ class Source:
     project: str
 
     def read_config(self) -> dict[str, Any]:
-        """The expanded config as the record has it, without what must not be shown."""
+        """The expanded config as the record has it, without secrets."""
         for path in sorted((self.dir / "config").glob("expanded.*")):
-            root: dict[str, Any] = load(path).root.to_plain()
-            return root
+            public: dict[str, Any] = redact_tree(load(path).root.to_public())
+            return public
         return {}
 
 
@@ -92,8 +93,8 @@ class Tracker(Hook, ABC):
             return
         source = Source(
             run.dir,
-            run.tag,
-            desc=str(run.config.get("desc") or ""),
+            redact(run.tag),
+            desc=redact(str(run.config.get("desc") or "")),
             project=str(run.config.get("project") or ""),
         )
         self._is_due, self._has_failed = False, False
@@ -156,7 +157,7 @@ class Tracker(Hook, ABC):
         self._report(f"{type(error).__name__}: {error}".splitlines()[0])
 
     def _report(self, what: str, hint: str = "") -> None:
-        name = type(self).__name__
+        name, what = type(self).__name__, redact(what)
         logger.warning("%s: %s; the run goes on without it, and its record has all", name, what)
         if hint:
             logger.warning("  %s", hint)

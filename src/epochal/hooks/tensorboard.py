@@ -12,7 +12,7 @@ from epochal.engine.mirror import Entry, Sink, importing
 from epochal.engine.tracker import Source, Tracker, is_first_rank
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from epochal.engine.run import Run
@@ -48,9 +48,12 @@ class TensorBoard(Tracker):
     def setup(self, run: Run) -> None:
         folder = run.dir / FOLDER / "added" if run.dir is not None and is_first_rank() else None
         is_resumed = bool(run.facts.get("attempt"))
-        additions = Additions(folder, purge_step=run.step if is_resumed else None)
-        if run.store.try_set(STORED, additions):
-            run.on("teardown", additions.finish, priority=self.priority)
+        additions = Additions(
+            folder,
+            purge_step=run.step if is_resumed else None,
+            notice=lambda: run.on("teardown", additions.finish, priority=self.priority),
+        )
+        run.store.try_set(STORED, additions)
 
     @override
     def open(self, source: Source) -> Sink:
@@ -107,11 +110,19 @@ class Additions:
         folder: Where it writes; not to where the run's own points are, which may be written anew.
             None writes nowhere.
         purge_step: From which step on TensorBoard forgets what was added before.
+        notice: Told that there is a writer, which has to be finished.
     """
 
-    def __init__(self, folder: Path | None, *, purge_step: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        *,
+        purge_step: int | None = None,
+        notice: Callable[[], object] = lambda: None,
+    ) -> None:
         self._folder = folder
         self._purge_step = purge_step
+        self._notice = notice
         self._writer: Any = None
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the writer has
@@ -124,6 +135,7 @@ class Additions:
 
             make: Any = SummaryWriter  # torch has no types here
             self._writer = make(str(self._folder), purge_step=self._purge_step)
+            self._notice()
         return getattr(self._writer, name)
 
     def finish(self) -> None:

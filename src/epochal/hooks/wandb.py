@@ -66,8 +66,11 @@ class WandB(Tracker):
             notes=source.desc or None,
             config=source.read_config(),
             reinit="create_new",
-            # Standard output is the run's own, which has a log of it.
-            settings=wandb.Settings(console="off", silent=True, disable_git=True),
+            # Standard output is the run's own, which has a log of it. So are the facts about the
+            # machine: W&B would add the whole command, with the secrets that were typed.
+            settings=wandb.Settings(
+                console="off", silent=True, disable_git=True, x_disable_meta=True
+            ),
         )
         return _History(run, source.dir / "wandb" / NOTE)
 

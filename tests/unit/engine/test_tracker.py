@@ -125,6 +125,29 @@ def test_a_tracker_knows_whose_points_it_shows(tmp_path: Path) -> None:
     assert source.read_config() == {"optim": {"lr": 0.1}}
 
 
+def test_a_tracker_sees_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_KEY", "open-sesame")
+    (tmp_path / "config").mkdir()
+    text = "env: [SHOP_KEY]\nextra: {key: '${env:SHOP_KEY}', password: hunter2, width: 3}\n"
+    (tmp_path / "config" / "expanded.yaml").write_text(text)
+    config = Source(tmp_path, "", "", "").read_config()
+    assert config["extra"]["width"] == 3
+    assert "open-sesame" not in str(config)
+    assert "hunter2" not in str(config)
+
+
+def test_the_report_of_a_failure_holds_no_password(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Remote(Shows):
+        def open(self, source: Source) -> Sink:
+            raise ConnectionError("https://me:hunter2@tracker.example/api: refused")
+
+    folder, _ = carry_out_tracked(tmp_path, Remote())
+    assert "refused" in caplog.text
+    assert "hunter2" not in caplog.text + (folder / "events.jsonl").read_text()
+
+
 def test_without_a_record_nothing_is_shown() -> None:
     tracker = Shows()
     carry_out(tiny_run(tracker))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,8 +68,10 @@ class Draws(Hook):
 
 
 def test_users_get_a_writer_of_torch_under_a_known_name(tmp_path: Path) -> None:
+    before = threading.active_count()
     folder, result = carry_out_tracked(tmp_path, TensorBoard(), Draws())
     assert result.ok, result.message
+    assert threading.active_count() == before, "the writer was not closed"
     own = events(folder / "tensorboard" / "added")
     assert own == {"own": {step: step / 4 for step in range(1, 13)}}
     assert "own" not in events(folder / "tensorboard")
