@@ -110,7 +110,7 @@ def test_unchanged_files_are_not_read_again(
         read.append(path.name)
         return real(path, max_bytes=max_bytes)
 
-    monkeypatch.setattr(module, "read_content", spy)
+    monkeypatch.setattr("epochal.records.code.reading.read_content", spy)
     (project / "a.py").write_text("x = 30\n")
     snapshot(project, home, "two").take()
     assert read == ["a.py"]
@@ -216,7 +216,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_kept(
             raise PermissionError(errno.EACCES, "Permission denied")
         return real(path, max_bytes=max_bytes)
 
-    monkeypatch.setattr(module, "read_content", refuse)
+    monkeypatch.setattr("epochal.records.code.reading.read_content", refuse)
     shot = snapshot(project, home)
     notes = shot.take().notes
     assert notes == ("the record's copy of the code is not complete: a.py (permission denied)",)
