@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, final
 
 from epochal.records.process import host_name
 from epochal.records.read import MAX_DEPTH, looks_like_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 _AT_WORK = ("starting", "running")
 _EDITED = ("README.md", "status.json")
@@ -51,42 +51,68 @@ class Found(NamedTuple):
     """Whether the index does not know it as it is now."""
 
 
-def walk_runs(root: str, known: Mapping[str, Known]) -> Iterator[Found]:
+def walk_runs(root: str, known: Mapping[str, Known]) -> list[Found]:
     """Every run folder below ``root``; those that are known and unchanged are not looked into.
 
     A folder gets another time when a file in it is written anew, as all of a record are; what
     people edit may be written in place, so it is looked at too.
     """
-    yield from _visit(root, ".", known, MAX_DEPTH, set())
+    walk = _Walk(known)
+    walk.visit(root, ".", MAX_DEPTH)
+    return walk.found
 
 
-def _visit(
-    folder: str, path: str, known: Mapping[str, Known], depth: int, seen: set[tuple[int, int]]
-) -> Iterator[Found]:
-    try:
-        place = os.stat(folder)  # noqa: PTH116 - ten thousand times, and paths are slow
-    except OSError:  # gone meanwhile, or not ours to read
-        return
-    if (place.st_dev, place.st_ino) in seen:  # a link that leads back, or to the same run
-        return
-    seen.add((place.st_dev, place.st_ino))
-    one = known.get(path)
-    stamp = _stamp(folder, place)
-    if one is not None and one.stamp == stamp != YOUNG:
-        yield Found(path, stamp, is_changed=False)
-        return
-    try:
-        with os.scandir(folder) as entries:
-            inner = {entry.name: entry for entry in entries}
-    except OSError:
-        return
-    if looks_like_run(os.path.basename(folder), inner.keys()):  # noqa: PTH119
-        yield Found(path, stamp, is_changed=True)
-    elif depth:
-        for name in sorted(inner):
-            if not name.startswith(".") and _is_folder(inner[name]):
-                below = name if path == "." else f"{path}/{name}"
-                yield from _visit(f"{folder}/{name}", below, known, depth - 1, seen)
+@final
+class _Walk:
+    """One way through all folders; the system is asked as little as possible, and by text."""
+
+    def __init__(self, known: Mapping[str, Known]) -> None:
+        self.found: list[Found] = []
+        self._known = known
+        self._seen: set[tuple[int, int]] = set()
+        self._young = time.time_ns() - int(_YOUNG_SECONDS * 1e9)
+
+    def visit(self, folder: str, path: str, depth: int) -> None:
+        """Look at a folder and, if it is no run, at those in it."""
+        try:
+            place = os.stat(folder)  # noqa: PTH116 - ten thousand times, and paths are slow
+        except OSError:  # gone meanwhile, or not ours to read
+            return
+        spot = (place.st_dev, place.st_ino)
+        if spot in self._seen:  # a link that leads back, or to the same run
+            return
+        self._seen.add(spot)
+        one = self._known.get(path)
+        if one is not None and one.stamp == (stamp := self._stamp(folder, place)) != YOUNG:
+            self.found.append(Found(path, stamp, is_changed=False))
+            return
+        try:
+            with os.scandir(folder) as entries:
+                inner = {entry.name: entry for entry in entries}
+        except OSError:
+            return
+        if looks_like_run(os.path.basename(folder), inner.keys()):  # noqa: PTH119
+            stamp = self._stamp(folder, place)
+            self.found.append(Found(path, stamp, is_changed=True))
+        elif depth:
+            for name in sorted(inner):
+                if not name.startswith(".") and _is_folder(inner[name]):
+                    below = name if path == "." else f"{path}/{name}"
+                    self.visit(f"{folder}/{name}", below, depth - 1)
+
+    def _stamp(self, folder: str, place: os.stat_result) -> str:
+        newest, written = place.st_ctime_ns, ""
+        for name in _EDITED:
+            try:
+                file = os.stat(f"{folder}/{name}")  # noqa: PTH116
+            except OSError:
+                written += ":-"
+            else:
+                newest = max(newest, file.st_ctime_ns)
+                written += f":{file.st_mtime_ns}:{file.st_size}"
+        if newest > self._young:
+            return YOUNG
+        return f"{place.st_ino}:{place.st_mtime_ns}:{place.st_ctime_ns}{written}"
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -94,18 +120,3 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:  # a link in a circle
         return False
-
-
-def _stamp(folder: str, place: os.stat_result) -> str:
-    newest, written = place.st_ctime_ns, ""
-    for name in _EDITED:
-        try:
-            file = os.stat(f"{folder}/{name}")  # noqa: PTH116
-        except OSError:
-            written += ":-"
-        else:
-            newest = max(newest, file.st_ctime_ns)
-            written += f":{file.st_mtime_ns}:{file.st_size}"
-    if time.time_ns() - newest < _YOUNG_SECONDS * 1e9:
-        return YOUNG
-    return f"{place.st_ino}:{place.st_mtime_ns}:{place.st_ctime_ns}{written}"
