@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from epochal.errors import RecordError
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -82,7 +80,7 @@ def compare_curves(one: RunRecord, other: RunRecord, *, tolerance: float = TOLER
         key=lambda name: (name != monitor, name != "train/loss", name[:6] != "train/", name),
     )
     names = [name for name in shared if not _MEASURED.search(name)]
-    merged = {name: _merge(_curve(one, name), _curve(other, name)) for name in names}
+    merged = {name: _merge(one.series(name), other.series(name)) for name in names}
     merged = {name: curve for name, curve in merged.items() if len(curve[0])}
     bitwise = _first(merged, 0.0)
     resumed = (_restarts(one, bitwise), _restarts(other, bitwise))
@@ -98,15 +96,6 @@ def compare_curves(one: RunRecord, other: RunRecord, *, tolerance: float = TOLER
 
 
 _Merged = tuple["NDArray[np.int64]", "NDArray[np.float64]", "NDArray[np.float64]"]
-
-
-def _curve(record: RunRecord, name: str) -> Curve:
-    import numpy as np
-
-    try:
-        return record.series(name)
-    except RecordError:  # its rows are damaged
-        return np.empty(0, np.int64), np.empty(0, np.float64)
 
 
 def _merge(one: Curve, other: Curve) -> _Merged:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from comparing import make_run
@@ -86,6 +87,11 @@ def test_values_have_as_many_digits_as_tell_them_apart() -> None:
     assert lines[1] == "  A and B: apart from the first point on"
     assert lines[2] == "    first by step 1: x (A 0.1, B 0.1000000000000001)"
     assert lines[3] == "    never by more than 1 %"
+
+
+def test_bits_that_no_digit_shows_are_still_told() -> None:
+    found = curves(Parting(1, ("x",), (math.nan, math.nan)))
+    assert "x (A nan, B nan)" in list(describe_curves([found], 0.01, PAIR))[2]
 
 
 def test_runs_that_are_far_apart_at_once_say_it_once() -> None:
