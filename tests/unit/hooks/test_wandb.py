@@ -107,3 +107,13 @@ def test_a_run_that_goes_on_knows_what_is_there(tmp_path: Path) -> None:
 )
 def test_it_says_where_points_go(hook: WandB, text: str) -> None:
     assert hook.describe(None) == text
+
+
+def test_what_was_typed_is_not_among_its_facts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["epochal", "run", "--api-key", "canary-9876"])
+    WandB(mode="offline").open(Source(tmp_path, "", "", "tests")).close(has_failed=False)
+    assert stored(tmp_path)
+    for path in (tmp_path / "wandb").rglob("*"):
+        assert not path.is_file() or b"canary-9876" not in path.read_bytes()
