@@ -30,9 +30,7 @@ def archive_name(digest: str) -> str:
 
 def package_dir() -> Path:
     """Where the files of the running Epochal are."""
-    import epochal
-
-    return Path(epochal.__file__ or "").parent
+    return Path(__file__).absolute().parents[2]
 
 
 @final
