@@ -85,6 +85,7 @@ def full_run(
     device: str = "cpu",
     step: str = "eager",
     on_nonfinite: str = "skip",
+    precision: str = "fp32",
     dir: Path | None = None,
     **optim: Any,
 ) -> Run:
@@ -107,7 +108,7 @@ def full_run(
     )
     options = Options(
         train=TrainOptions(for_="2ep"),
-        engine=EngineOptions(step=step, on_nonfinite=on_nonfinite),
+        engine=EngineOptions(step=step, on_nonfinite=on_nonfinite, precision=precision),
         optim=OptimOptions(clip=1.0),
         log=LogOptions(grad_norm=True),
     )

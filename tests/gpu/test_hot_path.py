@@ -9,6 +9,7 @@ import torch
 
 from epochal.engine.execute import execute
 from epochal.engine.meters import Meter
+from epochal.engine.variables import take_variables
 from hot_path import Measured, Stepwise, full_run, is_ordinary
 
 if TYPE_CHECKING:
@@ -87,3 +88,31 @@ def test_means_of_a_device_are_those_of_the_host() -> None:
             assert windows[1].read() == {"loss": 1e9}
             assert taken.pop() == pytest.approx(windows[0].read(), rel=1e-12)
     assert windows[1].read() == pytest.approx(windows[0].read(), rel=1e-12)
+
+
+def test_variables_of_a_device_are_taken_without_waiting_and_keep_their_moment() -> None:
+    run = run_of(Measured(), "eager")
+    number = torch.tensor(3.0, device="cuda", requires_grad=True)
+    run.variables["own"] = lambda: number * 2
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    read = take_variables(run)
+    torch.cuda.set_sync_debug_mode("default")
+    number.data.fill_(7.0)
+    assert read() == {"lr": 1e-3, "own": 6.0}
+
+
+@pytest.mark.parametrize("step", ["eager", "graph"])
+def test_the_scale_of_fp16_losses_is_recorded_and_no_ordinary_step_waits(step: str) -> None:
+    rate = torch.tensor(1e-3, device="cuda")
+    run = full_run(
+        Measured(),
+        device="cuda",
+        step=step,
+        precision="fp16",
+        **{"fused": True, "capturable": True, "lr": rate},
+    )
+    execute(run, never_waiting(1 if step == "eager" else SETTLED), raise_errors=True)
+    scales = run.writer.series("loss_scale")
+    assert set(scales) == {8, 16, 24, 32, 40, 48}
+    assert all(scale > 0 and scale.is_integer() for scale in scales.values())

@@ -212,7 +212,8 @@ def importing() -> Iterator[None]:
 @cache
 def _fork_lock() -> AbstractContextManager[object]:
     lock = threading.RLock()
-    os.register_at_fork(
-        before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
-    )
+    if hasattr(os, "register_at_fork"):  # else nobody forks
+        os.register_at_fork(
+            before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
+        )
     return lock
