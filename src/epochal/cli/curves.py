@@ -40,7 +40,9 @@ def chart_curves(record: RunRecord, wanted: Sequence[str]) -> Chart:
 
 def _read(record: RunRecord, name: str) -> dict[float, float]:
     """The values of a metric by step, not more than a screen can show."""
-    found = record.zoom(name, buckets=_BUCKETS)
+    from epochal.records.zoom import zoom
+
+    found = zoom(record.path, name, buckets=_BUCKETS)
     return dict(zip(found.steps.tolist(), found.mean.tolist(), strict=True))
 
 

@@ -227,9 +227,11 @@ def _room_beside(rows: Sequence[Sequence[str]]) -> int:
 
 
 def _spark(record: RunRecord, name: str, width: int) -> str:
+    from epochal.records.zoom import zoom
+
     try:
         if (record.path / "metrics.bin").stat().st_size > SMALL_BYTES:
-            part = record.zoom(name, buckets=width)
+            part = zoom(record.path, name, buckets=width)
             return spark(part.steps.tolist(), part.mean.tolist(), width=width)
         steps, values = record.series(name)
     except (OSError, RecordError):

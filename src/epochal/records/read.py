@@ -18,7 +18,6 @@ from epochal.records.failure import count_of
 from epochal.records.folder import FOLDS, RunFolder
 from epochal.records.frame import Library, to_frame
 from epochal.records.heartbeat import is_silent
-from epochal.records.media import Media, read_media
 from epochal.records.metrics import load_points, read_lines, read_names
 from epochal.records.process import host_name, is_gone
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from epochal.records.metrics import Points
-    from epochal.records.zoom import Zoom
 
 _TIME_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 MAX_DEPTH = 6
@@ -161,45 +159,33 @@ class RunRecord:
         """A DataFrame with a row per step and a column per metric; without names all metrics."""
         return to_frame(self.points, names, library)
 
-    def zoom(
-        self, name: str, first: int | None = None, last: int | None = None, buckets: int = 1000
-    ) -> Zoom:
-        """A metric from step ``first`` to ``last``: exact extremes and mean of each bucket."""
-        from epochal.records.zoom import zoom
-
-        return zoom(self.path, name, first, last, buckets)
-
-    @property
-    def logs(self) -> dict[int, Path]:
-        """The text logs of its processes, by rank."""
-        options = self.expanded.get("record")
-        name = options.get("log_file") if isinstance(options, dict) else None
-        return RunFolder(self.path, name if isinstance(name, str) else "run.log").find_logs()
-
-    @property
-    def media(self) -> list[Media]:
-        """Images, sounds, texts and other files that it showed, by kind, name and step."""
-        return read_media(self.path)
-
     def last(self, name: str) -> Point:
         """The point of ``name`` at the highest step."""
-        return self._points_of(name)[-1]
+        return _points_of(self, name)[-1]
 
     def best(self, name: str, mode: Literal["min", "max"]) -> Point:
         """The first best point of ``name``; NaN only when there is nothing else."""
-        points = self._points_of(name)
+        points = _points_of(self, name)
         numbers = [point for point in points if point.value == point.value]
         pick = max if mode == "max" else min
         return pick(numbers or points[:1], key=lambda point: point.value)
 
-    def _points_of(self, name: str) -> list[Point]:
-        steps, values = self.series(name)
-        if not len(steps):
-            raise RecordError(
-                f"{self.path}: no readable point of {name!r}\n"
-                "  the rows are damaged; the text log may still show the values"
-            )
-        return [Point(*pair) for pair in zip(steps.tolist(), values.tolist(), strict=True)]
+
+def _points_of(record: RunRecord, name: str) -> list[Point]:
+    steps, values = record.series(name)
+    if not len(steps):
+        raise RecordError(
+            f"{record.path}: no readable point of {name!r}\n"
+            "  the rows are damaged; the text log may still show the values"
+        )
+    return [Point(*pair) for pair in zip(steps.tolist(), values.tolist(), strict=True)]
+
+
+def find_logs(record: RunRecord) -> dict[int, Path]:
+    """The text logs of a run's processes, by rank."""
+    options = record.expanded.get("record")
+    name = options.get("log_file") if isinstance(options, dict) else None
+    return RunFolder(record.path, name if isinstance(name, str) else "run.log").find_logs()
 
 
 def find_runs(root: Path) -> list[RunSummary]:

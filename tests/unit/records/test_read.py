@@ -16,9 +16,9 @@ import pytest
 from epochal.config.node import from_plain
 from epochal.errors import Place, RecordError
 from epochal.records import collect_provenance, explain
-from epochal.records.folder import RecordOptions, RunFolder, create_run_folder
+from epochal.records.folder import RecordOptions, create_run_folder
 from epochal.records.process import host_name
-from epochal.records.read import Point, RunRecord, find_runs, read_run
+from epochal.records.read import Point, RunRecord, find_logs, find_runs, read_run
 from epochal.records.writer import RunWriter, Status
 
 CONFIG = {"seed": 3, "optim": {"type": "AdamW", "lr": 0.1, "betas": [0.9, 0.99]}}
@@ -420,20 +420,10 @@ def test_logs_are_found_by_the_name_that_the_config_gave_them(tmp_path: Path) ->
     (tmp_path / "logs").mkdir()
     for name in ("run.log", "train.txt", "train.rank1.txt"):
         (tmp_path / "logs" / name).touch()
-    assert read_run(tmp_path).logs == {0: tmp_path / "logs" / "run.log"}
+    assert find_logs(read_run(tmp_path)) == {0: tmp_path / "logs" / "run.log"}
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "expanded.yaml").write_text("record: {log_file: train.txt}")
-    assert [path.name for path in read_run(tmp_path).logs.values()] == [
+    assert [path.name for path in find_logs(read_run(tmp_path)).values()] == [
         "train.txt",
         "train.rank1.txt",
     ]
-
-
-def test_curve_is_zoomed_into_from_its_record(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text("{}")
-    writer = RunWriter(RunFolder(tmp_path))
-    for step in range(10):
-        writer.log({"loss": float(step)}, step)
-    found = read_run(tmp_path).zoom("loss", 2, 7, buckets=3)
-    assert (found.low.tolist(), found.high.tolist()) == ([2.0, 4.0, 6.0], [3.0, 5.0, 7.0])
-    assert read_run(tmp_path).media == []
