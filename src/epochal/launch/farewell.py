@@ -82,9 +82,7 @@ def _post(
 def _kind(folder: Path, decision: Decision) -> Kind:
     summary = read_run(folder).summary
     found = kind_of(summary.status, summary.reason)
-    if decision.is_surrender or found in (None, "lost"):
-        return "gave_up"
-    return found or "gave_up"
+    return "gave_up" if decision.is_surrender or found is None or found == "lost" else found
 
 
 def _post_without_run(home: Home, why: str) -> Posted:

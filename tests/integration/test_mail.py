@@ -1,0 +1,142 @@
+"""Mail in real processes: killed, hung up on, given up, found by many at once."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from epochal.records.mail import Mailbox
+from mail_servers import Hook, http_server
+from small_project import run_folders, write
+from started import Start, starting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HOOKS = '''
+"""Hooks that end or hold up their process."""
+
+import os
+import signal
+
+import epochal as ep
+
+
+class Dies(ep.Hook):
+    """Kills its own process after a checkpoint."""
+
+    def checkpoint_saved(self, run, path):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Fails(ep.Hook):
+    """Raises after the first epoch."""
+
+    def epoch_end(self, run, split, metrics):
+        raise ValueError("the shelf broke")
+'''
+WORDS = ("config.yaml", "record.code=false", "log.tensorboard=false", "checkpoint.every=1ep")
+
+
+@pytest.fixture
+def start(shop: Path) -> Iterator[Start]:
+    write(shop / "shop" / "hooks.py", HOOKS)
+    with starting() as begin:
+        yield begin
+
+
+@pytest.fixture
+def box(shop: Path) -> Mailbox:
+    return Mailbox(shop / "runs")
+
+
+def look(*commands: list[str]) -> list[int]:
+    """Types commands, all at once; gives their exit codes."""
+    children = [
+        subprocess.Popen([sys.executable, "-m", "epochal", *words], stdout=subprocess.DEVNULL)
+        for words in commands
+    ]
+    return [child.wait() for child in children]
+
+
+def hook_of(name: str) -> str:
+    return f"hooks=[{{type: shop.hooks.{name}}}]"
+
+
+def to(hook: Hook) -> str:
+    return f"notify={json.dumps([{'type': 'webhook', 'url': hook.url}])}"
+
+
+def sent(hook: Hook) -> list[dict[str, Any]]:
+    return [json.loads(body) for body in hook.bodies]
+
+
+@pytest.mark.slow
+def test_a_killed_run_is_mailed_once_though_many_look_at_once(
+    shop: Path, box: Mailbox, start: Start
+) -> None:
+    with http_server() as hook:
+        assert start("run", *WORDS, hook_of("Dies"), to(hook)).end()[0] == -signal.SIGKILL
+        assert box.mails() == []
+        assert look(["runs"], ["mail", "--json"], ["show", "last"], ["runs"]) == [0] * 4
+        (mail,) = box.mails()
+        assert look(["mail", mail.id, "--delete"]) == [0]
+        assert look(["runs"]) == [0]
+    assert box.mails() == []
+    assert mail.kind == "lost"
+    assert mail.subject.startswith(f"lost: shop {run_folders(shop)[0].name[-4:]}, ")
+    assert "best val/acc" in mail.subject
+    assert [body["id"] for body in sent(hook)] == [mail.id]
+
+
+@pytest.mark.slow
+def test_a_run_ends_on_time_though_nobody_answers(shop: Path, box: Mailbox, start: Start) -> None:
+    with http_server(0) as hook:
+        code, errors = start("run", *WORDS, to(hook)).end()
+        assert code == 0, errors
+    assert "not sent by webhook: no answer yet" in errors
+    (folder,) = run_folders(shop)
+    status = json.loads((folder / "status.json").read_text())
+    assert status["status"] == "finished"
+    assert not (folder / "lease.json").exists()
+    assert [path.name for path in (box.folder / "outbox").iterdir()] == [
+        f"{box.mails()[0].id}-0.json"
+    ]
+
+
+@pytest.mark.slow
+def test_a_run_that_is_given_up_is_mailed_once_by_its_supervisor(
+    box: Mailbox, start: Start
+) -> None:
+    with http_server() as hook:
+        code, errors = start(
+            "run", *WORDS, hook_of("Fails"), to(hook), "--keep-alive", "--restarts", "0"
+        ).end()
+    assert code == 1
+    assert "keep-alive: `epochal mail` has the whole story" in errors
+    (mail,) = box.mails()
+    assert mail.kind == "gave_up"
+    assert "ValueError: the shelf broke" in mail.subject
+    assert 'raise ValueError("the shelf broke")' in mail.text
+    assert [body["kind"] for body in sent(hook)] == ["gave_up"]
+    assert not list((box.folder / "expected").iterdir())
+
+
+@pytest.mark.slow
+def test_a_run_that_was_lost_and_resumed_is_told_of_twice(
+    shop: Path, box: Mailbox, start: Start
+) -> None:
+    start("run", *WORDS, hook_of("Dies")).end()
+    assert look(["mail"]) == [0]
+    code, errors = start("resume", "last", "hooks=[]", "--allow-changed").end()
+    assert code == 0, errors
+    lost, finished = box.mails()
+    assert (lost.kind, finished.kind) == ("lost", "finished")
+    assert lost.run == finished.run
+    assert not list((box.folder / "expected").iterdir())
