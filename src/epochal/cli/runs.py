@@ -20,7 +20,15 @@ from epochal.cli.words import add_json_option, add_runs_option
 from epochal.errors import ConfigError, Problem, suggest
 from epochal.experiment.invocation import command, name_run
 from epochal.records.index import Index
-from epochal.records.query.ask import Question, ask, columns_of, locate, names_in, orders_of
+from epochal.records.query.ask import (
+    Question,
+    ask,
+    columns_of,
+    is_root,
+    locate,
+    names_in,
+    orders_of,
+)
 from epochal.records.query.compile import STATUSES
 from epochal.records.query.groups import REPLICATE, group, sort_groups
 from epochal.records.query.sheet import default_columns, lay_out, lay_out_groups
@@ -81,7 +89,7 @@ def execute(args: argparse.Namespace) -> int:
     is_pruning = args.words[:1] == [prune.WORD]
     if not is_pruning:
         prune.refuse_options(args)
-    with Index.open(root) as index:
+    with Index.open(root, is_kept=is_root(root)) as index:
         with Progress() as progress:
             index.refresh(progress)
         for note in index.notes:

@@ -265,3 +265,12 @@ def test_folders_that_were_deleted_are_forgotten(made: list[Path], epochal: Comm
     names = [line[0] for line in table(epochal)[1:]]
     assert "20200101-000000-aaaa" in names
     assert made[0].name not in names
+
+
+def test_folder_around_the_folder_of_all_runs_gets_no_index(
+    made: list[Path], tmp_path: Path, epochal: Command
+) -> None:
+    assert len(table(epochal, "--runs-dir", ".")) == 5
+    assert not (tmp_path / ".epochal").exists()
+    assert len(table(epochal)) == 5
+    assert (tmp_path / "runs" / ".epochal" / "index.db").exists()

@@ -72,14 +72,15 @@ class Index:
         self._identity: object = None
 
     @classmethod
-    def open(cls, root: Path) -> Self:
+    def open(cls, root: Path, *, is_kept: bool = True) -> Self:
         """The index of the runs below ``root``, as it was left; ``refresh`` looks at the folders.
 
         Args:
             root: Folder of all runs; it need not exist.
+            is_kept: Whether it may be written there.
         """
         index = cls(root)
-        if not root.is_dir() or is_run(root):  # nothing is written there
+        if not is_kept or not root.is_dir() or is_run(root):  # nothing is written there
             index._connection = store.open_memory(root / HOME / store.FILE_NAME)
             return index
         try:

@@ -201,6 +201,11 @@ def locate(folder: Path) -> tuple[Path, str]:
     return folder, ""
 
 
+def is_root(folder: Path) -> bool:
+    """Whether a folder is that of all runs, and not one that has such a folder somewhere in it."""
+    return (folder / HOME).is_dir() or any(folder.glob("*/*/*/run.json"))
+
+
 def decode(text: str | None, number: float | None) -> str | float | bool | None:
     """The value of a config that the index keeps as a text and a number."""
     if text is None or number is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from epochal.errors import ConfigError, Problem
 from epochal.records.index import Index
-from epochal.records.query.ask import Question, ask, columns_of, locate
+from epochal.records.query.ask import Question, ask, columns_of, is_root, locate
 from epochal.records.query.names import Fact
 from epochal.records.query.sheet import EXTRA, default_columns, lay_out, read_time
 
@@ -50,7 +50,7 @@ def runs(
     question = Question(
         where=where, sort=sort, columns=asked, search=search, limit=limit, below=below
     )
-    with Index.open(folder) as index:
+    with Index.open(folder, is_kept=is_root(folder)) as index:
         index.refresh()
         answer = ask(index, question)
         targets = columns_of(index, question.written("columns"), answer) or default_columns(answer)

@@ -15,6 +15,7 @@ from epochal.records.query.ask import (
     ask,
     columns_of,
     decode,
+    is_root,
     locate,
     names_in,
     orders_of,
@@ -185,6 +186,17 @@ def test_runs_of_a_project_are_in_the_index_of_all(
     assert locate(tmp_path / "runs" / "store") == (tmp_path / "runs", "store")
     (tmp_path / "runs" / "store" / ".epochal").mkdir()
     assert locate(Path("runs/store")) == (Path("runs/store"), "")
+
+
+def test_folder_of_all_runs_is_recognised(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "store" / "shop" / "20261115-100000-abcd"
+    run.mkdir(parents=True)
+    (run / "run.json").touch()
+    assert is_root(tmp_path / "runs")
+    assert not is_root(tmp_path)
+    assert not is_root(tmp_path / "nothing")
+    (tmp_path / ".epochal").mkdir()
+    assert is_root(tmp_path)
 
 
 def test_empty_answer_has_nothing(index: Any) -> None:
