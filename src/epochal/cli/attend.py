@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from epochal.errors import EpochalError
 from epochal.records.home import HOME
-from epochal.records.mail.box import FOLDER, Mailbox
 
 if TYPE_CHECKING:
     import argparse
@@ -20,9 +19,10 @@ _MOST_SENT = 20
 
 def attend(root: Path) -> None:
     """Post mails about runs that were lost, and send what is due; never takes long."""
-    if not (root / HOME / FOLDER).is_dir():
+    if not _has_mail(root):
         return
-    # Only now: most commands find no mailbox, or nothing to do in it.
+    # Only now: commands that find no mailbox must not wait for what it needs.
+    from epochal.records.mail.box import Mailbox
     from epochal.records.mail.expected import find_silent
     from epochal.records.mail.outbox import read_outbox
     from epochal.records.mail.sending import Sending
@@ -39,13 +39,19 @@ def attend(root: Path) -> None:
 
 def attend_after(args: argparse.Namespace) -> None:
     """What a verb that has looked at runs does in the end; on a terminal it tells of mail."""
-    root = getattr(args, "runs_dir", None)
-    if root is None or args.verb in ("mail", "resume"):  # which do it themselves
+    root: Path = args.runs_dir
+    if args.verb in ("mail", "resume") or not _has_mail(root):  # those do it themselves
         return
     attend(root)
     if sys.stdout.isatty() and not getattr(args, "json", False):
+        from epochal.records.mail.box import Mailbox
+
         with suppress(OSError):
             count = Mailbox(root).count_unread()
             if count:
                 what = "1 mail is" if count == 1 else f"{count} mails are"
                 print(f"{what} unread: epochal mail --unread", file=sys.stderr)
+
+
+def _has_mail(root: Path) -> bool:
+    return (root / HOME / "mail").is_dir()

@@ -30,7 +30,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _execute(words: list[str]) -> int:
     """Do what was typed; an error that somebody can mend is shown without a traceback."""
-    from epochal.cli.attend import attend_after
     from epochal.cli.parser import VERBS, build_parser, load_verb, parse_words
     from epochal.errors import EpochalError, RecordError
 
@@ -42,7 +41,10 @@ def _execute(words: list[str]) -> int:
         return 0
     try:
         code = load_verb(args.verb).execute(args)
-        attend_after(args)
+        if getattr(args, "runs_dir", None) is not None:
+            from epochal.cli.attend import attend_after
+
+            attend_after(args)
         return code
     except EpochalError as error:
         sys.stdout.flush()

@@ -97,7 +97,6 @@ def test_unread_mail_is_told_on_a_terminal_only(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     attend_after(words(json=True))
     attend_after(words("mail"))
-    attend_after(argparse.Namespace(verb="check"))
     assert capsys.readouterr().err == ""
     attend_after(words())
     assert capsys.readouterr().err == "1 mail is unread: epochal mail --unread\n"
