@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from engine.parts import Sums, make_run
 from epochal.engine import Train
 from epochal.engine.execute import execute
-from epochal.engine.exhausted import explain_exhaustion, is_out_of_memory
+from epochal.engine.exhausted import explain_exhaustion, is_disk_full, is_out_of_memory
 from epochal.experiment.failure import describe_failure
 
 
@@ -105,3 +106,12 @@ def test_other_errors_are_left_alone() -> None:
     explain_exhaustion(make_run(), error)
     assert not hasattr(error, "__notes__")
     assert not is_out_of_memory(error)
+
+
+def test_a_full_disk_is_known_through_whatever_was_raised_because_of_it() -> None:
+    wrapped = RuntimeError("the record cannot be written")
+    wrapped.__cause__ = OSError(errno.EDQUOT, "no more for you")
+    assert is_disk_full(OSError(errno.ENOSPC, "full"))
+    assert is_disk_full(wrapped)
+    assert not is_disk_full(OSError(errno.EIO, "broken"))
+    assert not is_disk_full(MemoryError())
