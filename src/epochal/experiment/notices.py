@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 5.0
 """How long a run that is over waits for servers, before it leaves its mail to the outbox."""
 
 
