@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import zlib
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol, final
 
 import numpy as np
@@ -28,7 +29,6 @@ from epochal.records.blocks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -122,7 +122,8 @@ class Pyramid(Curve):
 
     def __init__(self, stem: Path, root: Root) -> None:
         self._stem, self._root, self._sizes = stem, root, root.sizes
-        self._known: list[dict[int, bytes]] = [{} for _ in self._sizes]
+        self._rows = [np.empty(0, _kind(level)) for level in range(len(self._sizes))]
+        self._places = [np.full(-(-size // FAN), -1) for size in self._sizes]
 
     @property
     @override
@@ -138,20 +139,16 @@ class Pyramid(Curve):
         """Entries of a level between two positions; of level 0, points."""
         if start == end:
             return np.empty(0, _kind(level))
-        first = start // FAN
-        found = self._blocks(level, np.arange(first, (end - 1) // FAN + 1))
-        return found[start - first * FAN : end - first * FAN]
+        return self._pick(level, np.arange(start, end))
 
     @override
     def find(self, steps: Steps) -> Steps:
         found = np.zeros(len(steps), np.int64)
         for level in range(self.highest, -1, -1) if self.count else ():
-            blocks, which = np.unique(found, return_inverse=True)
-            rows = self._blocks(level, blocks)["step"]
-            padded = np.full(len(blocks) * FAN, _MAX_STEP)
-            padded[: len(rows)] = rows
-            before = (padded.reshape(-1, FAN)[which] < steps[:, None]).sum(axis=1)
-            found = found * FAN + before
+            self._check(level, np.unique(found))
+            firsts = self._rows[level]["step"].reshape(-1, FAN)[self._places[level][found]]
+            is_there = found[:, None] * FAN + np.arange(FAN) < self._sizes[level]
+            found = found * FAN + ((firsts < steps[:, None]) & is_there).sum(axis=1)
             if level:  # down into the block that the last of them begins
                 found = np.maximum(found - 1, 0)
         return found
@@ -188,36 +185,43 @@ class Pyramid(Curve):
     def _pick(self, level: int, positions: Steps) -> NDArray[np.void]:
         """Entries at ascending positions."""
         owners = positions // FAN
-        is_next = np.diff(owners, prepend=-1) != 0
-        rows = self._blocks(level, owners[is_next])
-        return rows[(np.cumsum(is_next) - 1) * FAN + positions % FAN]
+        self._check(level, owners[np.diff(owners, prepend=-1) != 0])
+        return self._rows[level][self._places[level][owners] * FAN + positions % FAN]
 
-    def _blocks(self, level: int, blocks: Steps) -> NDArray[np.void]:
-        """Distinct blocks in ascending order, one after the other, checked."""
-        known = self._known[level]
-        missing = np.array([block for block in blocks.tolist() if block not in known], np.int64)
-        if len(missing):
-            expected = [self._root.crc]
-            if level < self.highest:
-                expected = self._pick(level + 1, missing)["crc"].tolist()
-            found = dict(zip(missing.tolist(), self._load(level, missing), strict=True))
-            if [zlib.crc32(data) for data in found.values()] != expected:
-                raise DamagedError
-            known.update(found)
-        return np.frombuffer(b"".join(known[block] for block in blocks.tolist()), _kind(level))
+    def _check(self, level: int, blocks: Steps) -> None:
+        """Have distinct blocks, in ascending order, in memory as they were written."""
+        places = self._places[level]
+        missing = blocks[places[blocks] < 0]
+        if not len(missing):
+            return
+        expected = [self._root.crc]
+        if level < self.highest:
+            expected = self._pick(level + 1, missing)["crc"].tolist()
+        rows = self._load(level, missing)
+        data, size = rows.view(np.uint8).data, FAN * rows.itemsize
+        end = self._sizes[level] * rows.itemsize
+        found = [
+            zlib.crc32(data[i * size : i * size + min(size, end - block * size)])
+            for i, block in enumerate(missing.tolist())
+        ]
+        if found != expected:
+            raise DamagedError
+        places[missing] = np.arange(len(missing)) + len(self._rows[level]) // FAN
+        self._rows[level] = np.concatenate((self._rows[level], rows))
 
-    def _load(self, level: int, blocks: Steps) -> Iterator[bytes]:
-        """The bytes of some blocks; those that lie side by side are read at once."""
-        size = FAN * _kind(level).itemsize
-        whole = self._sizes[level] * _kind(level).itemsize
+    def _load(self, level: int, blocks: Steps) -> NDArray[np.void]:
+        """Read some blocks; those that lie side by side are read at once."""
+        rows = np.zeros(len(blocks) * FAN, _kind(level))
+        data, size = rows.view(np.uint8).data, FAN * rows.itemsize
+        bounds = [0, *(np.flatnonzero(np.diff(blocks) > 1) + 1).tolist(), len(blocks)]
         try:
             with self._stem.with_suffix(f".{level}").open("rb", buffering=0) as file:
-                for near in np.split(blocks, np.flatnonzero(np.diff(blocks) > 1) + 1):
-                    start, end = int(near[0]) * size, min(int(near[-1] + 1) * size, whole)
-                    data = os.pread(file.fileno(), end - start, start)
-                    yield from (data[i : i + size] for i in range(0, end - start, size))
+                for start, end in pairwise(bounds):
+                    part = data[start * size : end * size]
+                    os.preadv(file.fileno(), [part], int(blocks[start]) * size)
         except FileNotFoundError as error:
             raise DamagedError from error
+        return rows
 
 
 def extend_pyramid(stem: Path, root: Root, steps: Steps, values: Values) -> Root:
