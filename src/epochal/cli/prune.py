@@ -15,7 +15,13 @@ from epochal.experiment.invocation import command
 from epochal.inspect.findings import in_words
 from epochal.records.prune.disk import Usage, measure
 from epochal.records.prune.plan import CHECKPOINTS, Plan, Policy, plan
-from epochal.records.prune.remove import clean_up, drop_unused_code, remove_checkpoints, remove_run
+from epochal.records.prune.remove import (
+    clean_up,
+    code_of,
+    drop_unused_code,
+    remove_checkpoints,
+    remove_run,
+)
 from epochal.records.query.ask import Question, ask
 from epochal.records.query.names import Setting
 from epochal.records.query.values import ACCEPTED_TIMES, read_length
@@ -78,9 +84,12 @@ def execute(index: Index, question: Question, args: argparse.Namespace) -> int:
     usage = Usage()
     for target in targets:
         usage.add(target)
+    own = usage.freed_bytes
+    if not args.checkpoints:
+        usage.add_store(code_of(index.root))
     if args.json:
-        return _execute_json(made, folders, sizes, usage, index, args)
-    _show(made, sizes, now)
+        return _execute_json(made, folders, sizes, (own, usage.freed_bytes), index, args)
+    _show(made, sizes)
     if not made.doomed:
         print("nothing to delete")
         return 0
@@ -89,7 +98,7 @@ def execute(index: Index, question: Question, args: argparse.Namespace) -> int:
     print(f"\n{what}: frees {in_words(usage.freed_bytes)}")
     if not args.yes and not _is_sure(what):
         return 0
-    return _delete(folders, usage, index, args)
+    return _delete(folders, own, index, args)
 
 
 def _policy(args: argparse.Namespace) -> Policy:
@@ -142,7 +151,7 @@ def _with_something(
     )
 
 
-def _show(made: Plan, sizes: list[int], now: datetime) -> None:
+def _show(made: Plan, sizes: list[int]) -> None:
     if made.doomed:
         header = ("run", "project", "tag", "status", "age", "best", "size")
         rows = []
@@ -182,8 +191,8 @@ def _is_sure(what: str) -> bool:
     return True
 
 
-def _delete(folders: list[Path], usage: Usage, index: Index, args: argparse.Namespace) -> int:
-    failures, freed = _remove(folders, usage, index, args)
+def _delete(folders: list[Path], own: int, index: Index, args: argparse.Namespace) -> int:
+    failures, freed = _remove(folders, own, index, args)
     done = len(folders) - len(failures)
     runs = format_count(done, "run")
     whose = f"the checkpoints of {runs}" if args.checkpoints else runs
@@ -194,9 +203,9 @@ def _delete(folders: list[Path], usage: Usage, index: Index, args: argparse.Name
 
 
 def _remove(
-    folders: list[Path], usage: Usage, index: Index, args: argparse.Namespace
+    folders: list[Path], own: int, index: Index, args: argparse.Namespace
 ) -> tuple[list[RecordError], int]:
-    """Delete; gives what could not be, and the bytes that are free now."""
+    """Delete what takes ``own`` bytes; gives what could not be, and the bytes that are free now."""
     clean_up({folder if args.checkpoints else folder.parent for folder in folders})
     failures = []
     for folder in folders:
@@ -207,7 +216,7 @@ def _remove(
     left = Usage()
     for folder in folders:
         left.add(folder / CHECKPOINTS if args.checkpoints else folder)
-    freed = usage.freed_bytes - left.freed_bytes
+    freed = own - left.freed_bytes
     if not args.checkpoints:
         freed += drop_unused_code(index.root)
     index.refresh()
@@ -218,7 +227,7 @@ def _execute_json(
     made: Plan,
     folders: list[Path],
     sizes: list[int],
-    usage: Usage,
+    freeing: tuple[int, int],
     index: Index,
     args: argparse.Namespace,
 ) -> int:
@@ -228,12 +237,12 @@ def _execute_json(
             for row, folder, size in zip(made.doomed, folders, sizes, strict=True)
         ],
         "stays": [{"id": row["run"], "because_it": reason} for row, reason in made.spared],
-        "bytes": usage.freed_bytes,
+        "bytes": freeing[1],
         "deleted": False,
     }
     failures: list[RecordError] = []
     if args.yes and folders:
-        failures, freed = _remove(folders, usage, index, args)
+        failures, freed = _remove(folders, freeing[0], index, args)
         facts |= {"deleted": True, "freed": freed, "failures": [str(one) for one in failures]}
     print_json(facts)
     return RecordError.exit_code if failures else 0

@@ -31,6 +31,17 @@ class Usage:
         """So many bytes."""
         return self._alone + sum(size for size, left in self._shared.values() if left == 0)
 
+    def add_store(self, folder: Path) -> None:
+        """Count in the names that files have here, but no file that has no other name.
+
+        So it is with a store that lets go of what nobody else has any more.
+        """
+        for entry in _walk(str(folder)):
+            place = (entry.st_dev, entry.st_ino)
+            if place in self._shared:
+                size, left = self._shared[place]
+                self._shared[place] = size, left - 1
+
     def add(self, folder: Path) -> None:
         """Count a folder in, or a file; links are not followed."""
         for entry in _walk(str(folder)):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from epochal import durable
 from epochal.errors import RecordError
+from epochal.records.code.store import STORE, Store
 from epochal.records.home import HOME
 from epochal.records.lease import holding
 from epochal.records.process import host_name, is_gone
@@ -45,11 +46,14 @@ def clean_up(folders: Iterable[Path]) -> None:
             durable.remove_stale(folder, _is_stale)
 
 
+def code_of(root: Path) -> Path:
+    """The folder of the code that runs share."""
+    return root / HOME / STORE
+
+
 def drop_unused_code(root: Path) -> int:
     """Delete code that no run has any more; gives the bytes that were freed."""
-    from epochal.records.code.store import Store
-
-    return Store(root / HOME / "code").drop_unused()
+    return Store(code_of(root)).drop_unused()
 
 
 def _remove(folder: Path, target: Path) -> None:

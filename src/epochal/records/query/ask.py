@@ -82,6 +82,8 @@ class Answer:
 
     def values(self, target: Target) -> list[Any]:
         """What each run has for a name; None where it has nothing."""
+        if target == Fact(target.shown, "path"):
+            return [str(self.path(row)) for row in self.rows]
         if isinstance(target, Fact):
             return [row[target.column] for row in self.rows]
         if isinstance(target, Setting):

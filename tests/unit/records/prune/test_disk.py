@@ -44,3 +44,16 @@ def test_file_with_several_names_is_freed_with_the_last(tmp_path: Path) -> None:
     assert usage.freed_bytes < 50_000
     usage.add(tmp_path / "c")
     assert usage.freed_bytes >= 100_000
+
+
+def test_store_lets_go_of_what_nobody_else_has(tmp_path: Path) -> None:
+    for name in ("store", "a"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "store" / "code").write_bytes(b"x" * 100_000)
+    (tmp_path / "store" / "other").write_bytes(b"x" * 100_000)
+    os.link(tmp_path / "store" / "code", tmp_path / "a" / "code")
+    usage = Usage()
+    usage.add(tmp_path / "a")
+    assert usage.freed_bytes < 50_000
+    usage.add_store(tmp_path / "store")
+    assert 100_000 <= usage.freed_bytes < 150_000

@@ -79,6 +79,7 @@ def test_values_of_each_run(index: Any) -> None:
     last = answer.values(Measure("val/loss", "val/loss", "last"))
     assert last[:2] == [None, 0.1]
     assert last[2] != last[2], "not a number, which is not the same as nothing"
+    assert answer.values(Fact("path", "path"))[0] == str(Path("runs/store/shop/bad"))
     assert answer.path(answer.rows[0]) == Path("runs/store/shop/bad")
 
 
