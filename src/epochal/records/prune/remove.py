@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from epochal import durable
 from epochal.errors import RecordError
-from epochal.records.code.store import STORE, Store
 from epochal.records.home import HOME
 from epochal.records.lease import holding
 from epochal.records.process import host_name, is_gone
@@ -48,11 +47,15 @@ def clean_up(folders: Iterable[Path]) -> None:
 
 def code_of(root: Path) -> Path:
     """The folder of the code that runs share."""
+    from epochal.records.code.store import STORE  # not needed to list runs
+
     return root / HOME / STORE
 
 
 def drop_unused_code(root: Path) -> int:
     """Delete code that no run has any more; gives the bytes that were freed."""
+    from epochal.records.code.store import Store
+
     return Store(code_of(root)).drop_unused()
 
 
