@@ -63,8 +63,9 @@ $(TRACKERS)/.done: pyproject.toml constraints.txt benchmarks/requirements-loggin
 	$(TRACKERS)/bin/pip install --quiet --no-deps --requirement benchmarks/requirements-logging.txt
 	@touch $@
 
-bench: $(VENV)/.demo $(PEERS)/.done $(TRACKERS)/.done ## Measure start-up, saving, logging, and the time per step beside other frameworks (takes hours).
+bench: $(VENV)/.demo $(PEERS)/.done $(TRACKERS)/.done ## Measure start-up, many runs, saving, logging, and the time per step beside other frameworks (takes hours).
 	@$(BIN)/python benchmarks/startup.py
+	@$(BIN)/python benchmarks/index.py
 	@$(BIN)/python benchmarks/checkpoints.py
 	@$(TRACKERS)/bin/python benchmarks/log_cost.py
 	@$(PEERS)/bin/python benchmarks/overhead.py

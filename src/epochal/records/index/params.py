@@ -31,7 +31,7 @@ def params_of(provenance: Mapping[str, Any]) -> list[Param]:
     leaves: dict[str, tuple[Any, bool]] = {}
     for key, origins in provenance.items():
         newest = origins[0] if isinstance(origins, list) and origins else None
-        if isinstance(newest, Mapping):  # else the file is damaged
+        if isinstance(newest, dict):  # else the file is damaged
             value, is_default = newest.get("value"), newest.get("layer") == "default"
             leaves[key] = value, is_default
             found[key] = _param(key, value, is_default=is_default)

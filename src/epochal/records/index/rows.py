@@ -71,6 +71,8 @@ def clean(text: str) -> str:
 
 
 def _clean_param(one: Param) -> Param:
+    if one.key.isascii() and (one.text is None or one.text.isascii()):
+        return one
     return one._replace(key=clean(one.key), text=None if one.text is None else clean(one.text))
 
 
