@@ -130,12 +130,12 @@ class Index:
             is_all: Whether everything is read anew.
         """
         if self.path is None:
-            return self._refresh_memory(progress, is_all=is_all)
+            return _refresh_memory(self.connection, self.root, progress, is_all=is_all)
         try:
             return self._refresh_file(self.path, progress, is_all=is_all)
         except (OSError, sqlite3.OperationalError) as error:  # not ours to write, or a full disk
             self._retreat(error)
-            return self._refresh_memory(progress, is_all=is_all)
+            return _refresh_memory(self.connection, self.root, progress, is_all=is_all)
         except sqlite3.DatabaseError as error:
             if not store.is_damage(error):
                 raise
@@ -204,13 +204,6 @@ class Index:
             progress(f"another process reads the runs: {total} so far")
             time.sleep(_POLL_SECONDS)
 
-    def _refresh_memory(self, progress: Progress, *, is_all: bool) -> Refreshed:
-        self.connection.execute("PRAGMA query_only = OFF")
-        try:
-            return refresh_tables(self.connection, self.root, progress=progress, is_all=is_all)
-        finally:
-            self.connection.execute("PRAGMA query_only = ON")
-
     def _retreat(self, error: Exception) -> None:
         """Go on in memory, where the file cannot be used."""
         with suppress(sqlite3.Error):
@@ -222,3 +215,13 @@ class Index:
         )
         self.path = None
         self._connection = store.open_memory(path)
+
+
+def _refresh_memory(
+    connection: sqlite3.Connection, root: Path, progress: Progress, *, is_all: bool
+) -> Refreshed:
+    connection.execute("PRAGMA query_only = OFF")
+    try:
+        return refresh_tables(connection, root, progress=progress, is_all=is_all)
+    finally:
+        connection.execute("PRAGMA query_only = ON")
