@@ -70,7 +70,7 @@ PARTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 
 PEM = re.compile(
     r"(-----BEGIN (?P<kind>[A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?)-----)"
-    r"(?:.*?(-----END (?P=kind)-----)|(?:[^A-Za-z0-9+/=<]*[A-Za-z0-9+/=]{40,})+)",
+    r"(?:.{0,12000}?(-----END (?P=kind)-----)|(?:[^A-Za-z0-9+/=<]*[A-Za-z0-9+/=]{40,})+)",
     re.DOTALL,
 )
 """A private key, also one whose end was cut off."""
@@ -78,8 +78,8 @@ PEM = re.compile(
 _HOST = r"(?=[A-Za-z0-9\[%$])"
 URL_USER = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30})://"
-    r"(?P<user>(?!\d+[/?#])(?:[^\s/?#\"'<>@:]|<redacted>)*"
-    r"(?P<password>:(?!\d{1,5}[/?#])(?:[^\s\"'<>]|<redacted>)*)?)@" + _HOST
+    r"(?P<user>(?!\d+[/?#])(?:[^\s/?#\"'<>@:]|<redacted>){0,200}"
+    r"(?P<password>:(?!\d{1,5}[/?#])(?:[^\s\"'<>]|<redacted>){0,400})?)@" + _HOST
 )
 """``scheme://user:password@``; a password may hold what should have been escaped."""
 

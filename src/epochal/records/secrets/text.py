@@ -26,7 +26,7 @@ _TERM = re.compile(
     r"|cookie|dsn|bearer|auth\b|webhook|connection",
     re.IGNORECASE,
 )
-_NAME = re.compile(r"[\w.-]*")
+_NAME = re.compile(r"[\w.-]{0,200}")
 _NAME_BEFORE = re.compile(r"[\w.-]{0,80}\Z")
 _QUOTED = (
     r"[rbfuRBFU]{0,2}(?P<quote>\\*(?:\"\"\"|'''|[\"']))"
@@ -96,7 +96,7 @@ def _redact_once(text: str, known: re.Pattern[str] | None, *, is_code: bool) -> 
             text = pattern.sub(rf"\g<1>{REDACTED}", text)
     if "://" in text:
         text = formats.NOTICE_URL.sub(rf"\g<1>{REDACTED}", text)
-        text = formats.URL_USER.sub(_without_user, text)
+        text = formats.URL_USER.sub(_without_user, text) if "@" in text else text
     if "=" in text:
         text = formats.QUERY.sub(_without_value, text)
     return _redact_named(text, is_code=is_code)
@@ -118,20 +118,20 @@ def _without_value(match: re.Match[str]) -> str:
 
 
 def _redact_named(text: str, *, is_code: bool) -> str:
-    pieces, at = [], 0
+    pieces, at, seen = [], 0, 0
     for term in _TERM.finditer(text):
-        if term.start() < at:
+        if term.start() < seen:  # part of a name that was judged, or of a value that is gone
             continue
         before = _NAME_BEFORE.search(text, max(at, term.start() - 80), term.start())
         start = before.start() if before else term.start()
         end = _NAME.match(text, term.end()).end()  # type: ignore[union-attr]  # matches anything
-        name = text[start:end]
+        name, seen = text[start:end], end
         if not is_secret_name(name.strip("-.")):
             continue
         found = _find_value(text, name, end, is_code=is_code)
         if found is not None:
             pieces += [text[at : found[0]], found[2]]
-            at = found[1]
+            at = seen = found[1]
     return "".join([*pieces, text[at:]]) if pieces else text
 
 

@@ -205,3 +205,14 @@ LINES = st.tuples(NAMES, st.sampled_from([": ", "=", " = ", " "]), VALUES).map("
 @given(st.lists(LINES, max_size=8).map("\n".join))
 def test_text_without_secrets_is_never_changed(text: str) -> None:
     assert redact(text) == text
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *("http://", "http://a:", "key.-_", "password", "token: ", "--token ", "eyJaaaaaaaa."),
+        *("sk-", "-----BEGIN PRIVATE KEY-----", "Bearer ", "a@b:c/", "token='{"),
+    ],
+)
+def test_text_that_repeats_itself_takes_no_longer_than_its_length_says(piece: str) -> None:
+    assert redact(piece * (60_000 // len(piece)))  # with the square of it, longer than a test may
