@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from epochal.cli.words import add_config_words, add_json_option, print_json, split_words
 from epochal.errors import ConfigError
 from epochal.experiment.arguments import choices_of
-from epochal.experiment.figures import format_count
 from epochal.experiment.upfront import ALL, Checked, check_file
+from epochal.records.figures import format_count
 
 if TYPE_CHECKING:
     import argparse

@@ -9,8 +9,8 @@ from epochal.cli.words import add_config_words, add_json_option, print_json, spl
 from epochal.errors import EpochalError
 from epochal.experiment.arguments import add_device_choice, choices_of
 from epochal.experiment.failure import show_error
-from epochal.experiment.figures import format_count
 from epochal.experiment.interrupts import deferring_interrupts
+from epochal.records.figures import format_count
 
 if TYPE_CHECKING:
     import argparse

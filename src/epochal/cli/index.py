@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from epochal.cli.progress import Progress
 from epochal.cli.words import add_json_option, add_runs_option, print_json
 from epochal.errors import RecordError
-from epochal.experiment.figures import format_count
 from epochal.experiment.invocation import command
-from epochal.inspect.findings import in_words
+from epochal.records.figures import format_bytes, format_count
 from epochal.records.index import Index
 from epochal.records.index.verify import find_faults
 
@@ -74,7 +73,7 @@ def _refresh(index: Index, action: str) -> dict[str, Any]:
 
 
 def _print_facts(facts: dict[str, Any]) -> None:
-    place = f"{facts['path']}, {in_words(facts['bytes'])}" if facts["path"] else "in memory"
+    place = f"{facts['path']}, {format_bytes(facts['bytes'])}" if facts["path"] else "in memory"
     print(f"{format_count(facts['runs'], 'run')} in the index ({place})")
     changes = f"{facts['read']:,} read, {facts['removed']:,} forgotten"
     print(f"{changes}, in {facts['seconds']:.1f} s")

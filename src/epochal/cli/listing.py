@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from epochal import durable
 from epochal.cli.table import format_table, terminal_width
-from epochal.experiment.figures import format_seconds, format_value
+from epochal.records.figures import format_seconds, format_value
 from epochal.records.query.names import Fact, Measure
 from epochal.records.query.sheet import join_values, read_time
 

@@ -11,8 +11,8 @@ from epochal.cli.attend import attend
 from epochal.cli.table import format_table
 from epochal.cli.words import add_json_option, add_runs_option, print_json
 from epochal.errors import ConfigError, Problem, RecordError
-from epochal.experiment.figures import format_count
 from epochal.experiment.invocation import command
+from epochal.records.figures import format_count
 from epochal.records.mail.box import Mailbox, search
 from epochal.records.mail.outbox import Parcel, pack, read_outbox
 from epochal.records.read import read_run

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.errors import ConfigError, Problem
-from epochal.experiment.figures import format_count
 from epochal.experiment.invocation import command
+from epochal.records.figures import format_count
 
 if TYPE_CHECKING:
     import argparse

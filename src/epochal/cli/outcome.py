@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from epochal.experiment.failure import describe_length
-from epochal.experiment.figures import format_count, format_value
 from epochal.experiment.invocation import command, name_run
+from epochal.records.figures import format_count, format_value
 
 if TYPE_CHECKING:
     from epochal.engine import RunResult

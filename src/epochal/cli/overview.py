@@ -10,9 +10,8 @@ from epochal.cli.progress import Progress
 from epochal.cli.spark import spark
 from epochal.cli.table import format_table, terminal_width
 from epochal.errors import RecordError
-from epochal.experiment.figures import format_count, format_seconds, format_value
-from epochal.inspect.findings import in_words
 from epochal.records.disk import read_disk
+from epochal.records.figures import format_bytes, format_count, format_seconds, format_value
 from epochal.records.parent import read_parent
 from epochal.records.provenance import where_from
 from epochal.records.relatives import Relatives, find_relatives
@@ -257,9 +256,9 @@ def _describe_disk(record: RunRecord) -> Iterator[str]:
     rows = [
         (
             f"  {one.name}",
-            in_words(one.num_bytes),
+            format_bytes(one.num_bytes),
             format_count(one.num_files, "file"),
-            f"{in_words(one.shared_bytes)} shared" if one.shared_bytes else "",
+            f"{format_bytes(one.shared_bytes)} shared" if one.shared_bytes else "",
         )
         for one in parts
     ]
@@ -269,5 +268,5 @@ def _describe_disk(record: RunRecord) -> Iterator[str]:
     count = format_count(sum(one.num_files for one in parts), "file")
     yield ""
     yield format_table(
-        ("  disk", "size", "", ""), [*rows, ("  in all", in_words(total), count, "")]
+        ("  disk", "size", "", ""), [*rows, ("  in all", format_bytes(total), count, "")]
     )

@@ -9,8 +9,8 @@ from epochal.cli import test
 from epochal.cli.outcome import print_outcome
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.arguments import choices_of
-from epochal.experiment.figures import format_count
 from epochal.experiment.interrupts import deferring_interrupts
+from epochal.records.figures import format_count
 
 if TYPE_CHECKING:
     import argparse

@@ -9,8 +9,8 @@ from epochal.cli.words import add_config_words, add_json_option, print_json, spl
 from epochal.errors import ConfigError, EpochalError, Problem
 from epochal.experiment.arguments import add_device_choice, choices_of
 from epochal.experiment.failure import show_error, show_failure
-from epochal.experiment.figures import format_count
 from epochal.experiment.interrupts import deferring_interrupts
+from epochal.records.figures import format_count
 from epochal.records.times import format_time
 
 if TYPE_CHECKING:

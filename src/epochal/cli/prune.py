@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from epochal.cli.table import format_table
 from epochal.cli.words import print_json
 from epochal.errors import ConfigError, Problem, RecordError
-from epochal.experiment.figures import format_count, format_seconds, format_value
 from epochal.experiment.invocation import command
-from epochal.inspect.findings import in_words
+from epochal.records.figures import format_bytes, format_count, format_seconds, format_value
 from epochal.records.prune.disk import Usage, measure
 from epochal.records.prune.plan import CHECKPOINTS, Plan, Policy, plan
 from epochal.records.prune.remove import (
@@ -95,7 +94,7 @@ def execute(index: Index, question: Question, args: argparse.Namespace) -> int:
         return 0
     _show_elsewhere(whole, made)
     what = _what(len(folders), args)
-    print(f"\n{what}: frees {in_words(usage.freed_bytes)}")
+    print(f"\n{what}: frees {format_bytes(usage.freed_bytes)}")
     if not args.yes and not _is_sure(what):
         return 0
     return _delete(folders, own, index, args)
@@ -158,7 +157,7 @@ def _show(made: Plan, sizes: list[int]) -> None:
         for row, size in zip(made.doomed, sizes, strict=True):
             age = "" if row["age"] is None else format_seconds(row["age"])
             facts = [row[name] or "" for name in ("run", "project", "tag", "status")]
-            rows.append([*facts, age, format_value(row["best"]), in_words(size)])
+            rows.append([*facts, age, format_value(row["best"]), format_bytes(size)])
         print(format_table(header, rows))
     if made.spared:
         print("\nstays:" if made.doomed else "stays:")
@@ -196,7 +195,7 @@ def _delete(folders: list[Path], own: int, index: Index, args: argparse.Namespac
     done = len(folders) - len(failures)
     runs = format_count(done, "run")
     whose = f"the checkpoints of {runs}" if args.checkpoints else runs
-    print(f"deleted {whose}, freed {in_words(freed)}")
+    print(f"deleted {whose}, freed {format_bytes(freed)}")
     for failure in failures:
         print(failure, file=sys.stderr)
     return RecordError.exit_code if failures else 0

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from epochal.cli.words import add_json_option, add_run_word, print_json
 from epochal.errors import RecordError
-from epochal.experiment.figures import format_count
 from epochal.experiment.invocation import command
 from epochal.experiment.text import reachable
 from epochal.records import RunRecord, read_run
 from epochal.records.code.restore import FRAMEWORK_DIR, Restored, restore
+from epochal.records.figures import format_count
 from epochal.records.machine import package_versions
 from epochal.records.secrets import REDACTED
 from epochal.registry.project import find_project

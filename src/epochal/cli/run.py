@@ -14,9 +14,9 @@ from epochal.cli.outcome import print_outcome
 from epochal.cli.words import split_words
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.arguments import add_choices, add_resume_choices, choices_of
-from epochal.experiment.figures import format_count
 from epochal.experiment.interrupts import deferring_interrupts, ending_when_preempted
 from epochal.experiment.upfront import check_file
+from epochal.records.figures import format_count
 
 if TYPE_CHECKING:
     import argparse

@@ -15,6 +15,7 @@ from epochal.checkpoint.tree import split_parts
 from epochal.engine.average import AVERAGED
 from epochal.engine.saved import WISHES, collect, find_stateless
 from epochal.errors import EpochalError
+from epochal.records.figures import format_bytes
 from epochal.records.manifests import FACTS, Manifest
 from epochal.records.times import SAVING
 
@@ -242,7 +243,7 @@ class Saver:
         assert self.folder is not None
         folder = next(one for one in (self.folder, *self.folder.parents) if one.exists())
         free = shutil.disk_usage(folder).free
-        what = f"checkpoints take {_in_words(size)} each"
+        what = f"checkpoints take {format_bytes(size)} each"
         if self._keep_last is None:
             what, needed = f"{what}, and all are kept", 2 * size
         else:
@@ -254,10 +255,10 @@ class Saver:
                 "%s: %s has %s free; make room, or keep fewer with checkpoint.keep_last",
                 what,
                 folder,
-                _in_words(free),
+                format_bytes(free),
             )
         else:
-            logger.info("%s; %s free", what, _in_words(free))
+            logger.info("%s; %s free", what, format_bytes(free))
 
 
 def facts_of(run: Run, reason: str) -> dict[str, Any]:
@@ -303,11 +304,3 @@ def _position(run: Run) -> tuple[int, int, bool]:
 
 def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float | str)
-
-
-def _in_words(size: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"

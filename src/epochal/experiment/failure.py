@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.errors import EpochalError
-from epochal.experiment.figures import format_count, format_seconds
 from epochal.experiment.frame import framed
 from epochal.experiment.invocation import command, name_run
+from epochal.records.figures import format_count, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

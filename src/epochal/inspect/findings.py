@@ -22,12 +22,3 @@ class Finding:
     def to_json(self) -> dict[str, str]:
         """The same for programs."""
         return {"name": self.name, "level": self.level, "what": self.what, "hint": self.hint}
-
-
-def in_words(size: float) -> str:
-    """A number of bytes as people say it."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"

@@ -10,7 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.inspect.findings import Finding, in_words
+from epochal.inspect.findings import Finding
+from epochal.records.figures import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,9 @@ def look_at_devices() -> Iterator[Finding]:
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             facts = torch.cuda.get_device_properties(index)
-            yield Finding(f"cuda:{index}", "ok", f"{facts.name}, {in_words(facts.total_memory)}")
+            yield Finding(
+                f"cuda:{index}", "ok", f"{facts.name}, {format_bytes(facts.total_memory)}"
+            )
     elif shutil.which("nvidia-smi"):
         what = "there is a driver, but torch cannot use it"
         hint = "compare the CUDA version above with what `nvidia-smi` shows"
@@ -81,9 +84,9 @@ def _look_at_cores() -> Finding:
 def _look_at_memory() -> Finding:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _read(_MEMORY_LIMIT).strip()
-    what = in_words(total)
+    what = format_bytes(total)
     if limit.isdigit() and int(limit) < total:
-        what = f"{in_words(int(limit))} for this container, of {what}"
+        what = f"{format_bytes(int(limit))} for this container, of {what}"
     return Finding("memory", "ok", what)
 
 
@@ -95,8 +98,8 @@ def look_at_shared_memory(path: Path = SHARED) -> Finding:
         return Finding("shared memory", "ok", "has no folder of its own here")
     if total < _LITTLE_SHARED_BYTES:
         hint = "give the container more, for example --shm-size=8g, or use few loader workers"
-        return Finding("shared memory", "warn", f"only {in_words(total)} in {path}", hint)
-    return Finding("shared memory", "ok", f"{in_words(total)} in {path}")
+        return Finding("shared memory", "warn", f"only {format_bytes(total)} in {path}", hint)
+    return Finding("shared memory", "ok", f"{format_bytes(total)} in {path}")
 
 
 def look_at_open_files() -> Finding:

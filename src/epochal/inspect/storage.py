@@ -9,7 +9,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from epochal import durable
-from epochal.inspect.findings import Finding, in_words
+from epochal.inspect.findings import Finding
+from epochal.records.figures import format_bytes
 from epochal.records.mounts import find_kind, is_shared
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def _look_at_kind(folder: Path) -> Finding:
 
 def _look_at_room(folder: Path) -> Finding:
     usage = shutil.disk_usage(folder)
-    what = f"{in_words(usage.free)} free of {in_words(usage.total)}"
+    what = f"{format_bytes(usage.free)} free of {format_bytes(usage.total)}"
     if usage.free < _LITTLE_BYTES:
         return Finding("room", "warn", what, "checkpoints need about 3 times the size of weights")
     return Finding("room", "ok", what)

@@ -29,11 +29,6 @@ def explain_failure(error: OSError) -> str:
     return f"{error}\n  {_HINTS.get(error.errno or 0, _ELSEWHERE)}"
 
 
-def count_of(count: int, unit: str) -> str:
-    """``3 rows``, or ``1 row``."""
-    return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
-
-
 @contextmanager
 def recording() -> Iterator[None]:
     """Turns a failure of the disk into a RecordError; also decorates functions."""

@@ -1,4 +1,4 @@
-"""Numbers and durations in mail and lists, as people say them."""
+"""Numbers with their units, as people say them."""
 
 from __future__ import annotations
 
@@ -24,3 +24,17 @@ def format_seconds(seconds: float) -> str:
         return f"{hours} h {minutes} min"
     days, hours = divmod(hours, 24)
     return f"{days} d {hours} h"
+
+
+def format_count(count: int, noun: str) -> str:
+    """A number with its noun: ``1 step``, ``12 steps``."""
+    return f"{count:,} {noun}" + "s" * (count != 1)
+
+
+def format_bytes(size: float) -> str:
+    """A number of bytes: ``12 B``, ``3.4 MB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"

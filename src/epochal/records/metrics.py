@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, final
 from epochal import durable
 from epochal.errors import RecordError, suggest
 from epochal.records.attempts import read_attempts, select_current
-from epochal.records.failure import count_of, explain_failure, recording
+from epochal.records.failure import explain_failure, recording
+from epochal.records.figures import format_count
 from epochal.records.rows import POINT_BYTES, find_good_bytes, find_whole, point_type
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class Points:
             (self.bad_names, "series.jsonl: {} left out", "damaged line"),
             (unnamed, "series.jsonl: the names of {} lost", "metric"),
         )
-        return tuple(text.format(count_of(count, unit)) for count, text, unit in found if count)
+        return tuple(text.format(format_count(count, unit)) for count, text, unit in found if count)
 
     def series(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Steps and values of one metric, by step, without what a later attempt redid."""

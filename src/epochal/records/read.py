@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
 from epochal import durable
 from epochal.errors import ConfigError, RecordError
 from epochal.records.attempts import Attempt, read_attempts
-from epochal.records.failure import count_of
+from epochal.records.figures import format_count
 from epochal.records.folder import FOLDS, RunFolder
 from epochal.records.frame import Library, to_frame
 from epochal.records.heartbeat import is_silent
@@ -144,7 +144,7 @@ class RunRecord:
     def damage(self) -> tuple[str, ...]:
         """One line for each thing that is missing or had to be left out."""
         damaged_events = read_lines(self.path / "events.jsonl")[1]
-        events = (f"events.jsonl: {count_of(damaged_events, 'damaged line')} left out",)
+        events = (f"events.jsonl: {format_count(damaged_events, 'damaged line')} left out",)
         return (*self.summary.damage, *self.points.damage, *(events if damaged_events else ()))
 
     def metric_names(self) -> list[str]:

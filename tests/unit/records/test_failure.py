@@ -10,7 +10,7 @@ import pytest
 
 from epochal.durable import WriteError
 from epochal.errors import RecordError
-from epochal.records.failure import count_of, explain_failure, recording
+from epochal.records.failure import explain_failure, recording
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,3 @@ def test_block_and_decorator_turn_failures_into_record_errors() -> None:
 def test_other_errors_pass() -> None:
     with pytest.raises(KeyError), recording():
         raise KeyError("x")
-
-
-def test_counts_have_their_unit_in_the_right_number() -> None:
-    assert [count_of(count, "row") for count in (0, 1, 2)] == ["0 rows", "1 row", "2 rows"]

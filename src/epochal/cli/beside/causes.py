@@ -16,7 +16,7 @@ from epochal.cli.beside.view import (
     count_same,
     printable,
 )
-from epochal.experiment.figures import format_count
+from epochal.records.figures import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

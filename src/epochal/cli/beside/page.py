@@ -10,9 +10,9 @@ from epochal.cli.beside.results import describe_curves, describe_replicates, des
 from epochal.cli.beside.view import BOLD, View, printable
 from epochal.cli.chart import takes_colours
 from epochal.cli.table import format_table
-from epochal.experiment.figures import format_seconds, format_value
 from epochal.experiment.invocation import command
 from epochal.records.compare import SECTIONS, describe
+from epochal.records.figures import format_seconds, format_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,9 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from epochal.cli.beside.view import BOLD, GREEN, NOTHING, RED, count_differing, count_same
-from epochal.experiment.figures import format_count, format_value
 from epochal.records.compare.groups import BEST, are_replicates
 from epochal.records.compare.scores import deltas
+from epochal.records.figures import format_count, format_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from epochal.cli.table import format_table
-from epochal.experiment.figures import format_count
 from epochal.experiment.invocation import command
+from epochal.records.figures import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -22,7 +22,7 @@ from epochal.records.compare.surroundings import (
     hardware_table,
     package_table,
 )
-from epochal.records.failure import count_of
+from epochal.records.figures import format_count
 from epochal.records.read import read_run
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def describe(found: Comparison, sections: Iterable[str] = SECTIONS) -> str:
 
 def _several(count: int, noun: str) -> str:
     first, _, rest = noun.partition(" ")
-    return f"{count_of(count, first)} {rest}".rstrip()
+    return f"{format_count(count, first)} {rest}".rstrip()
 
 
 def diff(
