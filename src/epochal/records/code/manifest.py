@@ -22,6 +22,7 @@ ASIDE = "aside"
 MANIFEST = "manifest.json"
 _ATTEMPT = "attempt-"
 _MAX_BYTES = 1 << 32
+_NUMBERS = ("size", "mode", "is_redacted")
 _ALWAYS = ("size", "mode", "version", "digest")
 
 Kind = Literal[
@@ -172,7 +173,7 @@ def read_manifest(run_dir: Path, attempt: int = 0) -> Manifest | None:
     value = durable.find_object(code_dir(run_dir, attempt) / MANIFEST)
     try:
         return _from_json(value) if value else None
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, AttributeError):
         return None
 
 
@@ -190,9 +191,12 @@ def _from_json(value: Mapping[str, Any]) -> Manifest:
 def _checked(entry: Mapping[str, Any], kind: type[File | Other | Framework]) -> dict[str, Any]:
     """The known fields of an entry; a path that leads out of the folder is a damaged list."""
     known = {name: value for name, value in entry.items() if name in kind.__slots__}
+    for name, value in known.items():
+        if isinstance(value, str) is (name in _NUMBERS):
+            raise TypeError(name)
     for name in ("path", "at", "archive"):
-        parts = str(known.get(name, "")).split("/")
-        if ".." in parts or (parts[0] == "" and len(parts) > 1):
+        parts = known.get(name, "").split("/")
+        if ".." in parts or (parts[0] == "" and len(parts) > 1) or "\0" in known.get(name, ""):
             raise ValueError(name)
     return known
 

@@ -13,6 +13,7 @@ from epochal.records.code.framework import digest_package, package_dir, unpack
 from epochal.records.code.manifest import Manifest, Other, code_dir, read_kept, read_manifest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 FRAMEWORK_DIR = ".epochal-code"
@@ -64,10 +65,12 @@ def restore(run_dir: Path, target: Path, *, attempt: int = 0) -> Restored:
     target.mkdir(parents=True, exist_ok=True)
     folder = code_dir(run_dir, attempt)
     lost = [file.path for file in manifest.files if not _lay(folder, target, manifest, file.path)]
+    linked = {other.path for other in manifest.others if _link(target, other)}
+    linked -= _unlink_leading_out(target, linked)
     others = tuple(
         other
         for other in manifest.others
-        if other.kind not in ("ignored", "records") and not _link(target, other)
+        if other.kind not in ("ignored", "records") and other.path not in linked
     )
     return Restored(
         dir=target,
@@ -108,12 +111,29 @@ def _link(target: Path, other: Other) -> bool:
     led = posixpath.normpath(posixpath.join(posixpath.dirname(other.path), other.text))
     if led == ".." or led.startswith("../"):
         return False
-    with suppress(OSError):
-        place = target / other.path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(other.text)
-        return True
+    place = target / other.path
+    with suppress(OSError, ValueError, RuntimeError):
+        if _is_inside(place.parent, target):  # a link may be on the way
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(other.text)
+            return True
     return False
+
+
+def _unlink_leading_out(target: Path, paths: Iterable[str]) -> set[str]:
+    """Remove the links that lead out of the folder through other links; gives their paths."""
+    out = {path for path in paths if not _is_inside(target / path, target)}
+    for path in out:
+        with suppress(OSError):
+            (target / path).unlink()
+    return out
+
+
+def _is_inside(place: Path, folder: Path) -> bool:
+    try:
+        return place.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # a loop of links leads nowhere
+        return True
 
 
 def _lay_config(run_dir: Path, target: Path) -> Path | None:
@@ -122,7 +142,7 @@ def _lay_config(run_dir: Path, target: Path) -> Path | None:
     if source is None:
         return None
     place = target / f"restored{source.suffix}"
-    if place.exists():  # of a project that was restored itself
+    if os.path.lexists(place):  # of a project that was restored itself
         place = target / f"restored-{run_dir.absolute().name}{source.suffix}"
     with place.open("xb") as out:
         out.write(source.read_bytes())

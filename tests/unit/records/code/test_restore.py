@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from typing import TYPE_CHECKING
 
@@ -146,3 +147,36 @@ def test_config_has_another_name_where_the_project_has_that_one(
 def test_lost_config_is_no_reason_to_keep_the_code(run_dir: Path, tmp_path: Path) -> None:
     (run_dir / "config" / "expanded.toml").unlink()
     assert restore(run_dir, tmp_path / "out").config is None
+
+
+def test_links_upon_links_do_not_lead_out(run_dir: Path, tmp_path: Path) -> None:
+    links = [("s/t/x", "../.."), ("z", "s/t/x/.."), ("z/evil", "s"), ("restored.toml", "nowhere")]
+    for ordered in (links, links[::-1], [links[1], links[0], links[2]]):
+        _edit_manifest(run_dir, others=[{"path": a, "kind": "link", "text": b} for a, b in ordered])
+        before = {path.name for path in tmp_path.iterdir()}
+        target = tmp_path / f"back-{len(before)}"
+        restore(run_dir, target)
+        assert {path.name for path in tmp_path.iterdir()} == {*before, target.name}
+        assert not (target / "z" / target.name).exists()
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        "abc",
+        ["abc"],
+        [{"path": 5, "sha256": "", "size": 1, "mode": 1}],
+        [{"path": "a\0b", "sha256": "", "size": 1, "mode": 1}],
+        [{"path": "a", "sha256": 3, "size": 1, "mode": 1}],
+        [{"path": "a", "sha256": "", "size": 1, "mode": "x"}],
+    ],
+)
+def test_a_damaged_list_is_refused(run_dir: Path, tmp_path: Path, files: object) -> None:
+    _edit_manifest(run_dir, files=files)
+    with pytest.raises(RecordError, match="damaged"):
+        restore(run_dir, tmp_path / "back")
+
+
+def _edit_manifest(run_dir: Path, **changes: object) -> None:
+    path = run_dir / "code" / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
