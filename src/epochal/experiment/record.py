@@ -286,7 +286,11 @@ def _write_configs(writer: RunWriter, config: Config, report: Report) -> None:
         defaults = [(one.key, one.value, one.owner) for one in report.defaults]
         provenance = collect_provenance(report.expanded, defaults)
         writer.write_config(config.sources, text, config.format, provenance)
-        _read_back(writer.folder.config_dir / f"expanded.{config.format}", expanded)
+        path = writer.folder.config_dir / f"expanded.{config.format}"
+        if not _reads_as(path, expanded):  # a key or a sign of the text was taken for a secret
+            with recording():
+                durable.write_text(path, text)
+            _read_back(path, expanded)
     except RecordError:
         with suppress(RecordError):  # the disk may refuse this too
             writer.write_status("failed", reason="record")
@@ -307,12 +311,16 @@ def _record_options(values: dict[str, Any]) -> RecordOptions:
 
 def _read_back(path: Path, expanded: Node) -> None:
     """Make sure that the expanded config on disk is the one that is about to run."""
-    found = load(path)
-    if found.problems or found.root.to_public() != expanded.to_public():
+    if not _reads_as(path, expanded):
         raise RecordError(
             f"{path}: reads back as another config than the one that was written\n"
             "  this is a defect of Epochal; write the config as YAML to work around it"
         )
+
+
+def _reads_as(path: Path, expanded: Node) -> bool:
+    found = load(path)
+    return not found.problems and found.root.to_public() == expanded.to_public()
 
 
 def _describe_start(project: Path | None) -> dict[str, Any]:

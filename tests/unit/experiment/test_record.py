@@ -103,3 +103,12 @@ def test_record_that_cannot_be_prepared_says_failed(
         raise AssertionError("must not come here")
     (status,) = shop.rglob("status.json")
     assert status_of(status.parent) == "failed"
+
+
+def test_no_secret_keeps_a_run_from_its_start(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_PASSWORD", "checkpoint")  # which is also a key of every config
+    with open_record(*checked(), is_kept=True) as record:
+        assert record.dir is not None
+    expanded = load(record.dir / "config" / "expanded.yaml")
+    assert not expanded.problems
+    assert "checkpoint" in expanded.root.mapping

@@ -24,6 +24,9 @@ _SHORTEST_GIVEN = 6
 
 _WORDS = frozenset(("password", "default", "required", "optional", "changeme", "disabled"))
 
+_BETWEEN_WORDS = r"\s+(?:[-+#]\s*)?"
+"""A config may fold a text into several lines, and a diff puts a sign before each of them."""
+
 _hidden: tuple[frozenset[str], ...] = ()
 
 
@@ -84,6 +87,7 @@ def _compile(values: frozenset[str]) -> re.Pattern[str] | None:
 
 def _spellings(value: str) -> Iterator[str]:
     yield from (value, value.strip(), quote(value, safe=""), quote_plus(value))
+    yield value.replace("'", "''")  # as YAML quotes
     yield from (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
     yield repr(value)[1:-1]
     for line in value.splitlines():  # a diff or a log puts something before each
@@ -95,4 +99,4 @@ def _bounded(text: str) -> str:
     """A short word counts as a whole word only."""
     if len(text) < _SHORTEST and text.isalnum():
         return rf"(?<![^\W_]){re.escape(text)}(?![^\W_])"
-    return re.escape(text)
+    return _BETWEEN_WORDS.join(map(re.escape, text.split())) or re.escape(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -15,11 +16,13 @@ from epochal.records.secrets.names import is_secret_name, is_token_name
 from epochal.records.secrets.text import is_nothing, redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from epochal.config.node import Node
 
 _Clean: TypeAlias = "Callable[[str], str]"
+
+_WORD = re.compile(r"[A-Za-z_]+")
 
 
 def redact_tree(value: object) -> Any:  # noqa: ANN401 - as open as JSON
@@ -45,13 +48,18 @@ def _redact_leaf(value: Any, name: str, clean: _Clean) -> Any:  # noqa: ANN401 -
 
 def _redact_list(values: list[Any], name: str, clean: _Clean) -> list[object]:
     """Elements, of which one may be an option and the next its value."""
-    found: list[object] = []
-    option = ""
+    names = _names_of(values, name)
+    return [_redact(one, own, clean) for one, own in zip(values, names, strict=True)]
+
+
+def _names_of(values: Iterable[object], name: str) -> list[str]:
+    """The name by which each element of a list is judged: that of the option before it, if any."""
+    names, option = [], ""
     for one in values:
-        found.append(_redact(one, option or name, clean))
-        is_option = isinstance(one, str) and one.startswith("-") and "=" not in one
-        option = one.lstrip("-") if is_option and is_secret_name(one.lstrip("-")) else ""
-    return found
+        names.append(option or name)
+        word = one if isinstance(one, str) and one.startswith("-") and "=" not in one else ""
+        option = word.lstrip("-") if is_secret_name(word.lstrip("-")) else ""
+    return names
 
 
 def _below(name: str, key: str) -> str:
@@ -77,16 +85,23 @@ def redact_node(root: Node) -> Node:
 def _redact_node(node: Node, name: str, clean: _Clean) -> Node:
     if node.is_mapping:
         entries = {
-            key: _redact_node(child, _below(name, key), clean)
+            _redact_key(key, clean): _redact_node(child, _below(name, key), clean)
             for key, child in node.mapping.items()
         }
         return replace(node, value=MappingProxyType(entries))
     if node.is_list:
-        return replace(node, value=tuple(_redact_node(one, name, clean) for one in node.elements))
+        names = _names_of((one.value for one in node.elements), name)
+        pairs = zip(node.elements, names, strict=True)
+        return replace(node, value=tuple(_redact_node(one, own, clean) for one, own in pairs))
     if node.template is not None and _is_reference(node):
         return replace(node, template=clean(node.template))
     value = _redact_leaf(node.value, name, clean)
     return node if value == node.value else replace(node, value=value, template=None)
+
+
+def _redact_key(key: str, clean: _Clean) -> str:
+    # A word such as `epochs` stays what it is, though it may be somebody's password too.
+    return key if _WORD.fullmatch(key) else clean(key)
 
 
 def _is_reference(node: Node) -> bool:
@@ -105,8 +120,9 @@ def _secret_values(node: Node, name: str) -> Iterator[str]:
         for key, child in node.mapping.items():
             yield from _secret_values(child, _below(name, key))
     elif node.is_list:
-        for one in node.elements:
-            yield from _secret_values(one, name)
+        names = _names_of((one.value for one in node.elements), name)
+        for one, own in zip(node.elements, names, strict=True):
+            yield from _secret_values(one, own)
     elif _is_secret(node.value, name) or _is_hidden(node):
         yield str(node.value)
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
+import pytest
+
+from epochal.records.secrets import redact
 from epochal.records.secrets.known import hiding, known_values
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_secret_looking_variables_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,3 +31,20 @@ def test_other_threads_hide_the_same_values() -> None:
         thread.start()
         thread.join()
     assert "something secret" in found[0]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "api_key: >\n  Zq7first it's\n  Zq8second\n",
+        "api_key: Zq7first it's\n  Zq8second\n",
+        "api_key: 'Zq7first it''s\n  Zq8second'\n",
+        "+api_key: >\n+  Zq7first it's\n+  Zq8second\n",
+        "# Zq7first it's\n# Zq8second\n",
+    ],
+)
+def test_a_known_text_is_found_over_several_lines(written: str) -> None:
+    with hiding(["Zq7first it's Zq8second"]):
+        clean = redact(written)
+    assert "Zq7" not in clean
+    assert "Zq8" not in clean

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canaries import TOKENS
-from epochal.config import load
+from epochal.config import dump, load
 from epochal.records.secrets import REDACTED, redact_node, redact_tree, secret_values
 from records.secrets.test_names import LOOK_ALIKES, SECRET
 
@@ -111,3 +111,32 @@ def test_a_config_keeps_its_references_and_loses_its_literals(config) -> None:
 
 def test_secret_values_are_literals_what_they_replaced_and_the_environment(config) -> None:
     assert set(secret_values(config)) == {CANARY, "another-one", "xyz-1234-abcd"}
+
+
+@pytest.mark.parametrize("format", ["json", "toml", "yaml"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"args": ["--api-key", CANARY, "x"]},
+        {"a": {TOKENS["github"]: 1}},
+        {"password": CANARY, "a": {f"{CANARY} x": 1}},
+    ],
+)
+def test_a_config_without_its_secrets_can_still_be_read(
+    values: dict[str, object], format: str, tmp_path: Path
+) -> None:
+    clean = redact_node(load(values).root)
+    path = tmp_path / f"config.{format}"
+    path.write_text(dump(clean, format))
+    assert CANARY not in path.read_text()
+    assert TOKENS["github"] not in path.read_text()
+    assert load(path).root.to_public() == clean.to_public()
+
+
+def test_the_value_after_an_option_in_a_config_is_a_secret() -> None:
+    assert list(secret_values(load({"args": ["--api-key", CANARY, "x"]}).root)) == [CANARY]
+
+
+def test_a_key_that_is_a_word_stays_though_it_is_a_password_too() -> None:
+    config = load({"password": "epochs", "epochs": 3})
+    assert redact_node(config.root).to_public() == {"password": REDACTED, "epochs": 3}
