@@ -74,8 +74,8 @@ def _describe_head(record: RunRecord) -> Iterator[str]:
     yield from _describe_best(record)
     yield from _describe_attempts(record)
     yield from _describe_stages(record)
-    if isinstance(seconds := record.result.get("seconds"), int | float):
-        yield f"  time     {format_seconds(seconds)}"
+    if record.seconds is not None:
+        yield f"  time     {format_seconds(record.seconds)}"
     if isinstance(device := run.get("device"), dict):
         yield f"  device   {device.get('device')} {device.get('name') or ''}".rstrip()
     if isinstance(given := run.get("given"), list) and given:

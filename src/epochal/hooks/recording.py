@@ -126,7 +126,8 @@ class Recording(Hook):
         self._beat_seconds = run.clock.seconds
         if isinstance(run.writer, StatusWriter):
             times = read_times(run)  # for those who look at it now, or when it was killed
-            run.writer.write_status("running", step=run.step, epoch=run.epoch, times=times)
+            fields = {"seconds": run.clock.seconds, "times": times}
+            run.writer.write_status("running", step=run.step, epoch=run.epoch, **fields)
 
 
 def _write(run: Run, step: int, means: dict[str, float], variables: dict[str, float]) -> None:

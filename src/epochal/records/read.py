@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
@@ -128,6 +129,22 @@ class RunRecord:
     def times(self) -> dict[str, float]:
         """Seconds of each part of its time, also while it runs; empty when unknown."""
         return _numbers(self.result.get("times")) or _numbers(self.status.get("times"))
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it worked, without the time between attempts; None when unknown.
+
+        A run that ended before its clock was started counts from its start to its end.
+        """
+        for source in (self.result, self.status):
+            if seconds := _numbers(source).get("seconds"):
+                return seconds
+        last = self.summary.ended or _text(self.status.get("updated"))
+        try:
+            begin = datetime.fromisoformat(self.summary.started)
+            return max(0.0, (datetime.fromisoformat(last) - begin).total_seconds())
+        except (ValueError, TypeError):  # the record is damaged
+            return None
 
     @property
     def device_time(self) -> dict[str, float]:

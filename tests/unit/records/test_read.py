@@ -427,3 +427,37 @@ def test_logs_are_found_by_the_name_that_the_config_gave_them(tmp_path: Path) ->
         "train.txt",
         "train.rank1.txt",
     ]
+
+
+HOUR = {"started": "2026-03-01T00:00:00+00:00", "ended": "2026-03-01T01:00:00+00:00"}
+
+
+def write_seconds(path: Path, seconds: object) -> None:
+    (path / "result.json").write_text(json.dumps({"attempt": 0, "seconds": seconds}))
+
+
+def test_a_run_took_the_seconds_of_its_result_and_not_those_until_its_process_ended(
+    tmp_path: Path,
+) -> None:
+    path = make_run(tmp_path, seconds=3.0, **HOUR)
+    write_seconds(path, 4.5)
+    assert read_run(path).seconds == 4.5
+
+
+def test_a_run_without_an_end_took_the_seconds_of_its_last_beat(tmp_path: Path) -> None:
+    path = make_run(tmp_path, status="running", seconds=3.0, **HOUR)
+    assert read_run(path).seconds == 3.0
+
+
+@pytest.mark.parametrize("seconds", [0.0, None, "x"])
+def test_a_run_whose_clock_never_started_took_the_time_from_start_to_end(
+    tmp_path: Path, seconds: object
+) -> None:
+    path = make_run(tmp_path, status="failed", **HOUR)
+    write_seconds(path, seconds)
+    assert read_run(path).seconds == 3600.0
+
+
+@pytest.mark.parametrize("started", ["yesterday", "2026-03-01T00:00:00"])
+def test_nobody_knows_how_long_a_damaged_run_took(tmp_path: Path, started: str) -> None:
+    assert read_run(make_run(tmp_path, **(HOUR | {"started": started}))).seconds is None

@@ -66,13 +66,13 @@ def _letter(place: int) -> str:
 
 
 def _head(record: RunRecord) -> tuple[str, ...]:
-    summary, seconds = record.summary, record.result.get("seconds")
+    summary, seconds = record.summary, record.seconds
     return (
         summary.id,
         printable(summary.tag),
         summary.status,
         str(summary.step),
-        format_seconds(seconds) if isinstance(seconds, int | float) else "",
+        "" if seconds is None else format_seconds(seconds),
         format_value(record.result.get("best")),
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
@@ -90,7 +89,7 @@ def _facts(record: RunRecord) -> dict[str, Any]:
         "runner": summary.runner,
         "started": summary.started,
         "ended": summary.ended,
-        "seconds": _seconds(record),
+        "seconds": record.seconds,
         "step": summary.step,
         "epoch": summary.epoch,
         "attempt": summary.attempt,
@@ -106,19 +105,6 @@ def _facts(record: RunRecord) -> dict[str, Any]:
         "result": durable.encode_json(_mapping(record.result.get("metrics"))).decode(),
         "damage": "\n".join(summary.damage),
     }
-
-
-def _seconds(record: RunRecord) -> float | None:
-    """How long it worked: as its result says, else from its start to its end or last sign."""
-    trained = _real(record.result.get("seconds"))
-    if record.summary.attempt and trained is not None:  # without the time between attempts
-        return trained
-    last = record.summary.ended or _text(record.status.get("updated"))
-    try:
-        begin = datetime.fromisoformat(record.summary.started)
-        return (datetime.fromisoformat(last) - begin).total_seconds()
-    except (ValueError, TypeError):  # the record is damaged
-        return trained
 
 
 def _error(result: Mapping[str, Any]) -> str:

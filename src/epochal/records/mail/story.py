@@ -63,7 +63,7 @@ def tell(
             "started": summary.started,
             "host": record.status.get("host"),
         },
-        seconds=_seconds(record),
+        seconds=record.seconds,
         step=summary.step,
         epoch=summary.epoch,
         monitor=monitor,
@@ -116,22 +116,6 @@ def _last_sign(record: RunRecord) -> datetime:
         with suppress(OSError):
             times.append((record.path / name).stat().st_mtime)
     return datetime.fromtimestamp(max(times, default=time.time())).astimezone()
-
-
-def _seconds(record: RunRecord) -> float | None:
-    trained = record.result.get("seconds")
-    if isinstance(trained, int | float):
-        return float(trained)
-    begin = _time(record.summary.started)
-    end = _time(record.summary.ended) or _last_sign(record)
-    return None if begin is None else max(0.0, (end - begin).total_seconds())
-
-
-def _time(text: object) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text).astimezone() if isinstance(text, str) else None
-    except ValueError:
-        return None
 
 
 def _best(record: RunRecord, monitor: str, mode: str) -> float | None:

@@ -29,6 +29,7 @@ def test_a_run_is_one_row_its_params_its_metrics_and_its_words(tmp_path: Path) -
         "seed": 7,
         "step": 2,
         "best": 0.5,
+        "seconds": 1.5,
         "result": '{"val/loss":0.5}',
         "points": 3,
         "damage": "",

@@ -37,7 +37,7 @@ def test_what_an_end_is_worth(status: str, reason: str, kind: str | None) -> Non
 
 
 def test_a_lost_run_was_last_heard_of_by_its_last_sign(box: Mailbox) -> None:
-    folder = leave_run(box, gone(), started="2026-11-15T03:00:00.000+00:00")
+    folder = leave_run(box, gone(), started="2026-11-15T03:00:00.000+00:00", seconds=7500)
     moment = datetime(2026, 11, 15, 5, 5, tzinfo=UTC).timestamp()
     for path in folder.iterdir():
         os.utime(path, (moment, moment))
