@@ -20,6 +20,7 @@ from epochal.records.folder import FOLDS
 from epochal.records.manifests import newest_valid
 from epochal.records.parent import Parent
 from epochal.records.read import RunRecord, read_run
+from epochal.records.writer import DONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 _FORWARDED = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP")
 _HANG_UP = getattr(signal, "SIGHUP", None)
-_DONE = ("finished", "stopped")
 
 
 @final
@@ -160,7 +160,7 @@ def _saved_step(folder: Path | None) -> int | None:
 
 def _is_done(folder: Path) -> bool:
     record = _read(folder)
-    return record is not None and record.summary.status in _DONE
+    return record is not None and record.summary.status in DONE
 
 
 def _read(folder: Path) -> RunRecord | None:

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 FAN = 128
 POINT = np.dtype([("step", "<i8"), ("value", "<f8")])
-_MAX_STEP = 2**63 - 1
 
 
 class DamagedError(Exception):

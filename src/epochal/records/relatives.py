@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from epochal.records.replicates import last_of_each, replicate_key
+from epochal.records.writer import DONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,8 +58,8 @@ def find_relatives(record: RunRecord, root: Path, progress: Callable[[str], None
         ask = f"SELECT {_COLUMNS} FROM runs WHERE"
         children = index.fetch(f"{ask} parent = ? ORDER BY started, path", [record.path.name])
         alike = index.fetch(
-            f"{ask} replicate = ? AND status IN ('finished', 'stopped') ORDER BY started, path",
-            [key],
+            f"{ask} replicate = ? AND status IN (?, ?) ORDER BY started, path",
+            [key, *DONE],
         )
     found = [Relative(*row) for row in alike] if key else []
     found = [found[place] for place in last_of_each([one.seed for one in found])]

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from epochal.records.folder import RunFolder
 
 Status = Literal["starting", "running", "finished", "stopped", "failed", "interrupted", "preempted"]
-ENDED: tuple[Status, ...] = ("finished", "stopped", "failed", "interrupted", "preempted")
+DONE: tuple[Status, ...] = ("finished", "stopped")
+"""It came to its end, planned or early, and what it came to counts."""
+
+ENDED: tuple[Status, ...] = (*DONE, "failed", "interrupted", "preempted")
 
 FORMAT = 1
 """Version of the record's layout, kept in ``run.json``."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, final
 
 from epochal.records.read import read_run
 from epochal.records.replicates import Mean, last_of_each, replicate_key, summarise
+from epochal.records.writer import DONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     Progress = Callable[[str], None]
 
 BEST = "best"
-_COUNTED = ("finished", "stopped")
 
 
 @final
@@ -54,7 +54,7 @@ def find_group(record: RunRecord, root: Path, progress: Progress = ignore) -> Gr
         return None
     is_inside = root.absolute() in record.path.absolute().parents
     found = _in_index(key, root, progress) if is_inside else _beside(key, record)
-    ended = [one for one in found if one.summary.status in _COUNTED]
+    ended = [one for one in found if one.summary.status in DONE]
     counted = [ended[place] for place in last_of_each([one.run.get("seed") for one in ended])]
     return Group(
         key=key,

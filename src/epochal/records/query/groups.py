@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal.records.query.names import Fact
 from epochal.records.replicates import Mean, last_of_each, summarise
+from epochal.records.writer import DONE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 REPLICATE = Fact("replicate", "replicate")
 """What runs share that differ only by seed."""
-
-_DONE = ("finished", "stopped")
 
 
 @final
@@ -73,7 +72,7 @@ _ZERO = summarise([0.0])
 
 
 def _make(answer: Answer, places: list[int], *, is_by_replicate: bool) -> Group:
-    done = [place for place in places if answer.rows[place]["status"] in _DONE]
+    done = [place for place in places if answer.rows[place]["status"] in DONE]
     if is_by_replicate:
         done.sort(key=lambda place: str(answer.rows[place]["started"]))
         done = [done[i] for i in last_of_each([answer.rows[place]["seed"] for place in done])]
