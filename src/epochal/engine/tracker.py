@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 from torch import distributed
 from typing_extensions import override
 
-from epochal.config import load
 from epochal.engine.every import Every
 from epochal.engine.hook import LOG_PRIORITY, Hook
 from epochal.engine.mirror import Mirror, is_of_steps
 from epochal.engine.preempt import PREEMPTED
+from epochal.records.read import read_folder
 from epochal.records.secrets import redact, redact_tree
 
 if TYPE_CHECKING:
@@ -46,10 +46,8 @@ class Source:
 
     def read_config(self) -> dict[str, Any]:
         """The expanded config as the record has it, without secrets."""
-        for path in sorted((self.dir / "config").glob("expanded.*")):
-            public: dict[str, Any] = redact_tree(load(path).root.to_public())
-            return public
-        return {}
+        public: dict[str, Any] = redact_tree(read_folder(self.dir).expanded)
+        return public
 
 
 class Tracker(Hook, ABC):
