@@ -12,7 +12,6 @@ from epochal.cli.words import print_json
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.experiment.invocation import command
 from epochal.records.figures import format_bytes, format_count, format_seconds, format_value
-from epochal.records.prune.disk import Usage, measure
 from epochal.records.prune.plan import CHECKPOINTS, Plan, Policy, plan
 from epochal.records.prune.remove import (
     clean_up,
@@ -21,6 +20,7 @@ from epochal.records.prune.remove import (
     remove_checkpoints,
     remove_run,
 )
+from epochal.records.prune.usage import Usage, measure
 from epochal.records.query.ask import Question, ask
 from epochal.records.query.names import Setting
 from epochal.records.query.values import ACCEPTED_TIMES, read_length

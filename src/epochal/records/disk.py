@@ -21,7 +21,7 @@ class DiskPart:
     num_bytes: int
     num_files: int
     shared_bytes: int
-    """What other runs have too, so that it would not become free."""
+    """What has other names elsewhere, such as code that runs share."""
 
 
 def read_disk(folder: Path) -> list[DiskPart]:

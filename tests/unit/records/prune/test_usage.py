@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from epochal.records.prune.disk import Usage, measure
+from epochal.records.prune.usage import Usage, measure
 
 if TYPE_CHECKING:
     from pathlib import Path
