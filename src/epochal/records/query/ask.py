@@ -99,11 +99,17 @@ class Answer:
         return [found.get(id_) for id_ in self._ids]
 
     def changed(self) -> list[Setting]:
-        """The keys of the config in which the runs differ, without those that are facts."""
+        """The keys of the config in which the runs differ, without those that are facts.
+
+        What comes with a component that only some have counts if anybody set it. Keys with the
+        most values come first.
+        """
         rows = self._index.fetch(
             "SELECT key, max(text LIKE '[%{%') FROM params "
             "WHERE run_id IN (SELECT value FROM json_each(?)) GROUP BY key "
-            "HAVING count(DISTINCT IFNULL(text, x'00')) > 1 OR count(*) < ?",
+            "HAVING count(DISTINCT IFNULL(text, x'00')) > 1 "
+            "OR (count(*) < ? AND NOT min(is_default)) "
+            "ORDER BY count(DISTINCT text) DESC, key",
             (json.dumps(self._ids), len(self._ids)),
         )
         found = {key: bool(has_parts) for key, has_parts in rows if key not in FACTS}

@@ -130,6 +130,8 @@ class _Parser:
 
     def _parse_value(self) -> Value:
         cursor, token = self._cursor, self._cursor.next
+        if token.kind == "end":
+            raise cursor.unexpected("a value", "write one such as 12 or 1e-4, or a text")
         if token.kind not in ("word", "text"):
             raise cursor.unexpected("a value", "put a text with such characters into quotes")
         if token.kind == "word" and token.text.casefold() in _KEYWORDS:

@@ -126,7 +126,18 @@ def test_keys_that_differ(connection: sqlite3.Connection, index: Any) -> None:
             },
         )
     changed = ask(index, Question(words=("pair",))).changed()
-    assert [one.key for one in changed] == ["hooks.0.type", "only.b", "widths"]
+    assert [one.key for one in changed] == ["hooks.0.type", "widths", "only.b"]
+
+
+def test_defaults_of_a_component_that_only_some_have_are_no_keys_that_differ(
+    connection: sqlite3.Connection, index: Any
+) -> None:
+    for name, lr, more in (("a", 1, {}), ("b", 2, {"momentum": 0, "nesterov": True}), ("c", 3, {})):
+        add_run(connection, f"few-{name}", params={"kind": len(more), "lr": lr, **more})
+    connection.execute("UPDATE params SET is_default = 1 WHERE key = 'momentum'")
+    connection.commit()
+    changed = ask(index, Question(words=("few",))).changed()
+    assert [one.key for one in changed] == ["lr", "kind", "nesterov"]  # the most values first
 
 
 def test_metrics_of_the_runs_that_were_found(index: Any) -> None:

@@ -209,3 +209,9 @@ def test_orders() -> None:
         ("optim.lr", True),
         ("step", False),
     ]
+
+
+def test_who_forgets_a_value_is_told_what_one_looks_like_and_nothing_of_quotes() -> None:
+    with pytest.raises(ConfigError, match="write one such as 12") as caught:
+        parse("optim.lr >")
+    assert "quotes" not in str(caught.value)
