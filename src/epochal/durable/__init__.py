@@ -28,7 +28,7 @@ from epochal.durable.folders import (
     replace_link,
     staged_dir,
 )
-from epochal.durable.shared import keep_bytes, share
+from epochal.durable.shared import is_kept, keep_bytes, share
 from epochal.durable.system import Operations, WriteError
 from epochal.durable.text import decode_json, decode_line, encode_json, encode_line
 
@@ -47,6 +47,7 @@ __all__ = [
     "encode_json",
     "encode_line",
     "find_object",
+    "is_kept",
     "keep_bytes",
     "make_dir",
     "open_lines",

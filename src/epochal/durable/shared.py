@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ _NO_LINKS = (
     errno.EINVAL,
 )
 _READ_ONLY = 0o444
+_KEPT_TIME = 315_532_800
+"""The time that such files have, the beginning of 1980: another one tells that somebody wrote."""
 
 
 def keep_bytes(path: Path, data: bytes) -> None:
@@ -33,11 +36,25 @@ def keep_bytes(path: Path, data: bytes) -> None:
         try:
             system.create(temporary, lambda file: system.write_all(file, data))
             temporary.chmod(_READ_ONLY)
+            with suppress(OSError):
+                os.utime(temporary, (_KEPT_TIME, _KEPT_TIME))
             system.operations.replace(temporary, path)
         except BaseException:
             with suppress(OSError):
                 system.operations.unlink(temporary)
             raise
+
+
+def is_kept(path: Path, size: int) -> bool:
+    """Whether a file of ``size`` bytes is at ``path`` as ``keep_bytes`` left it.
+
+    What a power cut has torn has another size; what somebody wrote into has another time.
+    """
+    try:
+        status = path.stat()
+    except OSError:
+        return False
+    return status.st_size == size and int(status.st_mtime) == _KEPT_TIME
 
 
 def share(source: Path, target: Path) -> None:

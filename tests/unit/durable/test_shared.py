@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal import durable
-from epochal.durable import WriteError, keep_bytes, share
+from epochal.durable import WriteError, is_kept, keep_bytes, share
 from failing_disk import ERRORS, sweep
 
 if TYPE_CHECKING:
@@ -71,3 +71,14 @@ def test_sharing_never_replaces_a_file(tmp_path: Path) -> None:
     with pytest.raises(WriteError, match="exists"):
         share(tmp_path / "a", tmp_path / "b")
     assert (tmp_path / "b").read_bytes() == b"two"
+
+
+def test_a_kept_file_is_known_until_somebody_writes_into_it(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    assert not is_kept(path, 3)
+    keep_bytes(path, b"one")
+    assert is_kept(path, 3)
+    assert not is_kept(path, 2)
+    path.chmod(0o644)
+    path.write_bytes(b"two")
+    assert not is_kept(path, 3)

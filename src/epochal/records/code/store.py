@@ -41,11 +41,8 @@ class Store:
         return Path(f"{self.folder}/{name[:2]}/{name}")
 
     def has(self, name: str, size: int) -> bool:
-        """Whether it holds this content; what a power cut has torn has another size."""
-        try:
-            return self.place_of(name).stat().st_size == size
-        except OSError:
-            return False
+        """Whether it holds this content, as far as that can be told without reading it."""
+        return durable.is_kept(self.place_of(name), size)
 
     def put(self, contents: Mapping[str, bytes]) -> None:
         """Take in contents by their hashes."""
@@ -83,10 +80,7 @@ class Store:
         return digest
 
     def _has_archive(self, digest: str, size: object) -> bool:
-        try:
-            return (self.folder / archive_name(digest)).stat().st_size == size
-        except OSError:
-            return False
+        return isinstance(size, int) and durable.is_kept(self.folder / archive_name(digest), size)
 
     def drop_unused(self) -> int:
         """Remove what no run's folder shares any more; gives the bytes that were freed.

@@ -83,7 +83,9 @@ class Walk:
     ) -> None:
         self.root = root
         self.limits = limits
-        self._run_dir = None if run_dir is None else str(run_dir)
+        # Links above may lead to one place under two names; below the root none is followed.
+        self._real_root = os.path.realpath(root)
+        self._run_dir = None if run_dir is None else os.path.realpath(run_dir)
         self.found: list[Found] = []
         self.others: list[Other] = []
         self._given, self._files, self._usual = Rules(), Rules(), usual_rules()
@@ -167,7 +169,7 @@ class Walk:
         return False
 
     def _enter(self, path: str, depth: int) -> None:
-        if f"{self.root}/{path}" == self._run_dir:
+        if f"{self._real_root}/{path}" == self._run_dir:
             self._leave(path, "records")
         elif depth >= self.limits.max_depth:
             self._leave(path, "deep", f"more than {self.limits.max_depth} folders down")

@@ -128,3 +128,14 @@ def test_memory_that_cannot_be_written_is_no_trouble(store: Store, tmp_path: Pat
     seen = Seen.load(store, tmp_path, "k")  # the folder of the store is not there
     seen.add("a.py", Known(OLD, "00", 3, is_redacted=False))
     seen.save({"a.py"})
+
+
+def test_content_that_somebody_wrote_into_is_not_there(store: Store, tmp_path: Path) -> None:
+    store.put({name_of(b"abc"): b"abc"})
+    shared = tmp_path / "shared"
+    os.link(store.place_of(name_of(b"abc")), shared)
+    shared.chmod(0o644)
+    shared.write_bytes(b"abd")  # in the folder of one run, and as long as before
+    assert not store.has(name_of(b"abc"), 3)
+    store.put({name_of(b"abc"): b"abc"})
+    assert store.place_of(name_of(b"abc")).read_bytes() == b"abc"

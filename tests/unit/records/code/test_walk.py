@@ -176,3 +176,16 @@ def test_python_files_are_chosen_first(tmp_path: Path) -> None:
     assert kept == {"b/c.py", "d.py"}
     kept = {file.path for file, is_kept in choose(walk.found, Limits(max_bytes=18)) if is_kept}
     assert kept == {"b/c.py", "d.py", "a.txt"}
+
+
+@pytest.mark.parametrize("is_project_linked", [False, True])
+def test_the_run_itself_is_left_out_also_behind_links(
+    tmp_path: Path, *, is_project_linked: bool
+) -> None:
+    project, other = tmp_path / "project", tmp_path / "other"
+    fill(project, "a.py", "out/now/status.json")
+    other.symlink_to(project)
+    root, run_dir = (other, project) if is_project_linked else (project, other)
+    walk = Walk(root, limits=Limits(), run_dir=run_dir / "out" / "now")
+    walk.look()
+    assert found(walk) == {"a.py"}
