@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from epochal.config.interpolate import ENV_OPENING
 from epochal.registry.table import BUILTINS
@@ -71,12 +71,17 @@ def _check_webhook(walk: Walk, key: str, node: Node) -> None:
         if parts is None:
             what = "is no address of the web"
             walk.mistakes.report(f"{key}.url", what, url.place, "write https://...")
-        elif parts.username or any(map(_TOKEN.search, (parts.path, parts.query))):
+        elif parts.username or _has_secret(parts):
             _require_hidden(walk, f"{key}.url", url)
     headers = node.mapping.get("headers")
     for name, header in headers.mapping.items() if headers is not None else ():
         if _SECRET_HEADER.search(name):
             _require_hidden(walk, f"{key}.headers.{name}", header)
+
+
+def _has_secret(parts: SplitResult) -> bool:
+    is_named = any(_SECRET_HEADER.search(name) for name, _ in parse_qsl(parts.query))
+    return is_named or any(map(_TOKEN.search, (parts.path, parts.query)))
 
 
 def _split(url: str) -> SplitResult | None:

@@ -78,6 +78,7 @@ SECRET = "is a secret, and the record of every run would keep it"
             ENV,
         ),
         ({"type": "webhook", "url": "http://a?k=abcD1234567890efgh"}, "url", SECRET, ENV),
+        ({"type": "webhook", "url": "http://a?access_token=short"}, "url", SECRET, ENV),
         (
             {"type": "webhook", "url": "http://a", "headers": {"X-Api-Key": "abc"}},
             "headers.X-Api-Key",
