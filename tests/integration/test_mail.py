@@ -78,21 +78,26 @@ def sent(hook: Hook) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_killed_run_is_mailed_once_though_many_look_at_once(
+def test_a_killed_run_is_mailed_once_though_many_look_and_once_more_when_it_ends(
     shop: Path, box: Mailbox, start: Start
 ) -> None:
     with http_server() as hook:
         assert start("run", *WORDS, hook_of("Dies"), to(hook)).end()[0] == -signal.SIGKILL
         assert box.mails() == []
         assert look(["runs"], ["mail", "--json"], ["show", "last"], ["runs"]) == [0] * 4
-        (mail,) = box.mails()
-        assert look(["mail", mail.id, "--delete"]) == [0]
+        (lost,) = box.mails()
+        code, errors = start("resume", "last", "hooks=[]", "--allow-changed").end()
+        assert code == 0, errors
+        _, finished = box.mails()
+        assert look(["mail", lost.id, "--delete"]) == [0]
         assert look(["runs"]) == [0]
-    assert box.mails() == []
-    assert mail.kind == "lost"
-    assert mail.subject.startswith(f"lost: shop {run_folders(shop)[0].name[-4:]}, ")
-    assert "best val/acc" in mail.subject
-    assert [body["id"] for body in sent(hook)] == [mail.id]
+    assert box.mails() == [finished]
+    assert (lost.kind, finished.kind) == ("lost", "finished")
+    assert lost.run == finished.run
+    assert lost.subject.startswith(f"lost: shop {run_folders(shop)[0].name[-4:]}, ")
+    assert "best val/acc" in lost.subject
+    assert [body["id"] for body in sent(hook)] == [lost.id, finished.id]
+    assert not list((box.folder / "expected").iterdir())
 
 
 @pytest.mark.slow
@@ -125,18 +130,4 @@ def test_a_run_that_is_given_up_is_mailed_once_by_its_supervisor(
     assert "ValueError: the shelf broke" in mail.subject
     assert 'raise ValueError("the shelf broke")' in mail.text
     assert [body["kind"] for body in sent(hook)] == ["gave_up"]
-    assert not list((box.folder / "expected").iterdir())
-
-
-@pytest.mark.slow
-def test_a_run_that_was_lost_and_resumed_is_told_of_twice(
-    shop: Path, box: Mailbox, start: Start
-) -> None:
-    start("run", *WORDS, hook_of("Dies")).end()
-    assert look(["mail"]) == [0]
-    code, errors = start("resume", "last", "hooks=[]", "--allow-changed").end()
-    assert code == 0, errors
-    lost, finished = box.mails()
-    assert (lost.kind, finished.kind) == ("lost", "finished")
-    assert lost.run == finished.run
     assert not list((box.folder / "expected").iterdir())
