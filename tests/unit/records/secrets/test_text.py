@@ -216,3 +216,9 @@ def test_text_without_secrets_is_never_changed(text: str) -> None:
 )
 def test_text_that_repeats_itself_takes_no_longer_than_its_length_says(piece: str) -> None:
     assert redact(piece * (60_000 // len(piece)))  # with the square of it, longer than a test may
+
+
+@pytest.mark.parametrize("before", ["", "İ" * 20, "ẞ" * 20])
+@pytest.mark.parametrize("name", ["Password", "API_KEY", "authToken"])
+def test_names_are_found_in_any_size_of_letters(before: str, name: str) -> None:
+    assert redact(f"{before} {name}: Zq7canary42x") == f"{before} {name}: {REDACTED}"
