@@ -79,26 +79,25 @@ def keep_alive(args: argparse.Namespace, files: Sequence[Path]) -> int:
 
 def _find_home(args: argparse.Namespace, file: Path) -> Home | None:
     """Where the config has its runs, and whom it tells of them."""
-    import json
     from pathlib import Path
 
     from epochal.check import check
     from epochal.cli.words import split_words
-    from epochal.config import dump, load
+    from epochal.config import load
     from epochal.experiment.arguments import choices_of
     from epochal.experiment.choices import to_overrides
     from epochal.launch.farewell import Home
+    from epochal.records.mail.channel import read_specs
 
     changes = to_overrides(choices_of(args), split_words(args.words)[1])
     config = load(file, variant=args.variant, overrides=changes, allow_python=args.allow_python)
     root = check(config).expanded
-    notify = root.mapping.get("notify")
     record = root.mapping["record"].to_plain()
     folder = Path(record["log_dir"])
     return Home(
         root=folder.parent if record["exact"] else folder,
         tag=str(root.mapping["tag"].value),
-        specs=[] if notify is None else json.loads(dump(notify, "json")),
+        specs=read_specs(root),
     )
 
 

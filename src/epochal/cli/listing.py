@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from epochal.records.query.ask import Answer
     from epochal.records.query.groups import Group
     from epochal.records.query.names import Target
-    from epochal.records.replicates import Mean
 
 _HEADER = (
     "run",
@@ -120,13 +119,6 @@ def format_cell(target: Target, value: object) -> str:
     return line if len(line) <= _MAX_CELL else f"{line[: _MAX_CELL - 1]}…"
 
 
-def format_mean(mean: Mean) -> str:
-    """A mean and how far its 95 % interval reaches: ``0.9412 ± 0.013``."""
-    if mean.half != mean.half:
-        return format_value(mean.mean)
-    return f"{mean.mean:.4g} ± {mean.half:.2g}"
-
-
 def _cells(answer: Answer, target: Target) -> list[str]:
     return [format_cell(target, value) for value in answer.values(target)]
 
@@ -195,7 +187,7 @@ def _group_columns(
 def _group_cell(target: Target, group: Group, values: Sequence[Any]) -> str:
     if isinstance(target, Measure) or target.shown == "best":
         mean = group.mean(values)
-        return format_mean(mean) if mean else ""
+        return str(mean) if mean else ""
     distinct = group.distinct(values)
     if len(distinct) == 1:
         return format_cell(target, distinct[0])
@@ -214,7 +206,7 @@ def _group_results(answer: Answer, groups: Sequence[Group], shown: Sequence[str]
         for name in _worth(ends[first], answer.rows[first]["monitor"]):
             mean = group.mean([end.get(name) for end in ends])
             if mean is not None and name not in shown:
-                figures.append(f"{name} {format_mean(mean)}")
+                figures.append(f"{name} {mean}")
         lines.append("  ".join(figures))
     return lines
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -177,15 +176,15 @@ def _send(box: Mailbox) -> int:
 
 def _try(path: Path) -> int:
     from epochal.check import check
-    from epochal.config import dump, load
+    from epochal.config import load
+    from epochal.records.mail.channel import read_specs
     from epochal.records.mail.compose import Story, compose
 
     report = check(load(path))
     problems = [one for one in report.problems if one.key.partition(".")[0] in ("notify", "env")]
     if problems:
         raise ConfigError(*problems)
-    node = report.expanded.mapping.get("notify")
-    specs = [] if node is None else json.loads(dump(node, "json"))
+    specs = read_specs(report.expanded)
     if not specs:
         hint = "add for example notify: [{type: smtp, host: ..., to: ...}]"
         raise ConfigError(Problem("notify", f"{path} names nobody to tell", hint=hint))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import threading
@@ -11,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, final
 
-from epochal.config import dump
 from epochal.engine.execute import result_of_error
 from epochal.engine.monitor import Monitor
 from epochal.errors import RecordError
@@ -19,6 +17,7 @@ from epochal.experiment.changes import ChangedError
 from epochal.experiment.invocation import command
 from epochal.records.announce import VARIABLE
 from epochal.records.mail.box import Mailbox
+from epochal.records.mail.channel import read_specs
 from epochal.records.mail.compose import Story, compose
 from epochal.records.mail.expected import Expected, expect, find_silent, is_expected, settle
 from epochal.records.mail.letter import now
@@ -52,8 +51,7 @@ class Notices:
 
     def __init__(self, report: Report, *, is_part: bool = False) -> None:
         self._values: dict[str, Any] = report.expanded.to_public()
-        node = report.expanded.mapping.get("notify")
-        self._specs = [] if node is None or is_part else json.loads(dump(node, "json"))
+        self._specs = [] if is_part else read_specs(report.expanded)
         self._is_part = is_part
         self._is_supervised = VARIABLE in os.environ
         self._sending = Sending()

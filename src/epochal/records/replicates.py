@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, final
 
+from typing_extensions import override
+
 from epochal import durable
 from epochal.records.attempts import read_attempts
+from epochal.records.figures import format_value
 
 _NAMES_AND_PLACES = ("seed", "tag", "desc", "log", "record", "checkpoint")
 """Keys, also as sections, that name, watch or keep a run and do not decide what it computes."""
@@ -42,6 +45,12 @@ class Mean:
     def half(self) -> float:
         """Half the width of the interval: what stands after the sign ±."""
         return self.high - self.mean
+
+    @override
+    def __str__(self) -> str:
+        """The mean and how far its interval reaches: ``0.9412 ± 0.013``."""
+        reach = "" if math.isnan(self.half) else f" ± {self.half:.2g}"
+        return f"{format_value(self.mean)}{reach}"
 
 
 def replicate_key(run: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:

@@ -11,7 +11,6 @@ import pytest
 
 from epochal.cli.listing import (
     format_cell,
-    format_mean,
     table_of_columns,
     table_of_group_columns,
     table_of_groups,
@@ -22,7 +21,6 @@ from epochal.records.index.schema import create_tables
 from epochal.records.query.ask import Question, ask
 from epochal.records.query.groups import REPLICATE, group
 from epochal.records.query.names import Fact, Measure, Setting
-from epochal.records.replicates import summarise
 from indexed import Indexed, add_run
 
 LR, ACC = Setting("optim.lr", "optim.lr"), Measure("val/acc", "val/acc", "last")
@@ -146,11 +144,6 @@ def test_cells(monkeypatch: pytest.MonkeyPatch, target: Any, value: object, show
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     assert format_cell(target, value) == shown
-
-
-def test_means() -> None:
-    assert format_mean(summarise([0.5])) == "0.5"
-    assert format_mean(summarise([0.5, 0.5])) == "0.5 ± 0"
 
 
 def test_json_of_a_run() -> None:

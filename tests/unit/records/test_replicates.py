@@ -98,6 +98,12 @@ def test_of_runs_with_the_same_seed_only_the_last_counts() -> None:
     assert last_of_each([1, 2, 1, 3, None, None]) == [1, 2, 3, 5]
 
 
+def test_mean_is_shown_with_the_reach_of_its_interval() -> None:
+    assert str(summarise([0.5])) == "0.5"
+    assert str(summarise([0.5, 0.5])) == "0.5 ± 0"
+    assert str(summarise([0.91234, 0.92])) == "0.9162 ± 0.049"
+
+
 @pytest.mark.parametrize("freedom", [*range(1, 40), 99, 100, 199, 200, 201, 500, 10_000, 10**7])
 def test_factor_is_that_of_scipy(freedom: int) -> None:
     assert student_factor(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-10)

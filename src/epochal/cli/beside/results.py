@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from epochal.cli.beside.view import BOLD, GREEN, NOTHING, RED, count_differing, count_same
@@ -161,8 +160,4 @@ def _mean_rows(groups: Sequence[Group]) -> Iterator[list[str]]:
 
 
 def _describe_mean(mean: Mean | None) -> str:
-    if mean is None:
-        return NOTHING
-    if math.isnan(mean.half):
-        return format_value(mean.mean)
-    return f"{format_value(mean.mean)} ± {mean.half:.2g}"
+    return NOTHING if mean is None else str(mean)

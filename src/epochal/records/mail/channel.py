@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from epochal.config import load
+from epochal.config import dump, load
 from epochal.errors import ConfigError
 
 if TYPE_CHECKING:
+    from epochal.config import Node
     from epochal.records.mail.letter import Mail
 
 Spec = Mapping[str, Any]
@@ -43,6 +45,13 @@ class Channel(Protocol):
         Raises:
             SendError: It was refused; anything else that is raised may be tried again.
         """
+
+
+def read_specs(expanded: Node) -> list[dict[str, Any]]:
+    """The entries of ``notify`` in a checked config, with ``${env:NAME}`` as it was written."""
+    node = expanded.mapping.get("notify")
+    specs: list[dict[str, Any]] = [] if node is None else json.loads(dump(node, "json"))
+    return specs
 
 
 def build_channel(spec: Spec) -> Channel:
