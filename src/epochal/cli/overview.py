@@ -14,6 +14,7 @@ from epochal.records.disk import read_disk
 from epochal.records.figures import format_bytes, format_count, format_seconds, format_value
 from epochal.records.parent import read_parent
 from epochal.records.provenance import where_from
+from epochal.records.read import desc_of, seconds_of, tag_of
 from epochal.records.relatives import Relatives, find_relatives
 from epochal.records.replicates import summarise
 from epochal.records.rows import SMALL_BYTES
@@ -63,9 +64,10 @@ def _describe_head(record: RunRecord) -> Iterator[str]:
     # A damaged record may hold anything: only what has the right type is shown.
     summary, run = record.summary, record.run
     variant = f", variant {run['variant']}" if run.get("variant") else ""
-    yield f"{summary.tag}{variant}  ({summary.id})"
-    if run.get("desc"):
-        yield f"  {run['desc']}"
+    yield f"{tag_of(record)}{variant}  ({summary.id})"
+    purpose, _, more = desc_of(record).partition("\n\n")
+    yield from (f"  {line}" for line in purpose.splitlines())
+    yield from ([f"  ... `epochal describe {summary.id}` shows the rest"] if more else [])
     yield f"  folder   {record.path}"
     did = str(run.get("runner") or "")
     yield from ([f"  runner   {did}"] if did else [])
@@ -74,8 +76,8 @@ def _describe_head(record: RunRecord) -> Iterator[str]:
     yield from _describe_best(record)
     yield from _describe_attempts(record)
     yield from _describe_stages(record)
-    if record.seconds is not None:
-        yield f"  time     {format_seconds(record.seconds)}"
+    if (seconds := seconds_of(record)) is not None:
+        yield f"  time     {format_seconds(seconds)}"
     if isinstance(device := run.get("device"), dict):
         yield f"  device   {device.get('device')} {device.get('name') or ''}".rstrip()
     if isinstance(given := run.get("given"), list) and given:
@@ -87,6 +89,10 @@ def _describe_head(record: RunRecord) -> Iterator[str]:
 def _describe_best(record: RunRecord) -> Iterator[str]:
     monitor = record.run.get("monitor")
     if not isinstance(monitor, str) or monitor not in record.metric_names():
+        return
+    if record.folds:  # its points are what each fold came to, and its best value is their mean
+        if isinstance(mean := record.result.get("best"), int | float):
+            yield f"  best     {monitor} {format_value(mean)}, the mean over its folds"
         return
     with suppress(RecordError):
         best = record.best(monitor, _mode(record))

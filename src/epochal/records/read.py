@@ -21,6 +21,7 @@ from epochal.records.frame import Library, to_frame
 from epochal.records.heartbeat import is_silent
 from epochal.records.metrics import load_points, read_lines, read_names
 from epochal.records.process import host_name, is_gone
+from epochal.records.readme import UNTITLED, parse_page
 
 if TYPE_CHECKING:
     import numpy as np
@@ -131,22 +132,6 @@ class RunRecord:
         return _numbers(self.result.get("times")) or _numbers(self.status.get("times"))
 
     @property
-    def seconds(self) -> float | None:
-        """How long it worked, without the time between attempts; None when unknown.
-
-        A run that ended before its clock was started counts from its start to its end.
-        """
-        for source in (self.result, self.status):
-            if seconds := _numbers(source).get("seconds"):
-                return seconds
-        last = self.summary.ended or _text(self.status.get("updated"))
-        try:
-            begin = datetime.fromisoformat(self.summary.started)
-            return max(0.0, (datetime.fromisoformat(last) - begin).total_seconds())
-        except (ValueError, TypeError):  # the record is damaged
-            return None
-
-    @property
     def device_time(self) -> dict[str, float]:
         """What was seen of its steps on a GPU; empty when nothing was."""
         return _numbers(self.result.get("device_time"))
@@ -186,6 +171,33 @@ class RunRecord:
         numbers = [point for point in points if point.value == point.value]
         pick = max if mode == "max" else min
         return pick(numbers or points[:1], key=lambda point: point.value)
+
+
+def tag_of(record: RunRecord) -> str:
+    """The title of a run's page, which people may change; else the tag that it was given."""
+    title = parse_page(record.readme).title
+    return title if title not in ("", UNTITLED) else record.summary.tag
+
+
+def desc_of(record: RunRecord) -> str:
+    """What a run is for by its page; what was said at its start if it has none."""
+    return parse_page(record.readme).text if record.readme else _text(record.run.get("desc"))
+
+
+def seconds_of(record: RunRecord) -> float | None:
+    """How long a run worked, without the time between attempts; None when unknown.
+
+    One that ended before its clock was started counts from its start to its end.
+    """
+    for source in (record.result, record.status):
+        if seconds := _numbers(source).get("seconds"):
+            return seconds
+    last = record.summary.ended or _text(record.status.get("updated"))
+    try:
+        begin = datetime.fromisoformat(record.summary.started)
+        return max(0.0, (datetime.fromisoformat(last) - begin).total_seconds())
+    except (ValueError, TypeError):  # the record is damaged
+        return None
 
 
 def _points_of(record: RunRecord, name: str) -> list[Point]:

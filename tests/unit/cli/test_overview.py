@@ -67,3 +67,16 @@ def test_relatives_are_shown(trained: Path, epochal: Command) -> None:
     out = epochal("show", trained.name).out
     assert "  child    " in out
     assert "(test, finished" in out
+
+
+def test_overview_shows_title_and_purpose_as_people_rewrote_them(
+    trained: Path, epochal: Command
+) -> None:
+    assert epochal("show", "last").out.splitlines()[1] == "  to see"
+    page = "# wider\n\nwhether it\noverfits\n\nIt does.\n"
+    (trained / "README.md").write_text(page)
+    head = epochal("show", "last").out.splitlines()[:4]
+    assert head[0].startswith("wider, variant long  (")
+    assert head[1:3] == ["  whether it", "  overfits"]
+    assert head[3] == f"  ... `epochal describe {trained.name}` shows the rest"
+    assert "wider" in epochal("diff", "last", "last").out

@@ -177,6 +177,8 @@ def test_folds_are_shown_with_their_mean_and_spread(shop: Path, epochal: Command
     for text in ("fold    status", "1       finished", "3       finished", "mean  ", "spread  "):
         assert text in out
     assert "damage" not in out
+    best = json.loads((run_folders(shop)[0] / "result.json").read_text())["best"]
+    assert f"  best     val/acc {best:.4g}, the mean over its folds" in out
     found = json.loads(epochal("show", "last", "--json").out)
     assert [fold.rpartition("/")[2] for fold in found["folds"]] == ["1", "2", "3"]
 

@@ -13,6 +13,7 @@ from epochal.cli.table import format_table
 from epochal.experiment.invocation import command
 from epochal.records.compare import SECTIONS, describe
 from epochal.records.figures import format_seconds, format_value
+from epochal.records.read import seconds_of, tag_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -66,10 +67,10 @@ def _letter(place: int) -> str:
 
 
 def _head(record: RunRecord) -> tuple[str, ...]:
-    summary, seconds = record.summary, record.seconds
+    summary, seconds = record.summary, seconds_of(record)
     return (
         summary.id,
-        printable(summary.tag),
+        printable(tag_of(record)),
         summary.status,
         str(summary.step),
         "" if seconds is None else format_seconds(seconds),

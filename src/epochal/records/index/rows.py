@@ -12,8 +12,7 @@ from epochal.records.code import digest_of
 from epochal.records.index.params import params_of, params_of_values
 from epochal.records.index.words import words_of
 from epochal.records.parent import read_parent
-from epochal.records.read import read_folder
-from epochal.records.readme import UNTITLED, parse_page
+from epochal.records.read import desc_of, read_folder, seconds_of, tag_of
 from epochal.records.replicates import replicate_key
 from epochal.records.rows import POINT_BYTES
 from epochal.records.summary import summarise_series
@@ -77,19 +76,19 @@ def _clean_param(one: Param) -> Param:
 
 def _facts(record: RunRecord) -> dict[str, Any]:
     run, summary = record.run, record.summary
-    page, parent = parse_page(record.readme), read_parent(run)
+    parent = read_parent(run)
     return {
         "run": summary.id,
         "project": summary.project,
-        "tag": page.title if page.title not in ("", UNTITLED) else summary.tag,
-        "desc": page.text if record.readme else _text(run.get("desc")),
+        "tag": tag_of(record),
+        "desc": desc_of(record),
         "variant": _text(run.get("variant")),
         "status": summary.status,
         "reason": summary.reason,
         "runner": summary.runner,
         "started": summary.started,
         "ended": summary.ended,
-        "seconds": record.seconds,
+        "seconds": seconds_of(record),
         "step": summary.step,
         "epoch": summary.epoch,
         "attempt": summary.attempt,

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from epochal.errors import RecordError
 from epochal.records.heartbeat import FILE_NAME as HEARTBEAT
 from epochal.records.mail.compose import LOG_LINES, Story
+from epochal.records.read import seconds_of
+from epochal.records.secrets import redact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +65,7 @@ def tell(
             "started": summary.started,
             "host": record.status.get("host"),
         },
-        seconds=record.seconds,
+        seconds=seconds_of(record),
         step=summary.step,
         epoch=summary.epoch,
         monitor=monitor,
@@ -92,7 +94,7 @@ def last_lines(path: Path, *, without: str = "") -> str:
             text = file.read().decode("utf-8", "replace")
     except OSError:
         return ""
-    before, found, _ = text.rpartition(without.strip() or "\0")
+    before, found, _ = text.rpartition(redact(without).strip() or "\0")
     lines = before.splitlines()[:-1] if found else text.splitlines()
     return "\n".join(lines[-LOG_LINES:])
 

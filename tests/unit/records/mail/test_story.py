@@ -71,6 +71,12 @@ def test_a_monitor_without_points_has_no_best_value(box: Mailbox) -> None:
     assert tell(read_run(folder), "lost", run=RUN, monitor="val/acc", mode="max").best is None
 
 
+def test_a_traceback_with_a_secret_is_found_in_a_log_that_keeps_none(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text("one\nERROR\nTraceback: login with api_key=<redacted> failed\n")
+    assert last_lines(log, without="Traceback: login with api_key=abc123 failed\n") == "one"
+
+
 def test_the_last_lines_are_few(tmp_path: Path) -> None:
     log = tmp_path / "run.log"
     log.write_bytes(b"\xff" * 100_000 + b"".join(b"line %d\n" % i for i in range(100)))
