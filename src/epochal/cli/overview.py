@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from epochal.cli.progress import Progress
 from epochal.cli.spark import spark
 from epochal.cli.table import format_table, terminal_width
 from epochal.errors import RecordError
+from epochal.records.compare.scores import find_monitor
 from epochal.records.disk import read_disk
 from epochal.records.figures import format_bytes, format_count, format_seconds, format_value
 from epochal.records.parent import read_parent
@@ -95,17 +96,9 @@ def _describe_best(record: RunRecord) -> Iterator[str]:
             yield f"  best     {monitor} {format_value(mean)}, the mean over its folds"
         return
     with suppress(RecordError):
-        best = record.best(monitor, _mode(record))
+        best = record.best(monitor, find_monitor(record)[1] or "min")
         if math.isfinite(best.value):
             yield f"  best     {monitor} {format_value(best.value)} at step {best.step:,}"
-
-
-def _mode(record: RunRecord) -> Literal["min", "max"]:
-    written = record.expanded.get("monitor")
-    named = written.get("metric") if isinstance(written, dict) else written
-    is_lower = isinstance(named, str) and named.startswith("-")
-    is_lower = is_lower or (isinstance(written, dict) and written.get("mode") == "min")
-    return "min" if is_lower else "max"
 
 
 def _describe_attempts(record: RunRecord) -> Iterator[str]:
@@ -138,7 +131,7 @@ def _describe_family(record: RunRecord, relatives: Relatives) -> Iterator[str]:
     if relatives.replicates:
         seeds = ", ".join(str(one.seed) for one in relatives.replicates)
         mean = summarise(one.best for one in relatives.replicates if one.best is not None)
-        worth = f": best {mean.mean:.4g} ± {mean.half:.2g}" if math.isfinite(mean.half) else ""
+        worth = f": best {mean}" if math.isfinite(mean.half) else ""
         yield f"  seeds    {len(relatives.replicates)} runs differ only by seed ({seeds}){worth}"
 
 

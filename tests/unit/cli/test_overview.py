@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from comparing import make_run
+from epochal.cli.overview import describe
 from small_project import Command, run_folders
 
 if TYPE_CHECKING:
@@ -80,3 +82,9 @@ def test_overview_shows_title_and_purpose_as_people_rewrote_them(
     assert head[1:3] == ["  whether it", "  overfits"]
     assert head[3] == f"  ... `epochal describe {trained.name}` shows the rest"
     assert "wider" in epochal("diff", "last", "last").out
+
+
+def test_best_error_is_the_smallest_though_the_config_names_no_monitor(tmp_path: Path) -> None:
+    errors = {"val/error": {1: 0.5, 2: 0.2, 3: 0.9}}
+    record = make_run(tmp_path / "a", {"monitor": None}, points=errors, monitor="val/error")
+    assert "  best     val/error 0.2 at step 2" in list(describe(record, tmp_path))
