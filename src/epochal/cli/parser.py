@@ -49,6 +49,8 @@ class Verb(Protocol):
 def parse_words(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
     """Parse; words may also follow options, which argparse alone does not take from a verb."""
     args, rest = parser.parse_known_args(words)
+    if len(rest) == 1 and not rest[0].startswith("-") and getattr(args, "text", "") is None:
+        args.text = rest.pop()
     strange = [word for word in rest if word.startswith("-") or not hasattr(args, "words")]
     if strange:
         _refuse(parser, args.verb, strange[0])

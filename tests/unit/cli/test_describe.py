@@ -77,3 +77,9 @@ def test_page_is_printed_as_json(run_dir: Path, epochal: Command) -> None:
 
 def test_run_that_there_is_not_is_an_error(run_dir: Path, epochal: Command) -> None:
     assert epochal("describe", "nothing-like-it", "text").code == 74
+
+
+def test_the_text_may_follow_an_option(run_dir: Path, epochal: Command) -> None:
+    assert epochal("describe", "last", "--tag", "wide", "it does").out == "# wide\n\nit does\n"
+    assert epochal("describe", "last", "--add", "now").out == "# wide\n\nit does\n\nnow\n"
+    assert epochal("describe", "last", "--add", "one", "two").code != 0
