@@ -69,6 +69,8 @@ def read_mail(value: Mapping[str, Any]) -> Mail | None:
     texts = {name: value.get(name) for name in ("id", "kind", "subject", "text", "time", "run")}
     if not all(isinstance(text, str) for text in texts.values()) or texts["kind"] not in KINDS:
         return None
+    if not str(texts["id"]).isalnum():  # it is the name of a file, and must not lead elsewhere
+        return None
     maps = {
         name: found if isinstance(found := value.get(name), dict) else {}
         for name in ("sender", "facts")

@@ -42,3 +42,8 @@ def test_the_same_thing_has_the_same_id() -> None:
     assert identify("a", 1) == identify("a", 1) != identify("a", 2)
     assert identify("a", "b") != identify("ab", "")
     assert identify("\udcff")  # names of folders may be anything
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "a/b", "", "a\0"])
+def test_a_mail_whose_name_leads_elsewhere_is_none(mail: Mail, name: str) -> None:
+    assert read_mail(mail.to_json() | {"id": name}) is None
