@@ -18,6 +18,7 @@ from epochal.records.attempts import MAX_COUNT, find_limits, read_attempts
 from epochal.records.failure import recording
 from epochal.records.folder import slug
 from epochal.records.metrics import read_lines
+from epochal.records.secrets import redact
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,7 +114,7 @@ def _encode(name: str, data: object) -> tuple[bytes, str]:
     if isinstance(data, bytes):
         return data, ""
     if isinstance(data, str):
-        return data.encode("utf-8", "backslashreplace"), "txt"
+        return redact(data).encode("utf-8", "backslashreplace"), "txt"
     if isinstance(data, Path):
         return _read_file(data), data.suffix
     for method in ("savefig", "save"):  # those of matplotlib and Pillow

@@ -68,9 +68,10 @@ def summarise_points(points: Points) -> dict[str, SeriesSummary]:
     import numpy as np
 
     names = list(dict.fromkeys(points.names.values()))
+    places = {name: place for place, name in enumerate(names)}
     numbers = np.full(max(points.names, default=-1) + 1, -1)
     for series, name in points.names.items():
-        numbers[series] = names.index(name)
+        numbers[series] = places[name]
     rows = points.rows[points.current & (points.rows["series"] < len(numbers))]
     owners = numbers[rows["series"]]
     rows, owners = rows[owners >= 0], owners[owners >= 0]

@@ -164,3 +164,9 @@ def test_damaged_lines_and_missing_files_are_left_out(writer: RunWriter) -> None
     path.unlink()
     writer.event("media", name="c")
     assert [one.name for one in read_media(writer.path)] == ["b"]
+
+
+def test_a_text_is_kept_without_its_secrets(writer: RunWriter) -> None:
+    path = save_media(writer, "log", "password: Zq7canary42", step=1)
+    assert path is not None
+    assert path.read_text() == "password: <redacted>"
