@@ -23,8 +23,9 @@ from epochal.records.mail.expected import Expected, expect, find_silent, is_expe
 from epochal.records.mail.letter import now
 from epochal.records.mail.outbox import pack, read_outbox
 from epochal.records.mail.sending import Sending
-from epochal.records.mail.story import END, describe_error, kind_of, last_lines
+from epochal.records.mail.story import END, kind_of, last_lines
 from epochal.records.process import host_name
+from epochal.records.read import describe_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ from epochal.records.announce import VARIABLE
 from epochal.records.folder import FOLDS
 from epochal.records.manifests import newest_valid
 from epochal.records.parent import Parent
-from epochal.records.read import RunRecord, read_run
+from epochal.records.read import RunRecord, describe_error, read_run
 from epochal.records.writer import DONE
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _live(commands: Commands, ticket: Ticket, wish: _Wish) -> Ending:
         step=max(step, saved) if code < 0 else step,  # a killed run could not say how far it was
         begun=begun or 0,
         saved=saved,
-        error=_error(record) if record is not None and code > 0 else "",
+        error=describe_error(record.result) if record is not None and code > 0 else "",
     )
 
 
@@ -169,11 +169,6 @@ def _read(folder: Path) -> RunRecord | None:
         return read_run(folder)
     except RecordError:
         return None
-
-
-def _error(record: RunRecord) -> str:
-    kind, message = record.result.get("exception_type"), str(record.result.get("message") or "")
-    return f"{kind}: {message}".partition("\n")[0] if kind else ""
 
 
 def _leave(ending: Ending, ticket: Ticket, wish: _Wish) -> int:

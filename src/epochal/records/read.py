@@ -217,6 +217,12 @@ def find_logs(record: RunRecord) -> dict[int, Path]:
     return RunFolder(record.path, name if isinstance(name, str) else "run.log").find_logs()
 
 
+def describe_error(result: Mapping[str, Any]) -> str:
+    """Type and first line of the error that a result names; empty if it names none."""
+    kind, message = result.get("exception_type"), str(result.get("message") or "")
+    return f"{kind}: {message}".partition("\n")[0].removesuffix(": ") if kind else ""
+
+
 def find_runs(root: Path) -> list[RunSummary]:
     """Every run below ``root``, oldest first; what is damaged is listed as such.
 

@@ -18,7 +18,15 @@ from epochal.errors import Place, RecordError
 from epochal.records import collect_provenance, explain
 from epochal.records.folder import RecordOptions, create_run_folder
 from epochal.records.process import host_name
-from epochal.records.read import Point, RunRecord, find_logs, find_runs, read_run, seconds_of
+from epochal.records.read import (
+    Point,
+    RunRecord,
+    describe_error,
+    find_logs,
+    find_runs,
+    read_run,
+    seconds_of,
+)
 from epochal.records.writer import RunWriter, Status
 
 CONFIG = {"seed": 3, "optim": {"type": "AdamW", "lr": 0.1, "betas": [0.9, 0.99]}}
@@ -461,3 +469,9 @@ def test_a_run_whose_clock_never_started_took_the_time_from_start_to_end(
 @pytest.mark.parametrize("started", ["yesterday", "2026-03-01T00:00:00"])
 def test_nobody_knows_how_long_a_damaged_run_took(tmp_path: Path, started: str) -> None:
     assert seconds_of(read_run(make_run(tmp_path, **(HOUR | {"started": started})))) is None
+
+
+def test_an_error_is_one_line() -> None:
+    assert describe_error({"exception_type": "E", "message": "a\nb"}) == "E: a"
+    assert describe_error({"exception_type": "E"}) == "E"
+    assert describe_error({}) == ""

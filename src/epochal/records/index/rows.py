@@ -12,7 +12,7 @@ from epochal.records.code import digest_of
 from epochal.records.index.params import params_of, params_of_values
 from epochal.records.index.words import words_of
 from epochal.records.parent import read_parent
-from epochal.records.read import desc_of, read_folder, seconds_of, tag_of
+from epochal.records.read import desc_of, describe_error, read_folder, seconds_of, tag_of
 from epochal.records.replicates import replicate_key
 from epochal.records.rows import POINT_BYTES
 from epochal.records.summary import summarise_series
@@ -100,15 +100,10 @@ def _facts(record: RunRecord) -> dict[str, Any]:
         "monitor": _text(run.get("monitor")),
         "best": _real(record.result.get("best")),
         "code": digest_of(record.path, summary.attempt),
-        "error": _error(record.result),
+        "error": describe_error(record.result),
         "result": durable.encode_json(_mapping(record.result.get("metrics"))).decode(),
         "damage": "\n".join(summary.damage),
     }
-
-
-def _error(result: Mapping[str, Any]) -> str:
-    kind, message = _text(result.get("exception_type")), _text(result.get("message"))
-    return f"{kind}: {message}".partition("\n")[0] if kind else ""
 
 
 def count_points(folder: Path) -> int:

@@ -6,16 +6,16 @@ import os
 import time
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from epochal.errors import RecordError
 from epochal.records.heartbeat import FILE_NAME as HEARTBEAT
 from epochal.records.mail.compose import LOG_LINES, Story
-from epochal.records.read import seconds_of
+from epochal.records.read import describe_error, seconds_of
 from epochal.records.secrets import redact
+from epochal.records.writer import DONE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from epochal.records.mail.letter import Kind
@@ -31,7 +31,7 @@ _SENDER = ("project", "variant", "runner", "desc")
 
 def kind_of(status: str, reason: str) -> Kind | None:
     """The mail that an ended run is worth; None if somebody was there, or it will go on."""
-    if status in ("finished", "stopped"):
+    if status in DONE:
         return "diverged" if reason == "diverged" else "finished"
     if status == "failed":
         return "out_of_disk" if reason == "disk_full" else "failed"
@@ -97,12 +97,6 @@ def last_lines(path: Path, *, without: str = "") -> str:
     before, found, _ = text.rpartition(redact(without).strip() or "\0")
     lines = before.splitlines()[:-1] if found else text.splitlines()
     return "\n".join(lines[-LOG_LINES:])
-
-
-def describe_error(result: Mapping[str, Any]) -> str:
-    """Type and first line of the error that a result names; empty if it names none."""
-    kind, message = result.get("exception_type"), str(result.get("message") or "")
-    return f"{kind}: {message}".partition("\n")[0].removesuffix(": ") if kind else ""
 
 
 def _why(record: RunRecord, kind: Kind) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from epochal import durable
 from epochal.records import read_run
-from epochal.records.mail.story import describe_error, kind_of, last_lines, tell
+from epochal.records.mail.story import kind_of, last_lines, tell
 from past_runs import RUN, gone, leave_run
 
 if TYPE_CHECKING:
@@ -85,9 +85,3 @@ def test_the_last_lines_are_few(tmp_path: Path) -> None:
     assert last_lines(tmp_path / "gone") == ""
     (tmp_path / "empty").mkdir()
     assert last_lines(tmp_path / "empty") == ""
-
-
-def test_an_error_is_one_line() -> None:
-    assert describe_error({"exception_type": "E", "message": "a\nb"}) == "E: a"
-    assert describe_error({"exception_type": "E"}) == "E"
-    assert describe_error({}) == ""
