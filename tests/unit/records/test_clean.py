@@ -40,6 +40,7 @@ NO_SECRETS = {
     "hooks/profiler/profiling.py": "names of operators",
     "hooks/wandb.py": "names of metrics",
     "experiment/profiling.py": "names of layers",
+    "experiment/record.py": "the expanded config, redacted before it became a text",
     "experiment/repro.py": "asked for, elsewhere than in a record",
     "inspect/storage.py": "its own words, to see whether a disk keeps them",
     "launch/install.py": "a unit must hold the command that it starts, with all its words",
