@@ -6,7 +6,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from epochal.records.index.rows import clean, count_points, read_metrics, read_rows
+from epochal.records.index.rows import (
+    clean,
+    count_points,
+    find_best,
+    read_metrics,
+    read_rows,
+)
 from epochal.records.index.schema import RUN_COLUMNS
 from epochal.records.index.walk import Known, walk_runs
 from epochal.records.read import read_folder
@@ -130,11 +136,14 @@ def _read_one(
 
 def _look_again(connection: sqlite3.Connection, folder: Path, known: Known) -> None:
     """Bring a run that works up to date whose files are the same: it logs points, or it died."""
-    status = read_folder(folder).summary.status
-    points = count_points(folder)
+    record = read_folder(folder)
+    status, points = record.summary.status, count_points(folder)
     if points != known.points:
+        metrics = read_metrics(record)
         connection.execute("DELETE FROM metrics WHERE run_id = ?", (known.id,))
-        _write_metrics(connection, known.id, read_metrics(folder))
+        _write_metrics(connection, known.id, metrics)
+        best = find_best(record, metrics)
+        connection.execute("UPDATE runs SET best = ? WHERE id = ?", (best, known.id))
     if (points, status) != (known.points, known.status):
         connection.execute(
             "UPDATE runs SET status = ?, points = ? WHERE id = ?", (status, points, known.id)

@@ -50,15 +50,17 @@ def read_rows(folder: Path) -> RunRows:
     provenance = record.provenance
     params = params_of(provenance) or params_of_values(record.expanded)
     points = count_points(folder)  # before they are read: later ones are for the next time
+    metrics = read_metrics(record)
     values = {
         **_facts(record),
+        "best": find_best(record, metrics),
         "points": points,
         "replicate": replicate_key(record.run, provenance),
     }
     return RunRows(
         {name: _bindable(value) for name, value in values.items()},
         [_clean_param(one) for one in params],
-        read_metrics(folder),
+        metrics,
         words_of(record, params),
     )
 
@@ -98,7 +100,6 @@ def _facts(record: RunRecord) -> dict[str, Any]:
         "parent": "" if parent is None else parent.run,
         "parent_kind": "" if parent is None else parent.kind,
         "monitor": _text(run.get("monitor")),
-        "best": _real(record.result.get("best")),
         "code": digest_of(record.path, summary.attempt),
         "error": describe_error(record.result),
         "result": durable.encode_json(_mapping(record.result.get("metrics"))).decode(),
@@ -114,12 +115,38 @@ def count_points(folder: Path) -> int:
         return 0
 
 
-def read_metrics(folder: Path) -> list[MetricRow]:
-    """The metrics of the run in ``folder``."""
-    return [
-        (clean(name), _real(one.last), _real(one.low), _real(one.high), one.last_step, one.count)
-        for name, one in summarise_series(folder).items()
+def read_metrics(record: RunRecord) -> list[MetricRow]:
+    """The metrics of a run; what its result says of one is its last value, and not its last point.
+
+    The two differ for training: points are means of a few steps, and a result is that of an epoch.
+    """
+    final = {name: _real(value) for name, value in _mapping(record.result.get("metrics")).items()}
+    rows = [
+        (
+            clean(name),
+            final.pop(name, _real(one.last)),
+            _real(one.low),
+            _real(one.high),
+            one.last_step,
+            one.count,
+        )
+        for name, one in summarise_series(record.path).items()
     ]
+    step = record.summary.step
+    return rows + [(clean(str(name)), value, None, None, step, 0) for name, value in final.items()]
+
+
+def find_best(record: RunRecord, metrics: list[MetricRow]) -> float | None:
+    """The best value of the monitor: as the result says, or until now if there is none yet."""
+    if record.result:
+        return _real(record.result.get("best"))
+    from epochal.records.compare.scores import find_monitor  # most runs have ended
+
+    name, mode = find_monitor(record)
+    for known, _, low, high, *_ in metrics:
+        if known == clean(name):
+            return high if mode == "max" else low
+    return None
 
 
 def _bindable(value: object) -> object:

@@ -9,7 +9,7 @@ from epochal.errors import RecordError
 APPLICATION_ID = 0x45504F43
 """What tells an index from any other SQLite file."""
 
-VERSION = 2
+VERSION = 3
 """Of the tables; an index of another version is built anew."""
 
 RUN_COLUMNS = {

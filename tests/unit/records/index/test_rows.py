@@ -42,6 +42,27 @@ def test_a_run_is_one_row_its_params_its_metrics_and_its_words(tmp_path: Path) -
     assert "optim.momentum 0.9" in rows.words.defaults
 
 
+@pytest.mark.parametrize(("monitor", "best"), [("-val/loss", 0.5), ("+val/loss", 2.5)])
+def test_a_run_without_a_result_has_the_best_value_until_now(
+    tmp_path: Path, monitor: str, best: float
+) -> None:
+    folder = make_run(tmp_path, status=None)
+    path = folder / "config" / "provenance.json"
+    known = json.loads(path.read_text())
+    path.write_text(json.dumps({**known, "monitor": [{"value": monitor, "layer": "file"}]}))
+    assert read_rows(folder).values["best"] == best
+
+
+def test_what_the_result_says_is_the_last_value_and_not_the_last_point(tmp_path: Path) -> None:
+    folder = make_run(tmp_path)
+    result = {"metrics": {"val/loss": 0.75, "test/acc": 0.9}, "best": 0.5}
+    (folder / "result.json").write_text(json.dumps(result))
+    assert read_rows(folder).metrics == [
+        ("val/loss", 0.75, 0.5, 2.5, 2, 3),
+        ("test/acc", 0.9, None, None, 2, 0),
+    ]
+
+
 def test_a_parent_is_named_with_its_kind(tmp_path: Path) -> None:
     values = read_rows(make_run(tmp_path, parent={"run": "20260101-1", "kind": "trial"})).values
     assert (values["parent"], values["parent_kind"]) == ("20260101-1", "trial")
