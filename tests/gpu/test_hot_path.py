@@ -92,6 +92,7 @@ def test_means_of_a_device_are_those_of_the_host() -> None:
 
 def test_variables_of_a_device_are_taken_without_waiting_and_keep_their_moment() -> None:
     run = run_of(Measured(), "eager")
+    run.updater.bind(run)  # and knows the rates from then on
     number = torch.tensor(3.0, device="cuda", requires_grad=True)
     run.variables["own"] = lambda: number * 2
     torch.cuda.synchronize()

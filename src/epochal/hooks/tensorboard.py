@@ -51,7 +51,8 @@ class TensorBoard(Tracker):
         additions = Additions(
             folder,
             purge_step=run.step if is_resumed else None,
-            notice=lambda: run.on("teardown", additions.finish, priority=self.priority),
+            # It does not name what holds it: the two would keep the run alive.
+            notice=lambda made: run.on("teardown", made.finish, priority=self.priority),
         )
         run.store.try_set(STORED, additions)
 
@@ -110,7 +111,7 @@ class Additions:
         folder: Where it writes; not to where the run's own points are, which may be written anew.
             None writes nowhere.
         purge_step: From which step on TensorBoard forgets what was added before.
-        notice: Told that there is a writer, which has to be finished.
+        notice: Told of this object when it has a writer, which has to be finished.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Additions:
         folder: Path | None,
         *,
         purge_step: int | None = None,
-        notice: Callable[[], object] = lambda: None,
+        notice: Callable[[Additions], object] = lambda _: None,
     ) -> None:
         self._folder = folder
         self._purge_step = purge_step
@@ -135,7 +136,7 @@ class Additions:
 
             make: Any = SummaryWriter  # torch has no types here
             self._writer = make(str(self._folder), purge_step=self._purge_step)
-            self._notice()
+            self._notice(self)
         return getattr(self._writer, name)
 
     def finish(self) -> None:

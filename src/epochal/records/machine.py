@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from epochal.records.process import host_name
@@ -115,9 +116,10 @@ def package_versions() -> dict[str, str]:
 
     versions: dict[str, str] = {}
     for distribution in distributions():
-        name = distribution.name  # None for the remains of a broken installation
-        if name and name.lower() not in versions:  # the first on the path is the one in use
-            versions[name.lower()] = distribution.version
+        with suppress(OSError, KeyError):  # the remains of a broken installation
+            name = distribution.name  # None for such, too
+            if name and name.lower() not in versions:  # the first on the path is the one in use
+                versions[name.lower()] = distribution.version
     return dict(sorted(versions.items()))
 
 

@@ -322,6 +322,26 @@ def test_model_is_free_when_the_run_is_over() -> None:
     assert result.ok
 
 
+def run_and_its_meter() -> list[weakref.ref[Any]]:
+    parts: list[weakref.ref[Any]] = []
+
+    def attend(run: ep.Run) -> None:
+        parts.extend([weakref.ref(run), weakref.ref(run.meter)])
+
+    assert fit(make(task=TinyTask(), model=TinyModel(), hooks=[attend])).ok
+    return parts
+
+
+def test_a_run_with_all_its_usual_hooks_is_free_at_once() -> None:
+    run_and_its_meter()  # what libraries keep from their first time
+    gc.collect()
+    gc.disable()
+    try:
+        assert [part() for part in run_and_its_meter()] == [None, None]
+    finally:
+        gc.enable()
+
+
 def test_model_of_a_failed_run_is_free_too(shop: Path) -> None:
     class Broken(TinyModel):
         def forward(self, x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from epochal import durable
 from epochal.records import machine
-from epochal.records.machine import describe_machine, read_environment
+from epochal.records.machine import describe_machine, package_versions, read_environment
 
 if TYPE_CHECKING:
     import pytest
@@ -81,3 +81,22 @@ def test_systems_without_proc_or_sysconf_are_described(
     assert facts["memory_bytes"] is None
     assert facts["usable_cores"] == facts["cores"]
     assert facts["cpu"]
+
+
+def test_the_remains_of_a_broken_installation_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Whole:
+        name, version = "Whole", "1.0"
+
+    class Broken:
+        @property
+        def name(self) -> str:
+            raise FileNotFoundError("no metadata")
+
+    class Nameless:
+        name, version = None, None
+
+    found = [Broken(), Nameless(), Whole()]
+    monkeypatch.setattr("importlib.metadata.distributions", lambda: found)
+    assert package_versions() == {"whole": "1.0"}
