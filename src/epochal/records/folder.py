@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Annotated, final
 
 from epochal import durable
+from epochal.config.bounds import AtLeast
 from epochal.errors import RecordError
 from epochal.records.failure import recording
 
@@ -51,7 +52,7 @@ class RecordOptions:
     ignore: tuple[str, ...] = ()
     """What the copy leaves out, in the syntax of ``.gitignore``; ``!name`` keeps it anyway."""
 
-    max_file_bytes: int = 1_048_576
+    max_file_bytes: Annotated[int, AtLeast(0)] = 1_048_576
     """A larger file is left out of the copy, unless the run imports it."""
 
 

@@ -187,7 +187,8 @@ def desc_of(record: RunRecord) -> str:
 def seconds_of(record: RunRecord) -> float | None:
     """How long a run worked, without the time between attempts; None when unknown.
 
-    One that ended before its clock was started counts from its start to its end.
+    One that ended before its clock was started counts from its start to its end. Of one that was
+    killed before it told anything, nobody knows.
     """
     for source in (record.result, record.status):
         if seconds := _numbers(source).get("seconds"):
@@ -195,9 +196,10 @@ def seconds_of(record: RunRecord) -> float | None:
     last = record.summary.ended or _text(record.status.get("updated"))
     try:
         begin = datetime.fromisoformat(record.summary.started)
-        return max(0.0, (datetime.fromisoformat(last) - begin).total_seconds())
+        seconds = max(0.0, (datetime.fromisoformat(last) - begin).total_seconds())
     except (ValueError, TypeError):  # the record is damaged
         return None
+    return seconds if record.summary.ended or seconds else None
 
 
 def _points_of(record: RunRecord, name: str) -> list[Point]:

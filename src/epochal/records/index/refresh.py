@@ -10,6 +10,7 @@ from epochal.records.index.rows import (
     clean,
     count_points,
     find_best,
+    find_step,
     read_metrics,
     read_rows,
 )
@@ -142,8 +143,8 @@ def _look_again(connection: sqlite3.Connection, folder: Path, known: Known) -> N
         metrics = read_metrics(record)
         connection.execute("DELETE FROM metrics WHERE run_id = ?", (known.id,))
         _write_metrics(connection, known.id, metrics)
-        best = find_best(record, metrics)
-        connection.execute("UPDATE runs SET best = ? WHERE id = ?", (best, known.id))
+        news = find_best(record, metrics), find_step(record, metrics)
+        connection.execute("UPDATE runs SET best = ?, step = ? WHERE id = ?", (*news, known.id))
     if (points, status) != (known.points, known.status):
         connection.execute(
             "UPDATE runs SET status = ?, points = ? WHERE id = ?", (status, points, known.id)

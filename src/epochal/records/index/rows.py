@@ -54,6 +54,7 @@ def read_rows(folder: Path) -> RunRows:
     values = {
         **_facts(record),
         "best": find_best(record, metrics),
+        "step": find_step(record, metrics),
         "points": points,
         "replicate": replicate_key(record.run, provenance),
     }
@@ -91,7 +92,6 @@ def _facts(record: RunRecord) -> dict[str, Any]:
         "started": summary.started,
         "ended": summary.ended,
         "seconds": seconds_of(record),
-        "step": summary.step,
         "epoch": summary.epoch,
         "attempt": summary.attempt,
         "rollbacks": summary.rollbacks,
@@ -134,6 +134,11 @@ def read_metrics(record: RunRecord) -> list[MetricRow]:
     ]
     step = record.summary.step
     return rows + [(clean(str(name)), value, None, None, step, 0) for name, value in final.items()]
+
+
+def find_step(record: RunRecord, metrics: list[MetricRow]) -> int:
+    """The last step that is known of: one that was killed may have logged more than it told."""
+    return max([record.summary.step, *[row[4] for row in metrics]])
 
 
 def find_best(record: RunRecord, metrics: list[MetricRow]) -> float | None:

@@ -53,6 +53,17 @@ def test_a_run_without_a_result_has_the_best_value_until_now(
     assert read_rows(folder).values["best"] == best
 
 
+def test_a_run_that_was_killed_before_it_told_anything_is_known_by_its_points(
+    tmp_path: Path,
+) -> None:
+    folder = make_run(tmp_path, status=None)
+    status = json.loads((folder / "status.json").read_text())
+    told = {**status, "updated": status["started"], "step": 0}
+    (folder / "status.json").write_text(json.dumps(told))
+    values = read_rows(folder).values
+    assert (values["step"], values["seconds"]) == (2, None)
+
+
 def test_what_the_result_says_is_the_last_value_and_not_the_last_point(tmp_path: Path) -> None:
     folder = make_run(tmp_path)
     result = {"metrics": {"val/loss": 0.75, "test/acc": 0.9}, "best": 0.5}
