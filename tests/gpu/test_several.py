@@ -51,14 +51,16 @@ class Witness(ep.Hook):
         self.weights = {k: v.detach().clone() for k, v in run.model.state_dict().items()}
 
 
-def train(step: str, optim: dict[str, Any], **engine: Any) -> Witness:
+def train(
+    step: str, optim: dict[str, Any], *, stages: list[dict[str, Any]] | None = None, **engine: Any
+) -> Witness:
     witness = Witness()
     result = ep.Experiment(
         task=Faking(),
         model=Gan(),
         optim=optim,
         schedule={"type": "cosine"},
-        train={"for": "3ep"},
+        **({"train": {"for": "3ep"}} if stages is None else {"stages": stages}),
         engine={"step": step, "deterministic": True, **engine},
         hooks=[witness],
         choices={"device": "cuda", "no_file": True},
@@ -84,6 +86,18 @@ SEVERAL: dict[str, Any] = {
 @pytest.mark.parametrize("engine", [{}, {"on_nonfinite": "skip"}], ids=["plain", "guarded"])
 def test_captured_steps_train_the_same(optim: dict[str, Any], engine: dict[str, Any]) -> None:
     eager, captured = train("eager", optim, **engine), train("graph", optim, **engine)
+    assert captured.choices["step"] == "graph", captured.choices
+    for name, weight in eager.weights.items():
+        assert torch.equal(weight, captured.weights[name]), name
+
+
+def test_stages_that_change_some_of_several_are_captured_anew() -> None:
+    stages: list[dict[str, Any]] = [
+        {"for": "1ep"},
+        {"for": "1ep", "optim": {"generator": {"lr": 0.002, "every": 1}}},
+        {"for": "1ep", "optim": {"critic": {"type": "AdamW", "lr": 0.01}}},
+    ]
+    eager, captured = (train(step, SEVERAL, stages=stages) for step in ("eager", "graph"))
     assert captured.choices["step"] == "graph", captured.choices
     for name, weight in eager.weights.items():
         assert torch.equal(weight, captured.weights[name]), name

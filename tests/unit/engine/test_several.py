@@ -354,3 +354,24 @@ def test_the_state_of_one_may_be_forgotten() -> None:
 def test_a_change_of_an_optimizer_that_is_not_there_is_refused() -> None:
     with pytest.raises(ConfigError, match="no optimizer 'generato'\n  did you mean 'generator'"):
         changed(4, generato={"lr": 1})
+
+
+def test_changes_of_one_of_several_are_captured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    record_graphs(monkeypatch)
+    models = [Gan(), Gan()]
+    for model, step in zip(models, ("eager", "graph"), strict=True):
+        run = make_run(
+            Faking(batches(320)),
+            model,
+            parts={"optimizer": joined(model, sgd)},
+            engine={"step": step},
+            for_="1ep",
+        )
+        run.on(
+            "step_end",
+            lambda run: run.change_optim(critic={"lr": 0.01}) if run.step == 20 else None,
+        )
+        fit(run)
+        assert run.choices["step"] == step
+    assert RecordedGraph.captures == 2
+    assert same(*models)
