@@ -45,7 +45,7 @@ CONTENDERS = (
     "epochal-auto",
 )
 OWN = {
-    "tiny": ("hand-samples", "epochal-auto-batches", "epochal-auto-resident"),
+    "tiny": ("hand-samples", "epochal-auto-batches", "epochal-auto-sent", "epochal-auto-resident"),
     "resnet18": ("epochal-auto-last",),
     "gpt2": (),
 }

@@ -143,6 +143,7 @@ CONTENDERS: dict[str, Contender] = {
     "epochal-compile": _with(epochal, step="compile"),
     "epochal-auto": _with(epochal, step="auto"),
     "epochal-auto-batches": _with(epochal, step="auto", feed="batches"),
+    "epochal-auto-sent": _with(epochal, step="auto", feed="sent"),
     "epochal-auto-resident": _with(epochal, step="auto", feed="resident"),
     "epochal-auto-last": _with(epochal, step="auto", channels_last=True),
 }

@@ -120,5 +120,6 @@ def epochal_loader(bench: work.Bench, feed: str) -> DataLoader[work.Batch]:
     case = bench.case
     if feed == "batches":
         return work.make_loader(case, bench.device, LONG[case.name])
-    tensors = ep.data.Tensors(*work.make_tensors(case), resident=feed == "resident")
+    resident = {"tensors": None, "sent": False, "resident": True}[feed]
+    tensors = ep.data.Tensors(*work.make_tensors(case), resident=resident)
     return tensors.loader(batch_size=case.batch)

@@ -267,8 +267,11 @@ def _measure_loader(
         for metric in metrics.values():
             metric.update(outcome.out, outcome.batch)
 
-    _pass(run, loader, take, events=events, limit=limit)
-    means = join_metrics(window.read(), metrics)
+    try:
+        _pass(run, loader, take, events=events, limit=limit)
+        means = join_metrics(window.read(), metrics)
+    finally:
+        meter.forget()  # or its sums would keep memory of the device until garbage is collected
     for metric in metrics.values():
         metric.reset()
     return run.calls.finish(means, split)

@@ -45,14 +45,15 @@ _DTYPES = {
 }
 
 _BLOCK = 256  # batches whose places are prepared at once
+_SMALL = 64 * 2**20  # bytes that may lie on a device for the time of a pass without being asked for
 
 
 class InMemory(Dataset[Any], ABC):
     """A dataset whose samples are the rows of a few tensors of equal length."""
 
     tensors: tuple[Tensor, ...]
-    is_resident: bool
-    """Whether a run keeps a copy on its device."""
+    is_resident: bool | None
+    """Whether a run keeps a copy on its device; None: for the time of a pass, if it is small."""
 
     @abstractmethod
     def pack(self, columns: Iterable[Tensor]) -> Batch:
@@ -93,14 +94,20 @@ class Gatherer:
         if table is None:
             return None
         owner = table.owner
-        if isinstance(owner, InMemory) and owner.is_resident:
-            resident = self._settle(owner)
-            if any(resident.are_images):
-                pack = _image_packer(owner.pack, resident.are_images)
-                table, aim = table._replace(pack=pack), None
-            return Gathered(table.batches(resident.columns, one_pass, aim=aim), is_moved=True)
+        is_resident = owner.is_resident if isinstance(owner, InMemory) else None
         is_pinned = self._is_pinned and table.tensors[0].device.type == "cpu"
-        return Gathered(table.batches(table.tensors, one_pass, is_pinned=is_pinned), is_moved=False)
+        if isinstance(owner, InMemory) and is_resident:
+            laid_out = self._settle(owner).laid_out
+        elif is_resident is None and is_pinned and _is_small(table.tensors):
+            # For this pass only: whatever is written to them until the next one is seen then.
+            laid_out = _lay_out(tuple(map(self._move, table.tensors)))
+        else:
+            batches = table.batches(table.tensors, one_pass, is_pinned=is_pinned)
+            return Gathered(batches, is_moved=False)
+        if any(laid_out.are_images):
+            pack = _image_packer(table.pack, laid_out.are_images)
+            table, aim = table._replace(pack=pack), None
+        return Gathered(table.batches(laid_out.columns, one_pass, aim=aim), is_moved=True)
 
     @staticmethod
     def can_gather(loader: Loader) -> bool:
@@ -118,7 +125,7 @@ class Gatherer:
             moved = tuple(self._move(tensor) for tensor in dataset.tensors)
             # Gone with the dataset, whose id may be given to another one then.
             owner = ref(dataset, lambda _: residents.pop(key, None))
-            residents[key] = _Resident(owner, dataset.tensors, versions, *_lay_out(moved))
+            residents[key] = _Resident(owner, dataset.tensors, versions, _lay_out(moved))
         return residents[key]
 
     def _leave_for(self, dataset: object) -> None:
@@ -163,6 +170,14 @@ class Aim:
         return select_into
 
 
+class _LaidOut(NamedTuple):
+    """Tensors on the device, whole rows in one piece."""
+
+    columns: tuple[Tensor, ...]
+    are_images: list[bool]
+    """Whose columns have their channels last."""
+
+
 class _Resident(NamedTuple):
     """What a run keeps of a dataset on its device."""
 
@@ -171,9 +186,7 @@ class _Resident(NamedTuple):
     versions: list[tuple[int, int]]
     """Which they are, and how often they had been written to when they were copied."""
 
-    columns: tuple[Tensor, ...]
-    are_images: list[bool]
-    """Whose columns have their channels last."""
+    laid_out: _LaidOut
 
 
 class Gathered(NamedTuple):
@@ -280,12 +293,16 @@ def _are_plain(tensors: tuple[Tensor, ...]) -> bool:
     )
 
 
-def _lay_out(tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], list[bool]]:
+def _is_small(tensors: tuple[Tensor, ...]) -> bool:
+    return sum(tensor.nbytes for tensor in tensors) <= _SMALL
+
+
+def _lay_out(tensors: tuple[Tensor, ...]) -> _LaidOut:
     """The tensors with whole rows in one piece, and which of them had to be turned for that."""
     are_images = [tensor.ndim == 4 and not tensor.is_contiguous() for tensor in tensors]
     flagged = zip(tensors, are_images, strict=True)
     rows = (part.permute(0, 2, 3, 1) if is_image else part for part, is_image in flagged)
-    return tuple(rows), are_images
+    return _LaidOut(tuple(rows), are_images)
 
 
 def _image_packer(pack: Pack, are_images: list[bool]) -> Pack:

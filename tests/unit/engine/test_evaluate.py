@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from engine.parts import Diary, Points, Sums, adder, fit, make_run, numbers, wei
 from epochal.engine import Hook, Metric, Monitor, Predict, Run, Task, Test, Train
 from epochal.engine.evaluate import check_sanity, evaluate, predict
 from epochal.engine.execute import execute
+from epochal.engine.meters import Meter
 from epochal.errors import DataError, TaskError
 from epochal.hooks.console import Console
 from epochal.hooks.early_stopping import EarlyStopping
@@ -321,6 +324,24 @@ def test_a_missing_or_empty_loader_is_named() -> None:
     task.val_loader = {"small": []}
     with pytest.raises(DataError, match=r"val_loader\['small'\]: gave no batch"):
         evaluate(make_run(task), "val")
+
+
+def test_the_sums_of_an_evaluation_are_free_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    meters = []
+
+    def make_meter(device: torch.device) -> Meter:
+        meter = Meter(device)
+        meters.append(weakref.ref(meter))
+        return meter
+
+    monkeypatch.setattr("epochal.engine.evaluate.Meter", make_meter)
+    run = make_run()
+    gc.disable()
+    try:
+        evaluate(run, "val")
+        assert [meter() for meter in meters] == [None]
+    finally:
+        gc.enable()
 
 
 def test_a_limit_holds_for_evaluations_too() -> None:

@@ -6,6 +6,7 @@ import gc
 import weakref
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -289,6 +290,35 @@ def test_other_data_are_left_for_others_to_move() -> None:
     assert found is not None
     assert not found.is_moved
     assert next(found.batches)[0].dtype == torch.float32
+
+
+def first_of_a_device(data: Dataset[Any]) -> tuple[Any, bool]:
+    """The first batch of a pass for a device other than that of the data, and if it is there."""
+    gatherer = Gatherer(Change(CPU, torch.float64), is_pinned=True)
+    found = gatherer.find(DataLoader(data), Pass(0))
+    assert found is not None
+    return next(found.batches)[0] if found.is_moved else None, found.is_moved
+
+
+@pytest.mark.parametrize("kind", [Tensors, TensorDataset])
+def test_small_data_lie_on_the_device_for_one_pass(kind: type[Any]) -> None:
+    values = np.ones((3, 2), np.float32)
+    data = kind(torch.from_numpy(values))
+    batch, is_moved = first_of_a_device(data)
+    assert is_moved
+    assert batch.dtype == torch.float64
+    values[:] = 7  # torch does not know of it
+    batch, _ = first_of_a_device(data)
+    assert batch.tolist() == [[7, 7]]
+
+
+def test_larger_data_and_those_that_shall_not_lie_there_are_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("epochal.engine.gather._SMALL", 8)
+    assert first_of_a_device(Tensors(torch.ones(2)))[1]
+    assert not first_of_a_device(Tensors(torch.ones(3)))[1]
+    assert not first_of_a_device(Tensors(torch.ones(2), resident=False))[1]
 
 
 def test_the_default_collate_and_its_own_are_both_taken() -> None:

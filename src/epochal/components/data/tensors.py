@@ -30,18 +30,19 @@ class Tensors(InMemory):
         arrays: Tensors, numpy arrays, or what else ``torch.as_tensor`` takes.
         resident: Let a run keep a copy on its device, until it trains with another dataset or ends.
             Tensors that were written to are copied anew for the next pass; numpy's writes are
-            not seen.
+            not seen. False: send each batch on its own. None, the default: data of at most
+            64 MiB lie on the device for the time of one pass, larger ones are sent.
         named: The same by name; ``resident`` cannot be one.
 
     Raises:
         DataError: Arrays are missing, are not arrays, or have different lengths, or ``resident``
-            is neither True nor False.
+            is none of True, False and None.
     """
 
-    def __init__(self, *arrays: object, resident: bool = False, **named: object) -> None:
-        if not isinstance(resident, bool):
+    def __init__(self, *arrays: object, resident: bool | None = None, **named: object) -> None:
+        if not isinstance(resident, bool | None):
             raise DataError(
-                f"Tensors: resident must be True or False, got a {type(resident).__name__}\n"
+                f"Tensors: resident must be True, False or None, got a {type(resident).__name__}\n"
                 "  give an array of that name another one"
             )
         if bool(arrays) == bool(named):
