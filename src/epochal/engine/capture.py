@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @cache
-def _capture_stream(device: torch.device) -> torch.cuda.Stream:
+def capture_stream(device: torch.device) -> torch.cuda.Stream:
     """One stream for all graphs of a device: libraries keep memory for each that they saw."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch has no types here
 
@@ -35,7 +35,7 @@ class Workshop:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self.stream = _capture_stream(device)
+        self.stream = capture_stream(device)
         self.pool = torch.cuda.graph_pool_handle()
 
     def warm_up(self, run: Run, update: Update, microbatches: Microbatches) -> None:

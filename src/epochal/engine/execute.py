@@ -18,6 +18,7 @@ from epochal.engine.current import making_current
 from epochal.engine.evaluate import keeping_modes, settle_sizes
 from epochal.engine.exhausted import EXIT_CODE as OUT_OF_MEMORY
 from epochal.engine.exhausted import explain_exhaustion, is_disk_full, is_out_of_memory
+from epochal.engine.memory import keep_freed_memory
 from epochal.engine.preempt import (
     EXIT_CODE,
     PREEMPTED,
@@ -119,6 +120,7 @@ def describe(run: Run, runner: Runner) -> list[PlanRow]:
 
 def _work(run: Run, runner: Runner) -> object:
     run.clock.start()
+    keep_freed_memory()
     run.fire("setup")
     run.calls.move_task()
     run.fire("assembled")

@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from epochal.engine.ahead import Ahead
+from epochal.engine.aim import Aim
 from epochal.engine.deaths import explaining_deaths
 from epochal.engine.foreign import Foreign, Stateful, find_stateful
-from epochal.engine.gather import Aim, Gatherer
+from epochal.engine.gather import Gatherer
 from epochal.engine.move import Change, Mover, batch_size, keep
 from epochal.engine.order import Pass, list_samples, tell_epoch
 from epochal.engine.seeding import derive

@@ -24,6 +24,7 @@ from epochal.engine.move import Mover, keep
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from epochal.engine.aim import Aim
     from epochal.engine.order import Pass
     from epochal.engine.task import Batch, Loader
 
@@ -45,7 +46,7 @@ _DTYPES = {
 }
 
 _BLOCK = 256  # batches whose places are prepared at once
-_SMALL = 64 * 2**20  # bytes that may lie on a device for the time of a pass without being asked for
+_SMALL = 64 * 2**20  # bytes that may lie on the device without being asked for
 
 
 class InMemory(Dataset[Any], ABC):
@@ -53,7 +54,7 @@ class InMemory(Dataset[Any], ABC):
 
     tensors: tuple[Tensor, ...]
     is_resident: bool | None
-    """Whether a run keeps a copy on its device; None: for the time of a pass, if it is small."""
+    """Whether a run keeps a copy on its device; None: if it is small, made anew for each pass."""
 
     @abstractmethod
     def pack(self, columns: Iterable[Tensor]) -> Batch:
@@ -89,104 +90,78 @@ class Gatherer:
             aim: Where batches of data on the device should go, if somebody keeps a place.
         """
         if one_pass.epoch is not None:
-            self._leave_for(getattr(loader, "dataset", None))
+            self._leave_for(getattr(loader, "dataset", None), aim)
         table = find_table(loader)
         if table is None:
             return None
         owner = table.owner
         is_resident = owner.is_resident if isinstance(owner, InMemory) else None
         is_pinned = self._is_pinned and table.tensors[0].device.type == "cpu"
-        if isinstance(owner, InMemory) and is_resident:
-            laid_out = self._settle(owner).laid_out
-        elif is_resident is None and is_pinned and _is_small(table.tensors):
-            # For this pass only: whatever is written to them until the next one is seen then.
-            laid_out = _lay_out(tuple(map(self._move, table.tensors)))
+        if is_resident or (is_resident is None and is_pinned and _is_small(table.tensors)):
+            resident = self._settle(table, aim, is_kept=bool(is_resident))
         else:
             batches = table.batches(table.tensors, one_pass, is_pinned=is_pinned)
             return Gathered(batches, is_moved=False)
-        if any(laid_out.are_images):
-            pack = _image_packer(table.pack, laid_out.are_images)
+        if any(resident.are_images):
+            pack = _image_packer(table.pack, resident.are_images)
             table, aim = table._replace(pack=pack), None
-        return Gathered(table.batches(laid_out.columns, one_pass, aim=aim), is_moved=True)
+        return Gathered(table.batches(resident.columns, one_pass, aim=aim), is_moved=True)
 
     @staticmethod
     def can_gather(loader: Loader) -> bool:
         """Whether the batches of a loader can be gathered."""
         return find_table(loader) is not None
 
-    def _settle(self, dataset: InMemory) -> _Resident:
-        """The tensors of a dataset on the device, as they are now."""
-        key, residents = id(dataset), self._residents
-        versions = [(id(tensor), _version(tensor)) for tensor in dataset.tensors]
+    def _settle(self, table: Table, aim: Aim | None, *, is_kept: bool) -> _Resident:
+        """The tensors of a dataset on the device, as they are now.
+
+        Args:
+            table: Of the dataset.
+            aim: Lets go of tensors that are replaced.
+            is_kept: Whether tensors that torch does not know to be written to are left as they are.
+        """
+        key, residents = id(table.owner), self._residents
+        versions = [(id(tensor), _version(tensor)) for tensor in table.tensors]
         known = residents.get(key)
-        if known is None or known.versions != versions:
-            residents.pop(key, None)  # first, as the device may not have room for both
-            known = None
-            moved = tuple(self._move(tensor) for tensor in dataset.tensors)
-            # Gone with the dataset, whose id may be given to another one then.
-            owner = ref(dataset, lambda _: residents.pop(key, None))
-            residents[key] = _Resident(owner, dataset.tensors, versions, _lay_out(moved))
+        if known is not None and is_kept and known.versions == versions:
+            return known
+        if known is not None and _are_of_one_kind(known.sources, table.tensors):
+            # Into the same memory, which others may read from.
+            parts = zip(known.columns, table.tensors, known.are_images, strict=True)
+            for column, tensor, is_image in parts:
+                column.copy_(tensor.permute(0, 2, 3, 1) if is_image else tensor)
+            residents[key] = known._replace(sources=table.tensors, versions=versions)
+            return residents[key]
+        residents.pop(key, None)  # first, as the device may not have room for both
+        known = None
+        if aim is not None:
+            aim.let_go()
+        moved = tuple(map(self._move, table.tensors))
+        # Gone with the dataset, whose id may be given to another one then.
+        owner = ref(table.owner, lambda _: residents.pop(key, None))
+        residents[key] = _Resident(owner, table.tensors, versions, *_lay_out(moved))
         return residents[key]
 
-    def _leave_for(self, dataset: object) -> None:
+    def _leave_for(self, dataset: object, aim: Aim | None) -> None:
         """Let go of what the training before used, unless it goes on with that."""
         if self._trained != id(dataset):
             self._residents.pop(self._trained, None)
             self._trained = id(dataset)
-
-
-@final
-class Aim:
-    """Where gathered batches go: into tensors that a captured step reads, or into new ones."""
-
-    def __init__(self) -> None:
-        self._targets: list[Tensor] = []
-        self._size = -1
-
-    def at(self, targets: list[Tensor]) -> None:
-        """Let batches of that size go into these tensors; none: all batches are new."""
-        self._targets = targets
-        self._size = len(targets[0]) if targets and targets[0].ndim else -1
-
-    def selector(
-        self, columns: tuple[Tensor, ...], pack: Pack, select: Callable[[Tensor], Batch]
-    ) -> Callable[[Tensor], Batch]:
-        """Gathers rows into the targets if they fit, else as ``select`` does."""
-        into = torch.index_select
-        seen: list[Tensor] = []
-        fits = False
-
-        def select_into(indices: Tensor) -> Batch:
-            nonlocal seen, fits
-            targets = self._targets
-            if targets is not seen:
-                seen, fits = targets, _are_alike(columns, targets)
-            if len(indices) != self._size or not fits:
-                return select(indices)
-            for column, target in zip(columns, targets, strict=True):
-                into(column, 0, indices, out=target)
-            return pack(targets)
-
-        return select_into
-
-
-class _LaidOut(NamedTuple):
-    """Tensors on the device, whole rows in one piece."""
-
-    columns: tuple[Tensor, ...]
-    are_images: list[bool]
-    """Whose columns have their channels last."""
+            if aim is not None:
+                aim.let_go()
 
 
 class _Resident(NamedTuple):
     """What a run keeps of a dataset on its device."""
 
-    owner: ref[InMemory]
+    owner: ref[Dataset[Any]]
     sources: tuple[Tensor, ...]
     versions: list[tuple[int, int]]
     """Which they are, and how often they had been written to when they were copied."""
 
-    laid_out: _LaidOut
+    columns: tuple[Tensor, ...]
+    are_images: list[bool]
+    """Whose columns have their channels last."""
 
 
 class Gathered(NamedTuple):
@@ -219,19 +194,24 @@ class Table(NamedTuple):
         length = len(columns[0])
         used = length - length % self.batch_size if self.drop_last else length
         first = min(one_pass.start * self.batch_size, used)
-        if not self.is_shuffled:
+        if not self.is_shuffled and aim is None:
             parts = [_split(column[first:used], self.batch_size) for column in columns]
             copy = _copier(self.pack, is_pinned=is_pinned)
             return map(copy, zip(*parts, strict=True))
-        generator = torch.Generator().manual_seed(one_pass.seed)
-        order = torch.randperm(length, generator=generator, device="cpu")[first:used]
+        if self.is_shuffled:
+            generator = torch.Generator().manual_seed(one_pass.seed)
+            order = torch.randperm(length, generator=generator, device="cpu")[first:used]
+        else:
+            order = torch.arange(first, used)
         device = columns[0].device
         if device.type == "cuda":
             order = order.pin_memory()
+        order = order.to(device, non_blocking=True)
         select = _selector(columns, self.pack, is_pinned=is_pinned)
-        if aim is not None:
-            select = aim.selector(columns, self.pack, select)
-        return map(select, _split(order.to(device, non_blocking=True), self.batch_size))
+        pieces = _split(order, self.batch_size)
+        if aim is None:
+            return map(select, pieces)
+        return aim.batches(columns, self.pack, order, pieces, select)
 
 
 def find_table(loader: Loader) -> Table | None:
@@ -297,12 +277,18 @@ def _is_small(tensors: tuple[Tensor, ...]) -> bool:
     return sum(tensor.nbytes for tensor in tensors) <= _SMALL
 
 
-def _lay_out(tensors: tuple[Tensor, ...]) -> _LaidOut:
+def _are_of_one_kind(some: tuple[Tensor, ...], others: tuple[Tensor, ...]) -> bool:
+    """Whether tensors can be written over others."""
+    kinds = [[(tensor.shape, tensor.dtype) for tensor in tensors] for tensors in (some, others)]
+    return kinds[0] == kinds[1]
+
+
+def _lay_out(tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], list[bool]]:
     """The tensors with whole rows in one piece, and which of them had to be turned for that."""
     are_images = [tensor.ndim == 4 and not tensor.is_contiguous() for tensor in tensors]
     flagged = zip(tensors, are_images, strict=True)
     rows = (part.permute(0, 2, 3, 1) if is_image else part for part, is_image in flagged)
-    return _LaidOut(tuple(rows), are_images)
+    return tuple(rows), are_images
 
 
 def _image_packer(pack: Pack, are_images: list[bool]) -> Pack:
@@ -318,13 +304,6 @@ def _image_packer(pack: Pack, are_images: list[bool]) -> Pack:
 def _version(tensor: Tensor) -> int:
     """Changes whenever somebody writes into the tensor; torch does not count for some."""
     return -1 if tensor.is_inference() else tensor._version
-
-
-def _are_alike(columns: tuple[Tensor, ...], targets: list[Tensor]) -> bool:
-    """Whether rows of the columns are such as the targets hold, which torch would resize else."""
-    return [(column.shape[1:], column.dtype) for column in columns] == [
-        (target.shape[1:], target.dtype) for target in targets
-    ]
 
 
 def _split(tensor: Tensor, size: int) -> Iterator[Tensor]:

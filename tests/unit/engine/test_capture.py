@@ -134,7 +134,7 @@ def test_a_workshop_waits_for_the_work_before_and_after_a_warm_step(
         order.append(f"on {stream.name}")
         yield
 
-    monkeypatch.setattr(capture, "_capture_stream", lambda device: Stream("side"))
+    monkeypatch.setattr(capture, "capture_stream", lambda device: Stream("side"))
     monkeypatch.setattr(torch.cuda, "stream", use)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream("main"))
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 0))

@@ -24,7 +24,8 @@ from torch.utils.data import (
 
 import epochal as ep
 from epochal.components.data.tensors import Tensors
-from epochal.engine.gather import Aim, Gatherer, find_table
+from epochal.engine.aim import Aim
+from epochal.engine.gather import Gatherer, find_table
 from epochal.engine.move import Change
 from epochal.engine.order import Pass, fixed_order
 from epochal.engine.seeding import derive

@@ -1,6 +1,11 @@
-"""Tests of giving memory back."""
+"""Tests of keeping memory and of giving it back."""
 
 from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -54,3 +59,46 @@ def test_a_cpu_keeps_no_memory_and_trains_on() -> None:
 @pytest.mark.parametrize("kind", ["cuda", "mps", "xpu"])
 def test_devices_that_keep_memory_can_give_it_back(kind: str) -> None:
     assert memory.find_emptier(torch.device(kind)) is getattr(torch, kind).empty_cache
+
+
+FAULTS = """
+import resource, sys, torch
+from epochal.engine.memory import keep_freed_memory
+
+def one_step():
+    for part in [torch.ones(2**18) for _ in range(8)]:
+        del part
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+torch.set_num_threads(1)
+if sys.argv[1] == "kept":
+    keep_freed_memory()
+for _ in range(10):
+    one_step()
+before = faults()
+for _ in range(20):
+    one_step()
+print(faults() - before)
+"""
+
+
+def count_faults(mode: str) -> int:
+    """Pages that a fresh process fetches from the system in twenty steps, after ten others."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_"))}
+    command = [sys.executable, "-c", FAULTS, mode]
+    return int(subprocess.check_output(command, env=environment, text=True))
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is about glibc")
+def test_what_a_step_frees_is_there_for_the_next_one() -> None:
+    assert count_faults("given back") > 20 * 100  # or there is nothing to mend any more
+    assert count_faults("kept") < 20
+
+
+def test_a_run_keeps_what_its_steps_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr("epochal.engine.execute.keep_freed_memory", lambda: calls.append(1))
+    fit(make_run(for_="2st"))
+    assert calls == [1]

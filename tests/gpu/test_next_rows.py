@@ -1,0 +1,82 @@
+"""Tests of rows that one replayed graph gathers: any order, any place, tensors that change."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import epochal as ep
+from epochal.engine.aim import Aim
+from epochal.engine.gather import Gatherer
+from epochal.engine.move import Change
+from epochal.engine.next_rows import NextRows
+from epochal.engine.order import Pass
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+CUDA = torch.device("cuda", 0)
+LENGTH, SIZE = 103, 8
+
+
+def columns(device: torch.device | str = CUDA) -> tuple[Tensor, Tensor]:
+    x = torch.randn(LENGTH, 3, 2, generator=torch.Generator().manual_seed(0))
+    return x.to(device), torch.arange(LENGTH, device=device)
+
+
+def places() -> list[Tensor]:
+    return [torch.zeros(SIZE, 3, 2, device=CUDA), torch.zeros(SIZE, dtype=torch.int64, device=CUDA)]
+
+
+def test_rows_come_in_the_order_that_was_begun_and_from_any_place() -> None:
+    x, label = columns()
+    targets = places()
+    rows = NextRows((x, label), targets, LENGTH)
+    for seed in (1, 2):
+        order = torch.randperm(LENGTH, generator=torch.Generator().manual_seed(seed)).to(CUDA)
+        rows.begin(order)
+        for first in (0, SIZE, 2 * SIZE, 40, 40 + SIZE, 0, LENGTH - SIZE):
+            rows.take(first, order)
+            expected = order[first : first + SIZE]
+            assert torch.equal(targets[1], expected)
+            assert torch.equal(targets[0], x[expected])
+
+
+@pytest.mark.parametrize("resident", [True, None])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_pass_is_that_of_the_loader_wherever_a_place_is_kept_from(
+    resident: bool | None, shuffle: bool
+) -> None:
+    x, label = columns("cpu")
+    data = ep.data.Tensors(x, label, resident=resident)
+    loader = data.loader(batch_size=SIZE, shuffle=shuffle)
+    gatherer, aim = Gatherer(Change(CUDA, None), is_pinned=True), Aim()
+    for epoch in range(4):
+        if epoch == 3:
+            x.mul_(2)  # seen in the next pass
+        found = gatherer.find(loader, Pass(epoch, epoch, start=epoch), aim)
+        plain = Gatherer().find(loader, Pass(epoch, epoch, start=epoch))
+        assert found is not None
+        assert plain is not None
+        for number, (given, expected) in enumerate(zip(found.batches, plain.batches, strict=True)):
+            if epoch == 0 and number == 4:
+                aim.at(targets := places())
+            assert all(map(torch.equal, (part.cpu() for part in given), expected))
+            is_aimed = len(given[0]) == SIZE and (epoch, number) > (0, 4)
+            assert given[0] is targets[0] if is_aimed else given[0].device == CUDA
+
+
+def test_data_of_another_training_leave_the_device() -> None:
+    gatherer, aim = Gatherer(Change(CUDA, None), is_pinned=True), Aim()
+    aim.at(places())
+    before = torch.cuda.memory_allocated()
+    for epoch in range(3):
+        data = ep.data.Tensors(torch.randn(2**18, 3, 2), torch.arange(2**18), resident=True)
+        found = gatherer.find(data.loader(batch_size=SIZE, shuffle=True), Pass(0, epoch), aim)
+        assert found is not None
+        next(found.batches)
+        assert torch.cuda.memory_allocated() - before < 2 * 8 * 2**20  # one copy and its order
+        del found
