@@ -14,11 +14,13 @@ import resource
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from turns import Side, train_in_turns
 from work import WORKS, Job, Opaque, draw_data, make_job, outcome
 
 if TYPE_CHECKING:
@@ -37,23 +39,49 @@ class Segments:
         data = draw_data(self.work, case, steps=steps)
         self.data = tuple(Opaque(part) for part in data) if opaque else data
 
-    def train(self, train: Callable[[Job], None]) -> tuple[Job, dict[str, float]]:
-        """Train once; the job, and time per step, loss and norm."""
+    def train(self, train: Callable[[Job], None]) -> dict[str, float]:
+        """Train once; time per step, loss and norm."""
         with tempfile.TemporaryDirectory() as folder:
-            job = make_job(self.work, self.case, self.data, Path(folder))
+            job = self._make_job(folder)
             gc.collect()  # nobody pays for what the one before left
             train(job)
-        watch = job.model.watch
-        if watch.count != job.passes:
-            raise RuntimeError(f"{watch.count} forward passes instead of {job.passes}")
-        (wall, cpu), (wall_end, cpu_end) = watch.stamps
-        loss, norm = outcome(job)
-        return job, {
-            "wall": (wall_end - wall) / job.steps,
-            "cpu": (cpu_end - cpu) / job.steps,
-            "loss": loss,
-            "norm": norm,
+        (wall, cpu), (wall_end, cpu_end) = job.model.watch.stamps
+        return _figures(job, wall_end - wall, cpu_end - cpu)
+
+    def train_pair(
+        self, theirs: Callable[[Job], None], ours: Callable[[Job], None], *, ours_first: bool
+    ) -> dict[str, dict[str, float]]:
+        """The same figures of two trainings, one after the other or step by step in turns."""
+        sides = {"peer": theirs, "hand": ours}
+        if not self.work.in_turns:
+            order = sorted(sides, reverse=not ours_first)
+            return {side: self.train(sides[side]) for side in order}
+        with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+            jobs = [self._make_job(folder) for folder in (one, other)]
+            for job in jobs:
+                job.model.watch = Side(job.model.watch.marks)
+            gc.collect()
+            train_in_turns(
+                *(
+                    (job.model.watch, partial(train, job))
+                    for job, train in zip(jobs, sides.values(), strict=True)
+                )
+            )
+        return {
+            side: _figures(job, job.model.watch.wall, job.model.watch.cpu)
+            for side, job in zip(sides, jobs, strict=True)
         }
+
+    def _make_job(self, folder: str) -> Job:
+        return make_job(self.work, self.case, self.data, Path(folder))
+
+
+def _figures(job: Job, wall: float, cpu: float) -> dict[str, float]:
+    """What is kept of a segment: time per step, loss and norm."""
+    if job.model.watch.count != job.passes:
+        raise RuntimeError(f"{job.model.watch.count} forward passes instead of {job.passes}")
+    loss, norm = outcome(job)
+    return {"wall": wall / job.steps, "cpu": cpu / job.steps, "loss": loss, "norm": norm}
 
 
 def find(peer: str, case: str) -> Callable[[Job], None]:
@@ -72,12 +100,10 @@ def measure_pairs(args: argparse.Namespace) -> dict[str, Any]:
     for train in (theirs, ours):
         warm_up.train(train)
     segments = Segments(args.model, args.case, opaque=args.opaque)
-    pairs = []
-    for index in range(args.pairs):
-        sides = [("peer", theirs), ("hand", ours)]
-        if (index + args.round) % 2:
-            sides.reverse()
-        pairs.append({side: segments.train(train)[1] for side, train in sides})
+    pairs = [
+        segments.train_pair(theirs, ours, ours_first=bool((index + args.round) % 2))
+        for index in range(args.pairs)
+    ]
     return {"pairs": pairs}
 
 

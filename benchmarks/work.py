@@ -73,6 +73,9 @@ class Work:
     epochs: int
     """Epochs of a realistic segment; the first is not timed."""
 
+    in_turns: bool = False
+    """Whether the two sides of a pair take turns at every step, as steps are long."""
+
 
 WORKS = {
     "tiny": Work(
@@ -92,6 +95,7 @@ WORKS = {
         steps=100,
         epoch_steps=100,
         epochs=3,
+        in_turns=True,
     ),
     "gpt-mini": Work(
         build=GptMini,
@@ -101,6 +105,7 @@ WORKS = {
         steps=30,
         epoch_steps=50,
         epochs=2,
+        in_turns=True,
     ),
 }
 
