@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
+from epochal.records.code.globs import Glob
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -79,7 +81,9 @@ class Rules:
     names: dict[str, list[_Rule]] = field(default_factory=dict)
     paths: dict[str, list[_Rule]] = field(default_factory=dict)
     suffixes: dict[str, list[_Rule]] = field(default_factory=dict)
-    globs: list[tuple[re.Pattern[str], _Rule]] = field(default_factory=list)
+    globs: dict[str, list[tuple[Glob, _Rule]]] = field(default_factory=dict)
+    """By the folder that they hold for."""
+
     count: int = 0
 
     def add(self, lines: Iterable[str], *, base: str = "") -> None:
@@ -111,10 +115,13 @@ class Rules:
         elif not (base or is_anchored or _GLOB.search(text[1:])) and text.startswith("*."):
             self.suffixes.setdefault(text[1:], []).append(rule)
         else:
-            self.globs.append((_to_regex(text, base, is_anchored=is_anchored), rule))
+            glob = Glob(text, is_anchored=is_anchored)
+            self.globs.setdefault(base, []).append((glob, rule))
 
     def find(self, path: str, *, is_folder: bool) -> bool | None:
         """Whether ``path`` is left out, if any line speaks of it."""
+        if not self.count:
+            return None
         name = path.rpartition("/")[2]
         fitting = [rule for rule in self._fitting(path, name) if is_folder or not rule.folders_only]
         return max(fitting, key=lambda rule: rule.number).is_ignored if fitting else None
@@ -127,9 +134,16 @@ class Rules:
             while dot >= 0:
                 yield from self.suffixes.get(name[dot:], ())
                 dot = name.find(".", dot + 1)
-        for pattern, rule in self.globs:
-            if pattern.fullmatch(path):
-                yield rule
+        if self.globs:
+            yield from self._fitting_globs(path.split("/"))
+
+    def _fitting_globs(self, names: list[str]) -> Iterator[_Rule]:
+        base = ""
+        for depth, name in enumerate(names):
+            for glob, rule in self.globs.get(base, ()):
+                if glob.fits(names[depth:]):
+                    yield rule
+            base = f"{base}{name}/"
 
 
 def usual_rules() -> Rules:
@@ -137,34 +151,3 @@ def usual_rules() -> Rules:
     rules = Rules()
     rules.add(_USUAL.split())
     return rules
-
-
-def _to_regex(text: str, base: str, *, is_anchored: bool) -> re.Pattern[str]:
-    start = re.escape(base) + ("" if is_anchored else "(?:.*/)?")
-    try:
-        return re.compile(start + "".join(_translate(text)), re.DOTALL)
-    except re.error:  # such as [z-a]: then it stands for itself
-        return re.compile(start + re.escape(text), re.DOTALL)
-
-
-def _translate(text: str) -> Iterator[str]:
-    place = 0
-    while place < len(text):
-        char = text[place]
-        closing = text.find("]", place + 2) if char == "[" else -1
-        if text.startswith("**/", place) and (place == 0 or text[place - 1] == "/"):
-            yield "(?:.*/)?"
-            place += 3
-        elif text[place:] == "**" and place and text[place - 1] == "/":
-            yield ".+"
-            place += 2
-        elif closing > 0:
-            inner = text[place + 1 : closing].replace("\\", "\\\\").replace("[", "\\[")
-            yield f"[^{inner[1:]}]" if inner[0] in "!^" else f"[{inner}]"
-            place = closing + 1
-        elif char == "\\" and place + 1 < len(text):
-            yield re.escape(text[place + 1])
-            place += 2
-        else:
-            yield {"*": "[^/]*", "?": "[^/]"}.get(char, re.escape(char))
-            place += 1

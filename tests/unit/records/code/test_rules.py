@@ -83,6 +83,16 @@ def test_lines_of_an_inner_folder_hold_below_it_only() -> None:
     assert verdict(["/x"], "inner/a/x", base="inner/") is None
 
 
+def test_patterns_of_several_folders_hold_below_their_own_only() -> None:
+    rules = Rules()
+    rules.add(["*1"])
+    rules.add(["*2"], base="a/")
+    rules.add(["*3"], base="a/b/")
+    rules.add(["*4"], base="c/")
+    found = {name for name in "1234" if rules.find(f"a/b/{name}", is_folder=False)}
+    assert found == {"1", "2", "3"}
+
+
 @pytest.mark.parametrize(
     "path", [".git", ".venv", "__pycache__", "a/__pycache__", "model.pt", "a.pyc", ".hidden", "b~"]
 )
