@@ -21,6 +21,7 @@ ROWS, COLUMNS = 40, 120
 LAST_WORDS = 2000
 TIMEOUT_SECONDS = 900
 ENVIRONMENT = {
+    "MALLOC_ARENA_MAX": "1",  # or a side that trains in a thread would have memory of another kind
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "TERM": "xterm-256color",
