@@ -12,10 +12,10 @@ from epochal.cli.table import format_table, terminal_width
 from epochal.errors import RecordError
 from epochal.records.compare.scores import find_monitor
 from epochal.records.disk import read_disk
+from epochal.records.facts import desc_of, seconds_of, tag_of
 from epochal.records.figures import format_bytes, format_count, format_seconds, format_value
 from epochal.records.parent import read_parent
 from epochal.records.provenance import where_from
-from epochal.records.read import desc_of, seconds_of, tag_of
 from epochal.records.relatives import Relatives, find_relatives
 from epochal.records.replicates import summarise
 from epochal.records.rows import SMALL_BYTES

@@ -72,6 +72,8 @@ def execute(index: Index, question: Question, args: argparse.Namespace) -> int:
     _refuse_listing(args)
     if not (question.where or question.search or question.words or question.status):
         _refuse_everything(policy)
+        is_alone = policy == Policy(keep_best=policy.keep_best)
+        policy = replace(policy, keeps_unranked=is_alone)
     now = datetime.now(UTC)
     whole = ask(index, Question())
     made = plan(whole, ask(index, question), policy, now=now)
@@ -162,7 +164,7 @@ def _show(made: Plan, sizes: list[int]) -> None:
     if made.spared:
         print("\nstays:" if made.doomed else "stays:")
         rows = [[f"  {row['run']}", row["tag"] or "", reason] for row, reason in made.spared]
-        print(format_table(("  run", "tag", "because it"), rows))
+        print(format_table(("  run", "tag", "because it"), rows, has_prose=True))
 
 
 def _show_elsewhere(whole: Answer, made: Plan) -> None:

@@ -16,6 +16,7 @@ from epochal.errors import RecordError
 from epochal.experiment.changes import ChangedError
 from epochal.experiment.invocation import command
 from epochal.records.announce import VARIABLE
+from epochal.records.facts import describe_error
 from epochal.records.mail.box import Mailbox
 from epochal.records.mail.channel import read_specs
 from epochal.records.mail.compose import Story, compose
@@ -25,7 +26,6 @@ from epochal.records.mail.outbox import pack, read_outbox
 from epochal.records.mail.sending import Sending
 from epochal.records.mail.story import END, kind_of, last_lines
 from epochal.records.process import host_name
-from epochal.records.read import describe_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,9 +11,10 @@ from typing_extensions import override
 from epochal.engine.every import Every
 from epochal.engine.mirror import Entry, Sink, importing
 from epochal.engine.tracker import Source, Tracker
+from epochal.records.leaves import iter_leaves
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
 ORIGIN = "epochal.run"
@@ -61,7 +62,8 @@ class MLflow(Tracker):
         client = mlflow.MlflowClient(self._uri)
         run_id, is_new = _find_run(client, self._experiment or source.project or "epochal", source)
         params = [
-            Param(key, value[:_LONGEST_PARAM]) for key, value in flatten(source.read_config())
+            Param(clean(key), str(value)[:_LONGEST_PARAM])
+            for key, value in iter_leaves(source.read_config())
         ]
         for start in range(0, len(params) if is_new else 0, _MOST_PARAMS):
             client.log_batch(run_id, params=params[start : start + _MOST_PARAMS])
@@ -100,17 +102,8 @@ class _Metrics(Sink):
 
 
 def clean(name: str) -> str:
-    """The name of a metric, in letters that MLflow takes."""
+    """The name of a metric or a parameter, in letters that MLflow takes."""
     return _NOT_IN_NAMES.sub("_", name)
-
-
-def flatten(value: object, key: str = "") -> Iterator[tuple[str, str]]:
-    """The leaves of a config with their keys, such as ``optim.lr``, as texts."""
-    if isinstance(value, dict):
-        for name, child in value.items():
-            yield from flatten(child, f"{key}.{name}" if key else str(name))
-    else:
-        yield key, str(value)
 
 
 def _find_run(client: Any, name: str, source: Source) -> tuple[str, bool]:  # noqa: ANN401 - of an optional package

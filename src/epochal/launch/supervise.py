@@ -16,10 +16,11 @@ from epochal.launch.farewell import FindHome, say_farewell
 from epochal.launch.restarts import PREEMPTED, SUCCESS, Ending, Restarts
 from epochal.records import clean
 from epochal.records.announce import VARIABLE
+from epochal.records.facts import describe_error
 from epochal.records.folder import FOLDS
 from epochal.records.manifests import newest_valid
 from epochal.records.parent import Parent
-from epochal.records.read import RunRecord, describe_error, read_run
+from epochal.records.read import RunRecord, read_run
 from epochal.records.writer import DONE
 
 if TYPE_CHECKING:

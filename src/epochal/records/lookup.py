@@ -8,7 +8,8 @@ from epochal.errors import RecordError, suggest
 from epochal.records.home import HOME
 from epochal.records.index import Index
 from epochal.records.index.store import FILE_NAME
-from epochal.records.read import find_runs, started_by_name
+from epochal.records.places import started_by_name
+from epochal.records.read import find_runs
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,13 +1,9 @@
-"""Finds and reads the records of runs, damaged ones included."""
+"""Reads the records of runs, damaged ones included."""
 
 from __future__ import annotations
 
-import math
-import os
-import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
@@ -16,22 +12,19 @@ from epochal import durable
 from epochal.errors import ConfigError, RecordError
 from epochal.records.attempts import Attempt, read_attempts
 from epochal.records.figures import format_count
-from epochal.records.folder import FOLDS, RunFolder
+from epochal.records.folder import FOLDS
 from epochal.records.frame import Library, to_frame
 from epochal.records.heartbeat import is_silent
 from epochal.records.metrics import load_points, read_lines, read_names
+from epochal.records.places import is_run, iter_runs, started_by_name
+from epochal.records.plain import as_count, as_numbers, as_text
 from epochal.records.process import host_name, is_gone
-from epochal.records.readme import UNTITLED, parse_page
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from epochal.records.metrics import Points
-
-_TIME_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
-MAX_DEPTH = 6
-"""How deep below the folder of all runs a run may lie."""
 
 _CONFIG_SUFFIXES = {".yaml", ".toml", ".json"}
 
@@ -129,12 +122,12 @@ class RunRecord:
     @property
     def times(self) -> dict[str, float]:
         """Seconds of each part of its time, also while it runs; empty when unknown."""
-        return _numbers(self.result.get("times")) or _numbers(self.status.get("times"))
+        return as_numbers(self.result.get("times")) or as_numbers(self.status.get("times"))
 
     @property
     def device_time(self) -> dict[str, float]:
         """What was seen of its steps on a GPU; empty when nothing was."""
-        return _numbers(self.result.get("device_time"))
+        return as_numbers(self.result.get("device_time"))
 
     @property
     def folds(self) -> list[RunRecord]:
@@ -173,35 +166,6 @@ class RunRecord:
         return pick(numbers or points[:1], key=lambda point: point.value)
 
 
-def tag_of(record: RunRecord) -> str:
-    """The title of a run's page, which people may change; else the tag that it was given."""
-    title = parse_page(record.readme).title
-    return title if title not in ("", UNTITLED) else record.summary.tag
-
-
-def desc_of(record: RunRecord) -> str:
-    """What a run is for by its page; what was said at its start if it has none."""
-    return parse_page(record.readme).text if record.readme else _text(record.run.get("desc"))
-
-
-def seconds_of(record: RunRecord) -> float | None:
-    """How long a run worked, without the time between attempts; None when unknown.
-
-    One that ended before its clock was started counts from its start to its end. Of one that was
-    killed before it told anything, nobody knows.
-    """
-    for source in (record.result, record.status):
-        if seconds := _numbers(source).get("seconds"):
-            return seconds
-    last = record.summary.ended or _text(record.status.get("updated"))
-    try:
-        begin = datetime.fromisoformat(record.summary.started)
-        seconds = max(0.0, (datetime.fromisoformat(last) - begin).total_seconds())
-    except (ValueError, TypeError):  # the record is damaged
-        return None
-    return seconds if record.summary.ended or seconds else None
-
-
 def _points_of(record: RunRecord, name: str) -> list[Point]:
     steps, values = record.series(name)
     if not len(steps):
@@ -212,25 +176,12 @@ def _points_of(record: RunRecord, name: str) -> list[Point]:
     return [Point(*pair) for pair in zip(steps.tolist(), values.tolist(), strict=True)]
 
 
-def find_logs(record: RunRecord) -> dict[int, Path]:
-    """The text logs of a run's processes, by rank."""
-    options = record.expanded.get("record")
-    name = options.get("log_file") if isinstance(options, dict) else None
-    return RunFolder(record.path, name if isinstance(name, str) else "run.log").find_logs()
-
-
-def describe_error(result: Mapping[str, Any]) -> str:
-    """Type and first line of the error that a result names; empty if it names none."""
-    kind, message = result.get("exception_type"), str(result.get("message") or "")
-    return f"{kind}: {message}".partition("\n")[0].removesuffix(": ") if kind else ""
-
-
 def find_runs(root: Path) -> list[RunSummary]:
     """Every run below ``root``, oldest first; what is damaged is listed as such.
 
     ``root`` may be the folder of all runs, of a project, of a tag, or of one run.
     """
-    runs = [_summarise(path)[0] for path in _walk(root, MAX_DEPTH, set())]
+    runs = [_summarise(path)[0] for path in iter_runs(root)]
     return sorted(runs, key=lambda run: (run.started or started_by_name(run.id), run.id))
 
 
@@ -258,37 +209,6 @@ def read_folder(path: Path) -> RunRecord:
     return RunRecord(path, summary, run, status, result)
 
 
-def _walk(folder: Path, depth: int, seen: set[tuple[int, int]]) -> Iterator[Path]:
-    try:
-        place = folder.stat()
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError:  # gone meanwhile, or not ours to read
-        return
-    if (place.st_dev, place.st_ino) in seen:  # a link that leads back
-        return
-    seen.add((place.st_dev, place.st_ino))
-    if looks_like_run(folder.name, {entry.name for entry in entries}):
-        yield folder
-    elif depth:
-        for entry in entries:
-            if not entry.name.startswith(".") and entry.is_dir():
-                yield from _walk(folder / entry.name, depth - 1, seen)
-
-
-def is_run(path: Path) -> bool:
-    """Whether a folder is that of a run."""
-    try:
-        entries = {entry.name for entry in path.iterdir()}
-        return looks_like_run(path.resolve().name, entries)
-    except (OSError, ValueError):
-        return False
-
-
-def looks_like_run(name: str, entries: Set[str]) -> bool:
-    """Whether a folder of this name, in which these lie, is that of a run."""
-    return "run.json" in entries or "status.json" in entries or bool(_TIME_ID.fullmatch(name))
-
-
 _Parts = tuple[RunSummary, Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
 
 
@@ -296,10 +216,10 @@ def _summarise(path: Path) -> _Parts:
     damage: list[str] = []
     run = _read_mapping(path / "run.json", damage)
     status = _read_mapping(path / "status.json", damage)
-    state = _text(status.get("status")) or "damaged"
+    state = as_text(status.get("status")) or "damaged"
     has_ended = state not in ("starting", "running", "damaged")
     result = _read_mapping(path / "result.json", damage if has_ended else [])
-    if _number(result.get("attempt")) != _number(status.get("attempt")) and status:
+    if as_count(result.get("attempt")) != as_count(status.get("attempt")) and status:
         result = {}  # that of an earlier process, which was resumed
     if has_ended and result.get("metrics"):
         # Whatever a result names was recorded first.
@@ -310,18 +230,18 @@ def _summarise(path: Path) -> _Parts:
     summary = RunSummary(
         path=path,
         id=path.name or path.resolve().name,
-        project=_text(run.get("project")),
-        tag=_text(run.get("tag")) or path.resolve().parent.name,
+        project=as_text(run.get("project")),
+        tag=as_text(run.get("tag")) or path.resolve().parent.name,
         status=state,
-        reason=_text(status.get("reason")),
-        step=_number(status.get("step")),
-        epoch=_number(status.get("epoch")),
-        started=_text(status.get("started")) or _text(run.get("created")),
-        ended=_text(status.get("ended")),
+        reason=as_text(status.get("reason")),
+        step=as_count(status.get("step")),
+        epoch=as_count(status.get("epoch")),
+        started=as_text(status.get("started")) or as_text(run.get("created")),
+        ended=as_text(status.get("ended")),
         result=result,
         damage=tuple(damage),
-        runner=_text(run.get("runner")),
-        attempt=_number(status.get("attempt")),
+        runner=as_text(run.get("runner")),
+        attempt=as_count(status.get("attempt")),
         rollbacks=sum(one.cause == "rollback" for one in read_attempts(run)),
     )
     return summary, run, status, result
@@ -329,18 +249,11 @@ def _summarise(path: Path) -> _Parts:
 
 def _is_lost(path: Path, status: Mapping[str, Any]) -> bool:
     """Whether its process is gone: known at once on its own machine, elsewhere by its silence."""
-    host = _text(status.get("host"))
+    host = as_text(status.get("host"))
     if host and host != host_name():
         return is_silent(path)
-    pid, token = _number(status.get("pid")), _text(status.get("process"))
+    pid, token = as_count(status.get("pid")), as_text(status.get("process"))
     return is_gone(pid, host=host, token=token)
-
-
-def started_by_name(run_id: str) -> str:
-    """When a run began by its name, in the time of its machine; empty for another name."""
-    if not _TIME_ID.fullmatch(run_id):
-        return ""
-    return f"{run_id[:4]}-{run_id[4:6]}-{run_id[6:8]}T{run_id[9:11]}:{run_id[11:13]}"
 
 
 def _read_mapping(path: Path, damage: list[str]) -> Mapping[str, Any]:
@@ -368,21 +281,3 @@ def _read_expanded(config_dir: Path) -> Mapping[str, Any]:
     except (ConfigError, OSError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0
-
-
-def _numbers(value: object) -> dict[str, float]:
-    """The numbers of a mapping by name; a damaged record may hold anything."""
-    found = value if isinstance(value, dict) else {}
-    return {
-        str(name): float(number)
-        for name, number in found.items()
-        if isinstance(number, int | float) and math.isfinite(number)
-    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from typing import TYPE_CHECKING
 
@@ -68,6 +69,17 @@ def test_policy(made: list[Path], epochal: Command) -> None:
     assert left(made) == [0, 2, 3]
     epochal("runs", "prune", "wide", "--where", "val/acc > 0.5", "--yes")
     assert left(made) == [0, 2]
+
+
+def test_rank_alone_deletes_no_run_without_a_best_value(
+    made: list[Path], epochal: Command, tmp_path: Path
+) -> None:
+    lost = record_run(tmp_path / "runs", tag="wide", accuracy=math.nan)
+    done = epochal("runs", "prune", "--keep-best", 1, "--yes")
+    assert left([*made, lost]) == [0, 2, 3, 4]
+    assert "has no best value" in done.out
+    epochal("runs", "prune", "wide", "--keep-best", 1, "--yes")
+    assert left([*made, lost]) == [0, 2, 3]
 
 
 def test_only_checkpoints(made: list[Path], epochal: Command) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from epochal.engine.mirror import Entry
 from epochal.engine.tracker import Source
-from epochal.hooks.mlflow import MLflow, flatten
+from epochal.hooks.mlflow import MLflow
 from tracked import Series, carry_out_tracked, empty_database, recorded
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ def test_a_run_that_goes_on_is_the_same_run_there(tmp_path: Path, uri: str) -> N
         sink.close(has_failed=has_failed)
     client, run = find(uri, "e")
     assert read(client, run) == {"top_1 _": {1: 1.0, 2: 2.0}}
-    assert run.data.params == {"optim.lr": "0.25", "optim.betas": "[1, 2]", "seed": "3"}
+    betas = {"optim.betas.0": "1", "optim.betas.1": "2"}
+    assert run.data.params == {"optim.lr": "0.25", **betas, "seed": "3"}
     assert run.info.status == "FINISHED"
 
 
@@ -84,8 +85,3 @@ def test_a_failed_run_is_one_there_too(tmp_path: Path, uri: str) -> None:
 )
 def test_it_says_where_points_go_without_the_password(uri: str | None, text: str) -> None:
     assert MLflow(uri=uri).describe(None) == text
-
-
-def test_a_config_becomes_texts_by_key() -> None:
-    config = {"a": {"b": 1, "c": [1, {"d": 2}], "e": {}}, "f": None}
-    assert dict(flatten(config)) == {"a.b": "1", "a.c": "[1, {'d': 2}]", "f": "None"}

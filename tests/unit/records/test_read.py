@@ -21,11 +21,8 @@ from epochal.records.process import host_name
 from epochal.records.read import (
     Point,
     RunRecord,
-    describe_error,
-    find_logs,
     find_runs,
     read_run,
-    seconds_of,
 )
 from epochal.records.writer import RunWriter, Status
 
@@ -421,57 +418,3 @@ def test_folds_are_the_runs_inside_of_a_run_in_their_order(tmp_path: Path) -> No
     (whole / "folds" / ".removing-3").mkdir()
     assert [fold.path.name for fold in read_run(whole).folds] == ["1", "2", "10"]
     assert read_run(whole / "folds" / "2").folds == []
-
-
-def test_logs_are_found_by_the_name_that_the_config_gave_them(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text("{}")
-    (tmp_path / "logs").mkdir()
-    for name in ("run.log", "train.txt", "train.rank1.txt"):
-        (tmp_path / "logs" / name).touch()
-    assert find_logs(read_run(tmp_path)) == {0: tmp_path / "logs" / "run.log"}
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "expanded.yaml").write_text("record: {log_file: train.txt}")
-    assert [path.name for path in find_logs(read_run(tmp_path)).values()] == [
-        "train.txt",
-        "train.rank1.txt",
-    ]
-
-
-HOUR = {"started": "2026-03-01T00:00:00+00:00", "ended": "2026-03-01T01:00:00+00:00"}
-
-
-def write_seconds(path: Path, seconds: object) -> None:
-    (path / "result.json").write_text(json.dumps({"attempt": 0, "seconds": seconds}))
-
-
-def test_a_run_took_the_seconds_of_its_result_and_not_those_until_its_process_ended(
-    tmp_path: Path,
-) -> None:
-    path = make_run(tmp_path, seconds=3.0, **HOUR)
-    write_seconds(path, 4.5)
-    assert seconds_of(read_run(path)) == 4.5
-
-
-def test_a_run_without_an_end_took_the_seconds_of_its_last_beat(tmp_path: Path) -> None:
-    path = make_run(tmp_path, status="running", seconds=3.0, **HOUR)
-    assert seconds_of(read_run(path)) == 3.0
-
-
-@pytest.mark.parametrize("seconds", [0.0, None, "x"])
-def test_a_run_whose_clock_never_started_took_the_time_from_start_to_end(
-    tmp_path: Path, seconds: object
-) -> None:
-    path = make_run(tmp_path, status="failed", **HOUR)
-    write_seconds(path, seconds)
-    assert seconds_of(read_run(path)) == 3600.0
-
-
-@pytest.mark.parametrize("started", ["yesterday", "2026-03-01T00:00:00"])
-def test_nobody_knows_how_long_a_damaged_run_took(tmp_path: Path, started: str) -> None:
-    assert seconds_of(read_run(make_run(tmp_path, **(HOUR | {"started": started})))) is None
-
-
-def test_an_error_is_one_line() -> None:
-    assert describe_error({"exception_type": "E", "message": "a\nb"}) == "E: a"
-    assert describe_error({"exception_type": "E"}) == "E"
-    assert describe_error({}) == ""

@@ -12,8 +12,8 @@ from epochal.cli.chart import takes_colours
 from epochal.cli.table import format_table
 from epochal.experiment.invocation import command
 from epochal.records.compare import SECTIONS, describe
+from epochal.records.facts import seconds_of, tag_of
 from epochal.records.figures import format_seconds, format_value
-from epochal.records.read import seconds_of, tag_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -86,18 +86,3 @@ def is_same(one: object, other: object) -> bool:
     if isinstance(one, float) and isinstance(other, float) and one != one:
         return other != other
     return isinstance(one, bool) == isinstance(other, bool) and one == other
-
-
-def flatten(value: object, prefix: str = "") -> dict[str, Any]:
-    """The scalars and empty collections of a nested value by dotted path; lists by number."""
-    children: list[tuple[object, object]] = []
-    if isinstance(value, Mapping):
-        children = list(value.items())
-    elif isinstance(value, list | tuple):
-        children = list(enumerate(value))
-    if not children:
-        return {prefix: value} if prefix else {}
-    found: dict[str, Any] = {}
-    for key, child in children:
-        found |= flatten(child, f"{prefix}.{key}" if prefix else str(key))
-    return found

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal, final
+from typing import TYPE_CHECKING, final
 
 from epochal.records.compare.difference import is_same
 from epochal.records.compare.settings import read_settings
+from epochal.records.monitor import MONITOR_KEYS, mode_of
 from epochal.records.summary import summarise_series
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from epochal.records.monitor import Mode
     from epochal.records.read import RunRecord
     from epochal.records.summary import SeriesSummary
 
-Mode = Literal["min", "max"]
 Values = tuple[float | None, ...]
 _SMALLER_IS_BETTER = ("loss", "err")
 
@@ -79,13 +80,7 @@ def find_monitor(record: RunRecord) -> tuple[str, Mode | None]:
     if not isinstance(name, str):
         return "", None
     settings = read_settings(record)
-    written = settings.get("monitor.metric") or settings.get("monitor")
-    sign = str(written.value)[:1] if written is not None else ""
-    if sign in ("+", "-"):
-        return name, "max" if sign == "+" else "min"
-    mode = settings.get("monitor.mode")
-    # Without either it is an error that the task computes.
-    return name, "max" if mode is not None and mode.value == "max" else "min"
+    return name, mode_of({key: settings[key].value for key in MONITOR_KEYS if key in settings})
 
 
 def _mode_of(name: str, monitors: Sequence[tuple[str, Mode | None]]) -> Mode | None:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from epochal.errors import COMMAND_LINE
-from epochal.records.compare.difference import Side, flatten
+from epochal.records.compare.difference import Side
+from epochal.records.leaves import iter_leaves
 from epochal.records.provenance import where_from
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def read_settings(record: RunRecord) -> dict[str, Side]:
         if isinstance(origins, list) and origins and isinstance(origins[0], Mapping)
     }
     if not known:  # the file is lost; the values may still be there
-        known = {key: Side(value) for key, value in flatten(record.expanded).items()}
+        known = {key: Side(value) for key, value in iter_leaves(record.expanded)}
     attempts = record.attempts
     return _change(record, known, attempts[-1].overrides) if attempts else known
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from epochal.records.compare.difference import Side, flatten
+from epochal.records.compare.difference import Side
+from epochal.records.leaves import iter_leaves
 from epochal.records.manifests import find_checkpoints
+from epochal.records.plain import as_mapping
 
 if TYPE_CHECKING:
     from epochal.records.compare.difference import Table
@@ -21,24 +23,24 @@ _CACHE = "_CACHE_DIR"
 
 def package_table(record: RunRecord) -> Table | None:
     """The version of each package, of Python and of Epochal."""
-    machine = _mapping(record.run.get("machine"))
-    versions = {"python": machine.get("python"), **_mapping(machine.get("packages"))}
+    machine = as_mapping(record.run.get("machine"))
+    versions = {"python": machine.get("python"), **as_mapping(machine.get("packages"))}
     versions |= {name: record.run.get(name) for name in ("epochal", "torch")}
     return {name: Side(value) for name, value in versions.items() if value is not None} or None
 
 
 def hardware_table(record: RunRecord) -> Table | None:
     """The machine and the device: names, cores, memory, drivers."""
-    machine = _mapping(record.run.get("machine"))
+    machine = as_mapping(record.run.get("machine"))
     facts = {name: value for name, value in machine.items() if name not in _NO_HARDWARE}
-    device = _mapping(record.run.get("device"))
+    device = as_mapping(record.run.get("device"))
     facts |= {"device" if name == "device" else f"device {name}": device[name] for name in device}
-    return {name: Side(value) for name, value in flatten(facts).items()} or None
+    return {name: Side(value) for name, value in iter_leaves(facts)} or None
 
 
 def environment_table(record: RunRecord) -> Table | None:
     """The variables of the environment that may change what is computed; there may be none."""
-    found = _mapping(record.run.get("machine")).get("environment")
+    found = as_mapping(record.run.get("machine")).get("environment")
     if not isinstance(found, Mapping):
         return None
     return {
@@ -50,21 +52,16 @@ def environment_table(record: RunRecord) -> Table | None:
 
 def data_table(record: RunRecord) -> Table | None:
     """The fingerprint of the data by split, and what the task says about it."""
-    data = _mapping(record.run.get("data"))
+    data = as_mapping(record.run.get("data"))
     if not data:  # older records keep it with their checkpoints only
         found = find_checkpoints(record.path / "checkpoints")
-        data = _mapping(found[-1].data) if found else {}
+        data = as_mapping(found[-1].data) if found else {}
     facts = {**data, "meta": record.run.get("meta", {})}
-    known = {name: value for name, value in flatten(facts).items() if value not in ({}, [])}
+    known = {name: value for name, value in iter_leaves(facts) if value not in ({}, [])}
     return {name: Side(value) for name, value in known.items()} or None
 
 
 def git_table(record: RunRecord) -> Table:
     """The commit that the code was based on, and whether it was changed since."""
-    git = _mapping(_mapping(record.run.get("machine")).get("git"))
+    git = as_mapping(as_mapping(record.run.get("machine")).get("git"))
     return {name: Side(git[name]) for name in ("commit", "branch", "dirty") if name in git}
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    """A part of a record, which may be damaged and hold anything."""
-    return dict(value) if isinstance(value, Mapping) else {}

@@ -13,7 +13,7 @@ from epochal.records.index.refresh import Refreshed, refresh_tables
 from epochal.records.index.schema import create_tables
 from epochal.records.index.words import to_match
 from epochal.records.mounts import find_kind, is_shared
-from epochal.records.read import is_run
+from epochal.records.places import is_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

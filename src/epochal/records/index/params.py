@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from epochal import durable
+from epochal.records.leaves import iter_leaves
 
-_MAX_DEPTH = 100
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 
 class Param(NamedTuple):
@@ -42,23 +43,8 @@ def params_of(provenance: Mapping[str, Any]) -> list[Param]:
 
 def params_of_values(values: Mapping[str, Any]) -> list[Param]:
     """The same for plain values of which nobody knows who set them."""
-    provenance = {key: [{"value": value}] for key, value in _flatten(values, "", _MAX_DEPTH)}
+    provenance = {key: [{"value": value}] for key, value in iter_leaves(values)}
     return params_of(provenance)
-
-
-def _flatten(
-    value: Mapping[str, Any] | list[Any], path: str, depth: int
-) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        children = [(str(key), child) for key, child in value.items()]
-    else:
-        children = [(str(i), child) for i, child in enumerate(value)]
-    for key, child in children:
-        inner = f"{path}.{key}" if path else key
-        if isinstance(child, Mapping | list) and child and depth:
-            yield from _flatten(child, inner, depth - 1)
-        else:
-            yield inner, child
 
 
 def _param(key: str, value: object, *, is_default: bool) -> Param:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
 from epochal.records.code import digest_of
+from epochal.records.facts import desc_of, describe_error, seconds_of, tag_of
 from epochal.records.index.params import params_of, params_of_values
 from epochal.records.index.words import words_of
 from epochal.records.parent import read_parent
-from epochal.records.read import desc_of, describe_error, read_folder, seconds_of, tag_of
+from epochal.records.plain import as_mapping, as_real, as_text
+from epochal.records.read import read_folder
 from epochal.records.replicates import replicate_key
 from epochal.records.rows import POINT_BYTES
 from epochal.records.summary import summarise_series
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from epochal.records.index.params import Param
@@ -85,7 +85,7 @@ def _facts(record: RunRecord) -> dict[str, Any]:
         "project": summary.project,
         "tag": tag_of(record),
         "desc": desc_of(record),
-        "variant": _text(run.get("variant")),
+        "variant": as_text(run.get("variant")),
         "status": summary.status,
         "reason": summary.reason,
         "runner": summary.runner,
@@ -96,13 +96,13 @@ def _facts(record: RunRecord) -> dict[str, Any]:
         "attempt": summary.attempt,
         "rollbacks": summary.rollbacks,
         "seed": _integer(run.get("seed")),
-        "host": _text(record.status.get("host")),
+        "host": as_text(record.status.get("host")),
         "parent": "" if parent is None else parent.run,
         "parent_kind": "" if parent is None else parent.kind,
-        "monitor": _text(run.get("monitor")),
+        "monitor": as_text(run.get("monitor")),
         "code": digest_of(record.path, summary.attempt),
         "error": describe_error(record.result),
-        "result": durable.encode_json(_mapping(record.result.get("metrics"))).decode(),
+        "result": durable.encode_json(as_mapping(record.result.get("metrics"))).decode(),
         "damage": "\n".join(summary.damage),
     }
 
@@ -120,13 +120,15 @@ def read_metrics(record: RunRecord) -> list[MetricRow]:
 
     The two differ for training: points are means of a few steps, and a result is that of an epoch.
     """
-    final = {name: _real(value) for name, value in _mapping(record.result.get("metrics")).items()}
+    final = {
+        name: as_real(value) for name, value in as_mapping(record.result.get("metrics")).items()
+    }
     rows = [
         (
             clean(name),
-            final.pop(name, _real(one.last)),
-            _real(one.low),
-            _real(one.high),
+            final.pop(name, as_real(one.last)),
+            as_real(one.low),
+            as_real(one.high),
             one.last_step,
             one.count,
         )
@@ -144,7 +146,7 @@ def find_step(record: RunRecord, metrics: list[MetricRow]) -> int:
 def find_best(record: RunRecord, metrics: list[MetricRow]) -> float | None:
     """The best value of the monitor: as the result says, or until now if there is none yet."""
     if record.result:
-        return _real(record.result.get("best"))
+        return as_real(record.result.get("best"))
     from epochal.records.compare.scores import find_monitor  # most runs have ended
 
     name, mode = find_monitor(record)
@@ -160,23 +162,5 @@ def _bindable(value: object) -> object:
     return clean(value) if isinstance(value, str) else value
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
 def _integer(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _real(value: object) -> float | None:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return None if math.isnan(number) else number

@@ -6,8 +6,8 @@ import os
 import time
 from typing import TYPE_CHECKING, NamedTuple, final
 
+from epochal.records.places import MAX_DEPTH, looks_like_run
 from epochal.records.process import host_name
-from epochal.records.read import MAX_DEPTH, looks_like_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from epochal.errors import RecordError
+from epochal.records.facts import describe_error, seconds_of
 from epochal.records.heartbeat import FILE_NAME as HEARTBEAT
 from epochal.records.mail.compose import LOG_LINES, Story
-from epochal.records.read import describe_error, seconds_of
 from epochal.records.secrets import redact
 from epochal.records.writer import DONE
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+from epochal.records.monitor import MONITOR_KEYS, mode_of
 from epochal.records.query.names import Setting
 from epochal.records.query.sheet import read_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
+    from epochal.records.monitor import Mode
     from epochal.records.query.ask import Answer
 
 AT_WORK = ("starting", "running")
@@ -39,7 +42,13 @@ class Policy:
     """How many of the newest stay, of each tag."""
 
     keep_best: int = 0
-    """How many of the best stay, of each tag, by the metric that they watched."""
+    """How many of the best stay, of each tag, by the metric that they watched.
+
+    Where none has a best value, the newest stays.
+    """
+
+    keeps_unranked: bool = False
+    """Whether runs without a best value stay, since nothing but their rank says what may go."""
 
 
 @final
@@ -92,34 +101,47 @@ def _kept_by_rank(whole: Answer, policy: Policy) -> dict[int, str]:
     tags: dict[tuple[Any, ...], list[Row]] = {}
     for row in whole.rows:
         tags.setdefault((row["project"], row["tag"], row["runner"]), []).append(row)
-    directions = _directions(whole)
     for rows in tags.values():
+        rows.sort(key=lambda row: (row["started"] or "", row["id"]))
         if policy.keep_last:
-            ordered = sorted(rows, key=lambda row: (row["started"] or "", row["id"]))
-            for row in ordered[-policy.keep_last :]:
+            for row in rows[-policy.keep_last :]:
                 kept[row["id"]] = f"is {_among('newest', policy.keep_last)} of its tag"
-        for monitor in {row["monitor"] for row in rows} if policy.keep_best else ():
-            ranked = [row for row in rows if row["monitor"] == monitor and row["best"] is not None]
-            ranked.sort(key=lambda row: row["best"] * directions.get(row["id"], 1))
-            for row in ranked[: policy.keep_best]:
-                kept[row["id"]] = f"is {_among('best', policy.keep_best)} of its tag"
+    if policy.keep_best:
+        modes = _modes(whole)
+        for rows in tags.values():
+            for monitor in {row["monitor"] for row in rows}:
+                alike = [row for row in rows if row["monitor"] == monitor]
+                kept |= _kept_by_best(alike, policy, modes)
     return kept
+
+
+def _kept_by_best(rows: Sequence[Row], policy: Policy, modes: Mapping[int, Mode]) -> dict[int, str]:
+    """Those of the runs that watched one metric which stay, oldest first, and why."""
+    ranked = [row for row in rows if _has_best(row)]
+    ranked.sort(key=lambda row: row["best"] * (-1 if modes[row["id"]] == "max" else 1))
+    why = f"is {_among('best', policy.keep_best)} of its tag"
+    kept = {row["id"]: why for row in ranked[: policy.keep_best]}
+    if policy.keeps_unranked:
+        kept |= {row["id"]: "has no best value" for row in rows if not _has_best(row)}
+    return kept or {rows[-1]["id"]: "is the newest of its tag, where none has a best value"}
+
+
+def _has_best(row: Row) -> bool:
+    return row["best"] is not None and math.isfinite(row["best"])
 
 
 def _among(word: str, count: int) -> str:
     return f"the {word}" if count == 1 else f"one of the {word} {count}"
 
 
-def _directions(whole: Answer) -> dict[int, int]:
-    """-1 for runs in which larger was better, 1 for the others."""
-    signs = whole.values(Setting("monitor", "monitor"))
-    metrics = whole.values(Setting("monitor.metric", "monitor.metric"))
-    modes = whole.values(Setting("monitor.mode", "monitor.mode"))
-    found = {}
-    for row, sign, metric, mode in zip(whole.rows, signs, metrics, modes, strict=True):
-        is_max = mode == "max" or str(sign or metric or "").startswith("+")
-        found[row["id"]] = -1 if is_max else 1
-    return found
+def _modes(whole: Answer) -> dict[int, Mode]:
+    """Which way was better in each run."""
+    columns = [whole.values(Setting(key, key)) for key in MONITOR_KEYS]
+    values = zip(*columns, strict=True)
+    return {
+        row["id"]: mode_of(dict(zip(MONITOR_KEYS, one, strict=True)))
+        for row, one in zip(whole.rows, values, strict=True)
+    }
 
 
 def _spare_what_others_need(

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from epochal.records.compare.difference import Difference, Side, flatten, is_same, lay_out
+from epochal.records.compare.difference import Difference, Side, is_same, lay_out
 
 
 def table(**values: object) -> dict[str, Side]:
@@ -68,9 +68,3 @@ def test_default_that_only_one_has_is_minor() -> None:
     assert Difference("momentum", (preset, None)).is_minor
     assert not Difference("momentum", (preset, Side(0.5, is_default=True))).is_minor
     assert not Difference("momentum", (Side(0.9, "a.yaml:3"), None)).is_minor
-
-
-def test_nested_values_are_known_by_dotted_path() -> None:
-    nested = {"a": {"b": [1, {"c": 2}], "d": []}, "e": {}}
-    assert flatten(nested) == {"a.b.0": 1, "a.b.1.c": 2, "a.d": [], "e": {}}
-    assert flatten({}) == {}

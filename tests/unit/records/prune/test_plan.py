@@ -86,6 +86,29 @@ def test_best_stay_whichever_way_is_better(index: Any) -> None:
     assert doomed(make(index, keep_best=1)) == ["0", "2", "3", "4"]
 
 
+def test_run_without_a_best_value_is_not_deleted_for_its_rank(index: Any) -> None:
+    change(index, "1", best=None)
+    change(index, "2", best=float("inf"))
+    made = make(index, keep_best=1, keeps_unranked=True)
+    assert doomed(made) == ["0", "4"]
+    assert spared(made) == {
+        "1": "has no best value",
+        "2": "has no best value",
+        "3": "is the best of its tag",
+    }
+    assert doomed(make(index, "best is missing", keep_best=1)) == ["1"], "it was asked for"
+
+
+def test_where_no_run_has_a_best_value_the_newest_stays(index: Any) -> None:
+    for run in range(5):
+        change(index, str(run), best=None)
+    change(index, "2", tag="other")
+    made = make(index, keep_best=3)
+    assert doomed(made) == ["0", "1", "3"]
+    assert spared(made)["2"] == "is the newest of its tag, where none has a best value"
+    assert doomed(make(index, keep_best=3, keeps_unranked=True)) == []
+
+
 def test_each_tag_keeps_its_own(index: Any) -> None:
     change(index, "1", tag="other")
     assert doomed(make(index, keep_best=1)) == ["0", "2", "4"]

@@ -1,0 +1,25 @@
+"""Which way the metric that decides in a run is better, as its config says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Mode = Literal["min", "max"]
+
+MONITOR_KEYS = ("monitor", "monitor.metric", "monitor.mode")
+"""What says it: ``+val/acc`` under one of the first two, or ``max`` under the last."""
+
+
+def mode_of(settings: Mapping[str, object]) -> Mode:
+    """Which way is better, by the values of a config under these keys.
+
+    Where they say nothing it is an error that the task computes, and less of it is better.
+    """
+    whole, metric, mode = (settings.get(key) for key in MONITOR_KEYS)
+    sign = str(metric or whole or "")[:1]
+    if sign in ("+", "-"):
+        return "max" if sign == "+" else "min"
+    return "max" if mode == "max" else "min"

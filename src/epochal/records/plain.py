@@ -1,0 +1,39 @@
+"""Parts of a record as what they should be: a damaged file may hold anything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+def as_text(value: object) -> str:
+    """The text; empty if it is none."""
+    return value if isinstance(value, str) else ""
+
+
+def as_count(value: object) -> int:
+    """The integer; 0 if it is none."""
+    return value if isinstance(value, int) else 0
+
+
+def as_mapping(value: object) -> dict[str, Any]:
+    """The mapping; empty if it is none."""
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def as_real(value: object) -> float | None:
+    """The number; None if it is none, is NaN, or lies beyond all floats."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return None if math.isnan(number) else number
+
+
+def as_numbers(value: object) -> dict[str, float]:
+    """The finite numbers of a mapping, by name."""
+    found = {str(name): as_real(number) for name, number in as_mapping(value).items()}
+    return {name: one for name, one in found.items() if one is not None and math.isfinite(one)}
