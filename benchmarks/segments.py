@@ -45,8 +45,8 @@ class Segments:
             job = self._make_job(folder)
             gc.collect()  # nobody pays for what the one before left
             train(job)
-        (wall, cpu), (wall_end, cpu_end) = job.model.watch.stamps
-        return _figures(job, wall_end - wall, cpu_end - cpu)
+        stamps = zip(*job.model.watch.stamps, strict=True)
+        return _figures(job, *(end - begin for begin, end in stamps))
 
     def train_pair(
         self, theirs: Callable[[Job], None], ours: Callable[[Job], None], *, ours_first: bool
@@ -76,7 +76,7 @@ class Segments:
         return make_job(self.work, self.case, self.data, Path(folder))
 
 
-def _figures(job: Job, wall: float, cpu: float) -> dict[str, float]:
+def _figures(job: Job, wall: float = 0.0, cpu: float = 0.0) -> dict[str, float]:
     """What is kept of a segment: time per step, loss and norm."""
     if job.model.watch.count != job.passes:
         raise RuntimeError(f"{job.model.watch.count} forward passes instead of {job.passes}")

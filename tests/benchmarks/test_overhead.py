@@ -212,14 +212,30 @@ def train_by_hand(job) -> None:
 def test_segments_begin_with_the_same_weights_and_end_with_the_same_result(bench) -> None:
     segments = bench.segments.Segments("tiny", "minimal", opaque=False, steps=10)
     opaque = bench.segments.Segments("tiny", "minimal", opaque=True, steps=10)
-    found = [one.train(train_by_hand)[1] for one in (segments, segments, opaque)]
+    found = [one.train(train_by_hand) for one in (segments, segments, opaque)]
     assert len({(one["loss"], one["norm"]) for one in found}) == 1
 
 
 def test_only_steps_after_the_first_fifth_are_timed(bench) -> None:
     segments = bench.segments.Segments("tiny", "minimal", opaque=False, steps=10)
-    job, _ = segments.train(train_by_hand)
-    assert (job.model.watch.marks, job.steps) == ((2, 9), 7)
+    jobs = []
+
+    def train(job) -> None:
+        jobs.append(job)
+        train_by_hand(job)
+
+    segments.train(train)
+    assert [(job.model.watch.marks, job.steps) for job in jobs] == [((2, 9), 7)]
+
+
+def test_sides_that_take_turns_end_like_those_that_train_alone(bench) -> None:
+    segments = bench.segments.Segments("mlp", "minimal", opaque=False, steps=10)
+    assert segments.work.in_turns
+    alone = segments.train(train_by_hand)
+    pair = segments.train_pair(train_by_hand, train_by_hand, ours_first=False)
+    assert {(one["loss"], one["norm"]) for one in (alone, *pair.values())} == {
+        (alone["loss"], alone["norm"])
+    }
 
 
 def test_left_out_steps_are_noticed(bench) -> None:
