@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
+from epochal.records.code.choice import Limits
 from epochal.records.code.manifest import attempt_dir
 from epochal.records.code.snapshot import Snapshot, Taken
-from epochal.records.code.walk import Limits
 from epochal.records.folder import FOLDS
 from epochal.records.home import HOME, home_of
 from epochal.records.parent import Parent, take_parent

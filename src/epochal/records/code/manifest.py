@@ -31,6 +31,7 @@ Kind = Literal[
     "socket",
     "device",
     "submodule",
+    "data",
     "large",
     "many",
     "deep",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, final
 
 from epochal import durable
+from epochal.records.code.choice import Limits, choose
 from epochal.records.code.framework import Package, archive_name, package_dir
 from epochal.records.code.laying import Laying, with_parents
 from epochal.records.code.manifest import (
@@ -19,8 +20,8 @@ from epochal.records.code.manifest import (
     read_manifest,
 )
 from epochal.records.code.reading import Reading
-from epochal.records.code.store import STORE, Store
-from epochal.records.code.walk import Limits, Walk, choose
+from epochal.records.code.store import STORE, Seen, Store
+from epochal.records.code.walk import Walk
 from epochal.records.secrets import is_secret_file
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 _MAX_OTHERS = 2_000
 _SHOWN = 3
 _TROUBLE = ("unreadable", "unwritten")
+_BEYOND = ("data", "large", "many")
 _INCOMPLETE = "the record's copy of the code is not complete"
+_KEEP_MORE = "to keep more: record.ignore: ['!NAME'], or a larger record.max_file_bytes"
 
 
 @final
@@ -90,15 +93,13 @@ class Snapshot:
         )
         walk.look()
         reading = self._reading(own.digest)
-        for found, is_kept in choose(walk.found, self.limits):
-            if is_kept:
-                reading.read(found)
-            else:
-                walk.others.append(Other(found.path, "many", "beyond the limit of all files"))
+        chosen, beyond = choose(walk.found, self.limits)
+        for found in chosen:
+            reading.read(found)
         before = read_manifest(self.run_dir, self.attempt) if self.attempt else None
         if before is not None:
             reading.read_imported(before)
-        others = sorted([*walk.others, *reading.others], key=lambda other: other.path)
+        others = sorted([*walk.others, *beyond, *reading.others], key=lambda other: other.path)
         now = Manifest(project="", files=_sorted(reading.files), others=tuple(others))
         if before is not None and before.digest == now.digest and _is_same(before.framework, own):
             return Taken(before.digest)
@@ -125,8 +126,9 @@ class Snapshot:
             left_out=max(len(others) - _MAX_OTHERS, 0),
         )
         durable.write_bytes(folder / MANIFEST, manifest.to_json())
+        notes = _notes(others, reading.seen)
         reading.seen.save({file.path for file in files})
-        return Taken(manifest.digest, _notes(others))
+        return Taken(manifest.digest, notes)
 
     def _keep_framework(self) -> Framework:
         """Epochal itself, in the store or, without one, not yet kept anywhere."""
@@ -219,11 +221,15 @@ def _is_behind_link(path: str, others: Iterable[Other]) -> bool:
     return any(name in links for name in with_parents(path))
 
 
-def _notes(others: Sequence[Other]) -> tuple[str, ...]:
+def _notes(others: Sequence[Other], seen: Seen) -> tuple[str, ...]:
+    """What could not be kept, each time; what is left out for its size, once."""
     failed = [f"{one.path} ({one.text})" for one in others if one.kind in _TROUBLE]
-    if not failed:
-        return ()
-    return (f"{_INCOMPLETE}: {_list(failed)}",)
+    notes = [f"{_INCOMPLETE}: {_list(failed)}"] if failed else []
+    beyond = [one for one in others if one.kind in _BEYOND]
+    if seen.tell(frozenset(one.path for one in beyond[:_MAX_OTHERS])):
+        names = _list([f"{one.path} ({one.text})" for one in beyond])
+        notes.append(f"not in the record's copy of the code: {names}; {_KEEP_MORE}")
+    return tuple(notes)
 
 
 def _list(names: Sequence[str]) -> str:

@@ -121,6 +121,9 @@ class Seen:
     path: Path | None
     key: str = ""
     files: dict[str, Known] = field(default_factory=dict)
+    told: frozenset[str] = frozenset()
+    """What people know to be left out."""
+
     has_changed: bool = False
 
     @classmethod
@@ -131,6 +134,8 @@ class Seen:
         name = hashlib.sha256(str(project).encode("utf-8", "surrogateescape")).hexdigest()[:16]
         seen = cls(store.folder / f"seen-{name}.json", key)
         value = durable.find_object(store.folder / f"seen-{name}.json")
+        told = value.get("told")
+        seen.told = frozenset(map(str, told if isinstance(told, list) else ()))
         if value.get("key") == key:
             with suppress(TypeError, ValueError, AttributeError):  # then all is read again
                 seen.files.update(
@@ -150,6 +155,13 @@ class Seen:
             self.files[path] = known
             self.has_changed = True
 
+    def tell(self, paths: frozenset[str]) -> bool:
+        """Remember what is left out; whether there is anything that people do not know yet."""
+        is_news = not paths <= self.told
+        self.has_changed |= paths != self.told
+        self.told = paths
+        return is_news
+
     def save(self, paths: set[str]) -> None:
         """Keep what is known of ``paths``; failing costs nothing but time."""
         if self.path is None or not (self.has_changed or self.files.keys() - paths):
@@ -159,8 +171,9 @@ class Seen:
             path: [*astuple(one.stamp), one.sha256, one.size, one.is_redacted]
             for path, one in files.items()
         }
+        value = {"key": self.key, "told": sorted(self.told), "files": entries}
         with suppress(OSError):
-            durable.write_bytes(self.path, durable.encode_json({"key": self.key, "files": entries}))
+            durable.write_bytes(self.path, durable.encode_json(value))
 
 
 def _known(entry: Any) -> Known:  # noqa: ANN401 - a list from a file that may hold anything

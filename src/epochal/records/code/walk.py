@@ -7,24 +7,28 @@ import stat
 import tempfile
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, final
 
+from epochal.records.code.choice import Found, Limits, group_of
 from epochal.records.code.content import Stamp, read_content
 from epochal.records.code.manifest import Kind, Other
 from epochal.records.code.rules import Rules, usual_rules
+from epochal.records.figures import format_count
 from epochal.records.home import HOME
 from epochal.records.secrets import is_secret_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 _ENVIRONMENTS = {"pyvenv.cfg", "conda-meta"}
 _RECORD = {"run.json", "status.json"}
 _IGNORE_FILE = ".gitignore"
 _MAX_IGNORE_BYTES = 1 << 16
+_MANY = 20
+"""A folder with so many files, none of them code, holds data."""
+
 _KINDS: tuple[tuple[int, Kind], ...] = (
     (stat.S_IFIFO, "fifo"),
     (stat.S_IFSOCK, "socket"),
@@ -33,33 +37,22 @@ _KINDS: tuple[tuple[int, Kind], ...] = (
 )
 
 
-@final
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
-    """How much is looked at, and how much is kept."""
-
-    max_file_bytes: int = 1 << 20
-    max_bytes: int = 1 << 26
-    """All files together."""
-
-    max_files: int = 5_000
-    max_entries: int = 20_000
-    """Names looked at in all folders together."""
-
-    max_in_folder: int = 2_000
-    """A folder with more names than this is data."""
-
-    max_depth: int = 24
+_Files: TypeAlias = "list[tuple[str, os.DirEntry[str]]]"
+_Groups: TypeAlias = dict[str, _Files]
+"""Files of one folder by what is said of their kind; empty for code."""
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A file to keep."""
-
+class _Folder(NamedTuple):
     path: str
-    stamp: Stamp
-    mode: int
+    depth: int
+    is_wanted: bool
+    """Whether the config asks for what is in it."""
+
+    @property
+    def parent(self) -> str:
+        """The folder that it lies in."""
+        return self.path.rpartition("/")[0]
 
 
 @final
@@ -91,21 +84,26 @@ class Walk:
         self._given, self._files, self._usual = Rules(), Rules(), usual_rules()
         self._given.add(ignore)
         self._num_entries = 0
-        self._waiting: deque[tuple[str, int]] = deque([("", 0)])
+        self._waiting = deque([_Folder("", 0, is_wanted=False)])
+        self._late: deque[_Folder] = deque()
+        self._with_data: set[str] = set()
 
     def look(self) -> None:
         """Fill ``found`` and ``others``."""
         if _is_everything(self.root):
             self._leave(".", "many", "no project but a home, temporary or top folder")
             return
-        while self._waiting:
-            folder, depth = self._waiting.popleft()
-            if self._num_entries > self.limits.max_entries:
-                self._leave(folder, "many", f"after {self.limits.max_entries} other names")
+        while queue := self._waiting or self._late:
+            folder = queue.popleft()
+            if queue is self._waiting and folder.parent in self._with_data:
+                self._late.append(folder)  # data must not keep us from code that lies deeper
+            elif self._num_entries > self.limits.max_entries:
+                self._leave(folder.path, "many", f"after {self.limits.max_entries} other names")
             else:
-                self._look_into(folder, depth)
+                self._look_into(folder)
 
-    def _look_into(self, folder: str, depth: int) -> None:
+    def _look_into(self, place: _Folder) -> None:
+        folder = place.path
         try:
             with os.scandir(self.root / folder) as scan:
                 entries = list(islice(scan, self.limits.max_in_folder + 1))
@@ -123,8 +121,13 @@ class Walk:
         prefix = f"{folder}/" if folder else ""
         if _IGNORE_FILE in names:
             self._files.add(_read_lines(self.root / folder / _IGNORE_FILE), base=prefix)
+        groups: _Groups = {}
         for entry in sorted(entries, key=lambda entry: entry.name):
-            self._take(entry, f"{prefix}{entry.name}", depth)
+            self._take(entry, f"{prefix}{entry.name}", place, groups)
+        for group, files in groups.items():
+            self._take_files(group, files)
+        if folder and "" not in groups and sum(map(len, groups.values())) >= _MANY:
+            self._with_data |= {folder, place.parent} - {""}
 
     def _is_no_code(self, folder: str, names: set[str]) -> bool:
         """Whether a folder is another thing as a whole, which its names tell."""
@@ -138,7 +141,7 @@ class Walk:
             return False
         return True
 
-    def _take(self, entry: os.DirEntry[str], path: str, depth: int) -> None:
+    def _take(self, entry: os.DirEntry[str], path: str, place: _Folder, groups: _Groups) -> None:
         try:
             path.encode()
         except UnicodeEncodeError:
@@ -147,55 +150,66 @@ class Walk:
         try:
             if entry.is_symlink():
                 self._leave(path, "link", str(Path(entry.path).readlink()))
-            elif self._is_left_out(path, is_folder=entry.is_dir(follow_symlinks=False)):
-                pass
-            elif entry.is_dir(follow_symlinks=False):
-                self._enter(path, depth)
-            else:
-                self._take_file(path, entry.stat(follow_symlinks=False))
+                return
+            is_folder = entry.is_dir(follow_symlinks=False)
         except OSError as error:
             self._leave(path, "unreadable", _reason(error))
+            return
+        is_kept = self._find_verdict(path, is_folder=is_folder)
+        is_wanted = place.is_wanted or is_kept is True
+        if is_kept is False:
+            pass
+        elif is_folder:
+            self._enter(_Folder(path, place.depth + 1, is_wanted=is_wanted))
+        else:
+            groups.setdefault("" if is_wanted else group_of(path), []).append((path, entry))
 
-    def _is_left_out(self, path: str, *, is_folder: bool) -> bool:
+    def _find_verdict(self, path: str, *, is_folder: bool) -> bool | None:
+        """False for what is left out, True for what the config wants to be kept."""
         if not is_folder and is_secret_file(path):
             self._leave(path, "secret")
+            return False
+        is_left = self._given.find(path, is_folder=is_folder)
+        if is_left is False:
             return True
-        for rules in (self._given, self._files, self._usual):
-            verdict = rules.find(path, is_folder=is_folder)
-            if verdict is not None:
-                if verdict:
-                    self._leave(path, "ignored")
-                return verdict
-        return False
+        for rules in (self._files, self._usual):
+            if is_left is None:
+                is_left = rules.find(path, is_folder=is_folder)
+        if is_left:
+            self._leave(path, "ignored")
+            return False
+        return None
 
-    def _enter(self, path: str, depth: int) -> None:
-        if f"{self._real_root}/{path}" == self._run_dir:
-            self._leave(path, "records")
-        elif depth >= self.limits.max_depth:
-            self._leave(path, "deep", f"more than {self.limits.max_depth} folders down")
+    def _enter(self, folder: _Folder) -> None:
+        if f"{self._real_root}/{folder.path}" == self._run_dir:
+            self._leave(folder.path, "records")
+        elif folder.depth > self.limits.max_depth:
+            self._leave(folder.path, "deep", f"more than {self.limits.max_depth} folders down")
         else:
-            self._waiting.append((path, depth + 1))
+            self._waiting.append(folder)
 
-    def _take_file(self, path: str, status: os.stat_result) -> None:
+    def _take_files(self, group: str, files: _Files) -> None:
+        """Take in files, unless they are so many that even their sizes do not matter."""
+        if group and len(files) > self.limits.max_data_files:
+            self._leave(group, "data", format_count(len(files), "file"))
+            return
+        for path, entry in files:
+            try:
+                self._take_file(path, group, entry.stat(follow_symlinks=False))
+            except OSError as error:
+                self._leave(path, "unreadable", _reason(error))
+
+    def _take_file(self, path: str, group: str, status: os.stat_result) -> None:
         kind = next((k for bits, k in _KINDS if stat.S_IFMT(status.st_mode) == bits), None)
         if kind is not None:
             self._leave(path, kind)
         elif status.st_size > self.limits.max_file_bytes:
             self._leave(path, "large", f"{status.st_size} bytes")
         else:
-            self.found.append(Found(path, Stamp.of(status), stat.S_IMODE(status.st_mode)))
+            self.found.append(Found(path, Stamp.of(status), stat.S_IMODE(status.st_mode), group))
 
     def _leave(self, path: str, kind: Kind, text: str = "") -> None:
         self.others.append(Other(path, kind, text))
-
-
-def choose(found: Sequence[Found], limits: Limits) -> Iterator[tuple[Found, bool]]:
-    """Each file and whether it is within the limits; Python files and upper levels come first."""
-    kept, size = 0, 0
-    for file in sorted(found, key=lambda f: (not f.path.endswith(".py"), f.path.count("/"))):
-        is_kept = kept < limits.max_files and size + file.stamp.size <= limits.max_bytes
-        kept, size = kept + is_kept, size + is_kept * file.stamp.size
-        yield file, is_kept
 
 
 def _is_everything(root: Path) -> bool:

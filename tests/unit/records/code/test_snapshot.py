@@ -13,9 +13,9 @@ import pytest
 from epochal import durable
 from epochal.records.code import Manifest, digest_of, read_file, read_manifest
 from epochal.records.code import snapshot as module
+from epochal.records.code.choice import Limits
 from epochal.records.code.content import read_content
 from epochal.records.code.snapshot import Snapshot
-from epochal.records.code.walk import Limits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -204,6 +204,26 @@ def test_file_beyond_the_limit_is_named(project: Path, home: Path) -> None:
     manifest = manifest_of(shot.run_dir)
     assert set(manifest.by_path) == {"a.py", "pack/b.py"}
     assert {other.path: other.kind for other in manifest.others} == {"conf.yaml": "many"}
+
+
+def test_data_that_is_left_out_is_told_once(project: Path, home: Path) -> None:
+    for number in range(3):
+        (project / f"{number}.json").write_text("{}\n")
+    limits = Limits(max_data_files=2)
+    shot = snapshot(project, home, limits=limits)
+    assert shot.take().notes == (
+        "not in the record's copy of the code: *.json (3 files); "
+        "to keep more: record.ignore: ['!NAME'], or a larger record.max_file_bytes",
+    )
+    assert [other.path for other in manifest_of(shot.run_dir).others] == ["*.json"]
+    assert snapshot(project, home, "two", limits=limits).take().notes == ()
+    (project / "big.csv").write_bytes(b" " * 100)
+    (project / "conf.yaml").write_text("a: 1  # and more, so that it is another one\n")
+    limits = Limits(max_data_files=2, max_file_bytes=50)
+    assert (
+        "*.json (3 files), big.csv (100 bytes)"
+        in (snapshot(project, home, "three", limits=limits).take().notes[0])
+    )
 
 
 def test_what_cannot_be_read_is_told_and_the_rest_is_kept(

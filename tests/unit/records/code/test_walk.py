@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.records.code.walk import Limits, Walk, choose
+from epochal.records.code.choice import Limits
+from epochal.records.code.manifest import Other
+from epochal.records.code.walk import Walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from epochal.records.code.manifest import Other
 
 
 def fill(root: Path, *names: str) -> Path:
@@ -170,12 +170,36 @@ def test_folder_that_cannot_be_read_is_named(
     assert left(walk)["closed"].text == "permission denied"
 
 
-def test_python_files_are_chosen_first(tmp_path: Path) -> None:
-    walk = look(fill(tmp_path, "a.txt", "b/c.py", "d.py", "e.md"))
-    kept = {file.path for file, is_kept in choose(walk.found, Limits(max_files=2)) if is_kept}
-    assert kept == {"b/c.py", "d.py"}
-    kept = {file.path for file, is_kept in choose(walk.found, Limits(max_bytes=18)) if is_kept}
-    assert kept == {"b/c.py", "d.py", "a.txt"}
+def test_files_of_one_kind_in_a_folder_are_a_group_and_code_is_in_none(tmp_path: Path) -> None:
+    walk = look(fill(tmp_path, "a.py", "d/b.json", "d/c.json", "d/e.sh"))
+    assert {file.path: file.group for file in walk.found} == {
+        "a.py": "",
+        "d/b.json": "d/*.json",
+        "d/c.json": "d/*.json",
+        "d/e.sh": "",
+    }
+
+
+def test_group_of_very_many_files_is_counted_only(tmp_path: Path) -> None:
+    fill(tmp_path, "d/a.py", *(f"d/{i}.json" for i in range(12)))
+    walk = look(tmp_path, max_data_files=10)
+    assert found(walk) == {"d/a.py"}
+    assert left(walk)["d/*.json"] == Other("d/*.json", "data", "12 files")
+
+
+@pytest.mark.parametrize("line", ["!*.json", "!d/**", "!d", "!/d/"])
+def test_data_that_the_config_asks_for_is_in_no_group(tmp_path: Path, line: str) -> None:
+    fill(tmp_path, *(f"d/e/{i}.json" for i in range(12)))
+    walk = look(tmp_path, ignore=[line], max_data_files=10)
+    assert len(walk.found) == 12
+    assert {file.group for file in walk.found} == {""}
+
+
+def test_folders_of_data_are_looked_at_last(tmp_path: Path) -> None:
+    data = [f"data/{folder}/{i}.json" for folder in range(9) for i in range(25)]
+    walk = look(fill(tmp_path, *data, "src/deep/er/a.py"), max_entries=100)
+    assert "src/deep/er/a.py" in found(walk)
+    assert left(walk)["data/8"].kind == "many"
 
 
 @pytest.mark.parametrize("is_project_linked", [False, True])
