@@ -9,12 +9,12 @@ from epochal.records.code.content import Content, read_content
 from epochal.records.code.manifest import File, Manifest, Other
 from epochal.records.code.store import Known, Seen, Store
 from epochal.records.secrets import redact_bytes
-from epochal.records.secrets.known import known_pattern
+from epochal.records.secrets.known import known_secrets
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from epochal.records.code.walk import Found
+    from epochal.records.code.choice import Found
 
 _MAX_IMPORTED_BYTES = 1 << 24
 
@@ -36,7 +36,7 @@ class Reading:
         self.max_bytes = max_bytes
         self.store = store
         self.seen = Seen.load(self.store if key else None, self.root, key)
-        self._secrets = known_pattern()
+        self._secrets = known_secrets()
         self.files: list[File] = []
         self.others: list[Other] = []
         self.new: dict[str, bytes] = {}
@@ -56,14 +56,14 @@ class Reading:
         """Whether what is kept of an unchanged file can be used: it may hold a new secret."""
         if self.store is None or not self.store.has(known.sha256, known.size):
             return False
-        if self._secrets is None:
+        if not self._secrets:
             return True
         try:
             content = read_content(self.root / path, max_bytes=self.max_bytes)
         except OSError:
             return False
         text = "" if content is None else content.data.decode("utf-8", "surrogateescape")
-        return bool(text) and self._secrets.search(text) is None
+        return bool(text) and not any(secret.is_in(text) for secret in self._secrets)
 
     def read_whole(self, path: str) -> None:
         """Take in a file that was imported, also a large one."""

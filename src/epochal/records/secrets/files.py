@@ -21,10 +21,12 @@ _NAMES = re.compile(
 )
 _FOLDERS = frozenset((".ssh", ".aws", ".gnupg", ".kube", ".docker", ".azure"))
 _CODE = re.compile(
-    r"\.(?:pyi?|pyx|c|cc|cpp|cuh?|h|hpp|rs|go|java|jsx?|tsx?|rb|jl|lua|r|scala|swift|kt|m|cs|php"
-    r"|ipynb|md|rst)",
+    r"\.(?:py[iwx]?|[cm]?jsx?|[cm]?tsx?|c|cc|cpp|cuh?|cl|h|hpp|metal|rs|go|java|rb|jl|lua|r|scala"
+    r"|swift|kt|m|cs|php|pl|ps1|sql|hs|ml|dart|vue|zig|nim|f90|proto|html?|cmake|ipynb)",
     re.IGNORECASE,
 )
+_SCRIPT = re.compile(rb"#!.*(?:python|perl|ruby|node|julia|Rscript)")
+_PAGE = re.compile(r"\.(?:md|rst)", re.IGNORECASE)
 
 
 def is_secret_file(path: PurePath | str) -> bool:
@@ -47,5 +49,7 @@ def redact_bytes(data: bytes, *, name: str = "") -> bytes:
             data = data.replace(found, b"*" * len(found))
         return data
     text = data.decode("utf-8", "surrogateescape")
-    clean = redact(text, is_code=_CODE.fullmatch(PurePath(name).suffix) is not None)
+    suffix = PurePath(name).suffix
+    is_code = _CODE.fullmatch(suffix) is not None or _SCRIPT.match(data) is not None
+    clean = redact(text, is_code=is_code, is_page=_PAGE.fullmatch(suffix) is not None)
     return data if clean == text else clean.encode("utf-8", "surrogateescape")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote, quote_plus
 
+from epochal.config.scalar import REDACTED
 from epochal.records.secrets.names import is_secret_name
+from epochal.records.secrets.spelling import Spelled, spell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,9 +22,6 @@ _SHORTEST_GIVEN = 6
 """The same for a value that a config gave under the name of a secret."""
 
 _WORDS = frozenset(("password", "default", "required", "optional", "changeme", "disabled"))
-
-_BETWEEN_WORDS = r"\s+(?:[-+#]\s*)?"
-"""A config may fold a text into several lines, and a diff puts a sign before each of them."""
 
 _hidden: tuple[frozenset[str], ...] = ()
 
@@ -44,10 +40,9 @@ def hiding(values: Iterable[str]) -> Iterator[None]:
         _hidden = tuple(kept)
 
 
-def known_pattern() -> re.Pattern[str] | None:
-    """What finds any known secret in a text, also as URLs and JSON spell it."""
-    values = _from_environment(tuple(os.environ.items()))
-    return _compile(frozenset(values).union(*_hidden))
+def known_secrets() -> tuple[Spelled, ...]:
+    """What finds each known secret in a text, however it is quoted there; the longest first."""
+    return _spell(known_values())
 
 
 def known_values() -> frozenset[str]:
@@ -65,7 +60,8 @@ def _from_environment(items: tuple[tuple[str, str], ...]) -> frozenset[str]:
 
 
 def _is_long(value: str, shortest: int) -> bool:
-    return len(value.strip()) >= shortest and value.lower() not in _WORDS
+    word = value.strip().lower()
+    return len(word) >= shortest and word not in _WORDS and word not in REDACTED
 
 
 def _is_path(value: str) -> bool:
@@ -77,26 +73,14 @@ def _is_path(value: str) -> bool:
 
 
 @lru_cache(maxsize=16)
-def _compile(values: frozenset[str]) -> re.Pattern[str] | None:
-    spellings = {text for value in values for text in _spellings(value)}
-    if not spellings:
-        return None
-    longest_first = sorted(spellings, key=lambda text: (-len(text), text))
-    return re.compile("|".join(_bounded(text) for text in longest_first))
+def _spell(values: frozenset[str]) -> tuple[Spelled, ...]:
+    # A diff or a log puts something before each line of a text, so that a line alone counts, too.
+    lines = (line for value in values for line in value.splitlines() if _is_long(line, _SHORTEST))
+    texts = {text.strip() for text in (*values, *lines)}
+    longest_first = sorted(texts, key=lambda text: (-len(text), text))
+    return tuple(spell(text, is_word=_is_word(text)) for text in longest_first)
 
 
-def _spellings(value: str) -> Iterator[str]:
-    yield from (value, value.strip(), quote(value, safe=""), quote_plus(value))
-    yield value.replace("'", "''")  # as YAML quotes
-    yield from (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
-    yield repr(value)[1:-1]
-    for line in value.splitlines():  # a diff or a log puts something before each
-        if len(line.strip()) >= _SHORTEST:
-            yield line.strip()
-
-
-def _bounded(text: str) -> str:
-    """A short word counts as a whole word only."""
-    if len(text) < _SHORTEST and text.isalnum():
-        return rf"(?<![^\W_]){re.escape(text)}(?![^\W_])"
-    return _BETWEEN_WORDS.join(map(re.escape, text.split())) or re.escape(text)
+def _is_word(text: str) -> bool:
+    """Whether a text is so short that it may well be a part of something else."""
+    return len(text) < _SHORTEST and text.isalnum()

@@ -22,8 +22,9 @@ _BEFORE = {
     "key": _BEFORE_KEY,
     "keys": _BEFORE_KEY,
     "pass": re.compile(
-        r"user|db|database|smtp|mail|email|ftp|ssh|http|proxy|mysql|postgres|pg|redis|root|admin"
-        r"|login|account"
+        r"user|db|database|s?ftps?|smtps?|imaps?|e?mail|ssh|https?|proxy|mysql|postgres|postgresql"
+        r"|pg|sql|mongo|mongodb|redis|ldap|mqtt|amqp|kafka|broker|server|connection|conn|auth|root"
+        r"|admin|login|account|notify"
     ),
     "auth": re.compile(r"basic|http|proxy|npm|digest"),
     "string": re.compile(r"connection"),
@@ -47,22 +48,32 @@ _FILE = re.compile(r"/|\.(?:pyi?|ya?ml|toml|json|txt|md|csv|ini|cfg|sh|ipynb)$")
 """What the names of files and of metrics have, and those of settings do not."""
 
 
+_LOGINS = frozenset(("user", "username", "login", "account", "host", "hostname", "server"))
+"""Names beside which a ``pass`` is a password."""
+
+
 @lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
     """Whether what ``name`` stands for must not be written: ``api_key``, but not ``key_dim``.
 
     ``name`` may be a config key, an option, a header or an environment variable. Of a dotted
-    key the last part decides; an earlier one does if it holds nothing but secrets.
+    key the last part decides; an earlier one does if it holds nothing but secrets, and if it is a
+    connection, as in ``smtp.pass``.
     """
     if name in _FOLDERS or _FILE.search(name):
         return False
     parts = _split_dotted(name)
-    return any(map(_ends_secret, parts)) or _is_token(parts[-1])
+    return _is_surely_secret(parts) or _is_token(parts[-1])
 
 
 def is_token_name(name: str) -> bool:
     """Whether a secret name may also be that of a piece of text, such as ``token``."""
-    return is_secret_name(name) and not any(map(_ends_secret, _split_dotted(name)))
+    return is_secret_name(name) and not _is_surely_secret(_split_dotted(name))
+
+
+def is_login_name(name: str) -> bool:
+    """Whether a name belongs to a connection, so that a ``pass`` beside it is a password."""
+    return "".join(_split(name)[-2:]) in _LOGINS or _split(name)[-1:] == ["user"]
 
 
 def _split_dotted(name: str) -> list[list[str]]:
@@ -75,6 +86,11 @@ def _split(part: str) -> list[str]:
     while words and (words[-1].isdigit() or (len(words) > 1 and words[-1] in _ADDED)):
         words.pop()
     return words
+
+
+def _is_surely_secret(parts: list[list[str]]) -> bool:
+    is_pass = len(parts) > 1 and parts[-1] == ["pass"] and parts[-2]
+    return any(map(_ends_secret, parts)) or bool(is_pass and _ends_secret([*parts[-2], "pass"]))
 
 
 def _ends_secret(words: list[str]) -> bool:

@@ -12,7 +12,7 @@ from epochal.config.interpolate import ENV_OPENING
 from epochal.config.scalar import REDACTED
 from epochal.durable.text import to_plain
 from epochal.records.secrets.known import hiding
-from epochal.records.secrets.names import is_secret_name, is_token_name
+from epochal.records.secrets.names import is_login_name, is_secret_name, is_token_name
 from epochal.records.secrets.text import is_nothing, redactor
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ def redact_tree(value: object) -> Any:  # noqa: ANN401 - as open as JSON
 def _redact(value: object, name: str, clean: _Clean) -> object:
     if isinstance(value, Mapping):
         return {
-            clean(key): _redact(child, _below(name, key), clean) for key, child in value.items()
+            clean(key): _redact(child, _below(name, key, value), clean)
+            for key, child in value.items()
         }
     if isinstance(value, list):
         return _redact_list(value, name, clean)
@@ -62,8 +63,13 @@ def _names_of(values: Iterable[object], name: str) -> list[str]:
     return names
 
 
-def _below(name: str, key: str) -> str:
-    """The name by which a child is judged; that of a parent counts if all in it is secret."""
+def _below(name: str, key: str, siblings: Iterable[str]) -> str:
+    """The name by which a child is judged; that of a parent counts if all in it is secret.
+
+    It also counts for a ``pass``, which is a password below a connection or beside a user.
+    """
+    if key.lower() == "pass":
+        return f"login.{key}" if any(map(is_login_name, siblings)) else f"{name}.{key}"
     is_holder = is_secret_name(name) and not is_token_name(name)
     return f"{name}.{key}" if is_holder else key
 
@@ -85,7 +91,7 @@ def redact_node(root: Node) -> Node:
 def _redact_node(node: Node, name: str, clean: _Clean) -> Node:
     if node.is_mapping:
         entries = {
-            _redact_key(key, clean): _redact_node(child, _below(name, key), clean)
+            _redact_key(key, clean): _redact_node(child, _below(name, key, node.mapping), clean)
             for key, child in node.mapping.items()
         }
         return replace(node, value=MappingProxyType(entries))
@@ -118,7 +124,7 @@ def _secret_values(node: Node, name: str) -> Iterator[str]:
         yield from _secret_values(node.replaced, name)
     if node.is_mapping:
         for key, child in node.mapping.items():
-            yield from _secret_values(child, _below(name, key))
+            yield from _secret_values(child, _below(name, key, node.mapping))
     elif node.is_list:
         names = _names_of((one.value for one in node.elements), name)
         for one, own in zip(node.elements, names, strict=True):

@@ -44,6 +44,26 @@ def test_code_and_configs_lose_their_secrets() -> None:
     assert redact_bytes(b"password: abcdef", name="x.py") == b"password: abcdef"
 
 
+def test_scripts_and_settings_lose_values_without_quotes() -> None:
+    mark = REDACTED.encode()
+    for name in ("x.sh", "x.ini", "x.cfg", "x.toml", "Makefile"):
+        assert redact_bytes(b"export TOKEN=abcdefgh\n", name=name) == b"export TOKEN=%s\n" % mark
+        assert redact_bytes(b"password = hunter2\n", name=name) == b"password = %s\n" % mark
+    assert redact_bytes(b"# api_key: abcd1234\n", name="x.py") == b"# api_key: %s\n" % mark
+    assert redact_bytes(b"api_key: abcd1234\n", name="x.md") == b"api_key: %s\n" % mark
+
+
+@pytest.mark.parametrize("name", ["x.py", "x.ipynb", "x.sql", "README.md"])
+def test_code_is_told_by_its_name(name: str) -> None:
+    code = b"token = tokenizer.next\npassword = getpass\n"
+    assert redact_bytes(code, name=name) is code
+
+
+def test_a_script_is_told_by_its_first_line() -> None:
+    code = b"#!/usr/bin/env python3\ntoken = tokens\n"
+    assert redact_bytes(code, name="train") is code
+
+
 def test_a_binary_file_loses_known_secrets_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_PASSWORD", "correct-horse")
     assert redact_bytes(b"\0correct-horse\0") == b"\0*************\0"

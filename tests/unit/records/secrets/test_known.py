@@ -48,3 +48,8 @@ def test_a_known_text_is_found_over_several_lines(written: str) -> None:
         clean = redact(written)
     assert "Zq7" not in clean
     assert "Zq8" not in clean
+
+
+def test_the_mark_itself_is_no_secret() -> None:
+    with hiding(["redacted", "<redacted>", " redacted "]):
+        assert redact("it was redacted: <redacted>") == "it was redacted: <redacted>"

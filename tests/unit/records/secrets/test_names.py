@@ -13,7 +13,7 @@ aws_secret_access_key AWSAccessKeyId private_key PRIVATE-KEY signing_key account
 token auth_token accessToken HF_TOKEN GITHUB_TOKEN hub_token bot_token refresh_token token_value
 credential credentials Authorization proxy-authorization Cookie Set-Cookie cookies dsn SENTRY_DSN
 notify.0.password api_keys.1 secrets.database cookies.session password_hash connection_string
-webhook_url authtoken NPM_AUTH
+webhook_url authtoken NPM_AUTH smtp.pass notify.0.pass db.pass
 """
 SECRET = _SECRET.split()
 
@@ -24,7 +24,7 @@ primary_key cache_key public_key sort_key monkey keyboard turkey_keys secretary 
 secret_length passwordless password_file password_min_length compass bypass forward_pass passes
 author authors authority authenticate cookiecutter cookie_jar_size dsnet credits accredited pwd_dir
 PWD OLDPWD tokenize use_key_bias monitor_key query_key_value keypoint hockey tokenized_text
-secrets.py lib/secrets/text.py webhook
+secrets.py lib/secrets/text.py webhook pass render.pass forward.pass smtp_passes
 """
 LOOK_ALIKES = _LOOK_ALIKES.split()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from canaries import TOKENS
@@ -54,6 +54,15 @@ CANARY = "Zq7canary42"
         f"machine api.wandb.ai login user password {CANARY}",
         f"DefaultEndpointsProtocol=https;AccountKey={CANARY};EndpointSuffix=x",
         f"Server=db;Uid=me;Pwd={CANARY};",
+        f"${{TOKEN:-{CANARY}}}",
+        f"ENV API_KEY {CANARY}",
+        f"setenv HF_TOKEN {CANARY}",
+        f"smtp:\n  host: mail.org\n  pass: {CANARY}",
+        f"pass: {CANARY}\nuser: me",
+        f'{{"user": "me", "pass": "{CANARY}"}}',
+        f"[smtp]\nport = 25\npass = {CANARY}",
+        f"--user me --pass {CANARY}",
+        f"smtp.pass={CANARY}",
     ],
 )
 def test_a_secret_is_known_by_what_stands_before_it(text: str) -> None:
@@ -124,6 +133,12 @@ def test_a_private_key_without_its_end_is_cut_out() -> None:
         "token: [MASK]",
         "https://me:${env:PASSWORD}@host/x",
         "https://{user}:{password}@host/x",
+        'if [ "$token" = other ]; then',
+        "TOKEN=${TOKEN:-}",
+        "if user: pass",
+        "pass: first\nstep: 3",
+        "host: here\npass: 3",
+        "forward.pass=train",
     ],
 )
 def test_text_without_a_secret_stays(text: str) -> None:
@@ -134,6 +149,59 @@ def test_code_keeps_what_is_not_quoted() -> None:
     code = "token = word\npassword: Secret = default\nis_gone(token='boot:1')\n"
     assert redact(code, is_code=True) == code
     assert CANARY not in redact(f'password = "{CANARY}"\n', is_code=True)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "# api_key: {}",
+        "x = '#'  # password = {}",
+        "// token: {}",
+        "os.system('docker run -e API_KEY={} image')",
+        '    "# token: {}\\n",',
+        '    "x = 1  # token: {}\\n",',
+        '    "%env HF_TOKEN={}\\n",',
+        '    "!HF_TOKEN={} python x.py\\n",',
+        '    "!export TOKEN={}\\n",',
+    ],
+)
+def test_remarks_and_commands_in_code_lose_what_they_tell(code: str) -> None:
+    clean = redact(code.format(CANARY), is_code=True)
+    assert clean == code.format(REDACTED)
+    assert redact(clean, is_code=True) == clean
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "token = tokenizer.next()",
+        "token = tokens42",
+        "password = getpass()",
+        "password = getpass.getpass",
+        'if sign == "#": token = word2vec',
+        "  #token = token12;",
+        "def f(token=word12): ...  # a token",
+        "# token: int64 ids",
+        "# secret: sha256 of the rest",
+        "# api_key = config.api_key2",
+        "# the password: asked for later",
+        "x = y //token: z",
+        "user = login(pass_=word12)",
+    ],
+)
+def test_code_that_tells_no_secret_stays(code: str) -> None:
+    assert redact(code, is_code=True) == code
+
+
+def test_a_page_with_code_loses_what_is_no_word() -> None:
+    page = "password: yours\ntoken = tokenizer.next()\napi_key: {}\n"
+    assert redact(page.format(CANARY), is_page=True) == page.format(REDACTED)
+
+
+@pytest.mark.parametrize("form", ["# {}: {}", "export {}={}", "x = 1  # {} = {}"])
+def test_remarks_about_look_alikes_are_kept(form: str) -> None:
+    text = "\n".join(form.format(name, CANARY) for name in LOOK_ALIKES)
+    assert redact(text, is_code=True) == text
 
 
 @pytest.mark.parametrize("name", LOOK_ALIKES)
@@ -181,15 +249,43 @@ def test_hidden_values_go_until_the_block_ends() -> None:
     assert redact("hunter2") == "hunter2"
 
 
-SIGNS = [*"= \n\"',@:?&\\(){}[]5", "://", "https://", "--", "Bearer ", "${env:X}", "a/b", "None"]
+SIGNS = [
+    *"= \n\"',@:?&\\(){}[]5#$",
+    "// ",
+    "export ",
+    "pass",
+    "user: ",
+    "://",
+    "https://",
+    "--",
+    "Bearer ",
+    "${env:X}",
+    "a/b",
+    "None",
+]
 KEYS = ["-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----"]
 WORDS = st.sampled_from([*LOOK_ALIKES, *SECRET, *TOKENS.values(), *SIGNS, *KEYS, REDACTED, CANARY])
 
 
-@given(st.lists(st.one_of(WORDS, st.text(max_size=4)), max_size=14).map("".join))
-def test_a_second_time_changes_nothing(text: str) -> None:
-    once = redact(text)
-    assert redact(once) == once
+@given(
+    st.lists(st.one_of(WORDS, st.text(st.characters(), max_size=4)), max_size=14).map("".join),
+    st.sampled_from([{}, {"is_code": True}, {"is_page": True}]),
+)
+def test_a_second_time_changes_nothing(text: str, rules: dict[str, bool]) -> None:
+    with hiding([CANARY]):
+        once = redact(text, **rules)
+        assert redact(once, **rules) == once
+
+
+@given(st.text(st.characters(), min_size=6, max_size=12), st.text(max_size=4), st.text(max_size=4))
+def test_any_hidden_text_goes_once_and_for_all(value: str, before: str, after: str) -> None:
+    assume(len(value.strip()) >= 8)
+    text = f"{before} {value} {after}"
+    with hiding([value]):
+        clean = redact(text)
+        assert REDACTED in clean
+        assert value not in clean
+        assert redact(clean) == clean
 
 
 NAMES = st.sampled_from(LOOK_ALIKES)
@@ -212,10 +308,21 @@ def test_text_without_secrets_is_never_changed(text: str) -> None:
     [
         *("http://", "http://a:", "key.-_", "password", "token: ", "--token ", "eyJaaaaaaaa."),
         *("sk-", "-----BEGIN PRIVATE KEY-----", "Bearer ", "a@b:c/", "token='{"),
+        *("# token=a1 ", "pass: user ", "\\", "Zq7canary", "export TOKEN "),
     ],
 )
 def test_text_that_repeats_itself_takes_no_longer_than_its_length_says(piece: str) -> None:
-    assert redact(piece * (60_000 // len(piece)))  # with the square of it, longer than a test may
+    # With the square of it, longer than a test may.
+    line = piece * (60_000 // len(piece))
+    with hiding([f"\\{CANARY} Zq7"]):
+        assert redact(line)
+        assert redact(line, is_code=True)
+
+
+def test_a_line_of_a_megabyte_is_read_once() -> None:
+    line = "step 1 of 3, num_tokens=77, token = [1, 2]; https://host/a?b=c " * 16_000
+    with hiding([CANARY]):
+        assert redact(line + CANARY) == line + REDACTED
 
 
 @pytest.mark.parametrize("before", ["", "İ" * 20, "ẞ" * 20])

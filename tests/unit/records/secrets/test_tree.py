@@ -34,6 +34,29 @@ def test_all_below_a_secret_name_goes() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {"smtp": {"pass": CANARY}},
+        {"smtp": {"server": {"pass": CANARY}}},
+        {"other": {"user": "me", "pass": CANARY}},
+        {"other": {"db_user": "me", "PASS": CANARY}},
+        {"notify": [{"type": "smtp", "pass": CANARY}]},
+    ],
+)
+def test_a_pass_of_a_connection_goes(tree: dict[str, object]) -> None:
+    assert CANARY not in str(redact_tree(tree))
+    assert redact_tree(tree) != tree
+    config = load(tree).root
+    assert list(secret_values(config)) == [CANARY]
+    assert CANARY not in str(redact_node(config).to_public())
+
+
+def test_a_pass_of_anything_else_is_kept() -> None:
+    tree = {"render": {"pass": "first", "steps": 3}, "pass": "train", "forward": {"pass": 2}}
+    assert redact_tree(tree) == tree
+
+
 def test_a_component_called_token_is_kept() -> None:
     tree = {"token": {"type": "linear", "dim": 8}}
     assert redact_tree(tree) == tree
