@@ -20,6 +20,9 @@ CODE = "code"
 PROJECT = "project"
 ASIDE = "aside"
 MANIFEST = "manifest.json"
+RESTORED = ".epochal-restored"
+"""Names, as lines of ``.gitignore``, what ``epochal restore`` added to the files of a project."""
+
 _ATTEMPT = "attempt-"
 _MAX_BYTES = 1 << 32
 _NUMBERS = ("size", "mode", "is_redacted")

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, final
 
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.records.code.framework import digest_package, package_dir, unpack
-from epochal.records.code.manifest import Manifest, Other, code_dir, read_kept, read_manifest
+from epochal.records.code.manifest import (
+    RESTORED,
+    Manifest,
+    Other,
+    code_dir,
+    read_kept,
+    read_manifest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -146,6 +153,9 @@ def _lay_config(run_dir: Path, target: Path) -> Path | None:
         place = target / f"restored-{run_dir.absolute().name}{source.suffix}"
     with place.open("xb") as out:
         out.write(source.read_bytes())
+    # Without this line, the next run would take the config for a part of the project.
+    with suppress(OSError), (target / RESTORED).open("x", encoding="utf-8") as out:
+        out.write(f"/{place.name}\n")
     return place
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, final
 
 from epochal.records.code.choice import Found, Limits, group_of
 from epochal.records.code.content import Stamp, read_content
-from epochal.records.code.manifest import Kind, Other
+from epochal.records.code.manifest import RESTORED, Kind, Other
 from epochal.records.code.rules import Rules, usual_rules
 from epochal.records.figures import format_count
 from epochal.records.home import HOME
@@ -119,6 +119,8 @@ class Walk:
             if folder:
                 return
         prefix = f"{folder}/" if folder else ""
+        if not folder and RESTORED in names:
+            self._usual.add(_read_lines(self.root / RESTORED))
         if _IGNORE_FILE in names:
             self._files.add(_read_lines(self.root / folder / _IGNORE_FILE), base=prefix)
         groups: _Groups = {}

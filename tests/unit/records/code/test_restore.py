@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.errors import ConfigError, RecordError
+from epochal.records.code import read_manifest
 from epochal.records.code import restore as module
 from epochal.records.code import snapshot as snapshots
 from epochal.records.code.framework import digest_package
@@ -47,6 +48,16 @@ def run_dir(project: Path, tmp_path: Path) -> Path:
     (folder / "config" / "expanded.toml").write_text("seed = 1\n")
     Snapshot(project=project, run_dir=folder).take()
     return folder
+
+
+def test_config_that_was_laid_back_is_no_part_of_the_project(run_dir: Path, tmp_path: Path) -> None:
+    done = restore(run_dir, tmp_path / "out")
+    again = tmp_path / "again"
+    taken = Snapshot(project=done.dir, run_dir=again).take()
+    assert taken.digest == done.manifest.digest
+    manifest = read_manifest(again)
+    assert manifest is not None
+    assert {one.path for one in manifest.others} == {".epochal-restored", "restored.toml"}
 
 
 def test_code_and_config_are_laid_back(run_dir: Path, project: Path, tmp_path: Path) -> None:
