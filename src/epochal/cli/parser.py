@@ -48,7 +48,7 @@ class Verb(Protocol):
 
 def parse_words(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
     """Parse; words may also follow options, which argparse alone does not take from a verb."""
-    args, rest = parser.parse_known_args(words)
+    args, rest = parser.parse_known_args(_tie_values(parser, words))
     if len(rest) == 1 and not rest[0].startswith("-") and getattr(args, "text", "") is None:
         args.text = rest.pop()
     strange = [word for word in rest if word.startswith("-") or not hasattr(args, "words")]
@@ -59,10 +59,40 @@ def parse_words(parser: argparse.ArgumentParser, words: list[str]) -> argparse.N
     return args
 
 
-def _refuse(parser: argparse.ArgumentParser, verb: str | None, word: str) -> NoReturn:
+def _tie_values(parser: argparse.ArgumentParser, words: list[str]) -> list[str]:
+    """``--sort -val/acc`` as ``--sort=-val/acc``: argparse takes what begins with - for an option.
+
+    What is an option stays one, and what begins with -- is a misspelt one.
+    """
+    verb = next((word for word in words if word in VERBS), None)
+    actions = _parser_of(parser, verb)._actions
+    options = {name for action in actions for name in action.option_strings}
+    takers = {name for action in actions if action.nargs is None for name in action.option_strings}
+    tied: list[str] = []
+    is_option = False
+    for i, word in enumerate(words):
+        if word == "--":
+            return [*tied, *words[i:]]
+        is_value = word.startswith("-") and not word.startswith("--") and word not in options
+        if is_option and is_value:
+            tied[-1] += f"={word}"
+            is_option = False
+        else:
+            tied.append(word)
+            is_option = word in takers and not is_option
+    return tied
+
+
+def _parser_of(parser: argparse.ArgumentParser, verb: str | None) -> argparse.ArgumentParser:
     verbs = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     chosen: argparse.ArgumentParser = verbs.choices.get(verb or "", parser)
-    options = [name for action in chosen._actions for name in action.option_strings]
+    return chosen
+
+
+def _refuse(parser: argparse.ArgumentParser, verb: str | None, word: str) -> NoReturn:
+    chosen = _parser_of(parser, verb)
+    shown = [action for action in chosen._actions if action.help != argparse.SUPPRESS]
+    options = [name for action in shown for name in action.option_strings]
     hint = suggest(word.partition("=")[0], options) if word.startswith("-") else ""
     if "." in word.partition("=")[0]:
         key, _, value = word.lstrip("-").partition("=")

@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--where TEST": 'only such runs: "optim.lr > 1e-4 and val/acc > 0.9"',
         "--search WORDS": "only runs with these in README, tag or config",
         "--status NAME": "only runs with this status",
-        "--sort NAMES": 'by these instead of the time: val/acc, or "val/acc desc"',
+        "--sort NAMES": "by these instead of the time; -val/acc puts the largest first",
         "--columns NAMES": 'these instead of the usual: "status, optim.*, max(val/acc)"; '
         "`changed` is whatever differs between the configs",
     }
@@ -84,6 +84,9 @@ def execute(args: argparse.Namespace) -> int:
     if args.status and args.status not in STATUSES:
         what = f"no run ever has the status {args.status!r}"
         raise ConfigError(Problem("--status", what, hint=suggest(args.status, STATUSES)))
+    if args.limit is not None and args.limit < 0:
+        what = f"must not be negative, got {args.limit}"
+        raise ConfigError(Problem("--limit", what, hint="leave it out to see all"))
     form = _format_of(args)
     root, below = locate(args.runs_dir)
     is_pruning = args.words[:1] == [prune.WORD]
@@ -187,7 +190,7 @@ def _groups(
         groups = sort_groups(groups, answer.values(target), is_descending=is_descending)
     if limit is None:
         return groups
-    num = min(max(limit, 0), len(groups))
+    num = min(limit, len(groups))
     return groups[:num] if question.sort else groups[len(groups) - num :]
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.cli.parser import build_parser
+from epochal.cli.parser import build_parser, parse_words
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from small_project import Command
 
 
@@ -38,6 +37,41 @@ def test_words_that_a_verb_does_not_take_are_refused(
     assert done.code == 2
     assert message in done.err
     assert f"usage: epochal {words[0]}" in done.err
+
+
+def test_options_that_help_does_not_show_are_not_suggested(epochal: Command) -> None:
+    assert "--again" not in epochal("run", "a.yaml", "--agai").err
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        (["--sort", "-val/acc"], {"sort": "-val/acc"}),
+        (["--sort=-val/acc"], {"sort": "-val/acc"}),
+        (["--sort", "-val/acc, optim.lr"], {"sort": "-val/acc, optim.lr"}),
+        (["--sort", "-optim.lr"], {"sort": "-optim.lr", "output": None}),
+        (["--sort", "-optim.lr, tag"], {"sort": "-optim.lr, tag", "output": None}),
+        (["--sort", "-o"], None),
+        (["--sort", "--columns", "tag"], None),
+        (["--sort", "tag", "-o", "-x.csv"], {"sort": "tag", "output": Path("-x.csv")}),
+        (["--limit", "-3"], {"limit": -3}),
+        (["--search", "--", "-x"], None),
+        (["a", "--sort", "tag", "b"], {"words": ["a", "b"]}),
+        (["--search", "--sort", "-x"], None),
+        (["--search", "-x", "-o", "a.csv"], {"search": "-x", "output": Path("a.csv")}),
+    ],
+)
+def test_values_may_begin_with_a_minus(
+    words: list[str], values: dict[str, object] | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = build_parser("runs")
+    if values is None:
+        with pytest.raises(SystemExit):
+            parse_words(parser, ["runs", *words])
+        assert f"argument {words[0]}: expected one argument" in capsys.readouterr().err
+    else:
+        args = vars(parse_words(parser, ["runs", *words]))
+        assert {name: args[name] for name in values} == values
 
 
 def test_words_may_follow_options(epochal: Command, tmp_path: Path) -> None:

@@ -231,9 +231,10 @@ def test_name_of_the_file_says_the_format(
         (("-o", "runs.xlsx"), "does not say the format"),
         (("--format", "parquet"), "add -o runs.parquet"),
         (("--format", "csv", "--json"), "contradict each other"),
+        (("--limit", "-1"), "--limit: must not be negative, got -1"),
     ],
 )
-def test_formats_that_cannot_be_are_refused(
+def test_options_that_cannot_be_are_refused(
     made: list[Path], epochal: Command, words: tuple[str, ...], message: str
 ) -> None:
     done = epochal("runs", *words)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from epochal import durable
+from epochal.records.index.schema import MAX_INTEGER, MIN_INTEGER
 from epochal.records.leaves import iter_leaves
+from epochal.records.plain import as_real
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,7 +21,7 @@ class Param(NamedTuple):
     """As it reads: ``0.001``, ``true``, ``[1,2]``; None for null."""
 
     number: float | None
-    """None for what is no number; a boolean is 1 or 0."""
+    """None for what is no number; a boolean is 1 or 0. An integer that does not fit is rounded."""
 
     is_default: bool
     """Whether nobody set it."""
@@ -51,7 +52,7 @@ def _param(key: str, value: object, *, is_default: bool) -> Param:
     if value is None:
         return Param(key, None, None, is_default)
     if isinstance(value, bool):
-        return Param(key, "true" if value else "false", float(value), is_default)
+        return Param(key, "true" if value else "false", int(value), is_default)
     if isinstance(value, int | float):
         return Param(key, repr(value), _number(value), is_default)
     if isinstance(value, str):
@@ -60,11 +61,8 @@ def _param(key: str, value: object, *, is_default: bool) -> Param:
 
 
 def _number(value: float) -> float | None:
-    try:
-        number = float(value)
-    except OverflowError:  # an integer beyond all floats
-        return None
-    return None if math.isnan(number) else number
+    is_kept = isinstance(value, int) and MIN_INTEGER <= value <= MAX_INTEGER
+    return value if is_kept else as_real(value)
 
 
 def _lists(leaves: Mapping[str, tuple[Any, bool]]) -> Iterator[tuple[str, object, bool]]:

@@ -9,6 +9,7 @@ from epochal import durable
 from epochal.records.code import digest_of
 from epochal.records.facts import desc_of, describe_error, seconds_of, tag_of
 from epochal.records.index.params import params_of, params_of_values
+from epochal.records.index.schema import MAX_INTEGER, MIN_INTEGER
 from epochal.records.index.words import words_of
 from epochal.records.parent import read_parent
 from epochal.records.plain import as_mapping, as_real, as_text
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 MetricRow = tuple[str, float | None, float | None, float | None, int, int]
 """Name, last, low, high, last step, count."""
-
-_MAX_INTEGER = 2**63 - 1
 
 
 @final
@@ -95,7 +94,7 @@ def _facts(record: RunRecord) -> dict[str, Any]:
         "epoch": summary.epoch,
         "attempt": summary.attempt,
         "rollbacks": summary.rollbacks,
-        "seed": _integer(run.get("seed")),
+        "seed": _seed(run.get("seed")),
         "host": as_text(record.status.get("host")),
         "parent": "" if parent is None else parent.run,
         "parent_kind": "" if parent is None else parent.kind,
@@ -158,9 +157,11 @@ def find_best(record: RunRecord, metrics: list[MetricRow]) -> float | None:
 
 def _bindable(value: object) -> object:
     if isinstance(value, int):  # a damaged record may hold a larger one than a database takes
-        return max(-_MAX_INTEGER, min(value, _MAX_INTEGER))
+        return max(MIN_INTEGER, min(value, MAX_INTEGER))
     return clean(value) if isinstance(value, str) else value
 
 
-def _integer(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+def _seed(value: object) -> int | str | None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if MIN_INTEGER <= value <= MAX_INTEGER else str(value)

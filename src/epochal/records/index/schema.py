@@ -9,7 +9,7 @@ from epochal.errors import RecordError
 APPLICATION_ID = 0x45504F43
 """What tells an index from any other SQLite file."""
 
-VERSION = 3
+VERSION = 4
 """Of the tables; an index of another version is built anew."""
 
 RUN_COLUMNS = {
@@ -29,7 +29,7 @@ RUN_COLUMNS = {
     "epoch": "INTEGER NOT NULL",
     "attempt": "INTEGER NOT NULL",
     "rollbacks": "INTEGER NOT NULL",
-    "seed": "INTEGER",
+    "seed": "",  # an integer; as a text if it is no signed one of 64 bits
     "host": "TEXT NOT NULL",
     "parent": "TEXT NOT NULL",  # the name of the run that it came from
     "parent_kind": "TEXT NOT NULL",  # trial, fold, weights, test, ...
@@ -45,6 +45,9 @@ RUN_COLUMNS = {
 }
 """The columns of ``runs`` beside ``id``. A text that is not known is empty, a number is NULL."""
 
+MIN_INTEGER, MAX_INTEGER = -(2**63), 2**63 - 1
+"""Between which integers are kept exactly; a config may hold larger ones, up to 2**64."""
+
 HIDDEN = ("stamp",)
 """Columns that are nobody's business outside of the index."""
 
@@ -53,8 +56,9 @@ _TABLES = (
     f"{', '.join(f'{name} {kind}' for name, kind in RUN_COLUMNS.items())})",
     "CREATE INDEX runs_by_name ON runs (run)",
     # One row per leaf of the expanded config; a list also as a whole, as JSON text. Booleans have
-    # the text true or false and the number 1 or 0.
-    "CREATE TABLE params (run_id INTEGER NOT NULL, key TEXT NOT NULL, text TEXT, number REAL, "
+    # the text true or false and the number 1 or 0. Numbers are kept as they are: a column of REAL
+    # would round large integers.
+    "CREATE TABLE params (run_id INTEGER NOT NULL, key TEXT NOT NULL, text TEXT, number, "
     "is_default INTEGER NOT NULL, PRIMARY KEY (run_id, key)) WITHOUT ROWID",
     "CREATE INDEX params_by_key ON params (key, number)",
     # One row per series; `low` and `high` without NaN.

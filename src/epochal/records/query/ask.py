@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.records.home import HOME
-from epochal.records.index.schema import HIDDEN, RUN_COLUMNS
+from epochal.records.index.schema import HIDDEN, MAX_INTEGER, RUN_COLUMNS
 from epochal.records.query.compile import Compiler, Sql
 from epochal.records.query.names import AGE, FACTS, Fact, Measure, Names, Setting
 from epochal.records.query.parser import parse_names, parse_orders, parse_query
@@ -146,7 +146,7 @@ def ask(index: Index, question: Question, *, now: datetime | None = None) -> Ans
     where = " AND ".join(f"({one.text})" for one in conditions) or "1"
     order = ", ".join(one.text for one in orders)
     values = [value for one in (*conditions, *orders) for value in one.values]
-    limit = -1 if question.limit is None else max(question.limit, 0)
+    limit = -1 if question.limit is None else min(max(question.limit, 0), MAX_INTEGER)
     columns = ", ".join(f"runs.{name}" for name in _COLUMNS)
     age = "(julianday(?) - julianday(runs.started)) * 86400"
     found = index.fetch(
@@ -158,6 +158,9 @@ def ask(index: Index, question: Question, *, now: datetime | None = None) -> Ans
         {name: None if value == "" else value for name, value in zip(_NAMES, row, strict=True)}
         for row in found
     ]
+    for row in rows:
+        if isinstance(row["seed"], str):  # an integer that SQLite does not take
+            row["seed"] = int(row["seed"])
     return Answer(index, rows[::-1] if is_newest else rows)
 
 

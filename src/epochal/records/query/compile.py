@@ -7,28 +7,22 @@ from typing import TYPE_CHECKING, NamedTuple, assert_never, final, get_args
 
 from epochal.errors import suggest
 from epochal.records.query.names import AGE, Fact, Measure, Setting
-from epochal.records.query.tree import Among, Compare, Joined, Missing, Not, Value
-from epochal.records.query.values import (
-    ACCEPTED_DATES,
-    ACCEPTED_TIMES,
-    SECONDS,
-    read_length,
-    read_number,
-    read_period,
-)
+from epochal.records.query.operand import Operand
+from epochal.records.query.tree import Among, Compare, Joined, Missing, Not
+from epochal.records.query.values import SECONDS
 from epochal.records.writer import Status
 
 if TYPE_CHECKING:
     from epochal.records.query.names import Names, Target
     from epochal.records.query.tokens import Written
-    from epochal.records.query.tree import Name, Order, Query
+    from epochal.records.query.tree import Name, Order, Query, Value
+    from epochal.records.query.values import Period
 
 STATUSES = (*get_args(Status), "lost", "damaged")
 """Every status that a list of runs can show."""
 
 _NOTHING = ("null", "none")
 _TRUTHS = ("true", "false")
-_ORDER = ("<", "<=", ">", ">=")
 _JULIAN = 2_440_587.5
 """The day on which 1970 began, as SQLite counts days."""
 
@@ -56,8 +50,9 @@ class Compiler:
         match query:
             case Compare(name, sign, value):
                 return self._compare(name, sign, value)
-            case Among(name, values):
-                return _join("or", [self._compare(name, "=", value) for value in values])
+            case Among(name, values, is_negated):
+                word, sign = ("and", "!=") if is_negated else ("or", "=")
+                return _join(word, [self._compare(name, sign, value) for value in values])
             case Missing(name):
                 return _missing(self._names.resolve(name, self._written))
             case Not(inner):
@@ -100,114 +95,98 @@ class Compiler:
         if sign == "!~":
             made = self._compare(name, "~", value)
             return _join("and", [Sql(f"NOT {made.text}", made.values), _present(target)])
+        operand = Operand(sign, value, self._written)
         if isinstance(target, Setting):
-            return self._compare_setting(target, sign, value)
+            return _compare_setting(target, operand)
         if isinstance(target, Measure):
-            return self._compare_measure(target, sign, value)
-        return self._compare_fact(target, sign, value)
+            return _compare_measure(target, operand)
+        return self._compare_fact(target, operand)
 
-    def _compare_fact(self, fact: Fact, sign: str, value: Value) -> Sql:
+    def _compare_fact(self, fact: Fact, operand: Operand) -> Sql:
         column = self._fact(fact)
         if fact.kind == "text":
-            test = self._text_test(fact, sign, value)
-        elif fact.kind == "time" and sign != "~":
-            return self._within(fact, sign, value)
-        elif fact.kind == "length" and sign != "~":
-            test = _number_test(sign, self._seconds(fact, value))
-        else:
-            test = self._counted(fact.shown, sign, value)
-        return _known(column, test)
+            return _known(column, _text_fact_test(fact, operand))
+        if fact.kind == "time":
+            return _within(fact, operand, operand.read_period(fact.shown, self._names.now))
+        if fact.kind == "length":
+            seconds = operand.read_seconds(fact.shown)
+            return _known(column, Sql(f"{operand.sign} ?", (seconds,)))
+        number = operand.read_number(fact.shown)
+        if _is_nan(number):
+            raise operand.mistake(f"{fact.shown} is never nan", f"write {fact.shown} is missing")
+        return _known(column, Sql(f"{operand.sign} ?", (number,)))
 
-    def _text_test(self, fact: Fact, sign: str, value: Value) -> Sql:
-        if sign in _ORDER:
-            raise self._no_order(fact.shown, value)
-        if fact.column == "status" and sign != "~" and value.text not in STATUSES:
-            what = f"no run ever has the status {value.text!r}"
-            raise self._written.mistake(value.token, what, hint=suggest(value.text, STATUSES))
-        return _text_test(sign, value.text)
 
-    def _within(self, fact: Fact, sign: str, value: Value) -> Sql:
-        """Where a moment lies with regard to a day, an hour, a minute."""
-        period = read_period(value.text, self._names.now)
-        if period is None:
-            length = read_length(value.text)
-            hint = f"write {ACCEPTED_DATES}"
-            if length and length.unit == "s":
-                hint = f"write age < {value.text}; {fact.shown} is compared with dates"
-            what = f"{fact.shown} is a time, got {value.text!r}"
-            raise self._written.mistake(value.token, what, hint=hint)
-        begin, end = (moment / SECONDS["d"] + _JULIAN for moment in period)
-        moment = Sql(f"julianday(runs.{fact.column})")
-        tests = {
-            "=": Sql(">= ? AND {0} < ?", (begin, end)),
-            "!=": Sql("< ? OR {0} >= ?", (begin, end)),
-            "<": Sql("< ?", (begin,)),
-            "<=": Sql("< ?", (end,)),
-            ">": Sql(">= ?", (end,)),
-            ">=": Sql(">= ?", (begin,)),
-        }
-        test = tests[sign]
-        return _known(moment, Sql(test.text.format(moment.text), test.values))
+def _text_fact_test(fact: Fact, operand: Operand) -> Sql:
+    text = operand.text
+    if operand.is_order:
+        raise operand.no_order(fact.shown)
+    if fact.column == "status" and operand.sign != "~" and text not in STATUSES:
+        raise operand.mistake(f"no run ever has the status {text!r}", suggest(text, STATUSES))
+    return _text_test(operand.sign, text)
 
-    def _seconds(self, fact: Fact, value: Value) -> float:
-        length = read_length(value.text)
-        if length is not None and length.unit == "s":
-            return length.amount
-        number = read_number(value.text)
-        if number is None or math.isnan(number):
-            what = f"{fact.shown} is a length of time, got {value.text!r}"
-            raise self._written.mistake(value.token, what, hint=f"write {ACCEPTED_TIMES}")
-        return number
 
-    def _counted(self, shown: str, sign: str, value: Value) -> Sql:
-        number = read_number(value.text)
-        if sign == "~" or number is None:
-            what = f"{shown} is a number" + f", got {value.text!r}" * (sign != "~")
-            hint = "~ finds parts of texts" if sign == "~" else "write one such as 12 or 1e-4"
-            raise self._written.mistake(value.token, what, hint=hint)
-        return _number_test(sign, number)
+def _within(fact: Fact, operand: Operand, period: Period) -> Sql:
+    """Where a moment lies with regard to a day, an hour, a minute."""
+    begin, end = (moment / SECONDS["d"] + _JULIAN for moment in period)
+    moment = Sql(f"julianday(runs.{fact.column})")
+    tests = {
+        "=": Sql(">= ? AND {0} < ?", (begin, end)),
+        "!=": Sql("< ? OR {0} >= ?", (begin, end)),
+        "<": Sql("< ?", (begin,)),
+        "<=": Sql("< ?", (end,)),
+        ">": Sql(">= ?", (end,)),
+        ">=": Sql(">= ?", (begin,)),
+    }
+    test = tests[operand.sign]
+    return _known(moment, Sql(test.text.format(moment.text), test.values))
 
-    def _compare_measure(self, measure: Measure, sign: str, value: Value) -> Sql:
-        test = self._counted(measure.shown, sign, value)
-        if test.values and math.isnan(float(str(test.values[0]))):
-            if sign not in ("=", "!="):
-                what = "nothing is more or less than nan"
-                raise self._written.mistake(value.token, what, hint="write = nan or != nan")
-            test = Sql("IS NULL" if sign == "=" else "IS NOT NULL")  # how SQLite keeps nan
-        return Sql(
-            f"runs.id IN (SELECT run_id FROM metrics WHERE name = ? AND {measure.column} "
-            f"{test.text})",
-            (measure.name, *test.values),
-        )
 
-    def _compare_setting(self, setting: Setting, sign: str, value: Value) -> Sql:
-        test = self._setting_test(setting, sign, value)
-        return Sql(
-            f"runs.id IN (SELECT run_id FROM params WHERE key = ? AND {test.text})",
-            (setting.key, *test.values),
-        )
+def _compare_measure(measure: Measure, operand: Operand) -> Sql:
+    number, sign = operand.read_number(measure.shown), operand.sign
+    if _is_nan(number):
+        test = Sql("IS NULL" if sign == "=" else "IS NOT NULL")  # how SQLite keeps nan
+    else:
+        # What is nan is not equal to any number.
+        test = Sql("IS NOT ?" if sign == "!=" else f"{sign} ?", (number,))
+    chosen = f"SELECT run_id FROM metrics WHERE name = ? AND {measure.column} {test.text}"
+    return Sql(f"runs.id IN ({chosen})", (measure.name, *test.values))
 
-    def _setting_test(self, setting: Setting, sign: str, value: Value) -> Sql:
-        text = value.text
-        number = None if value.is_quoted else read_number(text)
-        if sign == "~":
-            return _known(Sql("text"), _text_test("~", text))
-        if sign not in _ORDER:
-            same = _same(text if value.is_quoted else _truth(text), number)
-            return (
-                same if sign == "=" else Sql(f"text IS NOT NULL AND NOT {same.text}", same.values)
-            )
-        if number is not None and not math.isnan(number):
-            return Sql(f"number {sign} ?", (number,))
-        length = None if value.is_quoted else read_length(text)
-        if length is None:
-            raise self._no_order(setting.shown, value)
-        return Sql(f"{_lengths(length.unit)} {sign} ?", (length.amount,))
 
-    def _no_order(self, shown: str, value: Value) -> Exception:
-        what = f"no text is more or less than another, and {value.text!r} is no number"
-        hint = f"write {shown} = {value.text}, or {shown} ~ {value.text} for a part of it"
-        return self._written.mistake(value.token, what, hint=hint)
+def _compare_setting(setting: Setting, operand: Operand) -> Sql:
+    test = _order_test(setting, operand) if operand.is_order else _setting_test(operand)
+    chosen = f"SELECT run_id FROM params WHERE key = ? AND {test.text}"
+    return Sql(f"runs.id IN ({chosen})", (setting.key, *test.values))
+
+
+def _setting_test(operand: Operand) -> Sql:
+    if operand.sign == "~":
+        return _known(Sql("text"), _text_test("~", operand.text))
+    text, number = operand.text, None
+    if not operand.value.is_quoted:
+        number = operand.find_number()
+        text = number if isinstance(number, str) else _truth(text)
+    same = Sql("IFNULL(text = ?, 0)", (text,))
+    if number is not None and not isinstance(number, str):
+        same = Sql("(IFNULL(number = ?, 0) OR IFNULL(text = ?, 0))", (number, text))
+    return (
+        same if operand.sign == "=" else Sql(f"text IS NOT NULL AND NOT {same.text}", same.values)
+    )
+
+
+def _order_test(setting: Setting, operand: Operand) -> Sql:
+    is_quoted = operand.value.is_quoted
+    number = None if is_quoted else operand.find_number()
+    if number is not None:
+        return Sql(f"number {operand.sign} ?", (number,))
+    length = None if is_quoted else operand.find_length()
+    if length is None:
+        raise operand.no_order(setting.shown)
+    return Sql(f"{_lengths(length.unit)} {operand.sign} ?", (length.amount,))
+
+
+def _is_nan(number: object) -> bool:
+    return isinstance(number, float) and math.isnan(number)
 
 
 def _join(word: str, parts: list[Sql]) -> Sql:
@@ -230,16 +209,6 @@ def _escape(text: str) -> str:
     for char in "\\%_":
         text = text.replace(char, f"\\{char}")
     return text
-
-
-def _number_test(sign: str, number: float) -> Sql:
-    return Sql(f"{sign} ?", (number,))
-
-
-def _same(text: str, number: float | None) -> Sql:
-    if number is None:
-        return Sql("IFNULL(text = ?, 0)", (text,))
-    return Sql("(IFNULL(number = ?, 0) OR IFNULL(text = ?, 0))", (number, text))
 
 
 def _truth(text: str) -> str:

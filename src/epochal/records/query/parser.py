@@ -103,7 +103,7 @@ class _Parser:
         if cursor.take_word("not"):
             if not cursor.take_word("in"):
                 raise cursor.unexpected("in", f'write "{name.shown} not in (1, 2)"')
-            return Not(Among(name, self._parse_values()))
+            return Among(name, self._parse_values(), is_negated=True)
         if cursor.next.kind != "sign" or cursor.next.text not in SIGNS:
             meant = cursor.meant() or f'write "{name.shown} = VALUE", with = != < <= > >= or ~'
             raise cursor.unexpected(f"a comparison after {name.shown!r}", meant)
@@ -154,8 +154,10 @@ def _parse_list(cursor: Cursor, parse_one: Callable[[Cursor], _One]) -> list[_On
 
 def _parse_order(cursor: Cursor) -> Order:
     token = cursor.next
-    if token.kind == "word" and token.text.startswith("-") and len(token.text) > 1:
+    if token.kind == "word" and token.text.startswith("-"):
         cursor.take()
+        if len(token.text) == 1:  # before a name in quotes
+            return Order(_parse_name(cursor), is_descending=True)
         name = Token("word", token.text[1:], token.start + 1, token.end)
         return Order(_name_of(cursor, name), is_descending=True)
     found = _parse_name(cursor)

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.errors import ConfigError, Problem
+from epochal.records.index.schema import MAX_INTEGER
 from epochal.records.query.names import Fact, Measure
 
 if TYPE_CHECKING:
@@ -134,7 +135,8 @@ def _as_text(value: object) -> str:
 def _uniform(values: list[Any]) -> list[Any]:
     """The values if one type can hold them, else their texts."""
     kinds = {type(value) for value in values if value is not None}
-    if len(kinds) < 2:
+    is_large = any(isinstance(value, int) and abs(value) > MAX_INTEGER for value in values)
+    if len(kinds) < 2 and not is_large:
         return values
     convert = float if kinds == {int, float} else _as_text
     return [None if value is None else convert(value) for value in values]

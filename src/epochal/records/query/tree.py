@@ -62,6 +62,8 @@ class Among:
 
     name: Name
     values: tuple[Value, ...]
+    is_negated: bool = False
+    """Whether it is ``not in``, which a run that lacks the value does not meet, as with ``!=``."""
 
 
 @final

@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 _NUMBER = re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
 _SPECIAL = {"inf": math.inf, "+inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+_MAX_DIGITS = 30
+"""Longer integers are as good as floats: no value of a config has so many digits."""
+
 _LENGTH = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?)(s|min|h|d|w|ep|st|sa)")
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 """How long each unit of time is."""
@@ -39,10 +42,14 @@ class Period(NamedTuple):
 
 
 def read_number(text: str) -> float | None:
-    """The number that a word spells; None if it is none."""
+    """The number that a word spells, an integer as such; None if it is none."""
     if text.casefold() in _SPECIAL:
         return _SPECIAL[text.casefold()]
-    return float(text.replace("_", "")) if _NUMBER.fullmatch(text) else None
+    if not _NUMBER.fullmatch(text):
+        return None
+    digits = text.replace("_", "")
+    is_integer = digits.lstrip("+-").isdecimal() and len(digits) <= _MAX_DIGITS
+    return int(digits) if is_integer else float(digits)
 
 
 def read_length(text: str) -> Length | None:

@@ -42,6 +42,14 @@ def test_a_run_is_one_row_its_params_its_metrics_and_its_words(tmp_path: Path) -
     assert "optim.momentum 0.9" in rows.words.defaults
 
 
+@pytest.mark.parametrize("seed", [2**53 + 1, 2**63 - 1, 2**64 - 1, -(2**63)])
+def test_large_seeds_are_kept_to_the_last_digit(tmp_path: Path, seed: int) -> None:
+    rows = read_rows(make_run(tmp_path, seed=seed))
+    assert int(rows.values["seed"]) == seed
+    [one] = [one for one in rows.params if one.key == "seed"]
+    assert (one.text, one.number) == (str(seed), seed if seed < 2**63 else float(seed))
+
+
 @pytest.mark.parametrize(("monitor", "best"), [("-val/loss", 0.5), ("+val/loss", 2.5)])
 def test_a_run_without_a_result_has_the_best_value_until_now(
     tmp_path: Path, monitor: str, best: float

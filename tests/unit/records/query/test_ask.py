@@ -44,6 +44,7 @@ def test_newest_come_last(index: Any) -> None:
     assert find(index, limit=2) == ["good", "odd"]
     assert find(index, limit=0) == []
     assert find(index, limit=-3) == []
+    assert find(index, limit=2**70) == ["bad", "good", "odd"]
 
 
 def test_limit_of_sorted_runs_keeps_the_first(index: Any) -> None:
@@ -67,6 +68,15 @@ def test_rows_hold_every_fact(index: Any) -> None:
     assert (row["status"], row["step"], row["host"], row["best"]) == ("stopped", 20, None, None)
     assert row["age"] == pytest.approx(3 * 3600, abs=0.01)
     assert "stamp" not in row
+
+
+def test_a_seed_that_sqlite_does_not_take_is_a_number_too(
+    index: Any, connection: sqlite3.Connection
+) -> None:
+    add_run(connection, "large", seed=str(2**64 - 1), started="2026-11-15T10:00:00.000+00:00")
+    (row,) = ask(index, Question(where=f"seed = {2**64 - 1}")).rows
+    assert row["seed"] == 2**64 - 1
+    assert find(index, sort="-seed", limit=2) == ["large", "good"]
 
 
 def test_values_of_each_run(index: Any) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epochal.errors import ConfigError
+from epochal.records.index.params import params_of
 from epochal.records.index.schema import create_tables
 from epochal.records.query.compile import Compiler
 from epochal.records.query.names import Names
@@ -44,7 +45,10 @@ def ask(connection: sqlite3.Connection, text: str) -> list[str]:
         ("optim.lr is missing", ["bad"]),
         ("optim.lr is not missing", ["good", "odd"]),
         ("optim.lr in (1, 0.1, x)", ["odd"]),
-        ("optim.lr not in (1, 0.1)", ["good", "bad"]),
+        ("optim.lr not in (1, 0.1)", ["good"]),
+        ("not optim.lr in (1, 0.1)", ["good", "bad"]),
+        ("tag not in (x, null)", ["good", "odd", "bad"]),
+        ("val/loss not in (0.1, nan)", []),
         ("optim.lr < inf", ["good", "odd"]),
         ("optim.type = SGD", ["odd", "bad"]),
         ("optim.type = sgd", []),
@@ -72,6 +76,8 @@ def ask(connection: sqlite3.Connection, text: str) -> list[str]:
         ("count(val/loss) = 3", ["good", "odd"]),
         ("val/loss = nan", ["odd"]),
         ("val/loss != nan", ["good"]),
+        ("val/loss != 0.1", ["odd"]),
+        ("val/loss != 0.2", ["good", "odd"]),
         ("val/loss is missing", ["bad"]),
         ("val/loss > 0", ["good"]),
         ("not val/loss > 0", ["odd", "bad"]),
@@ -111,6 +117,42 @@ def test_queries_find_what_they_ask_for(
     assert ask(connection, text) == found
 
 
+LARGE = (2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1)
+
+
+@pytest.mark.parametrize("name", ["seed", "extra.number"])
+@pytest.mark.parametrize(
+    ("test", "found"),
+    [
+        (f"= {2**53}", [2**53]),
+        (f"= {2**53 + 1}", [2**53 + 1]),
+        (f"!= {2**53}", LARGE[1:]),
+        (f"> {2**53}", LARGE[1:]),
+        (f"<= {2**53}", LARGE[:1]),
+        (f"< {2**53 + 1}", LARGE[:1]),
+        (f"= {2**63 - 1}", [2**63 - 1]),
+        (f"> {2**63 - 2}", LARGE[2:]),
+        (f"> {2**63 - 1}", LARGE[3:]),
+        (f"= {2**63}", [2**63]),
+        (f"= +{2**64 - 1}", [2**64 - 1]),
+        (f"in ({2**63}, {2**63 - 1})", LARGE[2:4]),
+        (f"= {2**70}", []),
+        (f"= {'9' * 400}", []),
+        ("> -9223372036854775808", LARGE),
+    ],
+)
+def test_large_integers_are_compared_exactly(name: str, test: str, found: list[int]) -> None:
+    connection = sqlite3.connect(":memory:")
+    create_tables(connection)
+    for number in LARGE:
+        is_large = number > 2**63 - 1
+        facts = {"seed": str(number) if is_large else number}
+        [one] = params_of({"extra.number": [{"value": number}]})
+        run_id = add_run(connection, str(number), **facts)
+        connection.execute("INSERT INTO params VALUES (?, ?, ?, ?, ?)", (run_id, *one))
+    assert ask(connection, f"{name} {test}") == [str(number) for number in found]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -126,11 +168,15 @@ def test_queries_find_what_they_ask_for(
         ("time > 3ep", "time is a length of time, got '3ep'"),
         ("started > soon", "write 2026-11-15"),
         ("started > 7d", "write age < 7d"),
-        ("started ~ 2026", "started is a number"),
+        ("started ~ 2026", "~ finds parts of texts; write started = 2026"),
+        ("time ~ 2", "time is a length of time"),
+        ("best = nan", "write best is missing"),
+        ("seed > 9223372036854775808", "integers are ordered up to 9223372036854775807"),
+        ("optim.lr > 18446744073709551615", "write 1.84e+19 for about so much"),
         ("tag > b", "no text is more or less than another"),
         ("optim.type > SGD", "write optim.type = SGD, or optim.type ~ SGD"),
         ("optim.lr > '1'", "'1' is no number"),
-        ("optim.lr > nan", "no text is more or less"),
+        ("optim.lr > nan", "nothing is more or less than nan"),
         ("optim.lrr > 1", "did you mean 'optim.lr'?"),
     ],
 )

@@ -23,8 +23,9 @@ def spell(query: Query) -> str:
     match query:
         case Compare(name, sign, value):
             return f"{name.shown} {sign} {value.text}"
-        case Among(name, values):
-            return f"{name.shown} in ({', '.join(value.text for value in values)})"
+        case Among(name, values, is_negated):
+            word = "not in" if is_negated else "in"
+            return f"{name.shown} {word} ({', '.join(value.text for value in values)})"
         case Missing(name):
             return f"{name.shown} is missing"
         case Not(inner):
@@ -43,7 +44,7 @@ def spell(query: Query) -> str:
         ("not (a = 1 and b = 2)", "not [[a = 1 and b = 2]]"),
         ("NOT a == 1 AND b != 2", "[not [a = 1] and b != 2]"),
         ("tag in (x, 'y z', 3)", "tag in (x, y z, 3)"),
-        ("tag not in (x)", "not [tag in (x)]"),
+        ("tag not in (x)", "tag not in (x)"),
         ("optim.lr is missing", "optim.lr is missing"),
         ("optim.lr is not missing", "not [optim.lr is missing]"),
         ("min(val/loss) < .2", "min(val/loss) < .2"),
@@ -202,12 +203,13 @@ def test_names_of_columns() -> None:
 
 
 def test_orders() -> None:
-    orders = parse_orders(Written("tag, val/acc desc, -optim.lr, step ASC", "--sort"))
+    orders = parse_orders(Written("tag, val/acc desc, -optim.lr, step ASC, -'a b'", "--sort"))
     assert [(one.name.shown, one.is_descending) for one in orders] == [
         ("tag", False),
         ("val/acc", True),
         ("optim.lr", True),
         ("step", False),
+        ("a b", True),
     ]
 
 

@@ -58,6 +58,7 @@ def test_parquet_keeps_types_where_a_column_has_one() -> None:
             "mixed": [1, "a"],
             "truth": [True, None],
             "none": [None, None],
+            "large": [2**64 - 1, 1],
         }
     )
     table = parquet.read_table(io.BytesIO(sheet.to_parquet())).to_pydict()
@@ -67,6 +68,7 @@ def test_parquet_keeps_types_where_a_column_has_one() -> None:
         "mixed": ["1", "a"],
         "truth": [True, None],
         "none": [None, None],
+        "large": ["18446744073709551615", "1"],
     }
 
 
