@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from epochal import durable
-from epochal.cli.table import format_table, terminal_width
+from epochal.cli.fit import measure, shorten, terminal_width
+from epochal.cli.table import format_table
 from epochal.records.figures import format_seconds, format_value
 from epochal.records.query.names import Fact, Measure
 from epochal.records.query.sheet import join_values, read_time
@@ -35,6 +36,7 @@ _DISPENSABLE = ("reason", "resumed", "variant", "project", "runner", "time", "st
 """What goes where there is no room: at first those of them that say the same in every line."""
 
 _LEAST_RESULT = 30
+_TINY_RESULT = 12
 _MAX_CELL = 60
 _MAX_CHANGED = 6
 _MAX_TOLD = 3
@@ -116,7 +118,7 @@ def format_cell(target: Target, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     line = format_value(value).partition("\n")[0]
-    return line if len(line) <= _MAX_CELL else f"{line[: _MAX_CELL - 1]}…"
+    return shorten(line, _MAX_CELL)
 
 
 def _cells(answer: Answer, target: Target) -> list[str]:
@@ -219,14 +221,22 @@ def _fit(columns: dict[str, list[str]], kept: set[str], width: int | None) -> di
     """Fewer columns where the terminal is narrow: at first those that say the same everywhere."""
     limit = width or terminal_width()
     names = [name for name in _DISPENSABLE if name in columns and name not in kept]
+    names += [name for name in reversed(columns) if name not in (*names, *kept, "best")]
     same = [name for name in names if len(set(columns[name])) == 1 and len(columns[name]) > 1]
     chosen = dict(columns)
     for name in dict.fromkeys((*same, *names)):
-        widths = [max(map(len, (head, *cells))) for head, cells in chosen.items()]
-        if sum(widths[:-1]) + 2 * len(widths[:-1]) + min(_LEAST_RESULT, widths[-1]) <= limit:
+        if _has_room(chosen, limit, _LEAST_RESULT):
             break
         del chosen[name]
+    if "best" in chosen and not _has_room(chosen, limit, _TINY_RESULT):
+        del chosen[_RESULT]
     return chosen
+
+
+def _has_room(columns: Mapping[str, Sequence[str]], limit: int, least: int) -> bool:
+    """Whether the last column can have all its width, or else the least."""
+    *widths, last = (max(map(measure, (head, *cells))) for head, cells in columns.items())
+    return sum(widths) + 2 * len(widths) + min(least, last) <= limit
 
 
 def _format(columns: Mapping[str, Sequence[str]], width: int | None) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.cli.attend import attend
+from epochal.cli.fit import print_fitting, terminal_width
 from epochal.cli.table import format_table
 from epochal.cli.words import add_json_option, add_runs_option, print_json
 from epochal.errors import ConfigError, Problem, RecordError
@@ -99,9 +100,9 @@ def _show(box: Mailbox, mails: list[Mail], *, is_json: bool) -> None:
     else:
         for index, mail in enumerate(mails):
             if index:
-                print("\n" + "-" * 72 + "\n")
+                print("\n" + "-" * min(72, terminal_width()) + "\n")
             since = _since(box, mail)
-            print(f"{mail.subject}\n{_when(mail)}, mail {mail.id[:_SHOWN_ID]}")
+            print_fitting([mail.subject, f"{_when(mail)}, mail {mail.id[:_SHOWN_ID]}"])
             print(f"since then: {since}\n" if since else "")
             print(mail.text.rstrip())
     box.mark(mails, is_read=True)
@@ -117,7 +118,8 @@ def _list(box: Mailbox, args: argparse.Namespace) -> None:
         print(_table(box, mails))
         more = f", {len(found) - len(mails)} older ones" if len(found) > len(mails) else ""
         shown = mails[-1].id[:_SHOWN_ID]
-        print(f"\n{box.count_unread()} unread{more}; `{command()} mail {shown}` shows one")
+        hint = f"{box.count_unread()} unread{more}; `{command()} mail {shown}` shows one"
+        print_fitting(["", hint])
     else:
         print(f"no such mail in {box.root}" if _is_narrow(args) else f"no mail in {box.root}")
     _print_unsent(read_outbox(box))
@@ -138,7 +140,7 @@ def _table(box: Mailbox, mails: list[Mail]) -> str:
         (*row[:3], *([row[3]] if has_since else []), mail.subject)
         for row, mail in zip(rows, mails, strict=True)
     ]
-    return format_table(header, lines)
+    return format_table(header, lines, has_prose=True)
 
 
 def _when(mail: Mail) -> str:
@@ -213,4 +215,4 @@ def _print_unsent(parcels: Sequence[Parcel]) -> None:
     failed = [parcel for parcel in parcels if parcel.tries]
     if failed:
         why = f"{failed[-1].spec['type']}: {failed[-1].error}"
-        print(f"{len(failed)} not sent ({why}); `{command()} mail --send` tries again")
+        print_fitting([f"{len(failed)} not sent ({why}); `{command()} mail --send` tries again"])

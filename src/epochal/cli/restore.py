@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from epochal.cli.fit import print_fitting
 from epochal.cli.words import add_json_option, add_run_word, print_json
 from epochal.errors import RecordError
 from epochal.experiment.invocation import command
@@ -49,7 +50,9 @@ def execute(args: argparse.Namespace) -> int:
     if args.json:
         print_json(_to_json(record, done, typed))
     else:
-        print("\n".join(_describe(record, done, typed)))
+        print_fitting(_describe(record, done))
+        if typed:
+            print("\n".join(["", "now type", "", *(f"  {line}" for line in typed)]))
     return RecordError.exit_code if done.lost else 0
 
 
@@ -68,7 +71,7 @@ def _to_json(record: RunRecord, done: Restored, typed: list[str]) -> dict[str, A
     }
 
 
-def _describe(record: RunRecord, done: Restored, typed: list[str]) -> Iterator[str]:
+def _describe(record: RunRecord, done: Restored) -> Iterator[str]:
     count = format_count(len(done.manifest.files) - len(done.lost), "file")
     yield f"laid {count} of {record.summary.tag} ({record.summary.id}) into {done.dir}"
     yield from _listed("lost     ", done.lost)
@@ -85,9 +88,6 @@ def _describe(record: RunRecord, done: Restored, typed: list[str]) -> Iterator[s
     if done.framework_dir is not None:
         yield f"  epochal  not the one that runs here; it is in {done.framework_dir}"
     yield from _warnings(record)
-    if typed:
-        yield "\nnow type\n"
-        yield from (f"  {line}" for line in typed)
 
 
 def _warnings(record: RunRecord) -> Iterator[str]:

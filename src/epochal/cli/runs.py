@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from epochal import durable
 from epochal.cli import prune
+from epochal.cli.fit import wrap
 from epochal.cli.listing import (
     table_of_columns,
     table_of_group_columns,
@@ -157,7 +158,8 @@ def _list(index: Index, question: Question, args: argparse.Namespace, form: str)
     last = -1 if not groups else max(groups[-1].places)
     if args.output is None and answer.rows:
         name = name_run(answer.path(answer.rows[last]))
-        text += f"\n\n`{command()} show {name}` shows one of them, `last` is the newest"
+        hint = f"`{command()} show {name}` shows one of them, `last` is the newest"
+        text = "\n".join([text, "", *wrap(hint)])
     elif not answer.rows:
         text = f"no such runs below {args.runs_dir}; `{command()} run FILE` makes one"
     _deliver(f"{text}\n".encode(), args)

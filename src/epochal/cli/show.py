@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from epochal.cli.fit import print_fitting
 from epochal.cli.words import add_json_option, add_run_word, print_json
 from epochal.records import RunRecord, explain, read_run
 from epochal.records.disk import read_disk
@@ -51,7 +52,7 @@ def execute(args: argparse.Namespace) -> int:
     else:
         from epochal.cli.overview import describe
 
-        print("\n".join(describe(record, args.runs_dir)))
+        print_fitting(describe(record, args.runs_dir))
     return 0
 
 

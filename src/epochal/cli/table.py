@@ -2,29 +2,104 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
+import re
 from typing import TYPE_CHECKING
 
+from epochal.cli.fit import measure, pad, shorten, terminal_width, wrap
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    Row = Sequence[str]
+
+_GAP = 2
+_SHORTEST_NAME = 12
+_LONGEST_FIGURE = 24
+_ROOM_FOR_PROSE = 20
+_FIGURE = re.compile(r"[+-]?(\d|inf|nan)")
 
 
 def format_table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None = None
+    header: Row, rows: Sequence[Row], *, width: int | None = None, has_prose: bool = False
 ) -> str:
-    """Aligned lines under a header; on a terminal the last column is cut where that ends."""
+    """Aligned lines under a header that fit the terminal.
+
+    Where it is narrow, names are shortened, and what is still too wide goes on in further lines
+    below, each beginning with the first column. Numbers are never cut.
+
+    Args:
+        header: What the columns are called.
+        rows: As many cells each.
+        width: Most columns of a line; by default as many as the terminal has.
+        has_prose: The last column is made of sentences, which are wrapped and not shortened.
+    """
     limit = width or terminal_width()
-    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
-    lines = []
-    for row in (header, *rows):
-        cells = (f"{cell:<{size}}" for cell, size in zip(row, widths, strict=True))
-        line = "  ".join(cells).rstrip()
-        lines.append(line if len(line) <= limit else line[: limit - 1] + "…")
-    return "\n".join(lines)
+    whole = [header, *rows]
+    if has_prose:
+        return "\n".join(_with_prose(whole, limit))
+    widths = _shrink(whole, limit)
+    blocks = _blocks(widths, limit)
+    lines = [[_line([row[i] for i in block], widths, block) for row in whole] for block in blocks]
+    return "\n\n".join("\n".join(block) for block in lines)
 
 
-def terminal_width() -> int:
-    """How many characters a line may have."""
-    # Files and pipes have no edge: what reads them wants the whole line.
-    return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else sys.maxsize
+def _least(column: Row) -> int:
+    """How narrow a column may become: figures and ids stay whole, names are shortened."""
+    return max(_least_of(cell) for cell in column)
+
+
+def _least_of(cell: str) -> int:
+    size = measure(cell)
+    is_figure = size <= _LONGEST_FIGURE and _FIGURE.match(cell.lstrip())
+    return size if is_figure else min(size, _SHORTEST_NAME)
+
+
+def _shrink(whole: Sequence[Row], limit: int) -> list[int]:
+    """Widths of the columns: the widest one gives way first, if that helps."""
+    columns = list(zip(*whole, strict=True))
+    widths = [max(map(measure, column)) for column in columns]
+    least = [_least(column) for column in columns]
+    gaps = _GAP * (len(widths) - 1)
+    if sum(least) + gaps > limit:  # no line has room for all: each column has what it can have
+        first = min(widths[0], max(least[0], limit - _GAP - max(least[1:], default=0)))
+        rooms = [first, *(limit - first - _GAP for _ in widths[1:])]
+        return [min(w, max(m, room)) for w, m, room in zip(widths, least, rooms, strict=True)]
+    for _ in range(sum(widths) + gaps - limit):
+        widest = max((size, i) for i, size in enumerate(widths) if size > least[i])[1]
+        widths[widest] -= 1
+    return widths
+
+
+def _blocks(widths: list[int], limit: int) -> list[list[int]]:
+    """Which columns stand side by side."""
+    blocks, used = [[0]], widths[0]
+    for i, size in enumerate(widths[1:], 1):
+        used += _GAP + size
+        if used > limit and len(blocks[-1]) > 1:
+            blocks.append([0])
+            used = widths[0] + _GAP + size
+        blocks[-1].append(i)
+    return blocks
+
+
+def _line(cells: Row, widths: list[int], block: list[int]) -> str:
+    sized = (pad(shorten(cell, widths[i]), widths[i]) for cell, i in zip(cells, block, strict=True))
+    return (" " * _GAP).join(sized).rstrip()
+
+
+def _with_prose(whole: Sequence[Row], limit: int) -> Iterator[str]:
+    """Lines whose last cell goes on below itself, or below the whole line where that is narrow."""
+    heads = [row[:-1] for row in whole]
+    widths = [max(map(measure, column)) for column in zip(*heads, strict=True)]
+    start = sum(widths) + _GAP * len(widths)
+    if limit - start < _ROOM_FOR_PROSE:
+        widths = _shrink(heads, limit)
+    for row in whole:
+        head = _line(row[:-1], widths, list(range(len(widths))))
+        if limit - start >= _ROOM_FOR_PROSE:
+            first, *others = wrap(row[-1], limit - start)
+            yield f"{pad(head, start)}{first}".rstrip()
+            yield from (" " * start + line.lstrip() for line in others)
+        else:
+            yield head
+            yield from (f"    {line.lstrip()}" for line in wrap(row[-1], limit - 4))

@@ -9,6 +9,7 @@ from epochal.cli.beside.causes import describe_code, describe_facts
 from epochal.cli.beside.results import describe_curves, describe_replicates, describe_scores
 from epochal.cli.beside.view import BOLD, View, printable
 from epochal.cli.chart import takes_colours
+from epochal.cli.fit import wrap
 from epochal.cli.table import format_table
 from epochal.experiment.invocation import command
 from epochal.records.compare import SECTIONS, describe
@@ -16,7 +17,7 @@ from epochal.records.facts import seconds_of, tag_of
 from epochal.records.figures import format_seconds, format_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from epochal.records.compare import Comparison
     from epochal.records.read import RunRecord
@@ -48,18 +49,24 @@ def describe_comparison(
     rows = [(name, *_head(one)) for name, one in zip(view.names, found.records, strict=True)]
     yield format_table(("", "run", "tag", "status", "steps", "time", "best"), rows)
     yield ""
-    yield view.paint(describe(found, sections), BOLD)
-    parts = [list(_describe_section(found, section, view)) for section in sections]
-    for first, *others in parts:
+    yield from wrap(view.paint(describe(found, sections), BOLD))
+    parts = {name: list(_describe_section(found, name, view)) for name in sections}
+    for name, (first, *others) in parts.items():
         if others:
-            yield from ("", view.paint(first, BOLD), *others)
-    same = [first for first, *others in parts if not others]
-    yield from ("", *same) if same else ()
+            yield from ("", *wrap(view.paint(first, BOLD)))
+            # Lines of code stay as they are, so that they can be copied.
+            yield from others if name == "code" else _wrap_all(others)
+    same = [first for first, *others in parts.values() if not others]
+    yield from ("", *_wrap_all(same)) if same else ()
     if "metrics" in sections:
-        yield from describe_replicates(found, view)
+        yield from _wrap_all(describe_replicates(found, view))
     if "curves" in sections and found.is_same_but_for_results:
         yield ""
-        yield f"{_UNEXPLAINED}: try `{command()} check FILE --repro`"
+        yield from wrap(f"{_UNEXPLAINED}: try `{command()} check FILE --repro`")
+
+
+def _wrap_all(lines: Iterable[str]) -> Iterator[str]:
+    return (part for line in lines for part in wrap(line))
 
 
 def _letter(place: int) -> str:
