@@ -47,6 +47,22 @@ class Faults:
         return call
 
 
+def full_disk(room: int) -> durable.Operations:
+    """A disk with room for so many writes and new folders; what was there can be removed."""
+    left = [room]
+
+    def guard(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            left[0] -= 1
+            if left[0] < 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return real(*args)
+
+        return call
+
+    return durable.Operations(write=guard(os.write), mkdir=guard(os.mkdir))
+
+
 def sweep(
     monkeypatch: pytest.MonkeyPatch, action: Callable[[], object], *, code: int
 ) -> list[tuple[Faults, WriteError]]:

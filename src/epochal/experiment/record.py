@@ -208,7 +208,7 @@ def _open_kept(config: Config, report: Report, resumption: Resumption | None) ->
     )
     announce(folder.path)
     writer = RunWriter(folder)
-    with holding(folder.path), beating(folder.path), _closing(writer):
+    with _undone(folder.path), holding(folder.path), beating(folder.path), _closing(writer):
         _write_configs(writer, config, report)
         code = KeptCode(options, project=report.project.dir, run_dir=folder.path)
         yield Record(
@@ -238,13 +238,34 @@ def _put_back(folder: Path, attempt: int) -> Iterator[None]:
 
 @contextmanager
 def _closing(writer: RunWriter) -> Iterator[RunWriter]:
-    """Let go of the files in the end; a run that was preempted while it started says so."""
+    """Let go of the files in the end; a run that came to no start says why."""
     with closing(writer):
         try:
             yield writer
         except Preempted:
             writer.write_status("preempted", reason="preempted")
             raise
+        except RecordError:
+            with suppress(RecordError):  # the disk may refuse this too
+                if _status_of(writer.path) in ("", "starting"):
+                    writer.write_status("failed", reason="record")
+            raise
+
+
+@contextmanager
+def _undone(folder: Path) -> Iterator[None]:
+    """Leave nothing of a run whose start the disk refused, down to saying that it failed."""
+    try:
+        yield
+    except RecordError:
+        if _status_of(folder) in ("", "starting") and not (folder / "run.json").exists():
+            with suppress(OSError):
+                durable.remove_tree(folder, "undone")
+        raise
+
+
+def _status_of(folder: Path) -> object:
+    return durable.find_object(folder / "status.json").get("status", "")
 
 
 @contextmanager
@@ -279,22 +300,17 @@ def _reopened(resumption: Resumption, report: Report) -> Iterator[Record]:
 def _write_configs(writer: RunWriter, config: Config, report: Report) -> None:
     values = report.expanded.to_plain()
     writer.write_status("starting")
-    try:
-        writer.write_readme(values["tag"], values["desc"])
-        expanded = redact_node(report.expanded)
-        text = dump(expanded, config.format)
-        defaults = [(one.key, one.value, one.owner) for one in report.defaults]
-        provenance = collect_provenance(report.expanded, defaults)
-        writer.write_config(config.sources, text, config.format, provenance)
-        path = writer.folder.config_dir / f"expanded.{config.format}"
-        if not _reads_as(path, expanded):  # a key or a sign of the text was taken for a secret
-            with recording():
-                durable.write_text(path, text)
-            _read_back(path, expanded)
-    except RecordError:
-        with suppress(RecordError):  # the disk may refuse this too
-            writer.write_status("failed", reason="record")
-        raise
+    writer.write_readme(values["tag"], values["desc"])
+    expanded = redact_node(report.expanded)
+    text = dump(expanded, config.format)
+    defaults = [(one.key, one.value, one.owner) for one in report.defaults]
+    provenance = collect_provenance(report.expanded, defaults)
+    writer.write_config(config.sources, text, config.format, provenance)
+    path = writer.folder.config_dir / f"expanded.{config.format}"
+    if not _reads_as(path, expanded):  # a key or a sign of the text was taken for a secret
+        with recording():
+            durable.write_text(path, text)
+        _read_back(path, expanded)
 
 
 def _record_options(values: dict[str, Any]) -> RecordOptions:

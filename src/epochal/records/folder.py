@@ -7,7 +7,7 @@ import glob
 import os
 import re
 import unicodedata
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -132,10 +132,19 @@ def create_run_folder(
         else:
             parent = root / slug(project, default="default") / slug(tag, default="untagged")
             folder = RunFolder(_make_unique(parent), log_file)
-        for name in dict.fromkeys((*_PARTS, *inner, str(PurePosixPath("logs", log_file).parent))):
+        _make_parts(folder, [*inner, str(PurePosixPath("logs", log_file).parent)])
+    return folder
+
+
+def _make_parts(folder: RunFolder, more: list[str]) -> None:
+    try:
+        for name in dict.fromkeys((*_PARTS, *more)):
             if not (folder.path / name).is_dir():
                 durable.make_dir(folder.path / name)
-    return folder
+    except OSError:  # nobody is to find half a folder
+        with suppress(OSError):
+            durable.remove_tree(folder.path, "undone")
+        raise
 
 
 @contextmanager

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
+from epochal import durable
 from epochal.check import Report, check
 from epochal.config import Config, load
 from epochal.engine import RunResult
 from epochal.errors import Preempted, RecordError
 from epochal.experiment.record import open_record
+from epochal.records import find_runs
+from failing_disk import full_disk
 from small_project import run_folders, tree
 
 if TYPE_CHECKING:
@@ -103,6 +107,27 @@ def test_record_that_cannot_be_prepared_says_failed(
         raise AssertionError("must not come here")
     (status,) = shop.rglob("status.json")
     assert status_of(status.parent) == "failed"
+
+
+def test_full_disk_at_the_start_leaves_nothing_or_a_run_that_failed(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = checked("record.code=false")
+    found, told = [], []
+    for room in range(100):
+        monkeypatch.setattr(durable.system, "operations", full_disk(room))
+        try:
+            with open_record(*inputs, is_kept=True) as record:
+                record.write_start({})
+                break
+        except RecordError as error:
+            told.append(str(error))
+        found.append([run.status for run in find_runs(shop / "runs")])
+        shutil.rmtree(shop / "runs", ignore_errors=True)
+    assert room > 10
+    assert found[0] == []
+    assert all("free some space there" in text for text in told)
+    assert all(statuses in ([], ["failed"]) for statuses in found)
 
 
 def test_no_secret_keeps_a_run_from_its_start(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
