@@ -69,7 +69,10 @@ def test_a_run_that_is_killed_comes_to_its_end(shop: Path, start: Start) -> None
     (folder,) = run_folders(shop)
     status, run = read(folder / "status.json"), read(folder / "run.json")
     assert (status["status"], status["step"]) == ("finished", 18)
-    assert len(run["attempts"]) == 2
+    assert [one["cause"] for one in run["attempts"]] == ["started", "retried"]
+    result = read(folder / "result.json")
+    assert (status["killed"], result["killed"]) == (1, 1)
+    assert result["seconds"] == sum(result["times"].values())
     assert '"kind":"restart"' in (folder / "events.jsonl").read_text()
     assert "keep-alive: the run was killed by SIGKILL at step" in errors
     assert not list((shop / ".epochal" / "keep-alive").iterdir())
@@ -91,3 +94,7 @@ def test_a_run_whose_supervisor_is_killed_saves_and_is_gone_on_with(
     assert run_folders(shop) == [folder]
     attempts = read(folder / "run.json")["attempts"]
     assert attempts[1]["step"] == saved["step"]  # no step was lost
+    assert attempts[1]["cause"] == "requeued"
+    result = read(folder / "result.json")
+    assert (result["killed"], result["redone_seconds"]) == (0, 0)
+    assert result["times"]["start-up/building"] > saved["times"]["start-up/building"] > 0

@@ -110,7 +110,9 @@ def test_killed_run_goes_on_bit_for_bit(dying: Path, epochal: Command) -> None:
     assert (record.summary.attempt, record.attempts[1].step) == (1, 8)
     assert not (folder / "lease.json").exists()
     assert "1x" in epochal("runs").out
-    assert "attempt  1: from shop-8, step 8" in epochal("show", folder.name).out
+    shown = epochal("show", folder.name).out
+    assert "attempt  1: resumed from shop-8, step 8" in shown
+    assert "over 2 attempts; at least, since one was killed" in shown
 
 
 GROUPS = "{type: AdamW, lr: 0.05, groups: [{match: '*.bias', lr_mult: 2, weight_decay: 0}]}"

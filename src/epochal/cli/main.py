@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from epochal.experiment.interrupts import catching_interrupts
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 INTERRUPTED = 130
+_LOADED = time.perf_counter()  # somebody waits since then, also for what is imported later
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,20 +24,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with catching_interrupts():
             _forgive_narrow_terminals()
-            return _execute(words)
+            return _execute(words, begun=_LOADED if argv is None else None)
     except KeyboardInterrupt as wish:
         code: int = getattr(wish, "exit_code", INTERRUPTED)  # of Preempted, not imported here
         return code
 
 
-def _execute(words: list[str]) -> int:
+def _execute(words: list[str], *, begun: float | None = None) -> int:
     """Do what was typed; an error that somebody can mend is shown without a traceback."""
     from epochal.cli.parser import VERBS, build_parser, load_verb, parse_words
     from epochal.errors import EpochalError, RecordError
 
     parser = build_parser(next((word for word in words if word in VERBS), None))
     args = parse_words(parser, words)
-    args.typed = words
+    args.typed, args.begun = words, begun
     if args.verb is None:
         parser.print_help()
         return 0

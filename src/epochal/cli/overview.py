@@ -6,10 +6,12 @@ import math
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from epochal.cli.fit import measure, shorten, terminal_width
 from epochal.cli.progress import Progress
 from epochal.cli.spark import spark
-from epochal.cli.table import format_table, terminal_width
+from epochal.cli.table import format_table
 from epochal.errors import RecordError
+from epochal.records.attempts import ROLLBACK
 from epochal.records.compare.scores import find_monitor
 from epochal.records.disk import read_disk
 from epochal.records.facts import desc_of, seconds_of, tag_of
@@ -20,7 +22,14 @@ from epochal.records.relatives import Relatives, find_relatives
 from epochal.records.replicates import summarise
 from epochal.records.rows import SMALL_BYTES
 from epochal.records.summary import SeriesSummary, summarise_series
-from epochal.records.times import advise, describe_device_time, format_time, share_out
+from epochal.records.times import (
+    advise,
+    describe_attempts,
+    describe_device_time,
+    format_time,
+    read_spent,
+    share_out,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -103,11 +112,11 @@ def _describe_best(record: RunRecord) -> Iterator[str]:
 
 def _describe_attempts(record: RunRecord) -> Iterator[str]:
     for one in record.attempts:
-        if one.checkpoint:
-            verb = "went back to" if one.cause == "rollback" else "from"
-            at = f"{one.checkpoint}, step {one.step}, {one.started}"
-            yield f"  attempt  {one.attempt}: {verb} {at}"
-            yield from (f"           {text}" for text in (*one.changed,))
+        if one.attempt:
+            verb = "went back to" if one.cause == ROLLBACK else f"{one.cause} from".strip()
+            place = f"{verb} {one.checkpoint}, step {one.step}" if one.checkpoint else one.cause
+            yield f"  attempt  {one.attempt}: {', '.join(filter(None, [place, one.started]))}"
+            yield from (f"           {text}" for text in one.changed)
 
 
 def _describe_stages(record: RunRecord) -> Iterator[str]:
@@ -192,7 +201,7 @@ def _describe_settings(record: RunRecord) -> Iterator[str]:
 
 def _cut(value: object) -> str:
     text = " ".join(format_value(value).split()) if value is not None else "null"
-    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
+    return shorten(text, _LONGEST_VALUE)
 
 
 def _describe_metrics(record: RunRecord) -> Iterator[str]:
@@ -220,7 +229,7 @@ def _figures(one: SeriesSummary) -> tuple[str, ...]:
 
 def _room_beside(rows: Sequence[Sequence[str]]) -> int:
     """How many characters a line has left for one more column."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    widths = [max(map(measure, column)) for column in zip(*rows, strict=True)]
     return terminal_width() - sum(widths) - 2 * len(widths)
 
 
@@ -238,16 +247,22 @@ def _spark(record: RunRecord, name: str, width: int) -> str:
 
 
 def _describe_times(record: RunRecord) -> Iterator[str]:
+    spent = read_spent(record)
     rows = [
-        (f"  {one.name}", f"{one.share:5.0%}", format_time(one.seconds))
-        for one in share_out(record.times)
+        (f"  {one.name}", f"{one.share:5.0%}", format_time(one.seconds), one.note)
+        for one in share_out(spent.times)
     ]
     if rows:
+        table: list[tuple[str, ...]] = [("  time", "share", "in all", ""), *rows]
+        if _room_beside(table) < 0:
+            table = [row[:3] for row in table]
         yield ""
-        yield format_table(("  time", "share", "in all"), rows)
+        yield format_table(table[0], table[1:])
+        attempts = describe_attempts(spent, len(record.attempts))
+        yield from ([f"  {attempts}"] if attempts else [])
         device = describe_device_time(record.device_time)
         yield from ([f"  the device: {device}"] if device else [])
-        yield f"  {advise(record.times, record.device_time)}"
+        yield f"  {advise(spent.times, record.device_time)}"
 
 
 def _describe_disk(record: RunRecord) -> Iterator[str]:
@@ -266,6 +281,6 @@ def _describe_disk(record: RunRecord) -> Iterator[str]:
     total = sum(one.num_bytes for one in parts)
     count = format_count(sum(one.num_files for one in parts), "file")
     yield ""
-    yield format_table(
-        ("  disk", "size", "", ""), [*rows, ("  in all", format_bytes(total), count, "")]
-    )
+    table = [("  disk", "size", "", ""), *rows, ("  in all", format_bytes(total), count, "")]
+    columns = 4 if _room_beside(table) >= 0 else 3
+    yield format_table(table[0][:columns], [row[:columns] for row in table[1:]])

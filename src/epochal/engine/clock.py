@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
 from epochal.engine.times import Times
-from epochal.records.times import EVALUATION
+from epochal.records.times import EVALUATION, spent_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from epochal.engine.run import Run
 
@@ -39,11 +39,15 @@ class Clock:
 
     Args:
         now: Seconds on a clock that never goes back.
+        times: Where the time went so far; by default it counts from the start.
     """
 
-    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, now: Callable[[], float] = time.perf_counter, times: Times | None = None
+    ) -> None:
         self.now = now
-        self.times = Times(now)
+        self._is_begun = times is not None
+        self.times = times or Times(now)
         """Where the time went."""
 
         self.first_seconds = 0.0
@@ -54,8 +58,9 @@ class Clock:
         self._is_paused = False
 
     def start(self) -> None:
-        """Count from here."""
-        self.times.reset()
+        """Count from here; what had begun before the run was built goes on."""
+        if not self._is_begun:
+            self.times = Times(self.now)
         self._started = self.now()
         self._paused_seconds = 0.0
 
@@ -73,8 +78,10 @@ class Clock:
         """What a checkpoint keeps."""
         return {"seconds": self.seconds, "paused_seconds": self._paused_seconds}
 
-    def load_state_dict(self, state: dict[str, float]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint; the time between is nobody's."""
+        if not self.times.before.times:  # else the record knew, which has seen more
+            self.times.before = spent_of(state.get("spent", {}))
         self.first_seconds = state["seconds"]
         self._started = self.now() - state["seconds"]
         self._paused_seconds = state["paused_seconds"]

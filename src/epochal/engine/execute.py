@@ -30,7 +30,7 @@ from epochal.engine.preempt import (
 from epochal.engine.result import RunResult
 from epochal.engine.saving import request_save, save_if_requested
 from epochal.engine.seeding import derive, machine, seeded
-from epochal.engine.times import read_device_time, read_times
+from epochal.engine.times import read_device_time, read_spent
 from epochal.engine.watchdog import watching
 from epochal.errors import ConfigError, EpochalError, Preempted
 
@@ -177,8 +177,7 @@ def _build_result(run: Run, value: object, error: BaseException | None) -> RunRe
         steps=run.step,
         epochs=run.epoch,
         samples=run.samples,
-        seconds=run.clock.seconds,
-        times=read_times(run),
+        **read_spent(run).to_fields(),
         device_time=read_device_time(run),
         value=value,
     )

@@ -99,6 +99,9 @@ class Feed:
         self.wait_seconds = 0.0
         """Time spent waiting for data since the run started."""
 
+        self.first_wait_seconds = 0.0
+        """How much of it was for the very first step."""
+
         self.is_complete = False
         """Whether the epoch's last batch was handed out, as far as that can be known."""
 
@@ -165,7 +168,7 @@ class Feed:
         if self.is_complete:
             return
         one_pass = Pass(derive(self._seed, "order", number), number, read)
-        self._stateful = None
+        self._stateful, is_first = None, not self.wait_seconds
         with explaining_deaths(loader, "train_loader"):
             batches = self.open(
                 loader, self.limit, one_pass, aim=self.aim if accumulate == 1 else None, state=state
@@ -174,13 +177,14 @@ class Feed:
                 begun = perf_counter()
                 microbatches = tuple(islice(batches, accumulate))
                 self.wait_seconds += perf_counter() - begun
+                if is_first:
+                    is_first, self.first_wait_seconds = False, self.wait_seconds
                 if not microbatches:
                     break
                 self.position = read
                 read += len(microbatches)
                 for batch in microbatches:
-                    kind = type(batch)
-                    first = batch
+                    kind, first = type(batch), batch
                     if kind is list or kind is tuple:
                         first = batch[0] if batch else None
                     elif kind is dict:
@@ -190,8 +194,7 @@ class Feed:
                         self.samples += first.shape[0]
                     else:
                         self.samples += batch_size(batch) or usual
-                self.next_position = read
-                self.is_complete = read == known
+                self.next_position, self.is_complete = read, read == known
                 yield microbatches
                 if self._is_interrupted:
                     self._resume = _Resume(number, read, self.loader_state())

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from epochal.engine.remake import MakeOptimizer
     from epochal.engine.schedule import AnySchedule
     from epochal.engine.stages import Stage
+    from epochal.engine.times import Times
     from epochal.engine.update import Updater
     from epochal.records.manifests import Manifest
 
@@ -122,6 +123,9 @@ class Setting:
 
     resume: ResumePoint | None = None
     """What the run goes on from; None if it starts at its beginning."""
+
+    times: Times | None = None
+    """Where the time went before the run was built, if anybody counted."""
 
     on_stall: Callable[[str, int], None] = tell_nobody
     """Told at which step nothing has happened for too long; returns at once."""

@@ -52,8 +52,17 @@ class RunResult:
 
     samples: int = 0
     seconds: float = 0.0
+    """How long it worked, from its start-up on, in all its attempts."""
+
     times: Mapping[str, float] = field(default_factory=dict)
     """Where they went: seconds of each part, such as ``steps`` or ``hooks/Console``."""
+
+    redone_seconds: float = 0.0
+    """How many of them went into steps that do not count: they were done again, or given up when
+    the run went back."""
+
+    killed: int = 0
+    """How many of its processes were killed, and could not tell of their last seconds."""
 
     device_time: Mapping[str, float] = field(default_factory=dict)
     """Of steps looked at on a GPU: how many, in which share it was behind, their mean seconds."""

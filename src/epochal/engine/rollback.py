@@ -14,6 +14,7 @@ from epochal.engine.resuming import resume
 from epochal.engine.watch import stop_diverged
 from epochal.errors import CheckpointError
 from epochal.records.manifests import find_checkpoints
+from epochal.records.times import spent_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -175,6 +176,7 @@ def _restore(
     data = point.state["data"]
     is_within = data["is_in_epoch"] and data["epoch"] == place.epoch
     # The time that has passed has passed.
+    run.clock.times.go_back(spent_of(point.state["clock"].get("spent", {})))
     state = {**point.state, "clock": run.clock.state_dict()}
     run.latest.clear()
     run.evaluated_at.clear()

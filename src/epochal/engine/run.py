@@ -221,7 +221,7 @@ class Run:
         """What the task knows about its data, such as the names of classes."""
 
         self.store = Store()
-        self.clock = Clock()
+        self.clock = Clock(times=setting.times)
         self.events = Events(parts.hooks, task=parts.task)
         self.plan = Plan(self.events)
         self.meter = Meter(self.device, notice=LossWatch(self), wake=self.plan.wake)

@@ -18,6 +18,7 @@ from epochal.engine.saved_optim import (
     restore_optimizer,
 )
 from epochal.engine.seeding import generator_states, restore_generators
+from epochal.engine.times import read_spent
 from epochal.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def collect(run: Run) -> State:
         "meter": run.meter.state_dict(),
         "metrics": {name: _collect_object(one) for name, one in run.train_metrics.items()},
         "plan": list_times(run.plan.dues),
-        "clock": run.clock.state_dict(),
+        "clock": {**run.clock.state_dict(), "spent": read_spent(run).to_fields()},
         "latest": dict(run.latest),
         "evaluated_at": dict(run.evaluated_at),
         "choices": dict(run.choices),

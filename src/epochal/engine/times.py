@@ -5,9 +5,19 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
-from epochal.records.times import OTHER, START, STEPS, WAIT
+from epochal.records.times import (
+    FIRST_BATCH,
+    OTHER,
+    START,
+    STEPS,
+    WAIT,
+    Spent,
+    add_times,
+    is_start,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,18 +34,24 @@ class Times:
 
     Args:
         now: Seconds on a clock that never goes back.
+        begun: When the first part began, on that clock; now by default.
+        part: What comes first.
     """
 
-    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        now: Callable[[], float] = time.perf_counter,
+        *,
+        begun: float | None = None,
+        part: str = START,
+    ) -> None:
         self._now = now
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget what was counted, and begin with the start of a run."""
         self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._open = START
-        self._since = self._now()
-        self._waited = 0.0
+        self._open = part
+        self._since = now() if begun is None else begun
+        self._waits = (0.0, 0.0)
+        self.before = Spent()
+        """What earlier processes of the run took; grows when the run goes back."""
 
     def switch(self, part: str) -> str:
         """Count into ``part`` from now on; gives the part that was open before."""
@@ -60,32 +76,49 @@ class Times:
         try:
             yield
         finally:
-            self.switch(OTHER if before == START else before)
+            self.switch(OTHER if is_start(before) else before)
 
     def add(self, part: str, seconds: float) -> None:
         """Count seconds that passed just now into ``part``, and not into the open one."""
         self._seconds[part] += seconds
         self._seconds[self._open] -= seconds
 
-    def read(self, waited: float | None = None) -> dict[str, float]:
-        """Seconds of each part so far, the largest first.
+    def read(self, waits: tuple[float, float] | None = None) -> dict[str, float]:
+        """Seconds of each part so far in this process, the largest first.
 
         Args:
-            waited: How much of the steps was waiting for data; as in the last call by default.
+            waits: How much of the steps was waiting for data, and how much of that for the very
+                first batch; as in the last call by default.
         """
         self.switch(self._open)
-        self._waited = self._waited if waited is None else waited
+        self._waits = waits or self._waits
         parts = dict(self._seconds)
-        parts[WAIT] = min(self._waited, parts.get(STEPS, 0.0))
-        parts[STEPS] = parts.get(STEPS, 0.0) - parts[WAIT]
-        kept = {part: max(0.0, seconds) for part, seconds in parts.items() if seconds}
-        return dict(sorted(kept.items(), key=lambda item: -item[1]))
+        waited = min(self._waits[0], parts.get(STEPS, 0.0))
+        first = min(self._waits[1], waited)
+        parts |= {WAIT: waited - first, STEPS: parts.get(STEPS, 0.0) - waited}
+        parts[FIRST_BATCH] = parts.get(FIRST_BATCH, 0.0) + first
+        return add_times({part: max(0.0, seconds) for part, seconds in parts.items() if seconds})
+
+    def read_spent(self, waits: tuple[float, float] | None = None) -> Spent:
+        """What the run took so far, in all its processes."""
+        return replace(self.before, times=add_times(self.before.times, self.read(waits)))
+
+    def go_back(self, at: Spent) -> None:
+        """Note that the run goes on from a state that was taken when it had spent ``at``."""
+        redone = self.read_spent().go_back(at).redone_seconds
+        self.before = replace(self.before, redone_seconds=redone)
+
+
+def read_spent(run: Run) -> Spent:
+    """What a run took so far, in all its processes; also of one that is released."""
+    feed = getattr(run, "feed", None)
+    waits = None if feed is None else (feed.wait_seconds, feed.first_wait_seconds)
+    return run.clock.times.read_spent(waits)
 
 
 def read_times(run: Run) -> dict[str, float]:
     """Seconds of each part of a run so far, the largest first; also of one that is released."""
-    feed = getattr(run, "feed", None)
-    return run.clock.times.read(None if feed is None else feed.wait_seconds)
+    return dict(read_spent(run).times)
 
 
 def read_device_time(run: Run) -> dict[str, float]:

@@ -195,6 +195,7 @@ def _build_setting(assembly: Assembly, record: Record, task: object) -> Setting:
         checkpoint_dir=record.checkpoint_dir,
         facts=record.add_origins(assembly.builder.registry.project, assembly.config, task),
         resume=record.point,
+        times=assembly.times,
         on_stall=record.on_stall,
         is_debug=assembly.is_debug,
     )

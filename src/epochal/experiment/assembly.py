@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
+
+from epochal.engine.times import Times
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +45,9 @@ class Assembly:
 
     written: Node | None = None
     """The config without defaults, as far as somebody wrote one."""
+
+    times: Times = field(default_factory=Times)
+    """Where the time goes, from the start-up on."""
 
     num_defaults: int = 0
     source: str = ""

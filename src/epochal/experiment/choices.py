@@ -60,6 +60,9 @@ class Choices(TypedDict, total=False):
     allow_changed: bool
     """Go on although config, code or data are not what they were."""
 
+    begun: float | None
+    """When whoever waits for the run began to, by ``time.perf_counter``; by default just now."""
+
     raise_errors: bool
     """Raise what ended a run instead of describing it in the result."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from epochal.check import Report, check, registry_for
 from epochal.engine import Run, Runner, RunResult, Train
 from epochal.engine.execute import execute, result_of_error
-from epochal.engine.times import read_times
+from epochal.engine.times import Times, read_spent
 from epochal.errors import ConfigError, EpochalError, Problem
 from epochal.experiment.arguments import to_args
 from epochal.experiment.assemble import assemble, build_monitor
@@ -32,6 +32,8 @@ from epochal.experiment.settle import given_sections, settle, tell_replaced
 from epochal.experiment.text import readable
 from epochal.experiment.upfront import part_problems
 from epochal.records import NullWriter
+from epochal.records.secrets import hiding, secret_values
+from epochal.records.times import BUILDING, CHECKS, IMPORTS, RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,6 +66,9 @@ def _carry_out(
     experiment: Experiment, loaded: Loaded, runner: str | None, *, is_part: bool = False
 ) -> RunResult:
     try:
+    begun = loaded.choices.get("begun")
+    times = Times(begun=begun, part=CHECKS if begun is None else IMPORTS)
+    times.switch(CHECKS)
         loaded = _settle(experiment, loaded, runner)
         report = _check(experiment, loaded, runner)
         problems, _ = part_problems(loaded.choices, report.problems)
@@ -73,7 +78,7 @@ def _carry_out(
         with ending_when_preempted():
             work = _run_checked if is_single else _cross_validate
             with Notices(report, is_part=is_part) as notices:
-                return work(experiment, loaded, report, runner, notices)
+                return work(experiment, loaded, report, runner, notices, times)
     except EpochalError as error:
         if loaded.choices.get("raise_errors", False):
             raise
@@ -139,6 +144,7 @@ def _cross_validate(
     runner: str | None,
     notices: Notices,
 ) -> RunResult:
+    times: Times,
     resumption = _plan_resume(experiment, loaded, report, runner)
     assembly = _prepare(loaded, report)
     is_kept = not loaded.choices.get("no_file", False)
@@ -166,13 +172,17 @@ def _run_checked(
     runner: str | None,
     notices: Notices,
 ) -> RunResult:
+    times: Times,
     resumption = _plan_resume(experiment, loaded, report, runner)
     assembly = _prepare(loaded, report, is_resumed=resumption is not None)
     is_kept = not loaded.choices.get("no_file", False)
+    assembly = replace(assembly, times=times)
+    times.switch(RECORD)
     opened = open_record(loaded.config, report, is_kept=is_kept, resumption=resumption)
     with opened as bare:
         record = notices.begin(bare)
         with logging_to(record.log_path, level=assembly.args.log.level):
+        times.before = record.spent
             given = given_sections(loaded, _prepared(experiment))
             record.write_start(_describe(loaded, report, assembly) | {"given": given})
             tell_replaced(loaded)
@@ -247,6 +257,7 @@ def _build_and_execute(
     facts: dict[str, Any] = {"dir": record.dir, "config": assembly.config.to_plain()}
     run: Run | None = None
     try:
+    assembly.times.switch(BUILDING)
         run, runner = assemble(experiment, assembly, record)
         record.add_meta(run.meta)
         result = execute(
@@ -259,7 +270,7 @@ def _build_and_execute(
     except BaseException as error:  # also sys.exit: the record must not say "running" for ever
         if isinstance(error, ConfigError):
             error.locate(assembly.config.find_place)
-        result = result_of_error(error, **facts)
+        result = replace(result_of_error(error, **facts), **assembly.times.read_spent().to_fields())
         if run is None and record.point is not None:
             at = record.point.manifest
             result = replace(result, steps=at.step, epochs=at.epoch, samples=at.samples)
@@ -269,8 +280,7 @@ def _build_and_execute(
                 steps=run.step,
                 epochs=run.epoch,
                 metrics=dict(run.latest),
-                seconds=run.clock.seconds,
-                times=read_times(run),
+                **read_spent(run).to_fields(),
             )
         if raise_errors or not isinstance(error, Exception | KeyboardInterrupt):
             _log_traceback(result)

@@ -20,6 +20,7 @@ from epochal.experiment.resume import is_over
 from epochal.records import read_run
 from epochal.records.folder import FOLDS
 from epochal.records.manifests import find_checkpoints
+from epochal.records.times import join_spent, spent_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -107,6 +108,7 @@ class CrossValidation:
         overrides = (*kept, *(to_override(key, value) for key, value in changes.items()))
         choices = self.loaded.choices | {
             "name": None,
+            "begun": None,
             "resume_from": None,
             "resume": _find_begun(folder),
         }
@@ -173,7 +175,7 @@ def summarize(results: Sequence[RunResult]) -> RunResult:
         steps=sum(result.steps for result in results),
         epochs=sum(result.epochs for result in results),
         samples=sum(result.samples for result in results),
-        seconds=sum(result.seconds for result in results),
+        **join_spent(spent_of(vars(result)) for result in results).to_fields(),
         value=list(results),
     )
 

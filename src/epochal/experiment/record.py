@@ -25,7 +25,7 @@ from epochal.experiment.fingerprint import (
     fingerprint_data,
 )
 from epochal.experiment.origins import KeptCode, discard_code, find_parent
-from epochal.experiment.resume import load_point
+from epochal.experiment.resume import load_point, spent_before
 from epochal.experiment.text import on_disk, readable
 from epochal.experiment.withheld import describe_withheld
 from epochal.records import (
@@ -45,6 +45,7 @@ from epochal.records.failure import recording
 from epochal.records.heartbeat import beating
 from epochal.records.lease import holding
 from epochal.records.secrets import hiding, redact_node, secret_values
+from epochal.records.times import Spent, spent_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -85,6 +86,8 @@ class Record:
     """Told when the run stands still."""
 
     code: KeptCode | None = None
+    spent: Spent = field(default_factory=Spent)
+    """What earlier attempts at it took."""
 
     def write_start(self, info: dict[str, Any]) -> None:
         """Write what is known before anything is built; of an old run, who goes on with it."""
@@ -166,12 +169,13 @@ class Record:
         }
         self.writer.write_result(values)
         status: Status = result.status  # type: ignore[assignment]  # a RunResult has no other
+        spent = spent_of(vars(result))
         self.writer.write_status(
             status,
             reason=result.reason,
             step=result.steps,
             epoch=result.epochs,
-            times=result.times,
+            **spent.to_fields(),
         )
 
 
@@ -195,8 +199,8 @@ def open_record(
 def _open_kept(config: Config, report: Report, resumption: Resumption | None) -> Iterator[Record]:
     if resumption is not None:
         path = resumption.record.path
-        announce(path)
-        with holding(path), beating(path), _reopened(resumption, report) as record:
+        reopened = _reopened(resumption, report, is_supervised=announce(path))
+        with holding(path), beating(path), reopened as record:
             yield record
         return
     values = report.expanded.to_plain()
@@ -269,10 +273,12 @@ def _status_of(folder: Path) -> object:
 
 
 @contextmanager
-def _reopened(resumption: Resumption, report: Report) -> Iterator[Record]:
+def _reopened(
+    resumption: Resumption, report: Report, *, is_supervised: bool
+) -> Iterator[Record]:
     """The record of a run that goes on; put back as it was if that is refused."""
     point, notes = load_point(resumption) if resumption.has_state else (None, [])
-    attempt = resumption.begin(point)
+    attempt = resumption.begin(point, is_supervised=is_supervised)
     options = _record_options(report.expanded.to_plain()["record"])
     folder = RunFolder(resumption.record.path, options.log_file)
     run = resumption.record.run
@@ -291,6 +297,7 @@ def _reopened(resumption: Resumption, report: Report) -> Iterator[Record]:
             folder.log_path,
             facts=facts,
             resumption=resumption,
+            spent=spent_before(resumption.record, point),
             point=point,
             notes=tuple(notes),
             code=KeptCode(options, project=report.project.dir, run_dir=folder.path, attempt=number),

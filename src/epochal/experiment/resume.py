@@ -14,9 +14,10 @@ from epochal.experiment.changes import Change, config_changes, refuse_changes, t
 from epochal.experiment.fingerprint import code_changes
 from epochal.experiment.text import reachable
 from epochal.records import RunRecord, find_runs, read_run
-from epochal.records.attempts import Attempt, begin_attempt
+from epochal.records.attempts import Attempt, begin_attempt, find_cause
 from epochal.records.manifests import best_valid, find_checkpoints, newest_valid
 from epochal.records.secrets import redact_node
+from epochal.records.times import read_spent, spent_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from epochal.config import Config, Node
     from epochal.experiment.choices import Choices
     from epochal.records.manifests import Damage, Manifest
+    from epochal.records.times import Spent
     from epochal.registry.project import Project
 
 logger = logging.getLogger(__name__)
@@ -62,12 +64,13 @@ class Resumption:
         """Where its checkpoints lie."""
         return self.record.path / "checkpoints"
 
-    def begin(self, point: ResumePoint | None) -> Attempt:
+    def begin(self, point: ResumePoint | None, *, is_supervised: bool = False) -> Attempt:
         """The attempt of this process, which goes on from a checkpoint, if there are any."""
+        cause = find_cause(self.record.summary.status, is_supervised=is_supervised)
         known = [self.record.summary.attempt, *(one.attempt for one in self.record.attempts)]
         known += [one.attempt for one in find_checkpoints(self.checkpoint_dir)]
         attempt = replace(
-            begin_attempt(max(known) + 1),
+            begin_attempt(max(known) + 1, cause),
             overrides=self.overrides,
             changed=tuple(map(str, self.changes)),
         )
@@ -81,6 +84,19 @@ class Resumption:
             step=point.manifest.step,
             kept_points=points if isinstance(points, int) else None,
         )
+
+
+def spent_before(record: RunRecord, point: ResumePoint | None) -> Spent:
+    """What all attempts so far took; a checkpoint may know more of one that was killed."""
+    spent = read_spent(record)
+    if record.summary.status in _LIVING:  # its end came after it was looked at
+        spent = replace(spent, killed=spent.killed + 1)
+    if point is None:
+        return spent
+    at = spent_of(point.state.get("clock", {}).get("spent", {}))
+    if at.seconds > spent.seconds:
+        return replace(at, killed=spent.killed)
+    return spent.go_back(at) if record.summary.step > point.manifest.step else spent
 
 
 def plan_resume(

@@ -80,6 +80,7 @@ def run_series(
     for source in sources:
         for variant in _variants(source, choices):
             result = _run_one(source, overrides, choices | {"variant": variant})
+            choices["begun"] = None  # nobody has waited for the next one yet
             yield result
             if result.status in ("interrupted", "preempted"):
                 return

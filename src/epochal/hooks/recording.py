@@ -9,7 +9,7 @@ from typing_extensions import override
 from epochal.engine.every import Every
 from epochal.engine.hook import LOG_PRIORITY, Hook
 from epochal.engine.preempt import PREEMPTED
-from epochal.engine.times import read_times
+from epochal.engine.times import read_spent
 from epochal.engine.variables import take_variables
 
 if TYPE_CHECKING:
@@ -125,13 +125,12 @@ class Recording(Hook):
     def _write_status(self, run: Run) -> None:
         self._beat_seconds = run.clock.seconds
         if isinstance(run.writer, StatusWriter):
-            times = read_times(run)  # for those who look at it now, or when it was killed
-            fields = {"seconds": run.clock.seconds, "times": times}
+            fields = read_spent(run).to_fields()  # for those who look now, or when it was killed
             run.writer.write_status("running", step=run.step, epoch=run.epoch, **fields)
 
 
 def _write(run: Run, step: int, means: dict[str, float], variables: dict[str, float]) -> None:
     points = {f"train/{name}": value for name, value in means.items()} | variables
     run.writer.log(points, step)
-    for take in run.mirrors:
-        take(points, step)
+    for mirror in run.mirrors:
+        mirror.take_points(points, step)

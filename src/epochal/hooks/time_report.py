@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, final
 from typing_extensions import override
 
 from epochal.engine.hook import Hook
-from epochal.engine.times import read_device_time, read_times
-from epochal.records.times import Share, advise, describe_device_time, format_time, share_out
+from epochal.engine.times import read_device_time, read_spent
+from epochal.records.times import Share, Spent, advise, describe_device_time, format_time, share_out
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,9 +36,9 @@ class TimeReport(Hook):
     def run_end(self, run: Run) -> None:
         if run.step == run.first_step:
             return
-        times, device_time = read_times(run), read_device_time(run)
-        shares, advice = share_out(times), advise(times, device_time)
-        title = f"{format_time(sum(times.values()))} in all; {advice}"
+        spent, device_time = read_spent(run), read_device_time(run)
+        shares, advice = share_out(spent.times), advise(spent.times, device_time)
+        title = f"{_describe_length(run, spent)}; {advice}"
         device = describe_device_time(device_time)
         picture: Table | None = draw(title, shares, device)
         # On a terminal the first record shows the whole picture, and the others nothing.
@@ -47,11 +47,21 @@ class TimeReport(Hook):
             picture = None
 
 
+def _describe_length(run: Run, spent: Spent) -> str:
+    whole = f"{'at least ' * bool(spent.killed)}{format_time(spent.seconds)} in all"
+    times = run.clock.times
+    if not times.before.times:
+        return whole
+    return f"{format_time(sum(times.read().values()))} in this attempt, {whole}"
+
+
 def plain_lines(title: str, shares: Sequence[Share], device: str) -> list[str]:
     """The report for files and pipes."""
     width = max((len(one.name) for one in shares), default=0)
     rows = [
-        f"  {one.name:<{width}}  {one.share:4.0%}  {format_time(one.seconds)}" for one in shares
+        f"  {one.name:<{width}}  {one.share:4.0%}  {format_time(one.seconds)}"
+        + (f"  ({one.note})" if one.note else "")
+        for one in shares
     ]
     ending = [f"  device: {device}"] if device else []
     return [f"time: {title}", *rows, *ending]
@@ -66,9 +76,10 @@ def draw(title: str, shares: Sequence[Share], device: str) -> Table:
     parts.add_column(no_wrap=True)
     parts.add_column(justify="right", no_wrap=True)
     parts.add_column(justify="right", no_wrap=True, style="dim")
-    parts.add_column(style="cyan", no_wrap=True)
+    parts.add_column(no_wrap=True)
     for one in shares:
-        bar = "━" * round(one.share * _BAR_WIDTH)
+        bar = Text("━" * round(one.share * _BAR_WIDTH), style="cyan")
+        bar.append(f"  {one.note}" * bool(one.note), style="dim")
         parts.add_row(Text(one.name), f"{one.share:.0%}", format_time(one.seconds), bar)
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)

@@ -12,9 +12,10 @@ VARIABLE = "EPOCHAL_RUN_FILE"
 """The environment variable that names the file to write the folder's path into."""
 
 
-def announce(folder: Path) -> None:
-    """Write the folder where the starter looks for it, once, if there is a starter."""
+def announce(folder: Path) -> bool:
+    """Write the folder where the starter looks for it, once; gives whether there is a starter."""
     target = os.environ.pop(VARIABLE, "")  # not for processes that the run starts
     if target:
         with suppress(OSError):  # then a restart begins anew
             durable.write_text(Path(target), str(folder.absolute()))
+    return bool(target)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+STARTED = "started"
+ROLLBACK = "rollback"
+_QUEUE_VARIABLE = "SLURM_RESTART_COUNT"  # how often the queue has begun this job again
+
 MAX_COUNT = 2**63 - 1
 """More rows and steps than there can be."""
 
@@ -48,7 +52,8 @@ class Attempt:
     """How many points there were when this checkpoint was taken; None if nobody knows."""
 
     cause: str = ""
-    """Why it began, if not because a process did: ``rollback``."""
+    """How it came to be: ``started``, ``resumed`` by somebody, ``retried`` by a supervisor,
+    ``requeued`` after the machine was wanted back, or ``rollback`` to an earlier state."""
 
     overrides: tuple[str, ...] = ()
     """Every change to the recorded config so far."""
@@ -65,10 +70,24 @@ class Attempt:
         return {name: value for name, value in values.items() if value not in (None, "", (), {})}
 
 
-def begin_attempt(number: int) -> Attempt:
+def begin_attempt(number: int, cause: str = STARTED) -> Attempt:
     """The attempt of this process, which starts now."""
     started = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return Attempt(attempt=number, started=started, host=host_name(), pid=os.getpid())
+    return Attempt(attempt=number, started=started, host=host_name(), pid=os.getpid(), cause=cause)
+
+
+def find_cause(status: str, *, is_supervised: bool) -> str:
+    """Why this process goes on with a run.
+
+    Args:
+        status: How the attempt before ended.
+        is_supervised: Whether a supervisor started this process.
+    """
+    if os.environ.get(_QUEUE_VARIABLE, "0") not in ("", "0"):
+        return "requeued"
+    if is_supervised:
+        return "requeued" if status == "preempted" else "retried"
+    return "resumed"
 
 
 def go_back(
@@ -81,8 +100,8 @@ def go_back(
     process = before[-1] if before and isinstance(before[-1], dict) else {}
     attempt = {
         **{name: value for name, value in process.items() if name != "kept_points"},
-        **begin_attempt(number).to_json(),
-        **{"cause": "rollback", "checkpoint": checkpoint, "origin": origin, "step": step},
+        **begin_attempt(number, ROLLBACK).to_json(),
+        **{"checkpoint": checkpoint, "origin": origin, "step": step},
         **({"kept_points": points} if _is_count(points) else {}),
     }
     return {**run, "attempts": [*before, attempt]}

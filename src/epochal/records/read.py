@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
 
 from epochal import durable
 from epochal.errors import ConfigError, RecordError
-from epochal.records.attempts import Attempt, read_attempts
+from epochal.records.attempts import ROLLBACK, Attempt, read_attempts
 from epochal.records.figures import format_count
 from epochal.records.folder import FOLDS
 from epochal.records.frame import Library, to_frame
@@ -242,7 +242,7 @@ def _summarise(path: Path) -> _Parts:
         damage=tuple(damage),
         runner=as_text(run.get("runner")),
         attempt=as_count(status.get("attempt")),
-        rollbacks=sum(one.cause == "rollback" for one in read_attempts(run)),
+        rollbacks=sum(one.cause == ROLLBACK for one in read_attempts(run)),
     )
     return summary, run, status, result
 

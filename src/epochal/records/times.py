@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, final
+
+from epochal.records.figures import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from epochal.records.read import RunRecord
 
 START = "start-up"
+IMPORTS = f"{START}/imports"
+CHECKS = f"{START}/checks"
+RECORD = f"{START}/record"
+BUILDING = f"{START}/building"
+FIRST_BATCH = f"{START}/first batch"
 WAIT = "data wait"
 STEPS = "steps"
 EVALUATION = "evaluation"
@@ -42,15 +52,101 @@ class Share:
     share: float
     """Of the whole, from 0 to 1."""
 
+    note: str = ""
+    """What most of it was, where that is known."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What all processes of a run took together, so far."""
+
+    times: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of each part."""
+
+    redone_seconds: float = 0.0
+    """How much of it went into steps that were done again, or given up when the run went back."""
+
+    killed: int = 0
+    """How many processes were killed, and could not tell of their last seconds."""
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        return sum(self.times.values())
+
+    def go_back(self, at: Spent) -> Spent:
+        """The same when the run goes on from the state that it had then."""
+        redone = at.redone_seconds + max(0.0, self.seconds - at.seconds)
+        return replace(self, redone_seconds=redone) if at.times else self
+
+    def to_fields(self) -> dict[str, Any]:
+        """The same as ``status.json`` and ``result.json`` have it."""
+        times = {"seconds": self.seconds, "times": dict(self.times)}
+        return times | {"redone_seconds": self.redone_seconds, "killed": self.killed}
+
+
+def read_spent(record: RunRecord) -> Spent:
+    """What a run took according to its record; of one whose process is gone, as far as it told."""
+    spent = spent_of(record.result if record.result.get("times") else record.status)
+    return replace(spent, killed=spent.killed + (record.summary.status == "lost"))
+
+
+def spent_of(fields: Mapping[str, Any]) -> Spent:
+    """What was kept of it in a file or a checkpoint, which may be damaged."""
+    times, killed = fields.get("times"), fields.get("killed")
+    known = {
+        str(part): seconds
+        for part, value in (times.items() if isinstance(times, dict) else ())
+        if (seconds := _seconds(value))
+    }
+    redone = _seconds(fields.get("redone_seconds"))
+    return Spent(known, redone, killed if isinstance(killed, int) else 0)
+
+
+def _seconds(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
+
+
+def join_spent(several: Iterable[Spent]) -> Spent:
+    """What several runs took together."""
+    parts = list(several)
+    return Spent(
+        add_times(*(one.times for one in parts)),
+        sum(one.redone_seconds for one in parts),
+        sum(one.killed for one in parts),
+    )
+
+
+def add_times(*several: Mapping[str, float]) -> dict[str, float]:
+    """The seconds of each part together, the largest first."""
+    parts = {part: 0.0 for one in several for part in one}
+    sums = {part: sum(one.get(part, 0.0) for one in several) for part in parts}
+    return dict(sorted(sums.items(), key=lambda item: -item[1]))
+
+
+def describe_attempts(spent: Spent, attempts: int) -> str:
+    """How sure the time of a run over several attempts is, in words; empty for a single one."""
+    words = [f"over {format_count(attempts, 'attempt')}"] if attempts > 1 else []
+    if spent.killed:
+        who = "one was" if spent.killed == 1 else f"{spent.killed} were"
+        words.append(f"at least, since {who} killed and could not tell of the last seconds")
+    if spent.redone_seconds:
+        words.append(f"{format_time(spent.redone_seconds)} of it for steps that do not count")
+    return "; ".join(words)
+
 
 def share_out(times: Mapping[str, float]) -> list[Share]:
-    """The parts of a run's time, the largest first; small ones come together, as the last."""
+    """The parts of a run's time, the largest first; small ones come together, as the last.
+
+    The start-up is one part, with a note of what it was.
+    """
     total = sum(times.values())
     if total <= 0:
         return []
     shares = [
-        Share(_name(part), seconds, seconds / total)
-        for part, seconds in times.items()
+        Share(_name(part), seconds, seconds / total, _describe_start(times) * (part == START))
+        for part, seconds in _join_start(times).items()
         if part != OTHER and seconds >= _SMALLEST_SHARE * total
     ]
     shares.sort(key=lambda one: -one.seconds)
@@ -80,7 +176,7 @@ def advise(
         return "too short a run to say what slows it down"
     notable = {
         part: seconds / total
-        for part, seconds in times.items()
+        for part, seconds in _join_start(times).items()
         if seconds / total >= _threshold(part)
     }
     if notable:
@@ -117,6 +213,26 @@ def format_time(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}"
+
+
+def is_start(part: str) -> bool:
+    """Whether a part belongs to the start-up."""
+    return part.partition("/")[0] == START
+
+
+def _join_start(times: Mapping[str, float]) -> dict[str, float]:
+    """The parts with the whole start-up as one of them."""
+    rest = {part: seconds for part, seconds in times.items() if not is_start(part)}
+    return rest | {START: sum(seconds for part, seconds in times.items() if is_start(part))}
+
+
+def _describe_start(times: Mapping[str, float]) -> str:
+    """The largest part of the start-up; empty where only the whole is known."""
+    named = {part: times[part] for part in times if is_start(part) and part != START}
+    if not named:
+        return ""
+    largest = max(named, key=lambda part: named[part])
+    return f"mostly {largest.removeprefix(f'{START}/')}, {format_time(named[largest])}"
 
 
 def _name(part: str) -> str:

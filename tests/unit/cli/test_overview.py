@@ -9,6 +9,12 @@ import pytest
 
 from comparing import make_run
 from epochal.cli.overview import describe
+from epochal.records import read_run
+from epochal.records.index import Index
+from epochal.records.query.ask import Question, ask
+from epochal.records.times import Spent
+from indexed import record_run
+from past_runs import change
 from small_project import Command, run_folders
 
 if TYPE_CHECKING:
@@ -54,7 +60,8 @@ def test_tables_fit_the_terminal(
     lines = epochal("show", "last").out.splitlines()
     start = lines.index("")
     table = [line for line in lines[start:-2] if line and not line.startswith("  and ")]
-    table = [line for line in table if "too short a run" not in line]
+    advice = ("too short a run", "% of the time: ", "nothing stands out")
+    table = [line for line in table if not any(words in line for words in advice)]
     assert max(map(len, table)) <= width
     (line,) = [line for line in table if line.startswith("  val/acc ")]
     assert width < 40 or set("▁▂▃▄▅▆▇█") & set(line)
@@ -88,3 +95,58 @@ def test_best_error_is_the_smallest_though_the_config_names_no_monitor(tmp_path:
     errors = {"val/error": {1: 0.5, 2: 0.2, 3: 0.9}}
     record = make_run(tmp_path / "a", {"monitor": None}, points=errors, monitor="val/error")
     assert "  best     val/error 0.2 at step 2" in list(describe(record, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("retried", "starts other anew"),
+        ("trial", "trial of other"),
+        ("fold", "fold of other"),
+        ("weights", "began with the weights of other"),
+        ("test", "test of other"),
+        ("predict", "prediction of other"),
+    ],
+)
+def test_parent_is_one_line_and_can_be_asked_for(tmp_path: Path, kind: str, words: str) -> None:
+    root = tmp_path / "runs"
+    folder = record_run(root, parent={"run": "other", "kind": kind})
+    record_run(root)
+    assert f"  parent   {words}" in list(describe(read_run(folder), tmp_path))
+    with Index.open(root) as index:
+        index.refresh()
+        found = ask(index, Question(where=f"parent_kind = {kind} and parent = other")).rows
+    assert [row["run"] for row in found] == [folder.name]
+
+
+def test_attempts_say_how_they_came_to_be(tmp_path: Path) -> None:
+    attempts = [
+        {"attempt": 0, "cause": "started"},
+        {"attempt": 1, "cause": "retried", "checkpoint": "a-4", "step": 4, "started": "today"},
+        {"attempt": 2, "cause": "rollback", "checkpoint": "a-2", "step": 2, "changed": ["x: 1"]},
+        {"attempt": 3, "cause": "requeued"},
+        {"attempt": 4, "checkpoint": "a-6", "step": 6},
+    ]
+    record = read_run(record_run(tmp_path, attempts=attempts))
+    lines = [one for one in describe(record, tmp_path) if "attempt  " in one or "x: 1" in one]
+    assert lines == [
+        "  attempt  1: retried from a-4, step 4, today",
+        "  attempt  2: went back to a-2, step 2",
+        "           x: 1",
+        "  attempt  3: requeued",
+        "  attempt  4: from a-6, step 6",
+    ]
+
+
+def test_time_of_several_attempts_is_told_as_one(tmp_path: Path) -> None:
+    folder = record_run(tmp_path, attempts=[{"attempt": 0}, {"attempt": 1}])
+    spent = Spent({"steps": 60.0, "start-up/imports": 40.0}, redone_seconds=5.0, killed=1)
+    change(folder / "result.json", **spent.to_fields())
+    lines = list(describe(read_run(folder), tmp_path))
+    assert "  time     1 min 40 s" in lines
+    (table,) = [one for one in lines if one.startswith("  time") and "share" in one]
+    assert " ".join(table.split()).endswith("start-up 40% 40.0 s mostly imports, 40.0 s")
+    assert (
+        "  over 2 attempts; at least, since one was killed and could not tell of the last seconds; "
+        "5.00 s of it for steps that do not count"
+    ) in lines

@@ -93,7 +93,8 @@ def test_the_memory_of_the_state_is_given_back(tmp_path: Path) -> None:
 
 def test_a_resumed_run_counts_the_seconds_of_the_one_before(tmp_path: Path) -> None:
     state = follow(build).states[0]
-    state["clock"] |= {"seconds": 1000.0}
+    state["clock"] |= {"seconds": 1000.0, "spent": {"times": {"steps": 1001.0}}}
     result = fit(build({"resume": point_of(state, tmp_path)}, max_time="500s"))
     assert (result.steps, result.reason) == (1, "max_time")
-    assert result.seconds > 1000
+    assert result.seconds > 1001
+    assert result.times["steps"] == 1001

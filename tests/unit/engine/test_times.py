@@ -11,6 +11,7 @@ from engine.parts import Hands, fit, make_run
 from epochal.engine import Hook, Run
 from epochal.engine.clock import Clock
 from epochal.engine.times import Times, read_device_time, read_times
+from epochal.records.times import Spent
 
 
 @pytest.fixture
@@ -61,8 +62,51 @@ def test_waiting_for_data_is_no_work(hands: Hands) -> None:
     times = Times(hands)
     with times.training():
         hands.seconds = 5
-    assert times.read(waited=2) == {"steps": 3, "data wait": 2}
+    assert times.read((2.0, 0.0)) == {"steps": 3, "data wait": 2}
     assert times.read() == {"steps": 3, "data wait": 2}
+
+
+def test_waiting_for_the_very_first_batch_is_part_of_the_start_up(hands: Hands) -> None:
+    times = Times(hands)
+    with times.training():
+        hands.seconds = 5
+    assert times.read((2.0, 1.5)) == {"steps": 3, "start-up/first batch": 1.5, "data wait": 0.5}
+
+
+def test_the_start_up_begins_with_whoever_waits_for_it(hands: Hands) -> None:
+    hands.seconds = 10
+    times = Times(hands, begun=4, part="start-up/imports")
+    times.switch("start-up/checks")
+    hands.seconds = 11
+    times.switch("start-up/building")
+    hands.seconds = 13
+    with times.training():
+        hands.seconds = 20
+    hands.seconds = 21
+    parts = {"steps": 7, "start-up/imports": 6, "start-up/building": 2, "start-up/checks": 1}
+    assert times.read() == parts | {"other": 1}
+
+
+def test_a_run_adds_to_what_its_earlier_processes_took(hands: Hands) -> None:
+    run = timed_run(hands, Slow(hands, step=2), for_="3st", sanity_batches=0)
+    run.clock = Clock(hands, Times(hands))
+    run.clock.times.before = Spent({"steps": 10.0, "hooks/Slow": 1.0}, 4.0, 1)
+    result = fit(run)
+    assert result.times == {"steps": 10, "hooks/Slow": 7}
+    assert (result.seconds, result.redone_seconds, result.killed) == (17, 4, 1)
+
+
+def test_what_came_after_the_state_that_a_run_goes_back_to_does_not_count(hands: Hands) -> None:
+    times = Times(hands)
+    times.before = Spent({"steps": 10.0}, redone_seconds=1.0)
+    hands.seconds = 3
+    at = times.read_spent()
+    hands.seconds = 8
+    times.go_back(at)
+    assert times.read_spent().redone_seconds == 6  # 1 before that state, and 5 since
+    hands.seconds = 10
+    times.go_back(at)
+    assert times.read_spent() == Spent({"steps": 10.0, "start-up": 10.0}, redone_seconds=8.0)
 
 
 def test_an_open_part_is_counted_so_far_when_it_is_read(hands: Hands) -> None:

@@ -121,6 +121,9 @@ def test_facts_of_the_run_are_recorded(shop: Path) -> None:
     assert "optim.lr=0.2" in facts["overrides"]
     assert facts["device"]["device"] in ("cpu", "cuda:0")
     assert {"python", "packages", "cpu"} <= facts["machine"].keys()
+    parts = {"start-up/checks", "start-up/record", "start-up/building", "start-up/first batch"}
+    assert parts <= result.times.keys()
+    assert result.seconds == sum(result.times.values())
 
 
 def test_debug_logs_all_lines(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:

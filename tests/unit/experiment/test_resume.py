@@ -21,11 +21,14 @@ from epochal.experiment.resume import (
     load_point,
     plan_resume,
     project_dir,
+    spent_before,
 )
 from epochal.records import RunRecord, read_run
 from epochal.records.process import process_token
+from epochal.records.times import Spent, read_spent
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from epochal.config import Config, Node
@@ -70,8 +73,10 @@ def resume(record: RunRecord, chosen: str = "last", **more: Any) -> Resumption:
     return Resumption(record=record, chosen=chosen, **{**known, **more})
 
 
-def write(folder: Path, name: str, step: int, **facts: Any) -> Path:
-    state = {"model": torch.zeros(3) + step, "log": {"points": step * 2}}
+def write(
+    folder: Path, name: str, step: int, *, state: Mapping[str, Any] | None = None, **facts: Any
+) -> Path:
+    state = {"model": torch.zeros(3) + step, "log": {"points": step * 2}, **(state or {})}
     return write_checkpoint(folder / "checkpoints", name, state, {"step": step, **facts}).path
 
 
@@ -243,9 +248,46 @@ def test_without_a_whole_checkpoint_nothing_starts(trained: Path) -> None:
     assert path.is_dir()
 
 
+@pytest.mark.parametrize(
+    ("status", "told", "step", "spent"),
+    [
+        # It ended by itself at the checkpoint's step: saving that took a second.
+        ("preempted", 31.0, 4, Spent({"steps": 31.0}, 2.0, 1)),
+        # Its last steps are done again.
+        ("failed", 35.0, 6, Spent({"steps": 35.0}, 7.0, 1)),
+        ("lost", 35.0, 6, Spent({"steps": 35.0}, 7.0, 2)),
+        # It was killed before it told as much as its checkpoint does.
+        ("lost", 25.0, 3, Spent({"steps": 30.0}, 2.0, 2)),
+        ("running", 25.0, 3, Spent({"steps": 30.0}, 2.0, 2)),
+    ],
+)
+def test_time_of_earlier_attempts_is_known_by_the_record_or_the_checkpoint(
+    trained: Path, status: str, told: float, step: int, spent: Spent
+) -> None:
+    at = Spent({"steps": 30.0}, 2.0, 1)
+    write(trained, "saved", 4, state={"clock": {"spent": at.to_fields()}})
+    fields = Spent({"steps": told}, 2.0, 1).to_fields()
+    (trained / "result.json").unlink()
+    set_status(trained, status, step=step, **fields)
+    if status == "running":
+        set_status(trained, status, pid=os.getpid(), process=process_token(os.getpid()))
+    record = read_run(trained)
+    point, _ = load_point(resume(record))
+    assert spent_before(record, point) == spent
+
+
+def test_checkpoint_of_an_older_version_knows_no_time(saved: Path) -> None:
+    record = read_run(saved)
+    point, _ = load_point(resume(record))
+    assert spent_before(record, point) == read_spent(record)
+    assert spent_before(record, None).seconds > 0
+
+
 def test_attempt_says_where_it_came_from(trained: Path) -> None:
     write(trained, "a", 4, attempt=2, epoch=1)
     resumption = resume(read_run(trained), overrides=("x=1",))
     attempt = resumption.begin(load_point(resumption)[0])
     assert (attempt.attempt, attempt.origin, attempt.step) == (3, 2, 4)
     assert (attempt.checkpoint, attempt.kept_points, attempt.overrides) == ("a", 8, ("x=1",))
+    assert attempt.cause == "resumed"
+    assert resumption.begin(None, is_supervised=True).cause == "retried"

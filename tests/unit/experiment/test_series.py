@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,14 @@ def test_all_variants_run_in_the_order_of_the_file(shop: Path) -> None:
     assert isinstance(results, list)
     assert [result.epochs for result in results] == [2, 3]
     assert [result.config["optim"]["lr"] for result in results] == [0.5, 0.05]
+
+
+def test_only_the_first_run_counts_what_came_before_it(shop: Path) -> None:
+    begun = time.perf_counter() - 100
+    first, second = ep.run(["config.yaml"] * 2, begun=begun, no_file=True)
+    assert first.times["start-up/imports"] >= 100
+    assert "start-up/imports" not in second.times
+    assert second.seconds < first.seconds
 
 
 def test_file_without_variants_runs_once_when_all_are_asked_for(shop: Path) -> None:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console as Screen
 
+from epochal.engine.clock import Clock
 from epochal.engine.execute import execute
 from epochal.engine.hook import Hook
 from epochal.engine.runner import Test as Evaluate
 from epochal.engine.runner import Train
+from epochal.engine.times import Times
 from epochal.hooks.time_report import TimeReport, draw, plain_lines
-from epochal.records.times import Share
+from epochal.records.times import Share, Spent
 from epochal.testing import SabotageError, carry_out, short_options, tiny_run
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from epochal.engine import Run
 
-SHARES = [Share("steps", 75.0, 0.75), Share("data wait", 25.0, 0.25)]
+SHARES = [Share("steps", 75.0, 0.75), Share("start-up", 25.0, 0.25, "mostly imports, 20.0 s")]
 
 
 def report(
@@ -38,6 +40,19 @@ def test_a_training_is_followed_by_its_parts(caplog: pytest.LogCaptureFixture) -
     assert lines[0].startswith("time: ")
     assert lines[0].endswith(" in all; too short a run to say what slows it down")
     assert any(line.startswith("  steps ") for line in lines)
+
+
+def test_a_run_that_was_resumed_tells_of_this_attempt_and_of_all(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run = tiny_run(TimeReport(), options=short_options(for_="2ep"))
+    run.clock = Clock(times=Times())
+    run.clock.times.before = Spent({"steps": 7200.0}, killed=1)
+    with caplog.at_level(logging.INFO, logger="epochal.hooks.time_report"):
+        carry_out(run, Train())
+    title = next(one.getMessage() for one in caplog.records if one.name.endswith("time_report"))
+    assert " in this attempt, at least 2:00:0" in title
+    assert title.endswith(" in all; nothing stands out")
 
 
 def test_a_terminal_gets_one_picture_of_it_all(caplog: pytest.LogCaptureFixture) -> None:
@@ -66,19 +81,19 @@ def test_a_training_that_failed_has_one_too(caplog: pytest.LogCaptureFixture) ->
 def test_files_get_aligned_lines() -> None:
     assert plain_lines("100 s in all; fine", SHARES, "waits for the host") == [
         "time: 100 s in all; fine",
-        "  steps       75%  75.0 s",
-        "  data wait   25%  25.0 s",
+        "  steps      75%  75.0 s",
+        "  start-up   25%  25.0 s  (mostly imports, 20.0 s)",
         "  device: waits for the host",
     ]
 
 
 def test_terminals_get_bars() -> None:
-    screen = Screen(file=io.StringIO(), width=60)
+    screen = Screen(file=io.StringIO(), width=72)
     screen.print(draw("100 s in all; fine", SHARES, "waits for the host"))
     lines = [line.rstrip() for line in screen.file.getvalue().splitlines()]  # type: ignore[attr-defined]
     assert lines == [
         "time    100 s in all; fine",
-        "        steps      75%  75.0 s  ━━━━━━━━━━━━━━━━━━",
-        "        data wait  25%  25.0 s  ━━━━━━",
+        "        steps     75%  75.0 s  ━━━━━━━━━━━━━━━━━━",
+        "        start-up  25%  25.0 s  ━━━━━━  mostly imports, 20.0 s",
         "device  waits for the host",
     ]

@@ -16,10 +16,10 @@ def test_the_folder_is_written_once_where_the_starter_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, str(tmp_path / "run"))
-    announce(Path("runs/a"))
+    assert announce(Path("runs/a"))
     assert (tmp_path / "run").read_text() == str(Path("runs/a").absolute())
     assert VARIABLE not in os.environ
-    announce(Path("runs/b"))
+    assert not announce(Path("runs/b"))
     assert (tmp_path / "run").read_text().endswith("a")
 
 

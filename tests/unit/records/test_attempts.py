@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from epochal.records.attempts import (
     Attempt,
     begin_attempt,
+    find_cause,
     go_back,
     read_attempts,
     select_current,
@@ -60,6 +61,32 @@ def test_a_run_that_goes_back_begins_an_attempt_of_the_same_process() -> None:
     unknown = go_back(run, 2, **facts, points=None)  # type: ignore[arg-type]
     assert read_attempts(unknown)[-1].kept_points is None
     assert len(go_back({"attempts": "damaged"}, 1, **facts, points=1)["attempts"]) == 1  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("status", "is_supervised", "restarts", "cause"),
+    [
+        ("interrupted", False, None, "resumed"),
+        ("preempted", False, "0", "resumed"),
+        ("lost", True, None, "retried"),
+        ("failed", True, "", "retried"),
+        ("preempted", True, None, "requeued"),
+        ("lost", False, "2", "requeued"),
+    ],
+)
+def test_an_attempt_knows_how_it_came_to_be(
+    monkeypatch: pytest.MonkeyPatch,
+    status: str,
+    is_supervised: bool,
+    restarts: str | None,
+    cause: str,
+) -> None:
+    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
+    if restarts is not None:
+        monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
+    assert find_cause(status, is_supervised=is_supervised) == cause
+    assert begin_attempt(1, cause).cause == cause
+    assert begin_attempt(0).cause == "started"
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from epochal.records.times import advise, describe_device_time, format_time, share_out
+from epochal.records.times import (
+    Share,
+    Spent,
+    add_times,
+    advise,
+    describe_attempts,
+    describe_device_time,
+    format_time,
+    join_spent,
+    share_out,
+    spent_of,
+)
 
 
 def test_parts_come_by_size_and_small_ones_together_as_the_last() -> None:
@@ -13,6 +26,54 @@ def test_parts_come_by_size_and_small_ones_together_as_the_last() -> None:
     names = [(one.name, round(one.seconds, 6)) for one in share_out(times)]
     assert names == [("steps", 68), ("data wait", 30), ("Console", 1), ("other", 1)]
     assert sum(one.share for one in share_out(times)) == pytest.approx(1)
+
+
+def test_the_start_up_is_one_part_with_a_note_of_what_it_was() -> None:
+    times = {"steps": 6.0, "start-up/imports": 3.0, "start-up/checks": 0.01, "start-up": 0.99}
+    assert share_out(times)[1] == Share("start-up", 4.0, 0.4, "mostly imports, 3.00 s")
+    assert share_out({"steps": 6.0, "start-up": 4.0})[1].note == ""
+    assert advise(times, {}).startswith("start-up took 40% of the time")
+
+
+def test_the_parts_of_all_attempts_are_added_part_by_part() -> None:
+    first, second = {"steps": 6.0, "saving": 1.0}, {"steps": 2.0, "evaluation": 3.0}
+    assert add_times(first, second) == {"steps": 8, "evaluation": 3, "saving": 1}
+    joined = join_spent([Spent(first, 0.5, 1), Spent(second, 1.0, 1)])
+    assert joined == Spent(add_times(first, second), 1.5, 2)
+
+
+@pytest.mark.parametrize(
+    ("spent", "attempts", "words"),
+    [
+        (Spent(), 1, ""),
+        (Spent(), 3, "over 3 attempts"),
+        (Spent({}, 2.5), 2, "over 2 attempts; 2.50 s of it for steps that do not count"),
+        (
+            Spent({}, 0.0, 1),
+            2,
+            "over 2 attempts; at least, since one was killed and could not tell of the last "
+            "seconds",
+        ),
+        (
+            Spent({}, 0.0, 2),
+            1,
+            "at least, since 2 were killed and could not tell of the last seconds",
+        ),
+    ],
+)
+def test_how_sure_the_time_of_a_run_is_comes_in_words(
+    spent: Spent, attempts: int, words: str
+) -> None:
+    assert describe_attempts(spent, attempts) == words
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"times": 3}, {"times": {"steps": "?", "x": float("nan")}, "killed": "a"}],
+)
+def test_what_is_damaged_took_no_time(fields: dict[str, Any]) -> None:
+    assert spent_of(fields) == Spent()
+    assert spent_of(Spent({"steps": 1.0}, 0.5, 2).to_fields()) == Spent({"steps": 1.0}, 0.5, 2)
 
 
 def test_a_run_that_took_no_time_has_no_parts() -> None:
