@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO, final
 from typing_extensions import override
 
 from epochal.experiment.text import showable
+from epochal.records.failure import recording
 from epochal.records.secrets import redact
 
 if TYPE_CHECKING:
@@ -52,6 +53,21 @@ class TerminalHandler(logging.StreamHandler[TextIO]):
 
 
 @final
+class TextLog(logging.FileHandler):
+    """Writes to the text log of a run; lines that a full disk refuses are lost, and that is all."""
+
+    @override
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
+    @override
+    def close(self) -> None:
+        with suppress(OSError):  # what could not be written is tried once more
+            super().close()
+
+
+@final
 class CleanFormatter(logging.Formatter):
     """Formats log records without the secrets in them."""
 
@@ -71,7 +87,8 @@ def logging_to(path: Path | None, *, level: str) -> Iterator[None]:
     handlers: list[logging.Handler] = [TerminalHandler()]
     handlers[0].setFormatter(logging.Formatter(_TERMINAL_FORMAT, datefmt="%H:%M:%S"))
     if path is not None:
-        handlers.append(logging.FileHandler(path, encoding="utf-8", errors="backslashreplace"))
+        with recording():
+            handlers.append(TextLog(path, encoding="utf-8", errors="backslashreplace"))
         handlers[1].setFormatter(CleanFormatter(_FILE_FORMAT))
     before = root.level, ours.level
     for handler in handlers:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from epochal.errors import RecordError
 from epochal.experiment.logs import FILE_ONLY, logging_to
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_lines_of_every_logger_reach_terminal_and_file(
@@ -65,13 +63,34 @@ def test_output_follows_a_replaced_stdout(
     assert "moved" in elsewhere.getvalue()
 
 
-def test_the_file_holds_no_secrets(tmp_path: Path) -> None:
+def test_file_and_terminal_get_no_secrets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with logging_to(tmp_path / "run.log", level="info"):
         logging.getLogger("users.code").warning("password=%s for %d num_tokens", "abcdef", 5)
         try:
             raise ValueError("api_key: ghijkl")
         except ValueError:
             logging.getLogger("users.code").exception("failed")
-    text = (tmp_path / "run.log").read_text()
-    assert "password=<redacted> for 5 num_tokens" in text
-    assert "ValueError: api_key: <redacted>" in text
+    for text in ((tmp_path / "run.log").read_text(), capsys.readouterr().out):
+        assert "password=<redacted> for 5 num_tokens" in text
+        assert "ValueError: api_key: <redacted>" in text
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+def test_full_disk_costs_lines_of_the_file_and_nothing_else(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with logging_to(Path("/dev/full"), level="info"):
+        logging.getLogger("epochal.test").info("the run goes on")
+    out, err = capsys.readouterr()
+    assert "the run goes on" in out
+    assert err == ""
+
+
+def test_file_that_cannot_be_made_is_a_record_that_cannot_be_kept(tmp_path: Path) -> None:
+    with (
+        pytest.raises(RecordError, match=r"gone.*\n  the folder it belongs to is gone"),
+        logging_to(tmp_path / "gone" / "run.log", level="info"),
+    ):
+        raise AssertionError("must not come here")
