@@ -1,11 +1,11 @@
-"""Secrets by their form, none of which was ever valid; cut in two, so that no scanner minds."""
+"""Secrets by their form, none of which was ever valid, and names that only look like one's."""
 
 from __future__ import annotations
 
 _LETTERS = "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzAbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
 _HEX = "0123456789abcdef" * 4
 
-TOKENS = {
+TOKENS = {  # cut in two, so that no scanner minds
     "aws": "AKIA" + "Q3EXAMPLE7CANARY",
     "aws_session": "ASIA" + "Q3EXAMPLE7CANARY",
     "google": "AI" + "za" + _LETTERS[:35],
@@ -40,3 +40,15 @@ TOKENS = {
     "telegram": "1234567890" + ":" + _LETTERS[:35],
     "jwt": "ey" + "JhbGciOiJIUzI1NiJ9.ey" + "JzdWIiOiJjYW5hcnkifQ." + _LETTERS[:43],
 }
+
+_LOOK_ALIKES = """
+num_tokens tokenizer max_token_length max_tokens tokens tokens_per_second token_ids pad_token
+eos_token mask_token token_dim loss_per_token num_special_token key keys key_dim key_padding_mask
+primary_key cache_key public_key sort_key monkey keyboard turkey_keys secretary secretariat
+secret_length passwordless password_file password_min_length compass bypass forward_pass passes
+author authors authority authenticate cookiecutter cookie_jar_size dsnet credits accredited pwd_dir
+PWD OLDPWD tokenize use_key_bias monitor_key query_key_value keypoint hockey tokenized_text
+secrets.py lib/secrets/text.py webhook pass render.pass forward.pass smtp_passes
+"""
+LOOK_ALIKES = _LOOK_ALIKES.split()
+"""Names whose values are kept."""

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from keyword import iskeyword
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 import epochal as ep
-from canaries import TOKENS
+from canaries import LOOK_ALIKES, TOKENS
 from epochal.config import load
 from epochal.config.scalar import REDACTED
 from epochal.records import read_run
-from small_project import Command, run_folders, write
+from small_project import Command, Done, run_folders, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,17 +29,26 @@ argv_option argv_equals environment_secret environment_reference
 log_assignment log_json log_header log_cookie log_exception log_url event_name event_text
 traceback_message traceback_cause traceback_source notice_value meta_value
 code_literal code_config code_env_file code_key_file git_remote git_diff
+quoted smtp_pass user_pass file_pass remark remark_behind notebook_remark notebook_command
+script_export script_default settings_ini settings_toml page image
 """
 PLACES = {
     name: f"Zq{number:02}canary{number * 7919 % 100003:05}x"
     for number, name in enumerate(PLACES.split())
 }
 
+QUOTED = f'it\'s "{PLACES["quoted"]}" \\ größe\nand $more'
+"""A secret that looks different wherever it is quoted."""
+
 PARTS = """
 import json
 import logging
 import os
+import shlex
 from pathlib import Path
+from urllib.parse import quote
+
+import yaml
 
 import epochal as ep
 from shop.parts import Points
@@ -45,17 +57,21 @@ logger = logging.getLogger("shop.vault")
 C = json.loads(Path(os.environ["CANARIES"]).read_text())
 
 PASSWORD = "CODE_LITERAL"
+# api_key: REMARK
+PORT = 25  # password = REMARK_BEHIND
 
 
 class Vault(Points):
     def __init__(self, *, password: str, api_key: str, token: str, url: str, signed: str,
-                 text: str, address: str, options: dict, num_tokens: int, tokenizer: str) -> None:
+                 text: str, address: str, options: dict, num_tokens: int, tokenizer: str,
+                 passphrase: str, note: str) -> None:
         super().__init__()
         self.meta = {"classes": ["token", "secret"], "access_token": C['meta_value']}
         assert password == C['config_password'], password
         assert token == C['override'], token
         assert address == C['environment_reference'], address
         assert num_tokens == 77
+        assert passphrase == C['quoted_text'], passphrase
 
 
 class Talk(ep.Hook):
@@ -70,6 +86,8 @@ class Talk(ep.Hook):
         logger.warning(f"cannot reach https://me:{C['log_url']}@host/x")
         logger.warning("the environment says %s", os.environ["VAULT_API_KEY"])
         logger.warning("num_tokens=77 kept-look-alike")
+        for spell in (str, repr, ascii, json.dumps, shlex.quote, quote, yaml.safe_dump):
+            logger.warning("it opens with %s", spell(C["quoted_text"]))
         for token in C["tokens"]:
             logger.warning("found %s there", token)
         try:
@@ -84,7 +102,9 @@ class Talk(ep.Hook):
             try:
                 raise OSError(f"password: {C['traceback_cause']}")
             except OSError as error:
-                words = f"refused: api_key={C['traceback_message']}"
+                place = os.environ["VAULT_ADDRESS"]
+                words = f"refused: api_key={C['traceback_message']} at {place}"
+                words += f" by {C['quoted_text']!r} or {C['config_password']}"
                 raise ValueError(words) from error  # token="TRACEBACK_SOURCE"
 """
 CONFIG = """
@@ -101,6 +121,8 @@ task:
   url: https://me:{config_url}@host/x
   signed: https://bucket/x?X-Amz-Signature={config_signed}&part=3
   text: "a note with password={config_text} in it"
+  passphrase: {quoted_json}
+  note: {quoted_yaml}
   address: ${{env:VAULT_ADDRESS}}
   num_tokens: 77
   tokenizer: kept-look-alike
@@ -108,18 +130,68 @@ task:
     secrets: {{door: {config_nested}}}
     cookies: [{config_list}]
     private_key: {config_number_like}
+    smtp: {{host: mail.org, pass: {smtp_pass}}}
+    other: {{user: me, pass: {user_pass}}}
 variants:
   other: {{task: {{password: {other_variant}}}}}
 """
+
+
+FILES = {
+    "mail.yaml": f"server:\n  user: me\n  pass: {PLACES['file_pass']}\n",
+    "run.sh": f"export TOKEN={PLACES['script_export']}\n"
+    f'echo "${{API_KEY:-{PLACES["script_default"]}}}"\n',
+    "settings.ini": f"[db]\npassword = {PLACES['settings_ini']}\n",
+    "settings.toml": f"password = {PLACES['settings_toml']}\n",
+    "README.md": f"Set the key:\n\n    api_key: {PLACES['page']}\n",
+    "Dockerfile": f"ENV API_KEY {PLACES['image']}\n",
+    "look.ipynb": json.dumps(
+        {
+            "cells": [
+                f"x = 1  # token: {PLACES['notebook_remark']}\n",
+                f"%env HF_TOKEN={PLACES['notebook_command']}\n",
+            ]
+        },
+        indent=1,
+    ),
+}
+
+
+def _is_variable(name: str) -> bool:
+    return name.isidentifier() and not iskeyword(name)
+
+
+CODE = """
+from getpass import getpass
+
+class Tokenizer:
+    def next(self):
+        return "a"
+
+tokenizer = Tokenizer()
+token = tokenizer.next()
+tokens42 = {"#": token}
+if "#" in tokens42: token = tokens42  # a token and no secret
+password = getpass if token else getpass()
+""" + "\n".join(f"{name} = token  # {name}: abcd1234" for name in LOOK_ALIKES if _is_variable(name))
 
 
 @pytest.fixture
 def vault(shop: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write(shop / "shop" / "vault.py", _with_literals(PARTS))
     secrets = shop.parent / "canaries.json"
-    secrets.write_text(json.dumps({**PLACES, "tokens": list(TOKENS.values())}))
+    secrets.write_text(
+        json.dumps({**PLACES, "quoted_text": QUOTED, "tokens": list(TOKENS.values())})
+    )
     monkeypatch.setenv("CANARIES", str(secrets))
-    write(shop / "vault.yaml", CONFIG.format(**PLACES))
+    quoted = {
+        "quoted_json": json.dumps(QUOTED),
+        "quoted_yaml": yaml.safe_dump(f"see {QUOTED}", default_style='"', width=1000).strip(),
+    }
+    write(shop / "vault.yaml", CONFIG.format(**PLACES, **quoted))
+    write(shop / "shop" / "words.py", CODE)
+    for name, text in FILES.items():
+        write(shop / name, text)
     write(shop / "locks.yaml", f"task: {{password: {PLACES['base_replaced']}}}")
     write(shop / "service.yaml", f"db: {{password: {PLACES['code_config']}}}\n")
     write(shop / ".env", f"PASSWORD={PLACES['code_env_file']}\n")
@@ -133,7 +205,7 @@ def vault(shop: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _with_literals(code: str) -> str:
-    for name in ("code_literal", "traceback_source"):
+    for name in ("code_literal", "traceback_source", "remark_behind", "remark"):
         code = code.replace(name.upper(), PLACES[name])
     return code
 
@@ -173,6 +245,28 @@ def test_no_secret_is_in_what_a_run_leaves(vault: Path, epochal: Command) -> Non
     assert (vault / "runs" / ".epochal" / "index.db").is_file()
     found = hits(vault / "runs")
     assert not found, "\n".join(map(str, found))
+    assert told(done) == []
+    assert "refused: api_key=<redacted> at <redacted> by '<redacted>' or <redacted>" in " ".join(
+        line.strip("│ ") for line in done.err.splitlines()
+    )
+    shown = [epochal("show", "last"), epochal("show", "last", "--log"), epochal("mail", "last")]
+    assert [told(one) for one in shown] == [[], [], []]
+
+
+def told(done: Done) -> list[str]:
+    """Every secret that a command printed, also one that a frame broke."""
+    joined = re.sub(r"[\s│]", "", done.out + done.err)
+    return [name for name, value in {**PLACES, **TOKENS}.items() if value in joined]
+
+
+def test_mistakes_are_told_without_the_secrets_of_their_lines(
+    vault: Path, epochal: Command
+) -> None:
+    wrong = [f"optim.lr={PLACES['config_password']}", f"task.tokenizr={PLACES['config_api_key']}"]
+    done = epochal("run", "vault.yaml", f"task.token={PLACES['override']}", *wrong)
+    assert done.code == 78
+    assert "optim.lr: expected a number, got '<redacted>'" in done.err
+    assert told(done) == []
 
 
 def test_what_looks_like_a_secret_is_kept(vault: Path, epochal: Command) -> None:
@@ -190,6 +284,10 @@ def test_what_looks_like_a_secret_is_kept(vault: Path, epochal: Command) -> None
     assert record.run["meta"] == {"classes": ["token", "secret"], "access_token": REDACTED}
     (note,) = [one for one in record.events if one["kind"] == "note"]
     assert (note["api_key"], note["num_tokens"]) == (REDACTED, 77)
+    assert epochal("restore", "last", vault / "again").code == 0
+    code = (vault / "again" / "shop" / "words.py").read_bytes()
+    assert code == (vault / "shop" / "words.py").read_bytes()
+    exec(compile(code, "words.py", "exec"), {})
 
 
 GOING_ON = """

@@ -57,18 +57,19 @@ def run_experiment(experiment: Experiment, loaded: Loaded, runner: str | None) -
 
     A run that did not end well is described on standard error, too.
     """
-    result = _carry_out(experiment, loaded, runner)
-    show_failure(result)
+    with hiding(secret_values(loaded.config.root)):
+        result = _carry_out(experiment, loaded, runner)
+        show_failure(result)
     return result
 
 
 def _carry_out(
     experiment: Experiment, loaded: Loaded, runner: str | None, *, is_part: bool = False
 ) -> RunResult:
-    try:
     begun = loaded.choices.get("begun")
     times = Times(begun=begun, part=CHECKS if begun is None else IMPORTS)
     times.switch(CHECKS)
+    try:
         loaded = _settle(experiment, loaded, runner)
         report = _check(experiment, loaded, runner)
         problems, _ = part_problems(loaded.choices, report.problems)
@@ -143,8 +144,8 @@ def _cross_validate(
     report: Report,
     runner: str | None,
     notices: Notices,
-) -> RunResult:
     times: Times,
+) -> RunResult:
     resumption = _plan_resume(experiment, loaded, report, runner)
     assembly = _prepare(loaded, report)
     is_kept = not loaded.choices.get("no_file", False)
@@ -171,18 +172,18 @@ def _run_checked(
     report: Report,
     runner: str | None,
     notices: Notices,
-) -> RunResult:
     times: Times,
+) -> RunResult:
     resumption = _plan_resume(experiment, loaded, report, runner)
     assembly = _prepare(loaded, report, is_resumed=resumption is not None)
-    is_kept = not loaded.choices.get("no_file", False)
     assembly = replace(assembly, times=times)
     times.switch(RECORD)
+    is_kept = not loaded.choices.get("no_file", False)
     opened = open_record(loaded.config, report, is_kept=is_kept, resumption=resumption)
     with opened as bare:
         record = notices.begin(bare)
-        with logging_to(record.log_path, level=assembly.args.log.level):
         times.before = record.spent
+        with logging_to(record.log_path, level=assembly.args.log.level):
             given = given_sections(loaded, _prepared(experiment))
             record.write_start(_describe(loaded, report, assembly) | {"given": given})
             tell_replaced(loaded)
@@ -256,8 +257,8 @@ def _build_and_execute(
 ) -> RunResult:
     facts: dict[str, Any] = {"dir": record.dir, "config": assembly.config.to_plain()}
     run: Run | None = None
-    try:
     assembly.times.switch(BUILDING)
+    try:
         run, runner = assemble(experiment, assembly, record)
         record.add_meta(run.meta)
         result = execute(

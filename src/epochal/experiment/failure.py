@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from epochal.errors import EpochalError
 from epochal.experiment.frame import framed
 from epochal.experiment.invocation import command, name_run
+from epochal.experiment.text import printable
 from epochal.records.figures import format_count, format_seconds
+from epochal.records.secrets import hiding, redact, secret_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,12 +32,19 @@ def show_failure(result: RunResult) -> None:
         return
     sys.stdout.flush()
     if result.reason == _MISTAKES and result.dir is None:
-        text = result.message  # one list of mistakes, as `epochal check` shows it
+        text = _harmless(result.message, result)  # mistakes, as `epochal check` lists them
     else:
         kind = f": {result.exception_type}" if result.status == "failed" else ""
-        lines = "\n".join(describe_failure(result))
+        lines = _harmless("\n".join(describe_failure(result)), result)
         text = framed(f"run {result.status}{kind}", lines, encoding=sys.stderr.encoding)
     print(text, file=sys.stderr)  # noqa: T201 - the one place where a failure is told
+
+
+def _harmless(text: str, result: RunResult) -> str:
+    """A text without the secrets of the run and without what a terminal would obey."""
+    with hiding(secret_texts(result.config)):
+        # Our own words begin with the name of what is wrong, and quote its value.
+        return printable(redact(text, is_code=_is_ours(result)))
 
 
 def show_error(error: Exception) -> int:

@@ -85,7 +85,7 @@ def logging_to(path: Path | None, *, level: str) -> Iterator[None]:
     root, ours = logging.getLogger(), logging.getLogger("epochal")
     number = logging.getLevelNamesMapping()[level.upper()]
     handlers: list[logging.Handler] = [TerminalHandler()]
-    handlers[0].setFormatter(logging.Formatter(_TERMINAL_FORMAT, datefmt="%H:%M:%S"))
+    handlers[0].setFormatter(CleanFormatter(_TERMINAL_FORMAT, datefmt="%H:%M:%S"))
     if path is not None:
         with recording():
             handlers.append(TextLog(path, encoding="utf-8", errors="backslashreplace"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 import sys
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -187,11 +187,9 @@ def open_record(
 
     With ``resumption`` it is that of an earlier run: its configs and its page stay as they are.
     """
-    if not is_kept:
-        yield Record(NullWriter())
-        return
     secrets = [*secret_values(config.root), *secret_values(report.expanded)]
-    with hiding(secrets), _open_kept(config, report, resumption) as record:
+    kept = _open_kept(config, report, resumption)
+    with hiding(secrets), kept if is_kept else nullcontext(Record(NullWriter())) as record:
         yield record
 
 
@@ -297,9 +295,9 @@ def _reopened(
             folder.log_path,
             facts=facts,
             resumption=resumption,
-            spent=spent_before(resumption.record, point),
             point=point,
             notes=tuple(notes),
+            spent=spent_before(resumption.record, point),
             code=KeptCode(options, project=report.project.dir, run_dir=folder.path, attempt=number),
         )
 

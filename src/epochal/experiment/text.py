@@ -1,9 +1,17 @@
-"""Text between terminals, files and folders where Python was told of no encoding but ASCII."""
+"""Text between terminals, files and folders: what they can hold, and what they must not obey."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
+
+_COMMANDS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+"""What a terminal obeys instead of showing it: controls, and signs that turn the writing round."""
 
 
 def readable(text: str) -> str:
@@ -38,3 +46,20 @@ def showable(text: str, encoding: str | None) -> str:
     """``text`` as a terminal of this encoding can show it."""
     name = encoding or "utf-8"
     return text.encode(name, "replace").decode(name)
+
+
+def printable(text: str) -> str:
+    """``text`` with nothing in it that a terminal obeys; lines and tabs stay.
+
+    Colours, moves, links, bells and turned writing are shown as Python would write them.
+    """
+    return _COMMANDS.sub(_escape, text.replace("\r\n", "\n"))
+
+
+def printable_json(text: str) -> str:
+    """The same for JSON, which stays the same JSON: such a sign can only stand in a text."""
+    return _COMMANDS.sub(lambda sign: json.dumps(sign[0])[1:-1], text)
+
+
+def _escape(sign: re.Match[str]) -> str:
+    return sign[0].encode("unicode_escape").decode()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
 from epochal.check import Default, Report, check, registry_for
 from epochal.config import load, load_variants
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.choices import to_overrides
+from epochal.records.secrets import hiding, redact, secret_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,12 +46,22 @@ def check_file(
     """
     try:
         changes = to_overrides(choices, overrides)
-        reports = list(_reports(path, changes, choices, is_plain_too=is_plain_too))
+        checked = list(_check(path, changes, choices, is_plain_too=is_plain_too))
     except ConfigError as error:  # a file that cannot be read at all
-        return Checked(path, error.problems, exit_code=error.exit_code)
-    found = dict.fromkeys(problem for report in reports for problem in report.problems)
+        return Checked(path, tuple(map(_redact, error.problems)), exit_code=error.exit_code)
+    found = dict.fromkeys(problem for _, report in checked for problem in report.problems)
     problems, _ = part_problems(choices, tuple(found))
-    return Checked(path, problems, reports[0].defaults)
+    if problems:
+        with hiding(secret for config, _ in checked for secret in secret_values(config.root)):
+            problems = tuple(map(_redact, problems))
+    return Checked(path, problems, checked[0][1].defaults)
+
+
+def _redact(problem: Problem) -> Problem:
+    """A problem without the secrets of the config that it quotes."""
+    place = problem.place and replace(problem.place, text=redact(problem.place.text))
+    what, hint = (redact(text, is_code=True) for text in (problem.what, problem.hint))
+    return replace(problem, what=what, place=place, hint=hint)
 
 
 def part_problems(
@@ -71,14 +82,14 @@ def _concerns_beginning(key: str) -> bool:
     return key in ("init_from", "init_from.path") or key.startswith("notify.")
 
 
-def _reports(
+def _check(
     path: Path, changes: Sequence[str], choices: Choices, *, is_plain_too: bool
-) -> Iterator[Report]:
+) -> Iterator[tuple[Config, Report]]:
     user_dir = _path(choices.get("user_dir"))
     registry: Registry | None = None
     for config in _configs(path, changes, choices, is_plain_too=is_plain_too):
         registry = registry_for(config, user_dir=user_dir, like=registry)
-        yield check(config, registry)
+        yield config, check(config, registry)
 
 
 def _configs(

@@ -19,6 +19,7 @@ from epochal.engine.optimizers import Optimizers
 from epochal.engine.parameters import count_parameters
 from epochal.engine.splits import SPLITS, split_name
 from epochal.engine.tracker import describe_trackers
+from epochal.records.secrets import redact, redact_node, redact_tree
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -72,6 +73,8 @@ class Banner(Hook):
         facts = self._facts(run, splits)
         shown = run.config if self._config is None else self._config
         config = [] if splits or run.resume is not None else compact(shown)
+        title, purpose = redact(title), redact(purpose)
+        facts = {name: redact(fact) for name, fact in facts.items()}
         picture: Group | None = draw(title, purpose, facts, config)
         # On a terminal the first record shows the whole picture, and the others nothing.
         for line in plain_lines(title, purpose, facts, config):
@@ -191,8 +194,8 @@ def _count(count: int, unit: str) -> str:
 
 
 def compact(config: Node | Mapping[str, object]) -> list[str]:
-    """One line for each section of a config, empty ones left out."""
-    shown = config.to_public() if isinstance(config, Node) else config
+    """One line for each section of a config, without secrets and what is empty."""
+    shown = redact_node(config).to_public() if isinstance(config, Node) else redact_tree(config)
     return [
         f"{key}: {_flow(value)}"
         for key, value in shown.items()

@@ -120,6 +120,25 @@ def test_error_of_user_code_is_told_and_gives_its_exit_code(
     assert "no room" in capsys.readouterr().err
 
 
+def test_a_failure_is_told_without_secrets_and_cannot_steer_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def act() -> None:
+        raise ValueError("no: password=hunter22, correct-horse\x1b[2J and https://me:pw1234@host")
+
+    config = {"mail": {"smtp": {"user": "me", "pass": "correct-horse"}}}
+    show_failure(result_of_error(raised(act), config=config))
+    shown = capsys.readouterr().err
+    assert "no: password=<redacted>, <redacted>\\x1b[2J" in shown
+    assert not any(word in shown for word in ("hunter22", "correct-horse", "pw1234", "\x1b"))
+
+
+def test_our_own_words_about_a_secret_stay(capsys: pytest.CaptureFixture[str]) -> None:
+    problem = Problem("task.password", "was a secret", hint="give task.password=VALUE")
+    show_failure(result_of_error(ConfigError(problem)))
+    assert capsys.readouterr().err == "task.password: was a secret\n  give task.password=VALUE\n"
+
+
 def test_nothing_is_told_of_a_run_that_ended_well(capsys: pytest.CaptureFixture[str]) -> None:
     show_failure(RunResult(status="finished", reason="completed"))
     assert capsys.readouterr() == ("", "")

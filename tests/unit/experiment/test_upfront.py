@@ -40,6 +40,17 @@ def test_file_itself_is_checked_beside_its_variants_on_demand(odd: Path) -> None
     assert check_file(odd, [], {"variant": "all"}).problems
 
 
+def test_problems_are_told_without_the_secrets_of_the_config(shop: Path) -> None:
+    wrong = write(
+        Path("wrong.yaml"),
+        "$BASE: config.yaml\ntask: {password: hunter22}\noptim: {lr: hunter22}\n",
+    )
+    texts = "\n".join(map(str, check_file(wrong, [], {}).problems))
+    assert "optim.lr: expected a number, got '<redacted>'" in texts
+    assert "task: {password: <redacted>}" in texts
+    assert "hunter22" not in texts
+
+
 def test_missing_file_has_its_own_exit_code(shop: Path) -> None:
     checked = check_file(Path("gone.yaml"), [], {"variant": "all"})
     assert (len(checked.problems), checked.exit_code) == (1, 66)

@@ -195,6 +195,17 @@ def test_a_prediction_without_data_of_its_own_uses_that_of_the_test() -> None:
     assert evaluated_splits(run) == ("test",)
 
 
+def test_secrets_are_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    config = {"tag": "key", "desc": "token=abcd1234", "task": {"password": "hunter22"}}
+    records = announce(Banner(), caplog, tag="tiny", config=config)
+    screen = Screen(file=io.StringIO(), width=200)
+    screen.print(records[0].screen)  # type: ignore[attr-defined]  # what a terminal shows
+    shown = screen.file.getvalue() + "".join(one.getMessage() for one in records)  # type: ignore[attr-defined]
+    assert shown.count("token=<redacted>") == 2
+    assert shown.count('{password: "<redacted>"}') == 2
+    assert "hunter22" not in shown
+
+
 def test_values_of_a_config_are_written_as_in_yaml() -> None:
     lines = compact({"a": {"x": True, "y": [1, 2.5], "z": "two: words", "w": "a b"}, "n": "1e-3"})
     assert lines == ['a: {x: true, y: [1, 2.5], z: "two: words", w: a b}', "n: 1e-3"]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, final
 from rich.text import Text
 from typing_extensions import override
 
+from epochal.records.secrets import redact
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -93,12 +95,12 @@ def _is_console(handler: logging.Handler) -> bool:
 
 
 def _describe(record: logging.LogRecord) -> Text:
-    """Time and message; level and logger too when something is wrong."""
+    """Time and message without secrets; level and logger too when something is wrong."""
     style = STYLES.get(record.levelno, "")
     text = Text(f"{datetime.fromtimestamp(record.created):%H:%M:%S} ", "dim")
     if record.levelno != logging.INFO:
         text.append(f"{record.levelname.lower()} ", style).append(f"{record.name}: ", "dim")
-    text.append(record.getMessage())
+    message = record.getMessage()
     if record.exc_info:
-        text.append("\n" + logging.Formatter().formatException(record.exc_info))
-    return text
+        message += "\n" + logging.Formatter().formatException(record.exc_info)
+    return text.append(redact(message))

@@ -5,7 +5,7 @@ from epochal.records.secrets.files import is_secret_file, redact_bytes
 from epochal.records.secrets.known import hiding
 from epochal.records.secrets.names import is_secret_name
 from epochal.records.secrets.text import redact
-from epochal.records.secrets.tree import redact_node, redact_tree, secret_values
+from epochal.records.secrets.tree import redact_node, redact_tree, secret_texts, secret_values
 
 __all__ = [
     "REDACTED",
@@ -16,5 +16,6 @@ __all__ = [
     "redact_bytes",
     "redact_node",
     "redact_tree",
+    "secret_texts",
     "secret_values",
 ]

@@ -82,6 +82,22 @@ def _is_secret(value: object, name: str) -> bool:
     return not is_token_name(name)
 
 
+def secret_texts(value: object) -> Iterator[str]:
+    """Every text of a tree that is a secret by its name."""
+    yield from _secret_texts(to_plain(value), "")
+
+
+def _secret_texts(value: object, name: str) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, child in value.items():
+            yield from _secret_texts(child, _below(name, key, value))
+    elif isinstance(value, list):
+        for one, own in zip(value, _names_of(value, name), strict=True):
+            yield from _secret_texts(one, own)
+    elif _is_secret(value, name):
+        yield str(value)
+
+
 def redact_node(root: Node) -> Node:
     """A config without its secrets; what comes from the environment stays a reference."""
     with hiding(secret_values(root)):

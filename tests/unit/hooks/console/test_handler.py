@@ -90,6 +90,17 @@ def test_tracebacks_follow_their_message() -> None:
     assert text.endswith("ValueError: broken\n")
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_secrets_are_not_shown(terminal: bool) -> None:
+    try:
+        raise ValueError("token=abcd1234")
+    except ValueError:
+        error = sys.exc_info()
+    text = emit(screen(terminal=terminal), "password=hunter22", logging.ERROR, exc_info=error)
+    assert "password=<redacted>" in text
+    assert text.endswith("ValueError: token=<redacted>\n")
+
+
 def test_every_logger_is_shown_until_the_end(root_logger: logging.Logger) -> None:
     target = screen(terminal=False)
     takeover = Takeover(target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from canaries import LOOK_ALIKES
 from epochal.records.secrets.names import is_secret_name
 
 _SECRET = """
@@ -16,17 +17,6 @@ notify.0.password api_keys.1 secrets.database cookies.session password_hash conn
 webhook_url authtoken NPM_AUTH smtp.pass notify.0.pass db.pass
 """
 SECRET = _SECRET.split()
-
-_LOOK_ALIKES = """
-num_tokens tokenizer max_token_length max_tokens tokens tokens_per_second token_ids pad_token
-eos_token mask_token token_dim loss_per_token num_special_token key keys key_dim key_padding_mask
-primary_key cache_key public_key sort_key monkey keyboard turkey_keys secretary secretariat
-secret_length passwordless password_file password_min_length compass bypass forward_pass passes
-author authors authority authenticate cookiecutter cookie_jar_size dsnet credits accredited pwd_dir
-PWD OLDPWD tokenize use_key_bias monitor_key query_key_value keypoint hockey tokenized_text
-secrets.py lib/secrets/text.py webhook pass render.pass forward.pass smtp_passes
-"""
-LOOK_ALIKES = _LOOK_ALIKES.split()
 
 
 @pytest.mark.parametrize("name", SECRET)

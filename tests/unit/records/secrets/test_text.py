@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from canaries import TOKENS
+from canaries import LOOK_ALIKES, TOKENS
 from epochal.records.secrets import REDACTED, hiding, redact
-from records.secrets.test_names import LOOK_ALIKES, SECRET
+from records.secrets.test_names import SECRET
 
 CANARY = "Zq7canary42"
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from canaries import TOKENS
+from canaries import LOOK_ALIKES, TOKENS
 from epochal.config import dump, load
 from epochal.records.secrets import REDACTED, redact_node, redact_tree, secret_values
-from records.secrets.test_names import LOOK_ALIKES, SECRET
+from records.secrets.test_names import SECRET
 
 CANARY = "Zq7canary42"
 
