@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from epochal.cli.chart import Chart
 from epochal.errors import RecordError, suggest
+from epochal.records.metrics import is_epoch_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from epochal.records import RunRecord
 
 _BUCKETS = 1200
-_EPOCHS = "train/epoch/"
 
 
 def chart_curves(record: RunRecord, wanted: Sequence[str]) -> Chart:
@@ -68,7 +68,7 @@ def _important(record: RunRecord, known: list[str]) -> list[str]:
     name = monitor if monitor in known else next((one for one in known if _is_loss(one)), known[0])
     kind = name.rpartition("/")[2]
     alike = [one for one in known if one.rpartition("/")[2] == kind]
-    return [one for one in alike if not one.startswith(_EPOCHS)] or [name]
+    return [one for one in alike if not is_epoch_mean(one)] or [name]
 
 
 def _is_loss(name: str) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from epochal.experiment.failure import describe_length
 from epochal.experiment.invocation import command, name_run
 from epochal.records.figures import format_count, format_value
+from epochal.records.metrics import is_epoch_mean
 
 if TYPE_CHECKING:
     from epochal.engine import RunResult
@@ -24,7 +25,7 @@ def describe_success(result: RunResult) -> list[str]:
     folds = result.value if result.spread else []
     length = f"{format_count(len(folds), 'fold')}, " * bool(folds) + describe_length(result)
     lines = [f"{result.status} ({result.reason}): {length}"]
-    shown = {name: value for name, value in result.metrics.items() if "train/epoch/" not in name}
+    shown = {name: value for name, value in result.metrics.items() if not is_epoch_mean(name)}
     if shown:
         figures = "  ".join(
             f"{name} {format_value(value)}{_spread(result, name)}" for name, value in shown.items()

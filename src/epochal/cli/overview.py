@@ -16,6 +16,7 @@ from epochal.records.compare.scores import find_monitor
 from epochal.records.disk import read_disk
 from epochal.records.facts import desc_of, seconds_of, tag_of
 from epochal.records.figures import format_bytes, format_count, format_seconds, format_value
+from epochal.records.metrics import is_epoch_mean
 from epochal.records.parent import read_parent
 from epochal.records.provenance import where_from
 from epochal.records.relatives import Relatives, find_relatives
@@ -172,7 +173,7 @@ def _numbers(record: RunRecord, name: str) -> dict[str, float]:
     """A mapping of a result without what is in no table; a damaged record may hold anything."""
     found = record.result.get(name)
     values = found if isinstance(found, dict) else {}
-    return {key: value for key, value in values.items() if not key.startswith("train/epoch/")}
+    return {key: value for key, value in values.items() if not is_epoch_mean(key)}
 
 
 def _describe_settings(record: RunRecord) -> Iterator[str]:
@@ -224,6 +225,8 @@ def _describe_metrics(record: RunRecord) -> Iterator[str]:
 
 def _figures(one: SeriesSummary) -> tuple[str, ...]:
     numbers = (format_value(value) for value in (one.last, one.low, one.high))
+    if any(map(is_epoch_mean, names)):
+        yield "  last of training: the mean of the last epoch"
     return (*numbers, str(one.count))
 
 

@@ -10,6 +10,7 @@ from epochal.engine.preempt import PREEMPTED
 from epochal.engine.resuming import is_inside_epoch, resume
 from epochal.engine.rollback import roll_back
 from epochal.engine.saving import save_if_requested
+from epochal.records.metrics import EPOCH_MEANS
 
 if TYPE_CHECKING:
     from epochal.engine.meters import Window
@@ -97,7 +98,7 @@ def finish_epoch(run: Run, epoch_means: Window) -> None:
     if means:  # else it was stopped before its first step
         means = join_metrics(means, run.train_metrics)
     metrics = {f"train/{name}": value for name, value in means.items()}
-    run.log({f"train/epoch/{name}": value for name, value in means.items()})
+    run.log({f"{EPOCH_MEANS}{name}": value for name, value in means.items()})
     run.latest |= metrics
     if metrics:
         watch(run, "train", metrics)

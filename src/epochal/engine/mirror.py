@@ -12,7 +12,7 @@ from functools import cache
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from epochal.records.metrics import load_points
+from epochal.records.metrics import is_epoch_mean, load_points
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -185,7 +185,7 @@ class Mirror:
 def is_of_steps(points: Mapping[str, float]) -> bool:
     """Whether these are points of training, recorded again and again between epochs."""
     return any(
-        name == "lr" or (name.startswith(("lr/", "train/")) and not name.startswith("train/epoch/"))
+        name == "lr" or (name.startswith(("lr/", "train/")) and not is_epoch_mean(name))
         for name in points
     )
 

@@ -34,11 +34,20 @@ if TYPE_CHECKING:
     from epochal.records.attempts import Attempt
     from epochal.records.rows import Rows
 
+TRAIN = "train/"
+EPOCH_MEANS = f"{TRAIN}epoch/"
+"""Stands before the names of means over epochs; other points of training are means of few steps."""
+
 MAX_SERIES = 100_000
 MAX_NAME = 500
 
 _pack_head = struct.Struct("<IIqdd").pack
 _pack_crc = struct.Struct("<I").pack
+
+
+def is_epoch_mean(name: str) -> bool:
+    """Whether a series holds the means of epochs; results have their last one as ``train/...``."""
+    return name.startswith(EPOCH_MEANS)
 
 
 @final

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
-from epochal.records.metrics import load_points
+from epochal.records.metrics import EPOCH_MEANS, TRAIN, is_epoch_mean, load_points
 from epochal.records.rows import SMALL_BYTES
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ class SeriesSummary:
     """One metric as a list of runs shows it, without what a later attempt redid."""
 
     last: float
-    """The value at the highest step; NaN if that was the value."""
+    """The value at the highest step, NaN if that was the value; of training the mean of the last
+    epoch, where there is one, as results have it."""
 
     low: float
     """The lowest value; NaN only when there is nothing else."""
@@ -41,8 +42,18 @@ def summarise_series(folder: Path) -> dict[str, SeriesSummary]:
     """Every metric of the run in ``folder`` that has a readable point, by name."""
     with suppress(OSError):
         if (folder / "metrics.bin").stat().st_size > SMALL_BYTES:
-            return _summarise_curves(folder)
-    return summarise_points(load_points(folder))
+            return _end_with_epochs(_summarise_curves(folder))
+    return _end_with_epochs(summarise_points(load_points(folder)))
+
+
+def _end_with_epochs(found: dict[str, SeriesSummary]) -> dict[str, SeriesSummary]:
+    """The same with the mean of the last epoch as the last value of training."""
+    epochs = filter(is_epoch_mean, found)
+    means = {f"{TRAIN}{name.removeprefix(EPOCH_MEANS)}": name for name in epochs}
+    return {
+        name: replace(one, last=found[means[name]].last) if name in means else one
+        for name, one in found.items()
+    }
 
 
 def _summarise_curves(folder: Path) -> dict[str, SeriesSummary]:

@@ -30,6 +30,21 @@ def test_each_metric_is_told_in_five_numbers(tmp_path: Path) -> None:
     }
 
 
+def test_training_ends_with_the_mean_of_its_last_epoch_as_in_results(tmp_path: Path) -> None:
+    writer = MetricWriter(tmp_path)
+    writer.log({"train/loss": 2.0, "train/acc": 0.5, "lr": 0.1}, 10)
+    assert summarise_series(tmp_path)["train/loss"].last == 2.0
+    writer.log({"train/loss": 1.0}, 20)
+    writer.log({"train/epoch/loss": 1.5}, 20)
+    found = summarise_series(tmp_path)
+    assert found["train/loss"] == SeriesSummary(last=1.5, low=1.0, high=2.0, last_step=20, count=2)
+    assert (found["train/epoch/loss"].last, found["train/acc"].last, found["lr"].last) == (
+        1.5,
+        0.5,
+        0.1,
+    )
+
+
 def test_run_without_points_has_no_summaries(tmp_path: Path) -> None:
     assert summarise_series(tmp_path) == {}
     (tmp_path / "metrics.bin").write_bytes(bytes(36))

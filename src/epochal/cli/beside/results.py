@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from epochal.cli.beside.view import BOLD, GREEN, NOTHING, RED, count_differing, count_same
-from epochal.records.compare.groups import BEST, are_replicates
+from epochal.records.compare.groups import BEST, SEED, are_replicates
 from epochal.records.compare.scores import deltas
 from epochal.records.figures import format_count, format_value
+from epochal.records.metrics import TRAIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,6 +44,8 @@ def describe_scores(scores: Sequence[Score], view: View) -> Iterator[str]:
     for line in view.table(header, rows):
         yield _paint_verdict(line, view)
     yield from view.more(len(differing) - len(shown), "metric", "metrics")
+    if any(one.name.startswith(TRAIN) for one in shown):
+        yield "  last of training: the mean of the last epoch"
 
 
 def _pair_row(one: Score) -> list[str]:
@@ -146,10 +150,12 @@ def describe_replicates(found: Comparison, view: View) -> Iterator[str]:
     shown = rows[: view.cut(rows, _ROWS)]
     yield from view.table(("mean ± 95 % interval", *names), shown)
     yield from view.more(len(rows) - len(shown), "metric", "metrics")
-    left_out = sum(one.left_out for one in groups)
-    if left_out:
-        runs = format_count(left_out, "run")
-        yield f"  {runs} left out: not at the end yet, or the same seed again"
+    if left_out := sum((Counter(one.left_out) for one in groups), Counter()):
+        runs = format_count(left_out.total(), "run")
+        again = left_out.pop(SEED, 0)
+        why = [f"{count} {status}" for status, count in sorted(left_out.items())]
+        why += [f"{again} with the same seed again"] if again else []
+        yield f"  {runs} left out: {', '.join(why)}"
 
 
 def _mean_rows(groups: Sequence[Group]) -> Iterator[list[str]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
+from epochal.records.metrics import is_epoch_mean
 from epochal.records.read import read_run
 from epochal.records.replicates import Mean, last_of_each, replicate_key, summarise
 from epochal.records.writer import DONE
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     Progress = Callable[[str], None]
 
 BEST = "best"
+SEED = "seed"
 
 
 @final
@@ -29,8 +32,9 @@ class Group:
     runs: tuple[str, ...]
     """The ids of those that count, oldest first."""
 
-    left_out: int
-    """How many more there are: they have not come to their end, or repeat a seed."""
+    left_out: Mapping[str, int]
+    """How many more there are by what keeps them out: a status such as ``failed``, or ``seed``
+    for those that repeat one."""
 
     means: Mapping[str, Mean]
     """By metric, of the last values; ``best`` is that of the monitor's best values."""
@@ -59,9 +63,14 @@ def find_group(record: RunRecord, root: Path, progress: Progress = ignore) -> Gr
     return Group(
         key=key,
         runs=tuple(one.summary.id for one in counted),
-        left_out=len(found) - len(counted),
+        left_out=_count_others(found, len(ended) - len(counted)),
         means=_means(counted),
     )
+
+
+def _count_others(found: Sequence[RunRecord], repeated: int) -> dict[str, int]:
+    open_ends = Counter(one.summary.status for one in found if one.summary.status not in DONE)
+    return {**dict(sorted(open_ends.items())), **({SEED: repeated} if repeated else {})}
 
 
 def are_replicates(groups: Sequence[Group | None]) -> bool:
@@ -99,5 +108,5 @@ def _figures(record: RunRecord) -> dict[str, float]:
     return {
         str(name): float(value)
         for name, value in found.items()
-        if isinstance(value, int | float) and not str(name).startswith("train/epoch/")
+        if isinstance(value, int | float) and not is_epoch_mean(str(name))
     }

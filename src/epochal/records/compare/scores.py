@@ -31,7 +31,7 @@ class Score:
     """Which way is better; None if nobody said."""
 
     last: Values
-    """The value of each run at its highest step."""
+    """The value of each run at its highest step; of training, the mean of its last epoch."""
 
     best: Values
     """The best value of each run; all None if nobody said which way is better."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal.records.figures import format_seconds, format_value
 from epochal.records.mail.letter import Kind, Mail, identify, now
+from epochal.records.metrics import TRAIN, is_epoch_mean
 from epochal.records.secrets import redact, redact_tree
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ _OUTCOMES: Mapping[str, str] = {
 }
 _MAX_SUBJECT = 160
 _MAX_METRICS = 12
+_MAX_FIGURES = 3
 _ID_END = 4  # of a run's time-id, which is enough to name it in a command
 
 
@@ -100,7 +102,7 @@ def _subject(story: Story) -> str:
     figures = [
         name_of(story),
         "" if story.seconds is None else format_seconds(story.seconds),
-        _best(story),
+        _best(story) or _figures(story),
         story.why.partition("\n")[0],
     ]
     outcome = _OUTCOMES.get(story.kind, story.kind)
@@ -112,6 +114,14 @@ def _subject(story: Story) -> str:
 def _best(story: Story) -> str:
     name = f"{story.monitor} " if story.monitor else ""
     return "" if story.best is None else f"best {name}{format_value(float(story.best))}"
+
+
+def _figures(story: Story) -> str:
+    """What a run came to that had nothing to choose the best of, such as a test."""
+    if story.kind != "finished":
+        return ""
+    found = [item for item in story.metrics.items() if not item[0].startswith(TRAIN)]
+    return ", ".join(f"{name} {format_value(value)}" for name, value in found[:_MAX_FIGURES])
 
 
 def _lines(story: Story) -> Iterator[str]:
@@ -127,7 +137,7 @@ def _lines(story: Story) -> Iterator[str]:
     yield f"  length   {', '.join(one for one in length if one)}"
     if story.best is not None:
         yield f"  best     {_best(story).removeprefix('best ')}"
-    shown = [(name, value) for name, value in story.metrics.items() if "train/epoch/" not in name]
+    shown = [item for item in story.metrics.items() if not is_epoch_mean(item[0])]
     if shown:
         figures = (f"{name} {format_value(value)}" for name, value in shown[:_MAX_METRICS])
         yield f"  results  {'  '.join(figures)}"

@@ -143,7 +143,17 @@ def test_runs_of_one_group_share_its_mean(tmp_path: Path) -> None:
     lines = list(describe_replicates(diff(one, other, root=tmp_path), PAIR))
     assert lines[1] == "replicates: they differ only by seed"
     assert lines[2].split("  ")[-1] == "mean of 2"
-    assert lines[-1] == "  1 run left out: not at the end yet, or the same seed again"
+    assert lines[-1] == "  1 run left out: 1 failed"
+
+
+def test_runs_that_do_not_count_are_told_by_what_became_of_them(tmp_path: Path) -> None:
+    one, other = seeded(tmp_path / "1", 1, 0.90), seeded(tmp_path / "2", 2, 0.92)
+    for name, seed, status in (("3", 3, "failed"), ("4", 4, "failed"), ("5", 5, "interrupted")):
+        seeded(tmp_path / name, seed, 0.5, status=status)
+    seeded(tmp_path / "6", 2, 0.92)
+    lines = list(describe_replicates(diff(one, other, root=tmp_path), PAIR))
+    why = "2 failed, 1 interrupted, 1 with the same seed again"
+    assert lines[-1] == f"  4 runs left out: {why}"
 
 
 def test_replicates_that_came_to_nothing_are_not_shown(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_unfinished_runs_and_repeated_seeds_are_left_out(tmp_path: Path) -> None
     group = find_group(record, tmp_path)
     assert group is not None
     assert group.runs == ("2", "4")
-    assert group.left_out == 2
+    assert group.left_out == {"failed": 1, "seed": 1}
     assert group.means["best"].mean == pytest.approx(0.6)
 
 
@@ -78,4 +78,4 @@ def test_run_whose_config_is_lost_has_no_group(tmp_path: Path) -> None:
 def test_group_of_runs_that_all_failed_has_no_means(tmp_path: Path) -> None:
     group = find_group(seeded(tmp_path / "1", 1, status="failed"), tmp_path)
     assert group is not None
-    assert (group.runs, group.left_out, group.means) == ((), 1, {})
+    assert (group.runs, group.left_out, group.means) == ((), {"failed": 1}, {})

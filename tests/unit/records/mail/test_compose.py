@@ -27,6 +27,17 @@ def test_a_subject_says_outcome_run_duration_and_best_value() -> None:
     assert compose(STORY).subject == "finished: digits a3f9, 2 h 5 min, best val/acc 0.9712"
 
 
+def test_the_subject_of_a_test_has_its_figures() -> None:
+    metrics = {"test/acc": 0.97123, "test/loss": 0.1, "train/loss": 0.2, "train/epoch/loss": 0.2}
+    story = replace(STORY, best=None, metrics=metrics)
+    assert (
+        compose(story).subject == "finished: digits a3f9, 2 h 5 min, test/acc 0.9712, test/loss 0.1"
+    )
+    assert "  results  test/acc 0.9712  test/loss 0.1  train/loss 0.2\n" in compose(story).text
+    metrics = {f"test/{name}": 1.0 for name in "abcd"}
+    assert compose(replace(story, metrics=metrics)).subject.endswith("test/a 1, test/b 1, test/c 1")
+
+
 @pytest.mark.parametrize(
     ("kind", "why", "subject"),
     [
