@@ -32,6 +32,7 @@ from epochal.records.query.ask import (
 )
 from epochal.records.query.compile import STATUSES
 from epochal.records.query.groups import REPLICATE, group, sort_groups
+from epochal.records.query.nothing import explain_nothing
 from epochal.records.query.sheet import default_columns, lay_out, lay_out_groups
 from epochal.records.query.tokens import Written
 
@@ -161,8 +162,16 @@ def _list(index: Index, question: Question, args: argparse.Namespace, form: str)
         hint = f"`{command()} show {name}` shows one of them, `last` is the newest"
         text = "\n".join([text, "", *wrap(hint)])
     elif not answer.rows:
-        text = f"no such runs below {args.runs_dir}; `{command()} run FILE` makes one"
+        text = _describe_nothing(index, question, args.runs_dir)
     _deliver(f"{text}\n".encode(), args)
+
+
+def _describe_nothing(index: Index, question: Question, folder: Path) -> str:
+    total = len(ask(index, Question(below=question.below)).rows)
+    if not total:
+        return f"no runs below {folder}; `{command()} run FILE` makes one"
+    first = f"none of the {total:,} runs below {folder} fits"
+    return "\n".join([first, *(f"  {line}" for line in explain_nothing(index, question))])
 
 
 def _encode(

@@ -225,6 +225,17 @@ def test_name_of_the_file_says_the_format(
         assert made[3].name.encode() in data
 
 
+def test_a_question_that_no_run_fits_says_what_the_runs_have(
+    made: list[Path], epochal: Command
+) -> None:
+    done = epochal("runs", "--where", "optim.type = sgd")
+    assert done.code == 0
+    assert done.out.splitlines() == [
+        f"none of the {len(made)} runs below runs fits",
+        "  no run has optim.type = sgd: did you mean 'SGD'?",
+    ]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

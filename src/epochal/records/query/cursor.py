@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, final
 
 from epochal.records.query.tokens import split
+from epochal.records.query.values import ACCEPTED_TIMES, read_length, read_number, read_period
 
 if TYPE_CHECKING:
     from epochal.errors import ConfigError
@@ -18,8 +20,10 @@ SIGNS = {"=": "=", "==": "=", "!=": "!=", "~": "~", "!~": "!~"} | {
 _MEANT = {
     "&": "and", "&&": "and", "|": "or", "||": "or", "!": "not", "<>": "!=", "===": "=", "!==": "!=",
     "=~": "~", "~~": "~", "=>": ">=", "=<": "<=", "like": "~", "contains": "~", "matches": "~",
-    "equals": "=",
+    "equals": "=", "startswith": "~", "endswith": "~", ",": "and",
 }  # fmt: skip
+
+_TWICE = "compare twice: optim.lr > 1e-4 and optim.lr < 1e-2"
 
 
 @final
@@ -54,13 +58,14 @@ class Cursor:
         self._at += is_there
         return is_there
 
-    def close(self, opened: Token) -> Token:
-        """Go on behind the parenthesis that closes ``opened``."""
+    def close(self, opened: Token, example: str = "") -> Token:
+        """Go on behind the parenthesis that closes ``opened``; a function gives an example."""
         if self.next.kind == "end":
             what = "a parenthesis is opened and not closed"
             raise self.mistake(what, hint="add )", where=opened)
         if self.next.kind != ")":
-            raise self.unexpected("and, or, ')'", self.meant())
+            expected = "')'" if example else "and, or, ')'"
+            raise self.unexpected(expected, example or self.meant())
         return self.take()
 
     def finish(self) -> None:
@@ -70,8 +75,7 @@ class Cursor:
         if self.next.kind == ")":
             raise self.mistake("a parenthesis is closed that was not opened")
         if self.next.kind == "sign" and self.next.text in SIGNS:
-            hint = "compare twice: optim.lr > 1e-4 and optim.lr < 1e-2"
-            raise self.mistake("one comparison after the other", hint=hint)
+            raise self.mistake("one comparison after the other", hint=_TWICE)
         raise self.unexpected("and, or, or the end", self.meant())
 
     def mistake(self, what: str, *, hint: str = "", where: Token | None = None) -> ConfigError:
@@ -84,6 +88,25 @@ class Cursor:
         return self.mistake(f"expected {expected}, got {got}", hint=hint)
 
     def meant(self) -> str:
-        """What other languages call like the token that stands there; empty if nothing."""
+        """What somebody meant who typed the token that stands there; empty if nobody knows."""
         meant = _MEANT.get(self.next.text.casefold(), "")
-        return f"did you mean {meant!r}?" if meant else ""
+        if meant:
+            return f"did you mean {meant!r}?"
+        if self.next.text.casefold() == "between":
+            return _TWICE
+        before, after = (self._tokens[max(self._at - 1, 0)], self._tokens[self._at + 1 :][:1])
+        if after and after[0].kind == "sign":
+            return "join two tests by and, or by or"
+        are_words = self.next.kind == before.kind == "word"
+        return _meant_together(before.text, self.next.text) if are_words else ""
+
+
+def _meant_together(one: str, other: str) -> str:
+    """How two words after each other are written as one value."""
+    if read_length(f"{one}{other}") is not None:
+        return f"write {one}{other}"
+    if read_period(f"{one}T{other}", datetime.now(UTC)) is not None:
+        return f"write {one}T{other}"
+    if read_number(one) is not None:
+        return f"a length is written {ACCEPTED_TIMES}, 10ep or 500st"
+    return f"a text with spaces stands in quotes: '{one} {other}'"

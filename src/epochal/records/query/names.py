@@ -111,6 +111,8 @@ class Names:
                 return Measure(name.shown, text, name.function)
             if name.function != "last":
                 hint = _suggest(text, self._known("metrics", "name"))
+                if self._has("params", "key", text):
+                    hint = f"it is a value of the config: write {text}"
                 raise written.mistake(name.token, f"no run has the metric {text!r}", hint=hint)
         column = SYNONYMS.get(text, text)
         if column in FACTS:
@@ -128,7 +130,8 @@ class Names:
             return [self.resolve(name, written)]
         found = [Name(one, name.token) for one in self._all() if fnmatchcase(one, name.text)]
         if not found and not self._is_empty():
-            raise written.mistake(name.token, f"no name fits {name.text!r}")
+            hint = _suggest(name.text.replace("*", ""), self._all())
+            raise written.mistake(name.token, f"no name fits {name.text!r}", hint=hint)
         return [self.resolve(one, written) for one in found]
 
     def _all(self) -> list[str]:
@@ -141,7 +144,8 @@ class Names:
         if inner:
             more = ", ..." * (len(inner) > _SHOWN)
             return f"it is a section: name one of {', '.join(inner[:_SHOWN])}{more}"
-        return _suggest(text, self._all())
+        known = self._known("metrics", "name") if "/" in text else self._all()
+        return _suggest(text, known) or "columns '*' shows every name there is"
 
     def _has(self, table: str, column: str, value: str) -> bool:
         return bool(self._fetch(f"SELECT 1 FROM {table} WHERE {column} = ? LIMIT 1", (value,)))
@@ -158,7 +162,7 @@ def _suggest(text: str, known: Iterable[str]) -> str:
     names = list(known)
     ends = [name for name in names if re.split(r"[./]", name)[-1] == text]
     if ends:
-        return f"did you mean {ends[0]!r}?" if len(ends) == 1 else f"one of {', '.join(ends[:6])}?"
+        return f"did you mean {' or '.join(map(repr, ends[:_SHOWN]))}?"
     return suggest(text, names)
 
 

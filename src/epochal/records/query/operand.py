@@ -80,7 +80,9 @@ class Operand:
         number = self.find_number()
         if number is None:
             what = f"{shown} is a number, got {self.text!r}"
-            raise self.mistake(what, "write one such as 12 or 1e-4")
+            share = read_number(self.text.removesuffix("%"))
+            hint = "write one such as 12 or 1e-4; names are not compared with each other"
+            raise self.mistake(what, hint if share is None else f"write {share / 100:g}")
         return number
 
     def read_seconds(self, shown: str) -> float:

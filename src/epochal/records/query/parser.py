@@ -31,6 +31,7 @@ _MAX_DEPTH = 50
 _MAX_TESTS = 200
 _MAX_VALUES = 500
 _KEYWORDS = ("and", "or", "not", "in", "is")
+_BETWEEN = "put a comma between names, such as val/acc, optim.lr"
 _EXAMPLE = 'write a test such as "optim.lr > 1e-4", joined by and, or, not'
 
 
@@ -95,15 +96,15 @@ class _Parser:
         self._num_tests += 1
         if self._num_tests > _MAX_TESTS:
             raise cursor.mistake(f"more than {_MAX_TESTS} tests")
-        name = _parse_name(cursor)
+        name = _parse_name(cursor, _EXAMPLE)
         if cursor.take_word("is"):
             return self._parse_missing(name)
         if cursor.take_word("in"):
-            return Among(name, self._parse_values())
+            return Among(name, self._parse_values(name.shown))
         if cursor.take_word("not"):
             if not cursor.take_word("in"):
                 raise cursor.unexpected("in", f'write "{name.shown} not in (1, 2)"')
-            return Among(name, self._parse_values(), is_negated=True)
+            return Among(name, self._parse_values(name.shown), is_negated=True)
         if cursor.next.kind != "sign" or cursor.next.text not in SIGNS:
             meant = cursor.meant() or f'write "{name.shown} = VALUE", with = != < <= > >= or ~'
             raise cursor.unexpected(f"a comparison after {name.shown!r}", meant)
@@ -112,14 +113,17 @@ class _Parser:
     def _parse_missing(self, name: Name) -> Query:
         is_negated = self._cursor.take_word("not")
         if not self._cursor.take_word("missing"):
-            hint = f'write "{name.shown} is missing", or "{name.shown} = VALUE"'
+            sign = "!=" if is_negated else "="
+            got = self._cursor.next
+            value = got.text if got.kind == "word" else "VALUE"
+            hint = f'write "{name.shown} is missing", or "{name.shown} {sign} {value}"'
             raise self._cursor.unexpected("missing", hint)
         return Not(Missing(name)) if is_negated else Missing(name)
 
-    def _parse_values(self) -> tuple[Value, ...]:
+    def _parse_values(self, shown: str) -> tuple[Value, ...]:
         cursor, opened = self._cursor, self._cursor.next
         if not cursor.take_mark("("):
-            raise cursor.unexpected("values in parentheses", "write in (a, b)")
+            raise cursor.unexpected("values in parentheses", f'write "{shown} in (1, 2)"')
         values = [self._parse_value()]
         while cursor.take_mark(","):
             values.append(self._parse_value())
@@ -148,7 +152,7 @@ def _parse_list(cursor: Cursor, parse_one: Callable[[Cursor], _One]) -> list[_On
     while cursor.take_mark(","):
         found.append(parse_one(cursor))
     if cursor.next.kind != "end":
-        raise cursor.unexpected("a comma or the end", "put a comma between names")
+        raise cursor.unexpected("a comma or the end", _BETWEEN)
     return found
 
 
@@ -167,11 +171,11 @@ def _parse_order(cursor: Cursor) -> Order:
     return Order(found, is_descending=False)
 
 
-def _parse_name(cursor: Cursor) -> Name:
+def _parse_name(cursor: Cursor, hint: str = _BETWEEN) -> Name:
     """A word, a quoted word, or a function of one."""
     token = cursor.next
     if token.kind not in ("word", "text"):
-        raise cursor.unexpected("a name", _EXAMPLE)
+        raise cursor.unexpected("a name", hint)
     if token.kind == "word" and token.text.casefold() in _KEYWORDS:
         raise cursor.unexpected("a name", f"put {token.text!r} into quotes if it is one")
     if token.kind == "word" and read_number(token.text) is not None:
@@ -191,5 +195,5 @@ def _name_of(cursor: Cursor, token: Token) -> Name:
     if inner.kind not in ("word", "text"):
         raise cursor.unexpected("the name of a metric", f"write {function}(val/loss)")
     cursor.take()
-    closing = cursor.close(opened)
+    closing = cursor.close(opened, f"write {function}({inner.text})")
     return Name(inner.text, Token("word", inner.text, token.start, closing.end), function)

@@ -58,6 +58,8 @@ def test_stars_stand_for_any_part(connection: sqlite3.Connection) -> None:
         ("optim", "it is a section: name one of optim.fused, optim.lr, optim.type"),
         ("val/ac", "did you mean 'val/acc'?"),
         ("acc", "did you mean 'val/acc'?"),
+        ("test/f1", "known: speed, val/acc, val/loss"),
+        ("max(optim.lr)", "it is a value of the config: write optim.lr"),
         ("statsu", "did you mean 'status'?"),
         ("stamp", "unknown name 'stamp'"),
         ("max(val/accc)", "did you mean 'val/acc'?"),

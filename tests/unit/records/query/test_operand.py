@@ -50,6 +50,8 @@ def test_lengths_are_read_where_there_is_one() -> None:
         (">", str(2**63), Operand.find_number, "integers are ordered up to 9223372036854775807"),
         ("=", "many", lambda one: one.read_number("step"), "step is a number, got 'many'"),
         ("~", "3", lambda one: one.read_number("step"), "~ finds parts of texts"),
+        (">", "90%", lambda one: one.read_number("val/acc"), "write 0.9"),
+        (">", "best", lambda one: one.read_number("val/acc"), "names are not compared"),
         ("<", "3ep", lambda one: one.read_seconds("time"), "write 30s, 20min, 2h"),
         ("~", "3h", lambda one: one.read_seconds("time"), "time is a length of time"),
         ("<", "soon", lambda one: one.read_period("started", NOW), "started is a date, got"),
