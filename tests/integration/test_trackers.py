@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from epochal.engine import tracker
+from epochal.records.media import read_media
 from small_project import Command, run_folders, write
 from tracked import Series, empty_database, events, recorded
 
@@ -36,6 +37,35 @@ class Dying(ep.Hook):
             os._exit(9)
         while "DIES_AT" in os.environ and run.step == 8 and not (run.dir / "points.csv").exists():
             time.sleep(0.01)
+
+    def epoch_end(self, run, split, metrics):
+        if split == "train":
+            run.save_media("note", f"epoch {run.epoch_number}")
+"""
+
+FRESH = """
+import sys
+import epochal
+
+def look(when):
+    found = {"tensorboard", "wandb", "mlflow"} & set(sys.modules)
+    assert not found, f"{when}: imported {found}"
+
+def type_(*words):
+    try:
+        code = main(words)
+    except SystemExit as error:
+        code = error.code
+    assert not code, f"{words}: exit code {code}"
+    look(" ".join(words))
+
+look("import epochal")
+from epochal.cli import main
+HOOKS = "hooks=[{type: TensorBoard}, {type: WandB}, {type: MLflow}]"
+type_("check", "config.yaml", HOOKS)
+type_("plan", "config.yaml", "--device", "cpu", HOOKS)
+type_("run", "config.yaml", "--device", "cpu", "log.tensorboard=false")
+type_("run", "config.yaml", "--device", "cpu", "--no-file", HOOKS)
 """
 
 SPOILED = """
@@ -114,7 +144,8 @@ def in_json(folder: Path) -> Series:
     )
 
 
-def in_mlflow(folder: Path) -> Series:
+def find_in_mlflow(folder: Path) -> tuple[Any, Any]:
+    """The client, and the only run there that shows this one."""
     import mlflow
 
     client: Any = mlflow.MlflowClient("sqlite:///mlflow.db")
@@ -123,6 +154,25 @@ def in_mlflow(folder: Path) -> Series:
         f"tags.`epochal.run` = '{folder.name}'",
     )
     (run,) = found
+    return client, run
+
+
+def artifacts(folder: Path, path: str) -> list[str]:
+    client, run = find_in_mlflow(folder)
+    return [one.path.rpartition("/")[2] for one in client.list_artifacts(run.info.run_id, path)]
+
+
+def texts(folder: Path, name: str) -> list[tuple[int, bytes]]:
+    """What TensorBoard shows of a text at each step."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    shown = EventAccumulator(str(folder), size_guidance={"tensors": 0})
+    shown.Reload()
+    return [(one.step, one.tensor_proto.string_val[0]) for one in shown.Tensors(name)]
+
+
+def in_mlflow(folder: Path) -> Series:
+    client, run = find_in_mlflow(folder)
     return once(
         (name, point.step, point.value)
         for name in run.data.metrics
@@ -141,6 +191,12 @@ def assert_shown(folder: Path) -> None:
     for name, points in shown.items():
         assert all(np.float32(record[name][step]) == value for step, value in points.items()), name
     assert list(shown["val/acc"]) == list(record["val/acc"])
+    media = [(one.step, one.path) for one in read_media(folder)]
+    assert [path.read_text() for _, path in media] == ["epoch 1", "epoch 2", "epoch 3"]
+    assert texts(folder / "tensorboard", "note/text") == [
+        (step, path.read_bytes()) for step, path in media
+    ]
+    assert artifacts(folder, "media/text") == [path.name for _, path in media]
 
 
 def test_killed_run_that_goes_on_shows_every_point_of_its_record_once(
@@ -183,6 +239,14 @@ def test_tensorboard_is_on_by_itself_and_can_be_turned_off(shop: Path, epochal: 
     done = epochal("run", "config.yaml", "--device", "cpu", "log.tensorboard=false")
     assert "trackers:" not in done.out
     assert not (run_folders(Path())[-1] / "tensorboard").exists()
+
+
+def test_packages_of_trackers_are_imported_only_to_write(shop: Path) -> None:
+    write(shop / "fresh.py", FRESH)
+    done = subprocess.run(
+        [sys.executable, "fresh.py"], check=False, capture_output=True, text=True, cwd=shop
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_plan_shows_trackers_and_whether_they_can_work(

@@ -31,4 +31,9 @@ def save_media(
         data = data.detach().cpu()
         data = (data.float() if data.is_floating_point() else data).numpy()
     step = run.step if step is None else step
-    return save(run.writer, name, data, step=step, kind=kind, suffix=suffix)
+    media = save(run.writer, name, data, step=step, kind=kind, suffix=suffix)
+    if media is None:
+        return None
+    for mirror in run.mirrors:
+        mirror.take_media(media)
+    return media.path

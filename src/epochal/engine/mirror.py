@@ -1,4 +1,4 @@
-"""A mirror: copies points to somewhere else in a thread of its own, so that nobody waits for it."""
+"""A mirror: copies points and media to somewhere else in a thread, so that nobody waits for it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple, final
 
+from epochal.records.media import Media, read_media
 from epochal.records.metrics import is_epoch_mean, load_points
 
 if TYPE_CHECKING:
@@ -22,10 +23,13 @@ if TYPE_CHECKING:
     from epochal.engine.every import Every
 
 MOST_WAITING = 10_000
-"""Entries that may wait; further ones are left out."""
+"""What may wait of points and media; further ones are left out."""
 
 GATHER_SECONDS = 1.0
 """How long entries are gathered before they are written together."""
+
+QUIET_SECONDS = 1.0
+"""After how long whoever closes a mirror is told that it takes a while."""
 
 
 class Entry(NamedTuple):
@@ -39,15 +43,23 @@ class Entry(NamedTuple):
 
 
 class Sink(ABC):
-    """Where points go; only the thread of its mirror uses it."""
+    """Where points and media go; only the thread of its mirror uses it."""
 
     @abstractmethod
     def write(self, entries: list[Entry]) -> None:
         """Take points, in the order in which they were recorded."""
 
     @abstractmethod
+    def show(self, media: Media) -> None:
+        """Take a file that the run showed, if it can be shown; between points, in their order."""
+
+    @abstractmethod
     def read_known(self, names: Iterable[str]) -> dict[str, int]:
         """Up to which step it has points of some names already."""
+
+    @abstractmethod
+    def has(self, media: Media) -> bool:
+        """Whether it has this file already; asked only of a run that goes on."""
 
     @abstractmethod
     def close(self, *, has_failed: bool) -> None:
@@ -66,6 +78,8 @@ class GoBack:
 class Mirror:
     """Gives points to a sink, one batch after the other; what fails ends it and nothing else.
 
+    A file that cannot be shown ends nothing: it is left out.
+
     Args:
         folder: That of the run.
         open_sink: Called in the thread, when there is something to write.
@@ -81,8 +95,11 @@ class Mirror:
         self.failure: BaseException | None = None
         """What ended it."""
 
+        self.unshown: tuple[Media, Exception] | None = None
+        """The first file that could not be shown, and why."""
+
         self.lost = 0
-        """How many entries were left out since it fell behind."""
+        """How much was left out since it fell behind."""
 
         self._folder = folder
         self._open_sink = open_sink
@@ -90,32 +107,56 @@ class Mirror:
         self._every = every
         self._sink: Sink | None = None
         self._known: dict[str, int] = {}
-        self._queue: SimpleQueue[Entry | GoBack] = SimpleQueue()
+        self._goes_on = False
+        self._queue: SimpleQueue[Entry | Media | GoBack] = SimpleQueue()
         self._is_closing = threading.Event()
         self._has_failed = False
         self._thread: threading.Thread | None = None
 
     def put(self, points: Mapping[str, float], step: int) -> None:
         """Take points, to be written soon."""
-        if self._queue.qsize() >= MOST_WAITING:
-            self.lost += 1
-            return
-        self._put(Entry(step, time.time(), points))
+        self._put_some(Entry(step, time.time(), points))
+
+    def put_media(self, media: Media) -> None:
+        """Take a file, to be read and shown soon."""
+        self._put_some(media)
 
     def go_back(self, attempt: int) -> None:
         """Let what was put until now count only as far as the record says."""
         self._put(GoBack(attempt))
 
-    def close(self, seconds: float, *, has_failed: bool = False) -> bool:
-        """Write what waits and let go of the sink; whether that was done in time."""
+    def close(
+        self,
+        seconds: float,
+        *,
+        has_failed: bool = False,
+        on_wait: Callable[[], object] = lambda: None,
+    ) -> bool:
+        """Write what waits and let go of the sink; whether that was done in time.
+
+        Args:
+            seconds: After how long it is left behind, with what it has not done.
+            has_failed: Whether the run has.
+            on_wait: Called when it takes longer than a moment.
+        """
         self._has_failed = has_failed
         self._is_closing.set()
         if self._thread is None:
             return True
-        self._thread.join(seconds)
+        quiet = min(seconds, QUIET_SECONDS)
+        self._thread.join(quiet)
+        if self._thread.is_alive():
+            on_wait()
+            self._thread.join(seconds - quiet)
         return not self._thread.is_alive()
 
-    def _put(self, what: Entry | GoBack) -> None:
+    def _put_some(self, what: Entry | Media) -> None:
+        if self._queue.qsize() >= MOST_WAITING:
+            self.lost += 1
+        else:
+            self._put(what)
+
+    def _put(self, what: Entry | Media | GoBack) -> None:
         self._queue.put(what)
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="mirror", daemon=True)
@@ -132,27 +173,45 @@ class Mirror:
             self.failure = error
 
     def _write_waiting(self) -> None:
-        entries: list[Entry] = []
-        while (one := self._next()) is not None:
+        items: list[Entry | Media] = []
+        while not self._queue.empty():  # nobody else takes from it
+            one = self._queue.get()
             if isinstance(one, GoBack):
-                self._write(entries)
-                entries = self._begin_again(one.attempt)
+                self._write(items)
+                items = self._begin_again(one.attempt)
             else:
-                entries.append(one)
-        self._write(entries)
+                items.append(one)
+        self._write(items)
 
-    def _next(self) -> Entry | GoBack | None:
-        try:
-            return self._queue.get_nowait()
-        except Empty:
-            return None
+    def _write(self, items: list[Entry | Media]) -> None:
+        entries: list[Entry] = []
+        for item in items:
+            if isinstance(item, Media):
+                self._write_entries(entries)
+                self._show(item)
+                entries = []
+            else:
+                entries.append(item)
+        self._write_entries(entries)
 
-    def _write(self, entries: list[Entry]) -> None:
+    def _write_entries(self, entries: list[Entry]) -> None:
         fresh = [one for entry in entries if (one := self._leave_out_known(entry)).values]
         if fresh:
-            if self._sink is None:
-                self._sink = self._open_sink()
-            self._sink.write(fresh)
+            self._get_sink().write(fresh)
+
+    def _show(self, media: Media) -> None:
+        sink = self._get_sink()
+        if self._goes_on and sink.has(media):
+            return
+        try:
+            sink.show(media)
+        except Exception as error:  # of a file that may hold anything
+            self.unshown = self.unshown or (media, error)
+
+    def _get_sink(self) -> Sink:
+        if self._sink is None:
+            self._sink = self._open_sink()
+        return self._sink
 
     def _leave_out_known(self, entry: Entry) -> Entry:
         if not self._known:
@@ -164,22 +223,22 @@ class Mirror:
         }
         return entry._replace(values=values)
 
-    def _begin_again(self, attempt: int) -> list[Entry]:
+    def _begin_again(self, attempt: int) -> list[Entry | Media]:
         """Look what the sink has; gives what the record has of earlier attempts."""
         if self._sink is not None and self._is_rewritten:
             self._sink.close(has_failed=False)
             self._sink = None
-        if self._sink is None:
-            self._sink = self._open_sink()
         points = load_points(self._folder)
-        self._known = self._sink.read_known(points.names.values())
+        self._known = self._get_sink().read_known(points.names.values())
+        self._goes_on = True
         rows = points.rows[(points.rows["attempt"] < attempt) & points.current]
         entries: dict[tuple[int, float], dict[str, float]] = {}
         for number, step, when, value in rows[["series", "step", "time", "value"]].tolist():
             if number in points.names:
                 entries.setdefault((step, when), {})[points.names[number]] = value
         found = [Entry(step, when, values) for (step, when), values in entries.items()]
-        return list(thin(found, self._every))
+        media = read_media(self._folder, before=attempt)
+        return sorted([*thin(found, self._every), *media], key=lambda one: one.step)
 
 
 def is_of_steps(points: Mapping[str, float]) -> bool:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from epochal.engine.saving import Saver
     from epochal.engine.step import FinishBatch, TrainBatch
     from epochal.engine.task import Batch
+    from epochal.engine.tracker import Tracker
     from epochal.engine.variables import Variable
     from epochal.engine.watch import Place, Watch
 
@@ -164,8 +165,8 @@ class Run:
     variables: dict[str, Variable]
     """Functions whose values the record takes beside the means of training, by name."""
 
-    mirrors: list[Callable[[Mapping[str, float], int], object]]
-    """Who else gets all points of the record, each time with their step."""
+    mirrors: list[Tracker]
+    """Who else gets all points and media of the record."""
 
     save_media: Callable[..., Path | None]
     """Keeps an image, figure, sound or text in the record: ``save_media("samples", image)``."""
@@ -275,8 +276,8 @@ class Run:
         self.latest.update(points)
         step = self.step if step is None else step
         self.writer.log(points, step)
-        for take in self.mirrors:
-            take(points, step)
+        for mirror in self.mirrors:
+            mirror.take_points(points, step)
 
     def on(
         self,

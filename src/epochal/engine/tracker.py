@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from epochal.engine.mirror import Sink
     from epochal.engine.run import Run
+    from epochal.records.media import Media
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +56,8 @@ class Tracker(Hook, ABC):
 
     It is a mirror, and never the truth: whatever fails there is reported once, and the run goes
     on without it. Of points of training it takes one every so often (``every``), and never more
-    than the record has; means of epochs, evaluations and what is logged by name it takes all.
-    Without a record it does nothing.
+    than the record has; means of epochs, evaluations and what is logged by name it takes all, and
+    so it does media, as far as they can be shown there. Without a record it does nothing.
     """
 
     priority = LOG_PRIORITY - 10  # before the record takes the point that is due
@@ -72,6 +73,7 @@ class Tracker(Hook, ABC):
     _run: Run | None = None
     _is_due = False
     _has_failed = False
+    _has_left_out = False
 
     @abstractmethod
     def open(self, source: Source) -> Sink:
@@ -95,14 +97,14 @@ class Tracker(Hook, ABC):
             desc=redact(str(run.config.get("desc") or "")),
             project=str(run.config.get("project") or ""),
         )
-        self._is_due, self._has_failed = False, False
+        self._is_due = self._has_failed = self._has_left_out = False
         self._mirror = Mirror(
             run.dir,
             lambda: self.open(source),
             is_rewritten=self.is_rewritten,
             every=self.every,
         )
-        run.mirrors.append(self._take)
+        run.mirrors.append(self)
         if run.resume is None and run.facts.get("attempt"):
             self._mirror.go_back(run.facts["attempt"])
 
@@ -126,24 +128,10 @@ class Tracker(Hook, ABC):
             self._close(run, mirror)
         self._run = None
 
-    def _close(self, run: Run, mirror: Mirror) -> None:
-        is_preempted = run.stop_status == PREEMPTED
-        seconds = CLOSE_SECONDS_PREEMPTED if is_preempted else CLOSE_SECONDS
-        is_done = mirror.close(seconds, has_failed=self._has_failed)
-        if mirror.failure is not None:
-            self._report_failure(mirror.failure)
-        elif not is_done:
-            self._report(f"has not taken all points after {seconds:.0f} s")
-        elif mirror.lost:
-            self._report(f"was too slow for {mirror.lost} points, which were left out")
-
-    def _take(self, points: Mapping[str, float], step: int) -> None:
+    def take_points(self, points: Mapping[str, float], step: int) -> None:
+        """Copy points that were recorded, as far as it shows them."""
         mirror = self._mirror
-        if mirror is None:
-            return
-        if mirror.failure is not None:
-            self._mirror = None
-            self._report_failure(mirror.failure)
+        if mirror is None or not self._hear(mirror):
             return
         if is_of_steps(points):
             if not self._is_due:
@@ -151,8 +139,46 @@ class Tracker(Hook, ABC):
             self._is_due = False
         mirror.put(points, step)
 
-    def _report_failure(self, error: BaseException) -> None:
-        self._report(f"{type(error).__name__}: {error}".splitlines()[0])
+    def take_media(self, media: Media) -> None:
+        """Copy a file that the record keeps; it is read later."""
+        mirror = self._mirror
+        if mirror is not None and self._hear(mirror):
+            mirror.put_media(media)
+
+    def _close(self, run: Run, mirror: Mirror) -> None:
+        is_preempted = run.stop_status == PREEMPTED
+        seconds = CLOSE_SECONDS_PREEMPTED if is_preempted else CLOSE_SECONDS
+        is_done = mirror.close(
+            seconds, has_failed=self._has_failed, on_wait=lambda: self._say_wait(seconds)
+        )
+        self._hear(mirror)
+        if mirror.failure is not None:
+            return
+        if not is_done:
+            self._report(f"has not taken all after {seconds:.0f} s")
+        elif mirror.lost:
+            self._report(f"was too slow for {mirror.lost} points or files, which were left out")
+
+    def _say_wait(self, seconds: float) -> None:
+        name = type(self).__name__
+        logger.info("%s: takes the rest; the run waits for it up to %.0f s", name, seconds)
+
+    def _hear(self, mirror: Mirror) -> bool:
+        """Report what went wrong meanwhile, once; whether it still copies."""
+        if mirror.unshown is not None and not self._has_left_out:
+            self._has_left_out = True
+            self._report_unshown(*mirror.unshown)
+        if mirror.failure is None:
+            return True
+        self._mirror = None
+        self._report(_describe(mirror.failure))
+        return False
+
+    def _report_unshown(self, media: Media, error: Exception) -> None:
+        name, what = type(self).__name__, redact(f"{media.title}: {_describe(error)}")
+        logger.warning("%s: cannot show %s; the record has it", name, what)
+        if self._run is not None:
+            self._run.writer.event("media_not_shown", tracker=name, message=what)
 
     def _report(self, what: str, hint: str = "") -> None:
         name, what = type(self).__name__, redact(what)
@@ -186,6 +212,10 @@ def is_first_rank() -> bool:
 def is_installed(package: str) -> bool:
     """Whether a package could be imported; nothing is."""
     return not package or find_spec(package) is not None
+
+
+def _describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def _how_often(tracker: Tracker) -> str:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
 
-from epochal import durable
 from epochal.engine.every import Every
-from epochal.engine.mirror import Entry, Sink
+from epochal.engine.lines import Lines
 from epochal.engine.tracker import Source, Tracker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
+
+    from epochal.engine.mirror import Entry, Sink
 
 FILE = "points.csv"
 
@@ -39,38 +39,17 @@ class CsvLog(Tracker):
 
     @override
     def open(self, source: Source) -> Sink:
-        return _Table(source.dir / FILE)
+        return Lines(source.dir / FILE, encode, head=b"step,time,name,value\n")
 
     @override
     def describe(self, run_dir: Path | None) -> str:
         return FILE
 
 
-@final
-class _Table(Sink):
-    def __init__(self, path: Path) -> None:
-        self._file = durable.Appender(path, keep=0)
-        self._append([("step", "time", "name", "value")])
-
-    @override
-    def write(self, entries: list[Entry]) -> None:
-        self._append(
-            [
-                (entry.step, repr(entry.time), name, repr(value))
-                for entry in entries
-                for name, value in entry.values.items()
-            ]
-        )
-
-    @override
-    def read_known(self, names: Iterable[str]) -> dict[str, int]:
-        return {}
-
-    @override
-    def close(self, *, has_failed: bool) -> None:
-        self._file.close()
-
-    def _append(self, rows: list[tuple[object, ...]]) -> None:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(rows)
-        self._file.append(text.getvalue().encode())
+def encode(entry: Entry) -> bytes:
+    """A row for each point of a step."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(
+        (entry.step, repr(entry.time), name, repr(value)) for name, value in entry.values.items()
+    )
+    return text.getvalue().encode()

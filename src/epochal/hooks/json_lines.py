@@ -8,12 +8,13 @@ from typing_extensions import override
 
 from epochal import durable
 from epochal.engine.every import Every
-from epochal.engine.mirror import Entry, Sink
+from epochal.engine.lines import Lines
 from epochal.engine.tracker import Source, Tracker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
+
+    from epochal.engine.mirror import Entry, Sink
 
 FILE = "points.jsonl"
 
@@ -39,30 +40,13 @@ class JsonLines(Tracker):
 
     @override
     def open(self, source: Source) -> Sink:
-        return _Lines(source.dir / FILE)
+        return Lines(source.dir / FILE, encode)
 
     @override
     def describe(self, run_dir: Path | None) -> str:
         return FILE
 
 
-@final
-class _Lines(Sink):
-    def __init__(self, path: Path) -> None:
-        self._file = durable.Appender(path, keep=0)
-
-    @override
-    def write(self, entries: list[Entry]) -> None:
-        lines = [
-            durable.encode_json({"step": one.step, "time": one.time, **one.values}) + b"\n"
-            for one in entries
-        ]
-        self._file.append(b"".join(lines))
-
-    @override
-    def read_known(self, names: Iterable[str]) -> dict[str, int]:
-        return {}
-
-    @override
-    def close(self, *, has_failed: bool) -> None:
-        self._file.close()
+def encode(entry: Entry) -> bytes:
+    """The points of a step as one line."""
+    return durable.encode_json({"step": entry.step, "time": entry.time, **entry.values}) + b"\n"

@@ -1,4 +1,4 @@
-"""MLflow: a run's points and its config for an MLflow server or database."""
+"""MLflow: a run's points, its media and its config for an MLflow server or database."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from epochal.records.media import Media
+
 ORIGIN = "epochal.run"
 """The tag by which a run that goes on finds itself."""
 
@@ -28,7 +30,7 @@ _NOT_IN_NAMES = re.compile(r"[^\w\-. :/]")
 
 @final
 class MLflow(Tracker):
-    """Shows a run in MLflow: points as metrics, values of the config as parameters.
+    """Shows a run in MLflow: points as metrics, media as artifacts, the config as parameters.
 
     It takes nothing back: of steps that a run does again it keeps the first values.
 
@@ -67,7 +69,7 @@ class MLflow(Tracker):
         ]
         for start in range(0, len(params) if is_new else 0, _MOST_PARAMS):
             client.log_batch(run_id, params=params[start : start + _MOST_PARAMS])
-        return _Metrics(client, run_id, Metric)
+        return _Page(client, run_id, Metric, source.dir)
 
     @override
     def describe(self, run_dir: Path | None) -> str:
@@ -75,11 +77,13 @@ class MLflow(Tracker):
 
 
 @final
-class _Metrics(Sink):
-    """The metrics of one run of MLflow."""
+class _Page(Sink):
+    """The metrics and artifacts of one run of MLflow."""
 
-    def __init__(self, client: Any, run_id: str, make: Any) -> None:  # noqa: ANN401 - of an optional package
+    def __init__(self, client: Any, run_id: str, make: Any, run_dir: Path) -> None:  # noqa: ANN401 - of an optional package
         self._client, self._run_id, self._make = client, run_id, make
+        self._run_dir = run_dir
+        self._listed: dict[str, set[str]] = {}
 
     @override
     def write(self, entries: list[Entry]) -> None:
@@ -90,6 +94,21 @@ class _Metrics(Sink):
         ]
         for start in range(0, len(metrics), _MOST_METRICS):
             self._client.log_batch(self._run_id, metrics=metrics[start : start + _MOST_METRICS])
+
+    @override
+    def show(self, media: Media) -> None:
+        self._client.log_artifact(self._run_id, str(media.path), self._folder(media))
+
+    @override
+    def has(self, media: Media) -> bool:
+        folder = self._folder(media)
+        if folder not in self._listed:
+            found = self._client.list_artifacts(self._run_id, folder)
+            self._listed[folder] = {one.path.rpartition("/")[2] for one in found}
+        return media.path.name in self._listed[folder]
+
+    def _folder(self, media: Media) -> str:
+        return media.path.parent.relative_to(self._run_dir).as_posix()
 
     @override
     def read_known(self, names: Iterable[str]) -> dict[str, int]:

@@ -1,7 +1,10 @@
-"""TensorBoard: a run's points as event files in its folder, for TensorBoard to show."""
+"""TensorBoard: a run's points and media as event files in its folder, for TensorBoard to show."""
 
 from __future__ import annotations
 
+import csv
+import struct
+from itertools import islice
 from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
@@ -16,10 +19,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from epochal.engine.run import Run
+    from epochal.records.media import Media
 
 FOLDER = "tensorboard"
 STORED = "summary_writer"
 """The name in ``run.store`` of a writer for what users add by themselves."""
+
+MOST_ROWS = 100
+"""Of a table that is shown as text."""
+
+_IMAGES = ("png", "jpg", "jpeg", "gif", "bmp")  # what TensorBoard sends to a browser as images
+_SEPARATORS = {"csv": ",", "tsv": "\t"}
 
 
 @final
@@ -27,8 +37,9 @@ class TensorBoard(Tracker):
     """Writes event files into ``tensorboard/`` of the run's folder.
 
     Every run has it if the package is installed, unless ``log.tensorboard`` is false. TensorBoard
-    keeps numbers with seven digits. For pictures and whatever else its own writer can,
-    ``run.store.get("summary_writer")`` gives a ``SummaryWriter`` of torch.
+    keeps numbers with seven digits. It shows images, sounds (WAV), texts and small tables that the
+    run saves. For whatever else its own writer can, ``run.store.get("summary_writer")`` gives a
+    ``SummaryWriter`` of torch.
 
     Args:
         every: How often it takes points of training; 0 leaves out those between epochs.
@@ -74,11 +85,14 @@ class _Events(Sink):
         with importing():
             from tensorboard.compat.proto.event_pb2 import Event
             from tensorboard.compat.proto.summary_pb2 import Summary
+            from tensorboard.plugins.text.metadata import create_summary_metadata
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
+            from tensorboard.util.tensor_util import make_tensor_proto
 
         for old in sorted(folder.glob("events.out.tfevents.*")):
             durable.remove_file(old)
         self._event, self._summary = Event, Summary
+        self._describe_text, self._to_tensor = create_summary_metadata, make_tensor_proto
         self._writer = EventFileWriter(str(folder))
 
     @override
@@ -88,19 +102,76 @@ class _Events(Sink):
                 self._summary.Value(tag=name, simple_value=value)
                 for name, value in entry.values.items()
             ]
-            event = self._event(
-                wall_time=entry.time, step=entry.step, summary=self._summary(value=values)
-            )
-            self._writer.add_event(event)
+            self._add(entry.step, entry.time, values)
         self._writer.flush()
+
+    @override
+    def show(self, media: Media) -> None:
+        if media.suffix in _IMAGES:
+            data = media.path.read_bytes()
+            width, height = struct.unpack(">II", data[16:24]) if media.suffix == "png" else (0, 0)
+            image = self._summary.Image(width=width, height=height, encoded_image_string=data)
+            value = self._summary.Value(tag=media.title, image=image)
+        elif media.suffix == "wav":
+            sound = media.path.read_bytes()
+            audio = self._summary.Audio(encoded_audio_string=sound, content_type="audio/wav")
+            value = self._summary.Value(tag=media.title, audio=audio)
+        elif (text := to_markdown(media)) is not None:
+            value = self._summary.Value(
+                tag=media.title,
+                metadata=self._describe_text(display_name=media.title, description=""),
+                tensor=self._to_tensor(text.encode()),
+            )
+        else:
+            return
+        self._add(media.step, media.time, [value])
+
+    def _add(self, step: int, when: float, values: list[Any]) -> None:
+        summary = self._summary(value=values)
+        self._writer.add_event(self._event(wall_time=when, step=step, summary=summary))
 
     @override
     def read_known(self, names: Iterable[str]) -> dict[str, int]:
         return {}
 
     @override
+    def has(self, media: Media) -> bool:
+        return False
+
+    @override
     def close(self, *, has_failed: bool) -> None:
         self._writer.close()
+
+
+def to_markdown(media: Media) -> str | None:
+    """What TensorBoard shows of a text or a table; None if it can show nothing."""
+    if media.suffix == "md":
+        return _read_text(media.path)
+    if media.suffix == "txt":
+        return _read_text(media.path).replace("\n", "  \n")  # Markdown would join the lines
+    if media.suffix in ("json", "html"):
+        return "\n".join(f"    {line}" for line in _read_text(media.path).splitlines())
+    if media.suffix in _SEPARATORS:
+        return _read_table(media)
+    return None
+
+
+def _read_text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _read_table(media: Media) -> str:
+    with media.path.open(encoding="utf-8", errors="replace", newline="") as file:
+        rows = csv.reader(file, delimiter=_SEPARATORS[media.suffix])
+        cells = [[_escape(cell) for cell in row] for row in islice(rows, MOST_ROWS + 1)]
+    if not cells:
+        return ""
+    lines = [cells[0], ["---"] * len(cells[0]), *cells[1:]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _escape(cell: str) -> str:
+    return " ".join(cell.split()).replace("|", "\\|")
 
 
 @final

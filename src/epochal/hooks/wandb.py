@@ -1,7 +1,9 @@
-"""WandB: a run's points for Weights & Biases, online or for later."""
+"""WandB: a run's points and media for Weights & Biases, online or for later."""
 
 from __future__ import annotations
 
+import csv
+from html import escape
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from typing_extensions import override
@@ -9,14 +11,18 @@ from typing_extensions import override
 from epochal import durable
 from epochal.engine.every import Every
 from epochal.engine.mirror import Entry, Sink, importing
-from epochal.engine.tracker import Source, Tracker
+from epochal.engine.tracker import CLOSE_SECONDS, Source, Tracker
+from epochal.records.media import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from epochal.records.media import Media
 
 NOTE = "known.json"
+_SEPARATORS = {"csv": ",", "tsv": "\t"}
+_NOT_THERE = ("svg", "mov", "parquet")  # which W&B cannot show
 
 
 @final
@@ -24,7 +30,8 @@ class WandB(Tracker):
     """Shows a run in Weights & Biases, under the name of its folder.
 
     What W&B keeps on this machine lies in the run's folder. It takes steps in order and takes
-    nothing back: of steps that a run does again it keeps the first values.
+    nothing back: of steps that a run does again it keeps the first values. It shows images, sounds,
+    videos, texts and tables that the run saves.
 
     Args:
         project: By default that of the run.
@@ -69,10 +76,10 @@ class WandB(Tracker):
             # Standard output is the run's own, which has a log of it. So are the facts about the
             # machine: W&B would add the whole command, with the secrets that were typed.
             settings=wandb.Settings(
-                console="off", silent=True, disable_git=True, x_disable_meta=True
+                console="off", silent=True, disable_git=True, x_disable_meta=True, **_limits(wandb)
             ),
         )
-        return _History(run, source.dir / "wandb" / NOTE)
+        return _History(wandb, run, source.dir / "wandb" / NOTE)
 
     @override
     def describe(self, run_dir: Path | None) -> str:
@@ -84,8 +91,8 @@ class WandB(Tracker):
 class _History(Sink):
     """The history of one run of W&B, and a note of how far it goes, which W&B would not tell."""
 
-    def __init__(self, run: Any, note: Path) -> None:  # noqa: ANN401 - of an optional package
-        self._run = run
+    def __init__(self, wandb: Any, run: Any, note: Path) -> None:  # noqa: ANN401 - of an optional package
+        self._wandb, self._run = wandb, run
         self._note = note
         self._known: dict[str, int] = durable.find_object(note)
         self._step = max(self._known.values(), default=-1)
@@ -93,16 +100,67 @@ class _History(Sink):
     @override
     def write(self, entries: list[Entry]) -> None:
         for entry in entries:
-            if entry.step >= self._step:
-                self._run.log(dict(entry.values), step=entry.step)
-                self._step = entry.step
-                self._known |= dict.fromkeys(entry.values, entry.step)
+            self._log(dict(entry.values), entry.step)
         durable.write_json(self._note, self._known)
+
+    @override
+    def show(self, media: Media) -> None:
+        if media.step < self._step or (shown := to_wandb(self._wandb, media)) is None:
+            return
+        self._log({media.title: shown}, media.step)
+        durable.write_json(self._note, self._known)
+
+    def _log(self, values: dict[str, Any], step: int) -> None:
+        if step >= self._step:
+            self._run.log(values, step=step)
+            self._step = step
+            self._known |= dict.fromkeys(values, step)
 
     @override
     def read_known(self, names: Iterable[str]) -> dict[str, int]:
         return {name: self._known[name] for name in names if name in self._known}
 
     @override
+    def has(self, media: Media) -> bool:
+        return media.step <= self._known.get(media.title, -1)
+
+    @override
     def close(self, *, has_failed: bool) -> None:
         self._run.finish(exit_code=1 if has_failed else 0)
+
+
+def to_wandb(wandb: Any, media: Media) -> Any:  # noqa: ANN401 - of an optional package
+    """What W&B shows of a file; None if it can show nothing."""
+    if media.suffix in _NOT_THERE:
+        return None
+    if media.suffix == "html":
+        return wandb.Html(str(media.path), inject=False)
+    kind = kind_of(media.suffix)
+    if kind == "text":
+        text = media.path.read_text(encoding="utf-8", errors="replace")
+        return wandb.Html(f"<pre>{escape(text)}</pre>", inject=False, data_is_not_path=True)
+    if kind == "table":
+        return _to_table(wandb, media)
+    types = {"image": wandb.Image, "audio": wandb.Audio, "video": wandb.Video}
+    return types[kind](str(media.path)) if kind in types else None
+
+
+def _to_table(wandb: Any, media: Media) -> Any:  # noqa: ANN401 - of an optional package
+    with media.path.open(encoding="utf-8", errors="replace", newline="") as file:
+        head, *rows = csv.reader(file, delimiter=_SEPARATORS[media.suffix])
+    width = len(head)
+    filled = [[_to_number(cell) for cell in (row + [""] * width)[:width]] for row in rows]
+    return wandb.Table(columns=head, data=filled, allow_mixed_types=True)
+
+
+def _to_number(cell: str) -> float | str:
+    try:
+        return float(cell)
+    except ValueError:
+        return cell
+
+
+def _limits(wandb: Any) -> dict[str, float]:  # noqa: ANN401 - of an optional package
+    """How long it may take to end, where it can be told: also of a process that exits."""
+    known = getattr(wandb.Settings, "model_fields", {})
+    return {"finish_timeout": CLOSE_SECONDS} if "finish_timeout" in known else {}

@@ -1,14 +1,17 @@
 """Images, sounds, texts and other files that a run shows, kept by kind.
 
-A file is ``media/<kind>/<name>-<step>.<suffix>``; a line of ``events.jsonl`` tells of it.
+A file is ``media/<kind>/<name>-<step>.<suffix>``; a line of ``events.jsonl`` tells of it. A name
+that no path can hold is followed by ``~`` and its checksum: no two of them share a file.
 """
 
 from __future__ import annotations
 
 import io
 import struct
+import time
 import zlib
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -48,12 +51,24 @@ class Media:
     name: str
     step: int
     path: Path
+    time: float = 0.0
+    """Seconds since 1970."""
+
+    @property
+    def suffix(self) -> str:
+        """What the file's name ends with, which says what is in it whatever its kind."""
+        return self.path.suffix.lstrip(".")
+
+    @property
+    def title(self) -> str:
+        """Its name and kind, by which it differs from a metric of the same name."""
+        return f"{self.name}/{self.kind}"
 
 
 def save_media(
     writer: Writer, name: str, data: object, *, step: int, kind: str = "", suffix: str = ""
-) -> Path | None:
-    """Keep what a run shows at a step; gives its file, or None when nothing is recorded.
+) -> Media | None:
+    """Keep what a run shows at a step; None when nothing is recorded.
 
     Args:
         writer: The record of the run.
@@ -69,9 +84,8 @@ def save_media(
     suffix = (suffix or found or KINDS.get(kind, ("",))[0]).lstrip(".").lower()
     if not suffix:
         raise RecordError(f"{name}: what kind of file is it?\n  say suffix='wav', or kind='audio'")
-    kind = slug(kind or _kind_of(suffix), default="file")
-    parts = [slug(part, default="_") for part in name.split("/") if part] or ["_"]
-    file = Path(EVENT, kind, *parts[:-1], f"{parts[-1]}-{step:06}.{slug(suffix, default='bin')}")
+    kind = slug(kind or kind_of(suffix), default="file")
+    file = Path(EVENT, kind, f"{_file_name(name)}-{step:06}.{slug(suffix, default='bin')}")
     if writer.path is None:
         return None
     with recording():
@@ -79,11 +93,16 @@ def save_media(
         path.parent.mkdir(parents=True, exist_ok=True)
         durable.write_bytes(path, content)
     writer.event(EVENT, media=kind, name=name, step=step, file=file.as_posix())
-    return path
+    return Media(kind, name, step, path, time.time())
 
 
-def read_media(folder: Path) -> list[Media]:
-    """What the run in ``folder`` showed, by name and step, without what a later attempt redid."""
+def read_media(folder: Path, *, before: int = MAX_COUNT) -> list[Media]:
+    """What the run in ``folder`` showed, by name and step, without what a later attempt redid.
+
+    Args:
+        folder: Of the run.
+        before: Leaves out what this attempt and later ones showed.
+    """
     lines = [line for line in read_lines(folder / "events.jsonl")[0] if line.get("kind") == EVENT]
     attempts = read_attempts(durable.find_object(folder / "run.json"))
     numbers = {int(line.get("attempt", 0)) for line in lines}
@@ -92,9 +111,9 @@ def read_media(folder: Path) -> list[Media]:
     limits = find_limits(dict.fromkeys(numbers, -MAX_COUNT), by_step) if attempts else {}
     found: dict[tuple[str, str, int], Media] = {}
     for line in lines:
-        one = _read_one(folder, line)
-        limit = limits.get(int(line.get("attempt", 0)), (0, -1))[1] if attempts else MAX_COUNT
-        if one is not None and one.step <= limit and one.path.is_file():
+        one, attempt = _read_one(folder, line), int(line.get("attempt", 0))
+        limit = limits.get(attempt, (0, -1))[1] if attempts else MAX_COUNT
+        if one is not None and attempt < before and one.step <= limit and one.path.is_file():
             found[one.kind, one.name, one.step] = one
     return [found[key] for key in sorted(found)]
 
@@ -102,10 +121,30 @@ def read_media(folder: Path) -> list[Media]:
 def _read_one(folder: Path, line: dict[str, Any]) -> Media | None:
     kind, name, step, file = (line.get(key) for key in ("media", "name", "step", "file"))
     is_whole = all(isinstance(text, str) for text in (kind, name, file)) and isinstance(step, int)
-    return Media(str(kind), str(name), int(step or 0), folder / str(file)) if is_whole else None
+    if not is_whole:
+        return None
+    when = _seconds(line.get("time"))
+    return Media(str(kind), str(name), int(step or 0), folder / str(file), when)
 
 
-def _kind_of(suffix: str) -> str:
+def _seconds(text: object) -> float:
+    try:
+        return datetime.fromisoformat(str(text)).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _file_name(name: str) -> str:
+    parts = [slug(part, default="_") for part in name.split("/") if part] or ["_"]
+    safe = "/".join(parts)
+    if safe == name:
+        return safe
+    # No slug has a tilde, so that this is the file of no other name.
+    return f"{safe}~{zlib.crc32(name.encode('utf-8', 'surrogatepass')):08x}"
+
+
+def kind_of(suffix: str) -> str:
+    """The kind of a file whose name ends so."""
     return next((kind for kind, known in KINDS.items() if suffix in known), "file")
 
 

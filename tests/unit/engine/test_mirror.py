@@ -12,7 +12,8 @@ import pytest
 from epochal.engine import mirror as module
 from epochal.engine.every import Every
 from epochal.engine.mirror import Entry, Mirror, Sink, importing, is_of_steps, thin
-from epochal.records.folder import RecordOptions, create_run_folder
+from epochal.records.folder import RecordOptions, RunFolder, create_run_folder
+from epochal.records.media import Media, save_media
 from epochal.records.writer import RunWriter
 
 if TYPE_CHECKING:
@@ -28,16 +29,27 @@ class Kept(Sink):
     def __init__(self, known: dict[str, int] | None = None) -> None:
         self.known = known or {}
         self.entries: list[Entry] = []
+        self.shown: list[tuple[str, int]] = []
+        self.order: list[str] = []
         self.threads: set[str] = set()
         self.closed: list[bool] = []
 
     def write(self, entries: list[Entry]) -> None:
         self.entries += entries
+        self.order += [f"points {one.step}" for one in entries]
         self.threads.add(threading.current_thread().name)
 
+    def show(self, media: Media) -> None:
+        if media.name == "broken":
+            raise ValueError("what is that?")
+        self.shown.append((media.path.read_text(), media.step))
+        self.order.append(f"media {media.step}")
+
     def read_known(self, names: Iterable[str]) -> dict[str, int]:
-        assert set(names) >= set(self.known)
         return self.known
+
+    def has(self, media: Media) -> bool:
+        return media.step <= self.known.get(media.title, -1)
 
     def close(self, *, has_failed: bool) -> None:
         self.closed.append(has_failed)
@@ -89,23 +101,43 @@ def test_whatever_is_raised_is_kept(tmp_path: Path, error: BaseException) -> Non
     assert mirror.failure is error
 
 
-def test_a_sink_that_hangs_keeps_nobody(tmp_path: Path) -> None:
+def test_a_sink_that_hangs_keeps_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUIET_SECONDS", 0.0)
     may_end = threading.Event()
 
     class Hanging(Sink):
         def write(self, entries: list[Entry]) -> None:
             may_end.wait()
 
+        def show(self, media: Media) -> None:
+            pass
+
         def read_known(self, names: Iterable[str]) -> dict[str, int]:
             return {}
+
+        def has(self, media: Media) -> bool:
+            return False
 
         def close(self, *, has_failed: bool) -> None:
             pass
 
     mirror = make(tmp_path, Hanging())
     mirror.put({"a": 1.0}, 1)
-    assert not mirror.close(0.01)
-    may_end.set()
+    waits: list[bool] = []
+    assert not mirror.close(0.01, on_wait=lambda: waits.append(True))
+    assert waits == [True]
+    assert mirror.close(10, on_wait=may_end.set)  # told while it waits, and then it is done
+
+
+def test_nobody_is_told_to_wait_for_a_mirror_that_closes_at_once(tmp_path: Path) -> None:
+    def wait() -> None:
+        raise AssertionError
+
+    mirror = make(tmp_path, Kept())
+    assert mirror.close(10, on_wait=wait)
+    mirror = make(tmp_path, Kept())
+    mirror.put({"a": 1.0}, 1)
+    assert mirror.close(10, on_wait=wait)
 
 
 def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,8 +147,9 @@ def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     mirror = make(tmp_path, sink)
     for step in range(5):
         mirror.put({"a": 1.0}, step)
+    mirror.put_media(show(tmp_path, "note", 5))
     mirror.close(10)
-    assert (len(sink.entries), mirror.lost) == (3, 2)
+    assert (len(sink.entries), sink.shown, mirror.lost) == (3, [], 3)
 
 
 @pytest.fixture
@@ -191,6 +224,73 @@ def test_what_a_sink_has_beyond_the_checkpoint_is_not_sent_again(twice: Path) ->
         mirror.put({"lr": step / 10, "own": 1.0}, step)
     mirror.close(10)
     assert sink.points == [(4, {"own": 1.0}), (5, {"own": 1.0}), (6, {"lr": 0.6, "own": 1.0})]
+
+
+def show(path: Path, name: str, step: int, *, attempt: int = 0, text: str = "") -> Media:
+    """What is kept of a text that a run shows."""
+    writer = RunWriter(RunFolder(path), attempt=attempt)
+    media = save_media(writer, name, text or f"{name} {step}", step=step)
+    writer.close()
+    assert media is not None
+    return media
+
+
+def test_media_come_between_points_in_their_order(tmp_path: Path) -> None:
+    sink = Kept()
+    mirror = make(tmp_path, sink)
+    mirror.put({"a": 1.0}, 1)
+    mirror.put({"a": 1.0}, 2)
+    mirror.put_media(show(tmp_path, "note", 2))
+    mirror.put({"a": 1.0}, 3)
+    assert mirror.close(10)
+    assert sink.order == ["points 1", "points 2", "media 2", "points 3"]
+    assert sink.shown == [("note 2", 2)]
+
+
+def test_a_file_that_cannot_be_shown_ends_nothing(tmp_path: Path) -> None:
+    sink = Kept()
+    mirror = make(tmp_path, sink)
+    gone = show(tmp_path, "gone", 1)
+    gone.path.unlink()
+    for media in (show(tmp_path, "broken", 1), gone, show(tmp_path, "whole", 1)):
+        mirror.put_media(media)
+    mirror.put({"a": 1.0}, 1)
+    assert mirror.close(10)
+    assert mirror.failure is None
+    assert sink.order == ["media 1", "points 1"]
+    assert mirror.unshown is not None
+    media, error = mirror.unshown
+    assert (media.name, str(error)) == ("broken", "what is that?")
+
+
+@pytest.fixture
+def shown_twice(twice: Path) -> Path:
+    """The same record with a text at steps 1, 3 and 5, and again at 4 and 5."""
+    for step in (1, 3, 5):
+        show(twice, "note", step)
+    return twice
+
+
+def test_a_rewritten_sink_gets_the_media_that_still_count_once(shown_twice: Path) -> None:
+    sink = Kept()
+    mirror = make(shown_twice, sink)
+    mirror.go_back(1)
+    for step in (4, 5):
+        mirror.put_media(show(shown_twice, "note", step, attempt=1, text=f"again {step}"))
+    mirror.close(10)
+    assert sink.shown == [("note 1", 1), ("note 3", 3), ("again 4", 4), ("again 5", 5)]
+    steps = [int(one.split()[1]) for one in sink.order]
+    assert steps == sorted(steps)
+
+
+def test_a_sink_that_keeps_all_gets_no_file_twice(shown_twice: Path) -> None:
+    sink = Kept({"note/text": 3})  # it was killed before it had sent the one of step 5
+    mirror = make(shown_twice, sink, is_rewritten=False)
+    mirror.go_back(1)
+    for step in (4, 5):
+        mirror.put_media(show(shown_twice, "note", step, attempt=1))
+    mirror.close(10)
+    assert [step for _, step in sink.shown] == [4, 5]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +20,7 @@ from epochal.engine.tracker import (
     is_first_rank,
     is_installed,
 )
+from epochal.records.media import read_media
 from epochal.testing import SabotageError, carry_out, tiny_run
 from tracked import Series, carry_out_tracked, only, recorded
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from epochal.engine.run import Run
+    from epochal.records.media import Media
 
 
 class Shown(Sink):
@@ -41,10 +44,18 @@ class Shown(Sink):
             for name, value in entry.values.items():
                 self._owner.series.setdefault(name, {})[entry.step] = value
 
+    def show(self, media: Media) -> None:
+        self._owner.fail("showing")
+        self._owner.shown.append((media.title, media.step, media.path.read_text()))
+
     def read_known(self, names: Iterable[str]) -> dict[str, int]:
         return {}
 
+    def has(self, media: Media) -> bool:
+        return False
+
     def close(self, *, has_failed: bool) -> None:
+        self._owner.may_end.wait()
         self._owner.endings.append(has_failed)
         self._owner.fail("end")
 
@@ -56,6 +67,9 @@ class Shows(Tracker):
         self.every = Every.parse(every)
         self._fails_at = fails_at
         self.series: Series = {}
+        self.shown: list[tuple[str, int, str]] = []
+        self.may_end = threading.Event()
+        self.may_end.set()
         self.sources: list[Source] = []
         self.endings: list[bool] = []
 
@@ -112,6 +126,61 @@ def test_what_a_hook_logs_is_shown_too(tmp_path: Path) -> None:
     tracker = Shows(every=0)
     carry_out_tracked(tmp_path, tracker, Logs())
     assert tracker.series["own"] == {step: step / 2 for step in range(1, 13)}
+
+
+class Notes(Hook):
+    """Shows something from the start to the end of a run."""
+
+    def run_start(self, run: Run) -> None:
+        run.save_media("start", "it starts")
+
+    def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
+        if split == "train":
+            run.save_media("note", f"epoch {run.epoch_number}")
+
+    def run_end(self, run: Run) -> None:
+        run.save_media("end", "it ends")
+
+
+def test_media_that_a_run_saves_are_shown_too(tmp_path: Path) -> None:
+    tracker = Shows(every=0)
+    folder, result = carry_out_tracked(tmp_path, tracker, Notes())
+    assert result.ok, result.message
+    kept = [(one.title, one.step, one.path.read_text()) for one in read_media(folder)]
+    assert ("note/text", 6, "epoch 1") in kept
+    assert sorted(tracker.shown) == sorted(kept)
+
+
+def test_media_that_cannot_be_shown_are_reported_once_and_points_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracker = Shows(fails_at="showing")
+    folder, result = carry_out_tracked(tmp_path, tracker, Notes())
+    assert result.ok, result.message
+    told = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+    what = "start/text: RuntimeError: out of wonder"
+    assert told == [f"Shows: cannot show {what}; the record has it"]
+    assert tracker.series["val/acc"] == recorded(folder)["val/acc"]
+    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    (left_out,) = [one for one in events if one["kind"] == "media_not_shown"]
+    assert (left_out["tracker"], left_out["message"]) == ("Shows", what)
+
+
+def test_a_run_that_waits_for_a_tracker_says_so_and_leaves_it_behind(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("epochal.engine.mirror.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("epochal.engine.tracker.CLOSE_SECONDS", 0.1)
+    caplog.set_level(logging.INFO, "epochal.engine.tracker")
+    tracker = Shows()
+    tracker.may_end.clear()
+    _, result = carry_out_tracked(tmp_path, tracker)
+    tracker.may_end.set()
+    assert result.ok, result.message
+    assert [one.getMessage() for one in caplog.records if one.name.endswith("tracker")] == [
+        "Shows: takes the rest; the run waits for it up to 0 s",
+        "Shows: has not taken all after 0 s; the run goes on without it, and its record has all",
+    ]
 
 
 def test_a_tracker_knows_whose_points_it_shows(tmp_path: Path) -> None:

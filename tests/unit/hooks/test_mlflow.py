@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from epochal.engine.mirror import Entry
 from epochal.engine.tracker import Source
 from epochal.hooks.mlflow import MLflow
+from epochal.records.media import Media
 from tracked import Series, carry_out_tracked, empty_database, recorded
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of the package are not ours
 
@@ -63,9 +62,35 @@ def test_a_run_that_goes_on_is_the_same_run_there(tmp_path: Path, uri: str) -> N
         sink.close(has_failed=has_failed)
     client, run = find(uri, "e")
     assert read(client, run) == {"top_1 _": {1: 1.0, 2: 2.0}}
-    betas = {"optim.betas.0": "1", "optim.betas.1": "2"}
-    assert run.data.params == {"optim.lr": "0.25", **betas, "seed": "3"}
+    assert run.data.params == {
+        "optim.lr": "0.25",
+        "optim.betas.0": "1",
+        "optim.betas.1": "2",
+        "seed": "3",
+    }
     assert run.info.status == "FINISHED"
+
+
+def test_files_are_artifacts_where_the_record_has_them_and_come_once(
+    tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where MLflow keeps artifacts that no server takes
+    run_dir = tmp_path / "run"
+    path = run_dir / "media" / "image" / "samples" / "grid-000003.png"
+    path.parent.mkdir(parents=True)
+    media = Media("image", "samples/grid", 3, path)
+    for content in (b"first", b"again"):
+        path.write_bytes(content)
+        sink = MLflow(uri=uri).open(Source(run_dir, "tiny", "", ""))
+        assert sink.has(media) == (content == b"again")
+        if content == b"first":
+            sink.show(media)
+        sink.close(has_failed=False)
+    client, run = find(uri, "epochal")
+    (one,) = client.list_artifacts(run.info.run_id, "media/image/samples")
+    assert one.path == "media/image/samples/grid-000003.png"
+    copy = client.download_artifacts(run.info.run_id, one.path, str(tmp_path))
+    assert Path(copy).read_bytes() == b"first"
 
 
 def test_a_failed_run_is_one_there_too(tmp_path: Path, uri: str) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
+from PIL import UnidentifiedImageError
 
 from epochal.engine.mirror import Entry
 from epochal.engine.tracker import Source
 from epochal.hooks.wandb import WandB
+from epochal.records.media import Media, encode_png
 from tracked import Series, carry_out_tracked, recorded
 
 if TYPE_CHECKING:
@@ -99,6 +103,47 @@ def test_a_run_that_goes_on_knows_what_is_there(tmp_path: Path) -> None:
         sink.write([Entry(step, 0.0, {"a": float(step)})])
         sink.close(has_failed=False)
     assert sink.read_known(["a"]) == {"a": 6}
+
+
+PAGES = {"a.html": "<b>bold</b>", "b.txt": "1 < 2\nso", "c.csv": "name,acc\nx,0.5\ny\n"}
+
+
+def test_files_that_it_can_show_are_in_the_history_at_their_steps(tmp_path: Path) -> None:
+    (tmp_path / "pixel.png").write_bytes(encode_png(np.zeros((4, 5, 3), np.uint8)))
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    for name, text in {**PAGES, "speech.wav": "RIFF", "clip.mp4": "", "weights.npy": ""}.items():
+        (tmp_path / name).write_text(text)
+    sink = WandB(mode="offline").open(Source(tmp_path, "", "", "tests"))
+    sink.write([Entry(3, 0.0, {"loss": 1.0})])
+    for path in sorted(tmp_path.glob("*.*")):
+        media = Media("file", path.stem, 3, path)
+        with suppress(UnidentifiedImageError):
+            sink.show(media)
+        assert sink.has(media) == (path.suffix != ".npy" and path.stem != "broken")
+    sink.write([Entry(4, 0.0, {"loss": 0.5})])
+    late = Media("file", "late", 3, tmp_path / "b.txt")
+    sink.show(late)  # its step is over
+    assert not sink.has(late)
+    sink.close(has_failed=False)
+    found = read(tmp_path)
+    assert found.pop("loss") == {3: 1.0, 4: 0.5}
+    shown: dict[str, dict[str, Any]] = {}
+    for name, points in found.items():  # such as pixel/file.width
+        shown.setdefault(name.rpartition(".")[0], {})[name.rpartition(".")[2]] = points[3]
+    assert {name: one["_type"] for name, one in shown.items()} == {
+        "a/file": "html-file",
+        "b/file": "html-file",
+        "c/file": "table-file",
+        "clip/file": "video-file",
+        "pixel/file": "image-file",
+        "speech/file": "audio-file",
+    }
+    assert (shown["pixel/file"]["width"], shown["pixel/file"]["height"]) == (5, 4)
+    (root,) = (tmp_path / "wandb").glob("offline-run-*/files")
+    assert (root / shown["a/file"]["path"]).read_text() == "<b>bold</b>"
+    assert (root / shown["b/file"]["path"]).read_text() == "<pre>1 &lt; 2\nso</pre>"
+    table = json.loads((root / shown["c/file"]["path"]).read_text())
+    assert (table["columns"], table["data"]) == (["name", "acc"], [["x", 0.5], ["y", ""]])
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+import time
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -74,9 +75,10 @@ def test_matplotlib_reads_the_png(tmp_path: Path) -> None:
 def test_arrays_of_every_usual_layout_are_images(
     writer: RunWriter, data: object, pixel: list[int]
 ) -> None:
-    path = save_media(writer, "grid", data, step=12)
-    assert path == writer.path / "media" / "image" / "grid-000012.png"
-    assert decode_png(path.read_bytes())[0, 0].tolist() == pixel
+    media = save_media(writer, "grid", data, step=12)
+    assert media is not None
+    assert media.path == writer.path / "media" / "image" / "grid-000012.png"
+    assert decode_png(media.path.read_bytes())[0, 0].tolist() == pixel
 
 
 class Figure:
@@ -108,17 +110,44 @@ def test_whatever_can_be_shown_is_kept_by_kind(writer: RunWriter, tmp_path: Path
         ("<b>", {"kind": "page", "suffix": "html"}, "page/x-000001.html", b"<b>"),
     ]
     for data, options, file, content in shown:
-        path = save_media(writer, "x", data, step=1, **options)
-        assert path == writer.path / "media" / file
-        assert path.read_bytes() == content
+        media = save_media(writer, "x", data, step=1, **options)
+        assert media is not None
+        assert media.path == writer.path / "media" / file
+        assert media.path.read_bytes() == content
 
 
 @pytest.mark.parametrize("name", ["../../out", "/etc/x", "a/../b", "..", "", "a\0b", "x" * 300])
 def test_no_name_leaves_the_folder(writer: RunWriter, name: str) -> None:
-    path = save_media(writer, name, "text", step=1, kind="../up")
-    assert path is not None
-    assert path.resolve().is_relative_to(writer.path / "media")
+    media = save_media(writer, name, "text", step=1, kind="../up")
+    assert media is not None
+    assert media.path.resolve().is_relative_to(writer.path / "media")
     assert read_media(writer.path)[0].name == name
+
+
+def test_names_that_become_alike_keep_a_file_each(writer: RunWriter) -> None:
+    names = ["a/b", "a_b", "a-b", "a b", "a:b", "/a/b", "a//b", "..", "_", "", "x" * 90, "x" * 91]
+    for name in names:
+        save_media(writer, name, f"this is {name}", step=1)
+    found = {one.name: one.path for one in read_media(writer.path)}
+    assert {name: path.read_text() for name, path in found.items()} == {
+        name: f"this is {name}" for name in names
+    }
+    files = [found[name].relative_to(writer.path).as_posix() for name in ("a/b", "a_b", "a b")]
+    assert files == [
+        "media/text/a/b-000001.txt",
+        "media/text/a_b-000001.txt",
+        "media/text/a-b~806c5cd3-000001.txt",
+    ]
+
+
+def test_what_is_shown_again_at_the_same_step_takes_the_place_of_the_first(
+    writer: RunWriter,
+) -> None:
+    for text in ("first", "second"):
+        save_media(writer, "a b", text, step=1)
+    (media,) = read_media(writer.path)
+    assert media.path.read_text() == "second"
+    assert len(list(media.path.parent.iterdir())) == 1
 
 
 @pytest.mark.parametrize(
@@ -155,18 +184,37 @@ def test_what_a_later_attempt_redid_or_left_out_is_not_listed(tmp_path: Path) ->
     save_media(RunWriter(RunFolder(tmp_path), attempt=1), "a", "again", step=6)
     found = [(one.step, one.path.read_text()) for one in read_media(tmp_path)]
     assert found == [(2, "first"), (4, "first"), (6, "again")]
+    assert [one.step for one in read_media(tmp_path, before=1)] == [2, 4]
+
+
+def test_what_was_shown_has_its_time_and_a_title_that_no_metric_has(writer: RunWriter) -> None:
+    before = time.time()
+    now = save_media(writer, "val/acc", b"a,b", step=1, kind="page", suffix=".CSV")
+    (later,) = read_media(writer.path)
+    assert now is not None
+    assert (now.title, now.suffix) == (later.title, later.suffix) == ("val/acc/page", "csv")
+    assert before <= now.time <= time.time()
+    assert abs(later.time - now.time) < 1
+
+
+def test_a_line_without_a_time_is_listed_all_the_same(writer: RunWriter) -> None:
+    save_media(writer, "a", "text", step=1)
+    path = writer.path / "events.jsonl"
+    line = json.loads(path.read_text())
+    path.write_text(json.dumps({**line, "time": "soon"}) + "\n")
+    assert [one.time for one in read_media(writer.path)] == [0.0]
 
 
 def test_damaged_lines_and_missing_files_are_left_out(writer: RunWriter) -> None:
-    path = save_media(writer, "a", "text", step=1)
+    media = save_media(writer, "a", "text", step=1)
     save_media(writer, "b", "text", step=1)
-    assert path is not None
-    path.unlink()
+    assert media is not None
+    media.path.unlink()
     writer.event("media", name="c")
     assert [one.name for one in read_media(writer.path)] == ["b"]
 
 
 def test_a_text_is_kept_without_its_secrets(writer: RunWriter) -> None:
-    path = save_media(writer, "log", "password: Zq7canary42", step=1)
-    assert path is not None
-    assert path.read_text() == "password: <redacted>"
+    media = save_media(writer, "log", "password: Zq7canary42", step=1)
+    assert media is not None
+    assert media.path.read_text() == "password: <redacted>"
