@@ -1,25 +1,28 @@
-"""Charts of numbers: drawn with characters for a terminal, or as PNG with matplotlib."""
+"""Charts of numbers, drawn with characters for a terminal."""
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import shutil
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, final
 
-from epochal import durable
-from epochal.errors import ConfigError, Problem
+from epochal.cli.fit import shorten, wrap
+from epochal.experiment.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    Values = Sequence[float | None]
 
 _HEIGHT = 13
 _ROWS_PER_TICK = 3
 _MOST_NAMED = 8
+_MARKS = "*ox+#@%&"
+"""Of lines that no colour tells apart; those that nobody names are made of dots."""
+
 _COLOURS = (36, 33, 35, 32, 34, 31)  # of a terminal's sixteen
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # of a braille letter, by row
 _BRAILLE = 0x2800
@@ -32,13 +35,19 @@ class Chart:
 
     title: str
     x: Sequence[float]
-    lines: Mapping[str, Sequence[float]]
-    """As many values as ``x`` has, by name; what is not finite is left out."""
+    lines: Mapping[str, Values]
+    """As many values as ``x`` has, by name; None where a line has no point, and just goes on.
+
+    What is not finite leaves a gap.
+    """
 
     x_name: str
     y_name: str
     is_log: bool = False
     """Whether ``x`` is laid out by its logarithm."""
+
+    is_log_up: bool = False
+    """Whether the lines are; then all values that are finite must be positive."""
 
     ticks: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Places on the axis that have a meaning, such as evaluations."""
@@ -56,6 +65,13 @@ class Chart:
 def show(chart: Chart) -> list[str]:
     """The chart as lines of text for standard output, as wide as that is."""
     width = shutil.get_terminal_size((80, 24)).columns
+    # Names of metrics and stages may hold anything, and must not steer the terminal.
+    chart = replace(
+        chart,
+        title=printable(chart.title),
+        lines={printable(name): values for name, values in chart.lines.items()},
+        borders={printable(name): place for name, place in chart.borders.items()},
+    )
     return draw(chart, width=width, has_colours=takes_colours(), is_plain=not _takes_braille())
 
 
@@ -67,23 +83,26 @@ def draw(
     Args:
         chart: What to draw.
         width: Most characters of a line.
-        has_colours: Tell lines apart by colours, too.
+        has_colours: Tell lines apart by colours; without, each has a mark of its own.
         is_plain: Use ASCII only.
     """
-    named = _join_equal(chart.lines)
-    low, high = _bounds(chart, named)
-    heights = [(low * row + high * (_HEIGHT - 1 - row)) / (_HEIGHT - 1) for row in range(_HEIGHT)]
-    labels = [_number(height, high - low) for height in heights]
+    named = join_equal(chart.lines)
+    low, high = find_bounds(chart)
+    up = _upwards(chart)
+    heights = [_between_at(row / (_HEIGHT - 1), up(high), up(low)) for row in range(_HEIGHT)]
+    labels = [_label(chart, height, high - low) for height in heights]
     gutter = max(len(label) for label in labels[::_ROWS_PER_TICK]) + 1
-    canvas = _Canvas(max(10, width - gutter - 1), is_plain=is_plain)
+    has_marks = is_plain or len(named) > (len(_COLOURS) if has_colours else 1)
+    canvas = _Canvas(max(10, width - gutter - 1), is_plain=is_plain, has_marks=has_marks)
     bounds = (_place(chart.x[0], chart), _place(chart.x[-1], chart))
     xs = [_share(_place(one, chart), *bounds) for one in chart.x]
     for index, values in enumerate(named.values()):
-        canvas.line(index, xs, [_share(min(one, high), low, high) for one in values])
+        ys = [_height(one, up, low, high) for one in values]
+        canvas.line(index, xs, ys)
     for place in chart.borders.values():
         if place != chart.x[0]:
             canvas.column(_share(_place(place, chart), *bounds))
-    text = [chart.title]
+    text = [*wrap(chart.title, width)]
     edge = ("|", "+") if is_plain else ("│", "┤")
     for row, line in enumerate(canvas.rows(has_colours=has_colours)):
         is_tick = row % _ROWS_PER_TICK == 0
@@ -91,23 +110,50 @@ def draw(
         text.append(f"{label:>{gutter - 1}} {edge[is_tick]}{line}".rstrip())
     text.extend(_axis(chart, canvas.width, gutter, bounds, is_plain=is_plain))
     if len(named) > 1:
-        text.extend(" " * (gutter + 1) + one for one in _names(named, has_colours=has_colours))
+        names = _names(named, canvas.width, has_marks=has_marks, has_colours=has_colours)
+        text.extend(" " * (gutter + 1) + one for one in names)
     return text
 
 
-def _names(named: Mapping[str, Sequence[float]], *, has_colours: bool) -> Iterator[str]:
-    """Which line is whose, by its colour and by how high it is."""
+def _between_at(share: float, start: float, end: float) -> float:
+    return start * (1 - share) + end * share
+
+
+def _upwards(chart: Chart) -> Callable[[float], float]:
+    return math.log10 if chart.is_log_up else float
+
+
+def _height(
+    value: float | None, up: Callable[[float], float], low: float, high: float
+) -> float | None:
+    """Where a value lies between the bounds, from 0 to 1."""
+    if value is None or not math.isfinite(value):
+        return value
+    return _share(up(min(value, high)), up(low), up(high))
+
+
+def _label(chart: Chart, height: float, extent: float) -> str:
+    return _number(10**height, 10**height) if chart.is_log_up else _number(height, extent)
+
+
+def _names(
+    named: Mapping[str, Values], width: int, *, has_marks: bool, has_colours: bool
+) -> Iterator[str]:
+    """Which line is whose, by its mark or colour, and by how high it is."""
     for index, (name, values) in enumerate([*named.items()][:_MOST_NAMED]):
-        finite = [one for one in values if math.isfinite(one)]
+        finite = finite_of(values)
         extent = "nothing"
         if finite:
             low, high = min(finite), max(finite)
             extent = _number(low, high - low)
             if low != high:
                 extent += f" to {_number(high, high - low)}"
-        yield f"{_coloured(name, index) if has_colours else name}: {extent}"
+        mark = _MARKS[index] if has_marks else "━━"
+        mark = _coloured(mark, index) if has_colours else mark
+        room = width - len(extent) - 5
+        yield f"{mark} {shorten(name, max(room, 8))}: {extent}"
     if len(named) > _MOST_NAMED:
-        yield f"and {len(named) - _MOST_NAMED} more"
+        yield f"and {len(named) - _MOST_NAMED} more{', of dots' * has_marks}"
 
 
 def _coloured(text: str, index: int) -> str:
@@ -116,21 +162,24 @@ def _coloured(text: str, index: int) -> str:
 
 @final
 class _Canvas:
-    """Cells of a terminal, each of two by four dots."""
+    """Cells of a terminal, each of two by four dots, or with a mark."""
 
-    def __init__(self, width: int, *, is_plain: bool) -> None:
+    def __init__(self, width: int, *, is_plain: bool, has_marks: bool) -> None:
         self.width = width
-        self._across, self._down = (1, 1) if is_plain else (2, 4)
-        self._is_plain = is_plain
+        self._across, self._down = (1, 1) if has_marks else (2, 4)
+        self._is_plain, self._has_marks = is_plain, has_marks
         self._cells: dict[tuple[int, int], int] = {}
-        self._owners: dict[tuple[int, int], int] = {}
+        self._owners: dict[tuple[int, int], list[int]] = {}
         self._columns: set[int] = set()
 
-    def line(self, owner: int, xs: Sequence[float], ys: Sequence[float]) -> None:
+    def line(self, owner: int, xs: Sequence[float], ys: Values) -> None:
         """Draw a line through points of a square of 1 by 1."""
         last: tuple[int, int] | None = None
         for x, y in zip(xs, ys, strict=True):
+            if y is None:
+                continue
             if not math.isfinite(y):
+                last = None
                 continue
             column = round(x * (self.width * self._across - 1))
             row = round((1 - y) * (_HEIGHT * self._down - 1))
@@ -151,17 +200,25 @@ class _Canvas:
 
     def _put(self, owner: int, column: int, row: int) -> None:
         cell = (column // self._across, row // self._down)
-        dot = 1 if self._is_plain else _DOTS[row % 4][column % 2]
+        dot = 1 if self._has_marks else _DOTS[row % 4][column % 2]
         self._cells[cell] = self._cells.get(cell, 0) | dot
-        self._owners[cell] = owner
+        owners = self._owners.setdefault(cell, [])
+        if owner not in owners:
+            owners.append(owner)
 
     def _cell(self, column: int, row: int, *, has_colours: bool) -> str:
         dots = self._cells.get((column, row))
         if dots is None:
             border = ":" if self._is_plain else "┆"
             return border if column in self._columns else " "
-        letter = "*" if self._is_plain else chr(_BRAILLE + dots)
-        return _coloured(letter, self._owners[column, row]) if has_colours else letter
+        owners = self._owners[column, row]
+        owner = owners[column % len(owners)]  # lines that run together take turns
+        letter = _mark(owner) if self._has_marks else chr(_BRAILLE + dots)
+        return _coloured(letter, owner) if has_colours else letter
+
+
+def _mark(owner: int) -> str:
+    return _MARKS[owner] if owner < len(_MARKS) else "."
 
 
 def _between(start: tuple[int, int] | None, end: tuple[int, int]) -> Iterator[tuple[int, int]]:
@@ -195,7 +252,7 @@ def _axis(
     legend += [f"{symbol} {name}" for name in chart.ticks]
     legend += [f"{pointer} {name}" for name in chart.points]
     legend += [f"{name} from {_whole(place)}" for name, place in chart.borders.items()]
-    yield " " * (gutter + 1) + ", ".join(legend)
+    yield from wrap(" " * (gutter + 1) + ", ".join(legend), gutter + 1 + width)
 
 
 def _numbers(chart: Chart, width: int, bounds: tuple[float, float]) -> str:
@@ -219,8 +276,9 @@ def _round_places(chart: Chart, width: int) -> list[float]:
         return [10.0**power for power in powers]
     rough = (last - first) / max(2, min(8, width // 14)) or 1
     power = 10 ** math.floor(math.log10(rough))
-    step = max(1, next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough))
-    return [first + step * index for index in range(int((last - first) / step) + 1)]
+    factors = (1, 2, 2.5, 5, 10) if power >= 10 else (1, 2, 5, 10)  # steps are whole numbers
+    step = max(1, next(power * factor for factor in factors if power * factor >= rough))
+    return [step * index for index in range(math.ceil(first / step), int(last / step) + 1)]
 
 
 def _column(place: float, chart: Chart, bounds: tuple[float, float], width: int) -> int:
@@ -236,18 +294,26 @@ def _share(value: float, low: float, high: float) -> float:
     return (value - low) / (high - low) if high > low else 0.5
 
 
-def _bounds(chart: Chart, named: Mapping[str, Sequence[float]]) -> tuple[float, float]:
-    finite = [one for values in named.values() for one in values if math.isfinite(one)]
-    low, high = min(finite, default=0.0), max(finite, default=1.0)
+def find_bounds(chart: Chart) -> tuple[float, float]:
+    """The lowest and the highest value that is shown."""
+    finite = [one for values in chart.lines.values() for one in finite_of(values)]
+    low, high = min(finite, default=1.0), max(finite, default=1.0)
     if chart.top is not None:
         high = min(high, chart.top)
+    if chart.is_log_up:
+        return (low, high) if high > low else (low / 2, high * 2)
     low = min(low, 0.0) if low < high / 2 else low
     return (low, high) if high > low else (low - abs(low) or -1.0, high + abs(high) or 1.0)
 
 
-def _join_equal(lines: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
+def finite_of(values: Values) -> list[float]:
+    """Those values that can be drawn."""
+    return [one for one in values if one is not None and math.isfinite(one)]
+
+
+def join_equal(lines: Mapping[str, Values]) -> dict[str, Values]:
     """The lines by name; those that are equal once, with all their names."""
-    names: dict[tuple[float, ...], list[str]] = {}
+    names: dict[tuple[float | None, ...], list[str]] = {}
     for name, values in lines.items():
         names.setdefault(tuple(values), []).append(name)
     return {", ".join(shared): values for values, shared in names.items()}
@@ -277,53 +343,3 @@ def _takes_braille() -> bool:
     except (UnicodeEncodeError, LookupError):
         return False
     return True
-
-
-def save_png(chart: Chart, path: Path) -> None:
-    """Write the chart as a picture.
-
-    Raises:
-        ConfigError: matplotlib is not installed.
-    """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        what = "a picture needs matplotlib, which is not installed"
-        hint = "pip install 'epochal[plot]', or leave out --png"
-        raise ConfigError(Problem("--png", what, hint=hint)) from error
-    figure = Figure(figsize=(9, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    for name, values in _join_equal(chart.lines).items():
-        known = [pair for pair in zip(chart.x, values, strict=True) if math.isfinite(pair[1])]
-        axes.plot([x for x, _ in known], [y for _, y in known], label=name, linewidth=1.6)
-    for places in chart.ticks.values():
-        axes.plot(
-            places, [0.015] * len(places), "|", color="0.45", transform=axes.get_xaxis_transform()
-        )
-    for name, place in {**chart.borders, **chart.points}.items():
-        axes.axvline(place, color="0.6", linewidth=1, linestyle="--")
-        where = (place, 1.0)
-        axes.annotate(
-            name,
-            where,
-            xycoords=axes.get_xaxis_transform(),
-            rotation=90,
-            va="top",
-            ha="left",
-            size=8,
-        )
-    if chart.is_log:
-        axes.set_xscale("log")
-    low, high = _bounds(chart, chart.lines)
-    axes.set_ylim(low, high + (high - low) * 0.05)
-    axes.set_xlabel(", ".join([chart.x_name, *(f"| {name}" for name in chart.ticks)]))
-    axes.set_ylabel(chart.y_name)
-    axes.set_title(chart.title, loc="left", fontsize=10)
-    if len(chart.lines) > 1:
-        axes.legend(frameon=False, fontsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    picture = io.BytesIO()
-    figure.savefig(picture, dpi=120, format="png")
-    durable.write_bytes(path, picture.getvalue())

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
-from epochal.cli.chart import Chart, save_png, show
+from epochal.cli.chart import Chart, show
+from epochal.cli.picture import save_png
 from epochal.cli.words import add_config_words, add_json_option, print_json, split_for_one
 from epochal.errors import EpochalError
 from epochal.experiment.arguments import add_device_choice, choices_of

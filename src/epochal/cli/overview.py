@@ -206,7 +206,11 @@ def _cut(value: object) -> str:
 
 
 def _describe_metrics(record: RunRecord) -> Iterator[str]:
+    from epochal.records.columns import sort_points
+
     monitor = record.run.get("monitor")
+    with Progress() as progress:
+        sort_points(record.path, progress)
     found = summarise_series(record.path)
     names = sorted(found, key=lambda name: (name != monitor, name))
     if not names:

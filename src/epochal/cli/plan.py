@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.cli.chart import Chart, save_png, show
+from epochal.cli.chart import Chart, show
+from epochal.cli.picture import save_png
 from epochal.cli.table import format_table
 from epochal.cli.words import add_config_words, add_json_option, print_json, split_words
 from epochal.errors import ConfigError, EpochalError, Problem

@@ -1,4 +1,4 @@
-"""``epochal show``: one run, its curves, or where one of its values came from."""
+"""``epochal show``: one run, where one of its values came from, or the curves of some runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.cli.fit import print_fitting
-from epochal.cli.words import add_json_option, add_run_word, print_json
+from epochal.cli.progress import Progress
+from epochal.cli.words import add_json_option, add_runs_option, print_json
+from epochal.errors import ConfigError, Problem
+from epochal.experiment.invocation import command
 from epochal.records import RunRecord, explain, read_run
 from epochal.records.disk import read_disk
 
@@ -17,7 +20,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's words and options."""
-    add_run_word(parser)
+    text = "a run's folder, its id or a part of it, or `last`; with --plot also several"
+    parser.add_argument("words", nargs="+", metavar="RUN", help=text)
+    add_runs_option(parser)
     parser.add_argument("--explain", metavar="KEY", help="say where a config value came from")
     parser.add_argument("--config", action="store_true", help="print the expanded config")
     parser.add_argument("--log", action="store_true", help="print the text log")
@@ -33,7 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Print what was asked for."""
-    record = read_run(args.run, args.runs_dir)
+    records = [read_run(word, args.runs_dir) for word in dict.fromkeys(args.words)]
+    if args.plot is not None or args.png is not None:
+        _plot(records, args.plot or [], args.png)
+        return 0
+    if len(records) > 1:
+        what = f"one run at a time is shown, got {' '.join(args.words)!r}"
+        hint = f"`{command()} diff A B` compares them, --plot draws their curves together"
+        raise ConfigError(Problem("command line", what, hint=hint))
+    (record,) = records
     if args.explain is not None:
         text = explain(record, args.explain)  # complains about a key that there is not
         if args.json:
@@ -45,8 +58,6 @@ def execute(args: argparse.Namespace) -> int:
     elif args.log:
         logs = (path for path in (record.path / "logs").rglob("*") if path.is_file())
         _print_files(sorted(logs), "log")
-    elif args.plot is not None or args.png is not None:
-        _plot(record, args.plot or [], args.png)
     elif args.json:
         print_json(_to_json(record))
     else:
@@ -56,11 +67,13 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _plot(record: RunRecord, names: list[str], picture: Path | None) -> None:
-    from epochal.cli.chart import save_png, show
+def _plot(records: list[RunRecord], names: list[str], picture: Path | None) -> None:
+    from epochal.cli.chart import show
     from epochal.cli.curves import chart_curves
+    from epochal.cli.picture import save_png
 
-    chart = chart_curves(record, names)
+    with Progress() as progress:
+        chart = chart_curves(records, names, progress)
     if picture is None:
         print("\n".join(show(chart)))
     else:

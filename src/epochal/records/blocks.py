@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce as fold
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,16 +29,9 @@ ENTRY = np.dtype(
 Without such a value the extremes are NaN. ``crc`` is for whoever keeps entries on disk.
 """
 
+_COLUMNS = ("step", "low", "high", "total", "count")
+
 EMPTY = np.array((0, np.nan, np.nan, 0.0, 0, 0), ENTRY)
-
-
-def to_entries(steps: Steps, values: Values) -> Entries:
-    """Points as entries of one point each."""
-    entries = np.zeros(len(steps), ENTRY)
-    is_number = ~np.isnan(values)
-    entries["step"], entries["low"], entries["high"] = steps, values, values
-    entries["total"], entries["count"] = np.where(is_number, values, 0.0), is_number
-    return entries
 
 
 def reduce(entries: Entries, starts: Steps, ends: Steps) -> Entries:
@@ -49,17 +42,29 @@ def reduce(entries: Entries, starts: Steps, ends: Steps) -> Entries:
         starts: Where each piece begins, counted as the caller likes.
         ends: Where it ends.
     """
+    return _reduce({name: entries[name] for name in _COLUMNS}, starts, ends)
+
+
+def reduce_points(steps: Steps, values: Values, starts: Steps, ends: Steps) -> Entries:
+    """The same of pieces that are made of points."""
+    is_number = ~np.isnan(values)
+    known = values if is_number.all() else np.where(is_number, values, 0.0)
+    columns = (steps, values, values, known, is_number.astype(np.int64))
+    return _reduce(dict(zip(_COLUMNS, columns, strict=True)), starts, ends)
+
+
+def _reduce(columns: dict[str, NDArray[Any]], starts: Steps, ends: Steps) -> Entries:
     is_there = ends > starts
     lengths = (ends - starts)[is_there]
     offsets = np.cumsum(lengths) - lengths
     found = np.zeros(len(offsets), ENTRY)
     if len(offsets):
-        found["step"] = entries["step"][offsets]
-        found["low"] = np.fmin.reduceat(entries["low"], offsets)
-        found["high"] = np.fmax.reduceat(entries["high"], offsets)
-        found["count"] = np.add.reduceat(entries["count"], offsets)
+        found["step"] = columns["step"][offsets]
+        found["low"] = np.fmin.reduceat(columns["low"], offsets)
+        found["high"] = np.fmax.reduceat(columns["high"], offsets)
+        found["count"] = np.add.reduceat(columns["count"], offsets)
         with np.errstate(invalid="ignore", over="ignore"):  # infinite values have no sum
-            found["total"] = np.add.reduceat(entries["total"], offsets)
+            found["total"] = np.add.reduceat(columns["total"], offsets)
     return spread(found, is_there)
 
 

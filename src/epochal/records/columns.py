@@ -93,18 +93,30 @@ class Curves:
         return self._find(self._numbers[name])
 
 
-def ask_curves(folder: Path, ask: Callable[[Curves], Answer]) -> Answer:
+def ask_curves(
+    folder: Path,
+    ask: Callable[[Curves], Answer],
+    progress: Callable[[str], None] | None = None,
+) -> Answer:
     """What ``ask`` finds out about the metrics of the run in ``folder``, as they are now.
 
     It may be called twice, and must not keep the curves: those on disk hold only meanwhile.
+    ``progress`` hears how many points were looked at, while they are new.
     """
     with suppress(OSError, UncertainError):  # nobody may write there, or there are no points
         if (folder / "metrics.bin").stat().st_size > SMALL_BYTES:
             for is_new in (False, True):
                 with suppress(DamagedError), _alone(folder / FOLDER):
-                    return ask(_cached(folder, is_new=is_new))
+                    return ask(_cached(folder, progress, is_new=is_new))
     points = load_points(folder)
     return ask(Curves(points.names, lambda numbers: _plain(points, numbers)))
+
+
+def sort_points(folder: Path, progress: Callable[[str], None]) -> None:
+    """Make ready what is asked of a long run; it takes seconds where it has millions of points."""
+    with suppress(OSError):
+        if (folder / "metrics.bin").stat().st_size > SMALL_BYTES:
+            ask_curves(folder, lambda curves: None, progress)
 
 
 def _plain(points: Points, numbers: list[int]) -> Plain:
@@ -127,9 +139,10 @@ def _alone(cache: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _cached(folder: Path, *, is_new: bool) -> Curves:
+def _cached(folder: Path, progress: Callable[[str], None] | None, *, is_new: bool) -> Curves:
     """Curves on disk, with every point that there is now."""
-    state = _refresh(folder, State(_find_limits(folder)) if is_new else _read_state(folder))
+    state = State(_find_limits(folder)) if is_new else _read_state(folder)
+    _refresh(folder, state, progress or (lambda text: None))
 
     def find(numbers: list[int]) -> Curve:
         if len(numbers) > 1:  # a line of the names was damaged
@@ -170,22 +183,22 @@ def _read_rows(folder: Path, start: int, end: int) -> Rows:
     return np.fromfile(path, point_type(), max(0, end - start), offset=start * POINT_BYTES)
 
 
-def _refresh(folder: Path, state: State) -> State:
+def _refresh(folder: Path, state: State, progress: Callable[[str], None]) -> None:
     """Add the points that are new."""
     end = find_good_bytes(folder / "metrics.bin") // POINT_BYTES
     if end == state.rows:
-        return state
+        return
     for start in range(state.rows, end, _CHUNK_ROWS):
+        progress(f"{start:,} of {end:,} points sorted for charts")
         chunk = _read_rows(folder, start, min(end, start + _CHUNK_ROWS))
         whole = find_whole(chunk)
         numbers = set(np.unique(chunk["attempt"][whole]).tolist())
         if not numbers <= _listed(folder, state.limits):
             raise UncertainError
         current = whole & _is_current(chunk, start, state.limits)
-        _add(folder, state, chunk[current])
+        _add(folder, state, chunk if current.all() else chunk[current])
         state.rows, state.crc = start + len(chunk), int(chunk["crc"][-1])
     _write_state(folder, state)
-    return state
 
 
 def _listed(folder: Path, limits: Limits) -> set[int]:
@@ -206,8 +219,9 @@ def _add(folder: Path, state: State, rows: Rows) -> None:
     """Add rows that count to the columns of their series."""
     if not len(rows):
         return
-    order = np.argsort(rows["series"], kind="stable")
-    numbers, starts = np.unique(rows["series"][order], return_index=True)
+    series = np.ascontiguousarray(rows["series"])
+    order = np.argsort(series, kind="stable")
+    numbers, starts = np.unique(series[order], return_index=True)
     for number, own in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
         steps = rows["step"][own].astype(np.int64)
         steps, values = keep_last(steps, rows["value"][own].astype(np.float64))

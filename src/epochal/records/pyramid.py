@@ -24,8 +24,8 @@ from epochal.records.blocks import (
     keep_last,
     merge,
     reduce,
+    reduce_points,
     spread,
-    to_entries,
 )
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Plain(Curve):
     @override
     def fold(self, starts: Steps, ends: Steps) -> Entries:
         flat = flatten(starts, ends)
-        return reduce(to_entries(self._steps[flat], self._values[flat]), starts, ends)
+        return reduce_points(self._steps[flat], self._values[flat], starts, ends)
 
 
 @final
@@ -178,8 +178,7 @@ class Pyramid(Curve):
         return merge(heads, tails, spread(inner, has_inner))
 
     def _gather(self, level: int, starts: Steps, ends: Steps) -> Entries:
-        rows = self._pick(level, flatten(starts, ends))
-        return reduce(rows if level else to_entries(rows["step"], rows["value"]), starts, ends)
+        return _reduce(level, self._pick(level, flatten(starts, ends)), starts, ends)
 
     def _pick(self, level: int, positions: Steps) -> NDArray[np.void]:
         """Entries at ascending positions."""
@@ -241,7 +240,8 @@ def extend_pyramid(stem: Path, root: Root, steps: Steps, values: Values) -> Root
     while True:
         # A level that was the highest has none above it that knows its blocks.
         block = kept // FAN if level < old.highest else 0
-        whole = np.concatenate((old.rows(level, block * FAN, kept), fresh))
+        before = old.rows(level, block * FAN, kept)
+        whole = np.concatenate((before, fresh)) if len(before) else fresh
         extend(stem.with_suffix(f".{level}"), kept * fresh.itemsize, fresh.tobytes())
         above = _sum_up(level, whole)
         if kept + len(fresh) <= FAN:
@@ -253,11 +253,16 @@ def _kind(level: int) -> np.dtype[np.void]:
     return ENTRY if level else POINT
 
 
+def _reduce(level: int, rows: NDArray[np.void], starts: Steps, ends: Steps) -> Entries:
+    if level:
+        return reduce(rows, starts, ends)
+    return reduce_points(rows["step"], rows["value"], starts, ends)
+
+
 def _sum_up(level: int, rows: NDArray[np.void]) -> Entries:
     """One entry for each block of a level."""
-    entries = rows if level else to_entries(rows["step"], rows["value"])
     starts = np.arange(0, len(rows), FAN)
-    above = reduce(entries, starts, np.append(starts[1:], len(rows)))
-    data, size = rows.tobytes(), FAN * rows.itemsize
+    above = _reduce(level, rows, starts, np.append(starts[1:], len(rows)))
+    data, size = rows.view(np.uint8).data, FAN * rows.itemsize
     above["crc"] = [zlib.crc32(data[i : i + size]) for i in range(0, len(data), size)]
     return above

@@ -10,10 +10,12 @@ import numpy as np
 from epochal.records.columns import ask_curves
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from epochal.records.columns import Curves
     from epochal.records.pyramid import Curve
 
 MIN_STEP, MAX_STEP = -(2**63), 2**63 - 1
@@ -42,6 +44,7 @@ def zoom(
     first: int | None = None,
     last: int | None = None,
     buckets: int = 1000,
+    progress: Callable[[str], None] | None = None,
 ) -> Zoom:
     """A metric of the run in ``folder`` from step ``first`` to ``last``, both included.
 
@@ -51,10 +54,15 @@ def zoom(
         first: Where to begin; None is the first step of the curve.
         last: Where to end; None is its last step.
         buckets: At most so many are given, of equally many steps.
+        progress: Hears how far it is, while a long curve is looked at for the first time.
     """
     if buckets < 1:
         raise ValueError(f"buckets: must be at least 1, got {buckets!r}")
-    return ask_curves(folder, lambda curves: _zoom(curves.get(name), first, last, buckets))
+
+    def ask(curves: Curves) -> Zoom:
+        return _zoom(curves.get(name), first, last, buckets)
+
+    return ask_curves(folder, ask, progress)
 
 
 def _count_before(curve: Curve, step: int) -> int:

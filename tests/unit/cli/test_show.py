@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -198,6 +199,12 @@ def test_curves_are_drawn_in_the_terminal(trained: Path, epochal: Command) -> No
     done = epochal("show", "last", "--plot", "val/ac")
     assert done.code == 74
     assert "did you mean 'val/acc'?" in done.err
+    other = shutil.copytree(trained, trained.with_name("20200101-000000-abcd"))
+    assert "2 runs: val/acc" in epochal("show", trained.name, other, "--plot").out
+    done = epochal("show", trained.name, other)
+    assert done.code == 78
+    assert "one run at a time is shown" in done.err
+    assert "--plot draws their curves together" in done.err
 
 
 def test_curves_are_written_as_a_picture(trained: Path, shop: Path, epochal: Command) -> None:

@@ -8,13 +8,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epochal.records.blocks import flatten, keep_last, merge, reduce, spread, to_entries
+from epochal.records.blocks import flatten, keep_last, merge, reduce, reduce_points, spread
 
 VALUES = st.lists(st.floats(width=32), max_size=20)
 
 
 def entries_of(values: list[float]) -> np.ndarray:
-    return to_entries(np.arange(len(values)), np.array(values, np.float64))
+    steps = np.arange(len(values))
+    return reduce_points(steps, np.array(values, np.float64), steps, steps + 1)
 
 
 @settings(max_examples=100, deadline=None)
@@ -22,6 +23,10 @@ def entries_of(values: list[float]) -> np.ndarray:
 def test_pieces_have_the_extremes_of_their_values(values: list[float], cuts: list[int]) -> None:
     bounds = np.array(sorted({0, len(values), *(cut for cut in cuts if cut < len(values))}))
     found = reduce(entries_of(values), bounds[:-1], bounds[1:])
+    points = (np.arange(len(values)), np.array(values, np.float64))
+    at_once = reduce_points(*points, bounds[:-1], bounds[1:])
+    for name in ("step", "low", "high", "count"):
+        np.testing.assert_array_equal(at_once[name], found[name])
     for entry, start, end in zip(found, bounds[:-1], bounds[1:], strict=True):
         numbers = [value for value in values[start:end] if not math.isnan(value)]
         assert entry["count"] == len(numbers)

@@ -12,7 +12,7 @@ import pytest
 
 from epochal import durable
 from epochal.records import columns, pyramid
-from epochal.records.columns import FOLDER, STATE, Curves, ask_curves
+from epochal.records.columns import FOLDER, STATE, Curves, ask_curves, sort_points
 from epochal.records.metrics import MetricWriter, load_points
 from epochal.records.summary import summarise_points, summarise_series
 
@@ -77,6 +77,17 @@ def test_columns_hold_what_the_points_say(tmp_path: Path, writer: MetricWriter) 
     assert is_cached(tmp_path)
 
 
+def test_progress_is_told_while_points_are_new(tmp_path: Path, writer: MetricWriter) -> None:
+    log(writer, range(10))
+    told: list[str] = []
+    sort_points(tmp_path, told.append)
+    assert told == [f"{done} of 14 points sorted for charts" for done in (0, 7)]
+    assert is_cached(tmp_path)
+    told.clear()
+    ask_curves(tmp_path, lambda curves: curves.names, told.append)
+    assert told == []
+
+
 def test_columns_follow_a_run_while_it_goes(
     tmp_path: Path, writer: MetricWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +138,17 @@ def test_small_runs_have_no_cache(
     log(writer, range(10))
     assert_right(tmp_path)
     assert not (tmp_path / FOLDER).exists()
+
+
+def test_small_runs_are_sorted_at_once(
+    tmp_path: Path, writer: MetricWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "SMALL_BYTES", 1 << 20)
+    log(writer, range(10))
+    told: list[str] = []
+    sort_points(tmp_path, told.append)
+    sort_points(tmp_path / "nowhere", told.append)
+    assert told == []
 
 
 def test_run_without_points_has_no_curves(tmp_path: Path) -> None:
