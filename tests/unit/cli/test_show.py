@@ -146,7 +146,7 @@ def test_overview_shows_where_the_time_went(trained: Path, epochal: Command) -> 
     assert "  time " in out
     assert "  steps " in out
     times = json.loads(epochal("show", "last", "--json").out)["times"]
-    assert {"start-up", "steps", "data wait", "evaluation", "saving"} <= set(times)
+    assert {"start-up/building", "steps", "data wait", "evaluation", "saving"} <= set(times)
 
 
 def test_times_of_a_run_that_was_killed_are_those_of_its_last_beat(
