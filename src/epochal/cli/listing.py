@@ -75,8 +75,9 @@ def table_of_groups(
     changed = [one for one in answer.changed() if one not in (*asked, *by)][:_MAX_CHANGED]
     for target in [*facts, *changed]:
         values = answer.values(target)
-        if all(len(group.distinct(values)) <= _MAX_TOLD for group in groups) or target in facts[3:]:
-            columns |= _group_columns(answer, groups, [target])
+        found = [group.distinct(values) for group in groups]
+        if all(len(one) <= _MAX_TOLD for one in found) or target in facts[3:]:
+            columns[target.shown] = [_join_cell(target, one) for one in found]
     columns |= _group_columns(answer, groups, [Fact("best", "best"), *asked])
     columns[_RESULT] = _group_results(answer, groups, list(columns))
     kept = {target.shown for target in (*by, *asked)} | {"newest", "runs", _RESULT}
@@ -190,7 +191,11 @@ def _group_cell(target: Target, group: Group, values: Sequence[Any]) -> str:
     if isinstance(target, Measure) or target.shown == "best":
         mean = group.mean(values)
         return str(mean) if mean else ""
-    distinct = group.distinct(values)
+    return _join_cell(target, group.distinct(values))
+
+
+def _join_cell(target: Target, distinct: Sequence[Any]) -> str:
+    """What the runs of a group have, or how many values that are."""
     if len(distinct) == 1:
         return format_cell(target, distinct[0])
     if len(distinct) > 2 * _MAX_TOLD:
@@ -206,7 +211,7 @@ def _group_results(answer: Answer, groups: Sequence[Group], shown: Sequence[str]
         first = group.places[-1]
         figures = []
         for name in _worth(ends[first], answer.rows[first]["monitor"]):
-            mean = group.mean([end.get(name) for end in ends])
+            mean = group.mean({place: ends[place].get(name) for place in group.counted})
             if mean is not None and name not in shown:
                 figures.append(f"{name} {mean}")
         lines.append("  ".join(figures))

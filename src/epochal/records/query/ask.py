@@ -104,9 +104,10 @@ class Answer:
         What comes with a component that only some have counts if anybody set it. Keys with the
         most values come first.
         """
+        owner = "run_id" if len(self._ids) <= _FEW else "+run_id"  # which goes through all keys
         rows = self._index.fetch(
             "SELECT key, max(text LIKE '[%{%') FROM params "
-            "WHERE run_id IN (SELECT value FROM json_each(?)) GROUP BY key "
+            f"WHERE {owner} IN (SELECT value FROM json_each(?)) GROUP BY key "
             "HAVING count(DISTINCT IFNULL(text, x'00')) > 1 "
             "OR (count(*) < ? AND NOT min(is_default)) "
             "ORDER BY count(DISTINCT text) DESC, key",

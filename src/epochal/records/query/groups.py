@@ -10,7 +10,7 @@ from epochal.records.replicates import Mean, last_of_each, summarise
 from epochal.records.writer import DONE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from epochal.records.query.ask import Answer
     from epochal.records.query.names import Target
@@ -28,8 +28,8 @@ class Group:
     counted: tuple[int, ...]
     """Those whose figures count: they came to their end, and no later one says the same again."""
 
-    def mean(self, values: Sequence[Any]) -> Mean | None:
-        """The mean of a figure; None if no run that counts has it, or it is no number."""
+    def mean(self, values: Sequence[Any] | Mapping[int, Any]) -> Mean | None:
+        """The mean of a figure, by place; None if no run that counts has it, or it is no number."""
         known = [values[place] for place in self.counted if values[place] is not None]
         if not known or not all(_is_number(value) for value in known):
             return None
@@ -37,6 +37,8 @@ class Group:
 
     def distinct(self, values: Sequence[Any]) -> list[Any]:
         """What its runs have, each once; numbers by size, the rest in the order of the runs."""
+        if len(self.places) == 1:  # as most are that have no replicates
+            return [value for place in self.places if (value := values[place]) is not None]
         found = {repr(values[place]): values[place] for place in self.places}
         known = [value for value in found.values() if value is not None]
         return sorted(known) if all(map(_is_number, known)) else known
