@@ -85,14 +85,15 @@ class _Events(Sink):
         with importing():
             from tensorboard.compat.proto.event_pb2 import Event
             from tensorboard.compat.proto.summary_pb2 import Summary
-            from tensorboard.plugins.text.metadata import create_summary_metadata
+            from tensorboard.plugins.audio import metadata as audio
+            from tensorboard.plugins.text import metadata as text
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
             from tensorboard.util.tensor_util import make_tensor_proto
 
         for old in sorted(folder.glob("events.out.tfevents.*")):
             durable.remove_file(old)
         self._event, self._summary = Event, Summary
-        self._describe_text, self._to_tensor = create_summary_metadata, make_tensor_proto
+        self._audio, self._text, self._to_tensor = audio, text, make_tensor_proto
         self._writer = EventFileWriter(str(folder))
 
     @override
@@ -109,19 +110,18 @@ class _Events(Sink):
     def show(self, media: Media) -> None:
         if media.suffix in _IMAGES:
             data = media.path.read_bytes()
-            width, height = struct.unpack(">II", data[16:24]) if media.suffix == "png" else (0, 0)
+            width, height = _read_size(data) if media.suffix == "png" else (0, 0)
             image = self._summary.Image(width=width, height=height, encoded_image_string=data)
             value = self._summary.Value(tag=media.title, image=image)
         elif media.suffix == "wav":
-            sound = media.path.read_bytes()
-            audio = self._summary.Audio(encoded_audio_string=sound, content_type="audio/wav")
-            value = self._summary.Value(tag=media.title, audio=audio)
+            encoding = self._audio.Encoding.Value("WAV")
+            metadata = self._audio.create_summary_metadata(media.title, "", encoding)
+            sound = self._to_tensor([[media.path.read_bytes(), b""]])  # with an empty label
+            value = self._summary.Value(tag=media.title, metadata=metadata, tensor=sound)
         elif (text := to_markdown(media)) is not None:
-            value = self._summary.Value(
-                tag=media.title,
-                metadata=self._describe_text(display_name=media.title, description=""),
-                tensor=self._to_tensor(text.encode()),
-            )
+            metadata = self._text.create_summary_metadata(media.title, "")
+            tensor = self._to_tensor(text.encode())
+            value = self._summary.Value(tag=media.title, metadata=metadata, tensor=tensor)
         else:
             return
         self._add(media.step, media.time, [value])
@@ -141,6 +141,14 @@ class _Events(Sink):
     @override
     def close(self, *, has_failed: bool) -> None:
         self._writer.close()
+
+
+def _read_size(png: bytes) -> tuple[int, int]:
+    """Width and height, which TensorBoard wants beside the file."""
+    if not png.startswith(b"\x89PNG\r\n\x1a\n") or len(png) < 24:
+        raise ValueError("the file is no PNG image")
+    width, height = struct.unpack(">II", png[16:24])
+    return width, height
 
 
 def to_markdown(media: Media) -> str | None:

@@ -91,11 +91,15 @@ def test_images_sounds_and_texts_are_shown_at_their_steps(tmp_path: Path) -> Non
     folder, result = carry_out_tracked(tmp_path, TensorBoard(), Shows())
     assert result.ok, result.message
     shown = accumulated(folder / "tensorboard")
-    images, sounds = shown.Images("samples/grid/image"), shown.Audio("speech/audio")
+    images, sounds = shown.Images("samples/grid/image"), shown.Tensors("speech/audio")
     kept = {one.step: one.path.read_bytes() for one in read_media(folder) if one.kind == "image"}
     assert {one.step: one.encoded_image_string for one in images} == kept
     assert [(one.width, one.height) for one in images] == [(5, 4)] * 2
-    assert [(one.step, one.encoded_audio_string) for one in sounds] == [(6, WAV), (12, WAV)]
+    assert [(one.step, list(one.tensor_proto.string_val)) for one in sounds] == [
+        (6, [WAV, b""]),
+        (12, [WAV, b""]),
+    ]
+    assert shown.PluginTagToContent("audio")
     texts = shown.Tensors("notes/text")
     assert [(one.step, one.tensor_proto.string_val[0]) for one in texts] == [
         (6, b"epoch 1"),
@@ -143,6 +147,16 @@ def test_what_tensorboard_cannot_show_is_left_out(tmp_path: Path) -> None:
     sink.close(has_failed=False)
     found = accumulated(tmp_path / "tensorboard").Tags()
     assert not found["images"] + found["audio"] + found["tensors"]
+
+
+@pytest.mark.parametrize("content", [b"", b"no image", b"\x89PNG\r\n\x1a\n"])
+def test_what_only_claims_to_be_an_image_is_refused(tmp_path: Path, content: bytes) -> None:
+    sink = TensorBoard().open(Source(tmp_path, "tiny", "", ""))
+    path = tmp_path / "x.png"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="the file is no PNG image"):
+        sink.show(Media("image", "x", 5, path))
+    sink.close(has_failed=False)
 
 
 class Draws(Hook):
