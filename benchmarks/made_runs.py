@@ -113,6 +113,7 @@ def _texts(
         "result.json": _json({"attempt": 0, "status": status, "metrics": metrics, "best": best}),
         "config/provenance.json": _json(dict(_provenance(chosen))),
         "config/expanded.yaml": expanded,
+        "config/observed.json": "{}",
         "config/written/train.yaml": expanded,
         "series.jsonl": "".join(f'{{"id":{i},"name":"{name}"}}\n' for i, name in enumerate(SERIES)),
         "events.jsonl": "",

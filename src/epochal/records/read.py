@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
 from epochal import durable
 from epochal.errors import ConfigError, RecordError
 from epochal.records.attempts import ROLLBACK, Attempt, read_attempts
+from epochal.records.configs import find_expanded, missing_configs
 from epochal.records.figures import format_count
 from epochal.records.folder import FOLDS
 from epochal.records.frame import Library, to_frame
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from epochal.records.metrics import Points
-
-_CONFIG_SUFFIXES = {".yaml", ".toml", ".json"}
 
 
 @final
@@ -97,7 +96,7 @@ class RunRecord:
     @cached_property
     def expanded(self) -> Mapping[str, Any]:
         """The whole config with every default, as plain values; empty when it is lost."""
-        return _read_expanded(self.path / "config")
+        return _read_expanded(self.path)
 
     @cached_property
     def provenance(self) -> Mapping[str, Any]:
@@ -225,6 +224,8 @@ def _summarise(path: Path) -> _Parts:
         # Whatever a result names was recorded first.
         files = (path / "metrics.bin", path / "series.jsonl")
         damage += [f"{file.name}: missing" for file in files if not file.exists()]
+    if state not in ("starting", "damaged"):
+        damage += missing_configs(path, has_begun=bool(status.get("step")))
     if not has_ended and _is_lost(path, status):
         state = "lost"
     summary = RunSummary(
@@ -272,12 +273,12 @@ def _read_mapping(path: Path, damage: list[str]) -> Mapping[str, Any]:
     return {}
 
 
-def _read_expanded(config_dir: Path) -> Mapping[str, Any]:
+def _read_expanded(path: Path) -> Mapping[str, Any]:
     from epochal.config import load
 
-    found = [path for path in config_dir.glob("expanded.*") if path.suffix in _CONFIG_SUFFIXES]
+    found = find_expanded(path)
     try:
-        value = load(found[0]).root.to_public() if found else {}
+        value = {} if found is None else load(found).root.to_public()
     except (ConfigError, OSError):
         return {}
     return value if isinstance(value, dict) else {}

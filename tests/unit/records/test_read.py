@@ -37,6 +37,7 @@ def make_run(
     writer.write_readme(tag, "why")
     provenance = collect_provenance(from_plain(CONFIG, place=Place("a.json", 1, 2)))
     writer.write_config([], json.dumps(CONFIG), "json", provenance)
+    writer.write_observed({})
     writer.write_run({"project": "digits", "tag": tag, "seed": 3})
     for name, values in (points or {"loss": [3.0, 1.0, 2.0]}).items():
         for step, value in enumerate(values):

@@ -18,6 +18,7 @@ from epochal.records.code.manifest import (
     read_kept,
     read_manifest,
 )
+from epochal.records.configs import find_expanded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 FRAMEWORK_DIR = ".epochal-code"
 """Where another Epochal than the one that runs is laid; hidden, so that no copy takes it in."""
-
-_SUFFIXES = (".yaml", ".toml", ".json")
 
 
 @final
@@ -144,8 +143,7 @@ def _is_inside(place: Path, folder: Path) -> bool:
 
 
 def _lay_config(run_dir: Path, target: Path) -> Path | None:
-    found = sorted((run_dir / "config").glob("expanded.*"))
-    source = next((path for path in found if path.suffix in _SUFFIXES), None)
+    source = find_expanded(run_dir)
     if source is None:
         return None
     place = target / f"restored{source.suffix}"

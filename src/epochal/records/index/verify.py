@@ -50,7 +50,8 @@ def _compare(known: sqlite3.Connection, fresh: sqlite3.Connection) -> Iterator[s
     yield from (f"{path}: not on disk" for path in kept.keys() - found.keys())
     for path in sorted(found.keys() & kept.keys()):
         (old_id, old), (new_id, new) = kept[path], found[path]
-        wrong = [name for name, a, b in zip(_COLUMNS, old, new, strict=True) if a != b]
+        changed = [(name, b) for name, a, b in zip(_COLUMNS, old, new, strict=True) if a != b]
+        wrong = [_describe(name, value) for name, value in changed]
         wrong += [
             part
             for part, question in _PARTS.items()
@@ -59,3 +60,8 @@ def _compare(known: sqlite3.Connection, fresh: sqlite3.Connection) -> Iterator[s
         ]
         if wrong:
             yield f"{path}: differs in {', '.join(wrong)}"
+
+
+def _describe(column: str, value: str) -> str:
+    lines = value.splitlines() if column == "damage" else []
+    return f"damage ({'; '.join(lines)})" if lines else column

@@ -44,6 +44,7 @@ def make_run(
         "model.widths.1": origin(32, "default"),
     }
     writer.write_config([], "", "yaml", provenance)
+    writer.write_observed({})
     writer.write_run({"project": "p", "tag": tag, "seed": seed, "monitor": "val/loss", **facts})
     for step in range(3):
         writer.log({"val/loss": loss + 2 - step}, step)

@@ -61,6 +61,15 @@ def test_what_differs_is_named(root: Path, statement: str, what: str) -> None:
     assert fault.endswith(f": differs in {what}")
 
 
+def test_damage_that_the_index_does_not_know_is_named(root: Path) -> None:
+    for path in root.rglob("config/*.*"):
+        path.unlink()
+    (fault,) = faults(root)
+    what = ("expanded.*", "provenance.json", "observed.json")
+    told = "; ".join(f"config/{name}: missing" for name in what)
+    assert f", damage ({told}), " in fault
+
+
 def test_damage_of_the_file_is_told(root: Path) -> None:
     path = root / ".epochal" / "index.db"
     data = bytearray(path.read_bytes())
