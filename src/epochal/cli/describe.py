@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from epochal.cli.words import add_json_option, add_run_word, print_json
+from epochal.experiment.text import printable
 from epochal.records import read_run
 from epochal.records.failure import recording
 from epochal.records.readme import README, Page, read_page, write_page
@@ -43,7 +44,7 @@ def execute(args: argparse.Namespace) -> int:
             {"run": record.summary.id, "title": after.title, "text": after.text, "file": file}
         )
     else:
-        print(f"# {after.title}\n\n{after.text}".rstrip())
+        print(printable(f"# {after.title}\n\n{after.text}".rstrip()))
     return 0
 
 

@@ -8,6 +8,8 @@ import sys
 import unicodedata
 from typing import TYPE_CHECKING
 
+from epochal.experiment.text import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -97,8 +99,11 @@ def _indent(line: str) -> int:
 
 
 def print_fitting(lines: Iterable[str]) -> None:
-    """Print lines, and what is in them, no wider than the terminal where that can be."""
+    """Print lines, and what is in them, no wider than the terminal where that can be.
+
+    What came from a record cannot steer the terminal.
+    """
     for text in lines:
-        for line in text.split("\n"):
+        for line in printable(text).split("\n"):
             for part in wrap(line):
                 print(part)

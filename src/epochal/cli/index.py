@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from epochal.cli.fit import print_fitting
 from epochal.cli.progress import Progress
 from epochal.cli.words import add_json_option, add_runs_option, print_json
 from epochal.errors import RecordError
@@ -78,7 +79,7 @@ def _print_facts(facts: dict[str, Any]) -> None:
     changes = f"{facts['read']:,} read, {facts['removed']:,} forgotten"
     print(f"{changes}, in {facts['seconds']:.1f} s")
     for note in facts["notes"]:
-        print(note)
+        print_fitting([note])
     if facts["is_shared"]:
         print("its file system is shared over a network: it does without a write-ahead log")
     if not facts["is_current"]:
@@ -93,7 +94,7 @@ def _print_faults(faults: list[str]) -> None:
         return
     print(f"\n{format_count(len(faults), 'fault')}:")
     for fault in faults[:_MAX_FAULTS]:
-        print(f"  {fault}")
+        print_fitting([f"  {fault}"])
     if len(faults) > _MAX_FAULTS:
         print(f"  and {len(faults) - _MAX_FAULTS} more")
     print(f"`{command()} index rebuild` reads everything anew")

@@ -12,6 +12,7 @@ from epochal.cli.table import format_table
 from epochal.cli.words import add_json_option, add_runs_option, print_json
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.experiment.invocation import command
+from epochal.experiment.text import printable
 from epochal.records.figures import format_count
 from epochal.records.mail.box import Mailbox, search
 from epochal.records.mail.outbox import Parcel, pack, read_outbox
@@ -103,8 +104,8 @@ def _show(box: Mailbox, mails: list[Mail], *, is_json: bool) -> None:
                 print("\n" + "-" * min(72, terminal_width()) + "\n")
             since = _since(box, mail)
             print_fitting([mail.subject, f"{_when(mail)}, mail {mail.id[:_SHOWN_ID]}"])
-            print(f"since then: {since}\n" if since else "")
-            print(mail.text.rstrip())
+            print_fitting([f"since then: {since}\n" if since else ""])
+            print(printable(mail.text.rstrip()))
     box.mark(mails, is_read=True)
 
 

@@ -50,14 +50,22 @@ def _execute(words: list[str], *, begun: float | None = None) -> int:
         return code
     except EpochalError as error:
         sys.stdout.flush()
-        print(error, file=sys.stderr)
+        _complain(str(error))
         return error.exit_code
     except BrokenPipeError:  # the reader of our output, such as `head`, has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:  # a folder that cannot be written, a disk that is full
-        print(f"{error}\n  look at the rights and the free space there", file=sys.stderr)
+        _complain(f"{error}\n  look at the rights and the free space there")
         return RecordError.exit_code
+
+
+def _complain(text: str) -> None:
+    """Tell what is wrong, without secrets that were typed and without steering the terminal."""
+    from epochal.experiment.text import printable
+    from epochal.records.secrets import redact
+
+    print(printable(redact(text, is_code=True)), file=sys.stderr)
 
 
 def _forgive_narrow_terminals() -> None:

@@ -7,10 +7,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from epochal.cli.fit import print_fitting
 from epochal.cli.table import format_table
 from epochal.cli.words import print_json
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.experiment.invocation import command
+from epochal.experiment.text import printable
 from epochal.records.figures import format_bytes, format_count, format_seconds, format_value
 from epochal.records.prune.plan import CHECKPOINTS, Plan, Policy, plan
 from epochal.records.prune.remove import (
@@ -173,7 +175,7 @@ def _show_elsewhere(whole: Answer, made: Plan) -> None:
     doomed = {row["id"] for row in made.doomed}
     for row, place in zip(whole.rows, places, strict=True):
         if place is not None and row["id"] in doomed:
-            print(f"  {row['run']} kept its checkpoints in {place}: they stay")
+            print_fitting([f"  {row['run']} kept its checkpoints in {place}: they stay"])
 
 
 def _what(count: int, args: argparse.Namespace) -> str:
@@ -199,7 +201,7 @@ def _delete(folders: list[Path], own: int, index: Index, args: argparse.Namespac
     whose = f"the checkpoints of {runs}" if args.checkpoints else runs
     print(f"deleted {whose}, freed {format_bytes(freed)}")
     for failure in failures:
-        print(failure, file=sys.stderr)
+        print(printable(str(failure)), file=sys.stderr)
     return RecordError.exit_code if failures else 0
 
 

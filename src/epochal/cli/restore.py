@@ -11,7 +11,7 @@ from epochal.cli.fit import print_fitting
 from epochal.cli.words import add_json_option, add_run_word, print_json
 from epochal.errors import RecordError
 from epochal.experiment.invocation import command
-from epochal.experiment.text import reachable
+from epochal.experiment.text import printable, reachable
 from epochal.records import RunRecord, read_run
 from epochal.records.code.restore import FRAMEWORK_DIR, Restored, restore
 from epochal.records.figures import format_count
@@ -52,7 +52,7 @@ def execute(args: argparse.Namespace) -> int:
     else:
         print_fitting(_describe(record, done))
         if typed:
-            print("\n".join(["", "now type", "", *(f"  {line}" for line in typed)]))
+            print(printable("\n".join(["", "now type", "", *(f"  {line}" for line in typed)])))
     return RecordError.exit_code if done.lost else 0
 
 
@@ -65,6 +65,7 @@ def _to_json(record: RunRecord, done: Restored, typed: list[str]) -> dict[str, A
         "lost": done.lost,
         "redacted": [file.path for file in done.manifest.files if file.is_redacted],
         "not_kept": [{"path": one.path, "kind": one.kind, "text": one.text} for one in done.others],
+        "ignored": done.ignored,
         "epochal": done.framework_dir,
         "packages": {name: list(pair) for name, pair in _other_packages(record).items()},
         "command": typed,
@@ -75,7 +76,10 @@ def _describe(record: RunRecord, done: Restored) -> Iterator[str]:
     count = format_count(len(done.manifest.files) - len(done.lost), "file")
     yield f"laid {count} of {record.summary.tag} ({record.summary.id}) into {done.dir}"
     yield from _listed("lost     ", done.lost)
-    yield from _listed("not kept ", [_tell_other(one) for one in done.others])
+    yield from _listed(
+        "not kept ", [_tell_other(one) for one in done.others], done.manifest.left_out
+    )
+    yield from _listed("ignored  ", done.ignored)
     redacted = [file.path for file in done.manifest.files if file.is_redacted]
     if done.config is not None and REDACTED in done.config.read_text("utf-8", "replace"):
         redacted.append(done.config.name)
@@ -99,10 +103,10 @@ def _warnings(record: RunRecord) -> Iterator[str]:
         yield "  it went on with another config later; this is the one it began with"
 
 
-def _listed(title: str, names: list[str] | tuple[str, ...]) -> Iterator[str]:
+def _listed(title: str, names: list[str] | tuple[str, ...], num_unlisted: int = 0) -> Iterator[str]:
     if names:
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        yield f"  {title}{', '.join(names[:_SHOWN])}{more}"
+        rest = len(names[_SHOWN:]) + num_unlisted
+        yield f"  {title}{', '.join(names[:_SHOWN])}" + (f" and {rest} more" if rest else "")
 
 
 def _tell_other(one: Other) -> str:

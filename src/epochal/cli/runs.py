@@ -20,6 +20,7 @@ from epochal.cli.progress import Progress
 from epochal.cli.words import add_json_option, add_runs_option
 from epochal.errors import ConfigError, Problem, suggest
 from epochal.experiment.invocation import command, name_run
+from epochal.experiment.text import printable, printable_json
 from epochal.records.index import Index
 from epochal.records.query.ask import (
     Question,
@@ -98,7 +99,7 @@ def execute(args: argparse.Namespace) -> int:
         with Progress() as progress:
             index.refresh(progress)
         for note in index.notes:
-            print(note, file=sys.stderr)
+            print(printable(note), file=sys.stderr)
         if is_pruning:
             return prune.execute(index, question_of(args, args.words[1:], below), args)
         _list(index, question_of(args, args.words, below), args, form)
@@ -146,7 +147,7 @@ def _list(index: Index, question: Question, args: argparse.Namespace, form: str)
         by = columns_of(index, Written(args.group, "--group"), answer)
         groups = _groups(index, question, answer, by, args.limit)
     if form != "table":
-        _deliver(_encode(answer, asked, groups, form), args)
+        _deliver(_encode(answer, asked, groups, form), args, form)
         return
     names = asked or names_in(index, question)
     if groups is None:
@@ -163,7 +164,7 @@ def _list(index: Index, question: Question, args: argparse.Namespace, form: str)
         text = "\n".join([text, "", *wrap(hint)])
     elif not answer.rows:
         text = _describe_nothing(index, question, args.runs_dir)
-    _deliver(f"{text}\n".encode(), args)
+    _deliver(f"{text}\n".encode(), args, form)
 
 
 def _describe_nothing(index: Index, question: Question, folder: Path) -> str:
@@ -205,9 +206,17 @@ def _groups(
     return groups[:num] if question.sort else groups[len(groups) - num :]
 
 
-def _deliver(data: bytes, args: argparse.Namespace) -> None:
+def _shown(text: str, form: str) -> str:
+    """What to print: it means the same, but cannot steer a terminal."""
+    if form == "json":
+        return printable_json(text)
+    # A program that reads a table of values from a pipe gets them as they are.
+    return text if form == "csv" and not sys.stdout.isatty() else printable(text)
+
+
+def _deliver(data: bytes, args: argparse.Namespace, form: str) -> None:
     if args.output is None:
-        print(data.decode().removesuffix("\n"))
+        print(_shown(data.decode().removesuffix("\n"), form))
     else:
         durable.write_bytes(args.output, data)
         print(f"wrote {args.output}")

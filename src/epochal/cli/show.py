@@ -11,6 +11,7 @@ from epochal.cli.progress import Progress
 from epochal.cli.words import add_json_option, add_runs_option, print_json
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.invocation import command
+from epochal.experiment.text import printable
 from epochal.records import RunRecord, explain, read_run
 from epochal.records.disk import read_disk
 
@@ -52,9 +53,11 @@ def execute(args: argparse.Namespace) -> int:
         if args.json:
             print_json(_origins(record, args.explain))
         else:
-            print(text)
+            print(printable(text))
     elif args.config:
-        _print_files(sorted((record.path / "config").glob("expanded.*")), "expanded config")
+        paths = sorted((record.path / "config").glob("expanded.*"))
+        # What is copied into a file must stay the same config.
+        _print_files(paths, "expanded config", is_exact=not sys.stdout.isatty())
     elif args.log:
         logs = (path for path in (record.path / "logs").rglob("*") if path.is_file())
         _print_files(sorted(logs), "log")
@@ -81,9 +84,10 @@ def _plot(records: list[RunRecord], names: list[str], picture: Path | None) -> N
         print(f"written to {picture}")
 
 
-def _print_files(paths: list[Path], what: str) -> None:
+def _print_files(paths: list[Path], what: str, *, is_exact: bool = False) -> None:
     for path in paths:
-        print(path.read_text(encoding="utf-8", errors="replace").rstrip())
+        text = path.read_text(encoding="utf-8", errors="replace").rstrip()
+        print(text if is_exact else printable(text))
     if not paths:
         print(f"this run has no {what}", file=sys.stderr)
 

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from epochal.cli.fit import measure, pad, shorten, terminal_width, wrap
+from epochal.experiment.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,13 +35,18 @@ def format_table(
         has_prose: The last column is made of sentences, which are wrapped and not shortened.
     """
     limit = width or terminal_width()
-    whole = [header, *rows]
+    whole = [[_cell(cell) for cell in row] for row in (header, *rows)]
     if has_prose:
         return "\n".join(_with_prose(whole, limit))
     widths = _shrink(whole, limit)
     blocks = _blocks(widths, limit)
     lines = [[_line([row[i] for i in block], widths, block) for row in whole] for block in blocks]
     return "\n\n".join("\n".join(block) for block in lines)
+
+
+def _cell(text: str) -> str:
+    """A text in one line, with nothing in it that could steer a terminal."""
+    return printable(text).replace("\n", "\\n")
 
 
 def _least(column: Row) -> int:

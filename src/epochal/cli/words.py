@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from epochal import durable
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.invocation import command
-from epochal.experiment.text import readable
+from epochal.experiment.text import printable_json, readable
 
 if TYPE_CHECKING:
     import argparse
@@ -141,4 +141,4 @@ def add_run_word(parser: argparse.ArgumentParser) -> None:
 
 def print_json(value: object) -> None:
     """Print valid JSON, also of numbers that JSON lacks: they become ``"$nan"``, ``"$inf"``."""
-    print(durable.encode_json(value, indent=2).decode())
+    print(printable_json(durable.encode_json(value, indent=2).decode()))

@@ -53,6 +53,8 @@ def printable(text: str) -> str:
 
     Colours, moves, links, bells and turned writing are shown as Python would write them.
     """
+    if text.isascii() and text.isprintable():  # most are, and tables have many
+        return text
     return _COMMANDS.sub(_escape, text.replace("\r\n", "\n"))
 
 

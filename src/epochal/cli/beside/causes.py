@@ -14,8 +14,8 @@ from epochal.cli.beside.view import (
     RED,
     count_differing,
     count_same,
-    printable,
 )
+from epochal.experiment.text import printable
 from epochal.records.figures import format_count
 
 if TYPE_CHECKING:
@@ -120,16 +120,16 @@ def _own_files(code: CodeComparison, view: View) -> str:
     paths = code.epochal_files
     shown = paths[: view.cut(paths, _OWN_FILES)]
     more = f" and {len(paths) - len(shown)} more" if len(paths) > len(shown) else ""
-    return f"; {', '.join(shown)}{more}" if paths else ""
+    return f"; {printable(', '.join(shown))}{more}" if paths else ""
 
 
 def _describe_lines(lines: list[str], view: View) -> Iterator[str]:
     count = view.cut(lines, _LINES)
     for line in lines[:count]:
         if line.startswith(("+++ ", "--- ")):
-            yield view.paint(f"  {printable(line)}", BOLD)
+            yield view.paint(f"  {line}", BOLD)
         else:
-            yield view.paint(f"  {printable(line)}", _COLOURS.get(line[:1], PLAIN))
+            yield view.paint(f"  {line}", _COLOURS.get(line[:1], PLAIN))
     yield from view.more(len(lines) - count, "line", "code")
 
 

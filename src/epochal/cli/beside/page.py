@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from epochal.cli.beside.causes import describe_code, describe_facts
 from epochal.cli.beside.results import describe_curves, describe_replicates, describe_scores
-from epochal.cli.beside.view import BOLD, View, printable
+from epochal.cli.beside.view import BOLD, View
 from epochal.cli.chart import takes_colours
 from epochal.cli.fit import wrap
 from epochal.cli.table import format_table
@@ -77,7 +77,7 @@ def _head(record: RunRecord) -> tuple[str, ...]:
     summary, seconds = record.summary, seconds_of(record)
     return (
         summary.id,
-        printable(tag_of(record)),
+        tag_of(record),
         summary.status,
         str(summary.step),
         "" if seconds is None else format_seconds(seconds),

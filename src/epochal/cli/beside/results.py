@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from epochal.cli.beside.view import BOLD, GREEN, NOTHING, RED, count_differing, count_same
+from epochal.experiment.text import printable
 from epochal.records.compare.groups import BEST, SEED, are_replicates
 from epochal.records.compare.scores import deltas
 from epochal.records.figures import format_count, format_value
@@ -115,7 +116,7 @@ def _describe_far(one: Curves, tolerance: float, names: tuple[str, str]) -> str:
 
 def _describe_point(one: Parting, names: tuple[str, str]) -> str:
     """Which series are apart at a step, with the values of the first of them."""
-    first, *others = one.names
+    first, *others = map(printable, one.names)
     pairs = zip(names, one.values, strict=True)
     values = ", ".join(f"{name} {_precise(value, one.values)}" for name, value in pairs)
     also = f"; also {', '.join(others[:_SERIES])}" if others else ""

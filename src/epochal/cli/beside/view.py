@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, final
 
 from epochal.cli.table import format_table
 from epochal.experiment.invocation import command
+from epochal.experiment.text import printable
 from epochal.records.figures import format_count
 
 if TYPE_CHECKING:
@@ -40,8 +41,9 @@ class View:
         return len(self.names) == 2
 
     def paint(self, text: str, colour: int) -> str:
-        """The text in a colour, where that can be seen."""
-        return f"\x1b[{colour}m{text}\x1b[0m" if self.has_colours and colour else text
+        """The text in a colour, where that can be seen, and in no other."""
+        clean = printable(text)
+        return f"\x1b[{colour}m{clean}\x1b[0m" if self.has_colours and colour else clean
 
     def cut(self, rows: Sequence[object], most: int) -> int:
         """How many of some rows are shown."""
@@ -57,20 +59,9 @@ class View:
         return f"{command()} diff {shlex.join(self.words)} --only {section} --all"
 
     def table(self, header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-        """The lines of a table, indented, with nothing in it that could steer a terminal."""
-        clean = [[printable(cell) for cell in row] for row in rows]
-        indented = [[f"  {first}", *others] for first, *others in [[*header], *clean]]
+        """The lines of a table, indented."""
+        indented = [[f"  {first}", *others] for first, *others in [[*header], *rows]]
         yield from format_table(indented[0], indented[1:]).split("\n")
-
-
-def printable(text: str) -> str:
-    """A text whose control characters are shown and not obeyed."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() or char == "\t" else char.encode("unicode_escape").decode()
-        for char in text
-    )
 
 
 def count_same(count: int) -> str:

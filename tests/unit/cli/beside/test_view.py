@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from epochal.cli.beside.view import View, count_differing, count_same, printable
+from epochal.cli.beside.view import View, count_differing, count_same
 
 PAIR = View(names=("A", "B"), words=("one", "my run"))
 
@@ -37,11 +35,8 @@ def test_table_is_indented_and_cannot_steer_the_terminal() -> None:
     assert lines == ["  key  A", "  k    \\x1b[2Jgone\\n"]
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"), [("plain ü", "plain ü"), ("a\tb", "a\tb"), ("\x9b", "\\x9b")]
-)
-def test_control_characters_are_shown(text: str, shown: str) -> None:
-    assert printable(text) == shown
+def test_no_text_brings_colours_of_its_own() -> None:
+    assert PAIR.paint("\x1b[31mx", 0) == "\\x1b[31mx"
 
 
 def test_counts_agree_with_their_verbs() -> None:
