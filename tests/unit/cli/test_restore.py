@@ -37,6 +37,10 @@ def test_what_is_lost_or_was_not_kept_is_told(shop: Path, epochal: Command, tmp_
     (shop / ".env").write_text("A=1\n")
     (shop / "home").symlink_to("/root")
     (shop / "big.txt").write_bytes(b" " * 2_000_000)
+    (shop / "data").mkdir()
+    for number in range(5):
+        (shop / "data" / f"{number}.csv").write_bytes(b" " * 1_000_000)
+    (shop / "weights.pt").touch()
     assert epochal("run", "config.yaml", "--fast").code == 0
     (folder,) = run_folders(shop)
     kept = folder / "code" / "project" / "base.yaml"
@@ -45,7 +49,8 @@ def test_what_is_lost_or_was_not_kept_is_told(shop: Path, epochal: Command, tmp_
     done = epochal("restore", folder, tmp_path / "back")
     assert done.code == 74
     assert "  lost     base.yaml\n" in done.out
-    assert "  not kept .env (secret), big.txt (large, 2000000 bytes), home -> /root\n" in done.out
+    told = ".env (secret), big.txt (large, 2000000 bytes), data/*.csv (data, 5 files, 5.0 MB)"
+    assert f"  not kept {told}, home -> /root\n  ignored  weights.pt\n" in done.out
 
 
 def test_packages_that_differ_are_told(trained: Path, epochal: Command, tmp_path: Path) -> None:

@@ -47,6 +47,9 @@ class Restored:
     others: tuple[Other, ...] = ()
     """What the record does not hold."""
 
+    ignored: tuple[str, ...] = ()
+    """What it does not hold since a rule says so, without what Python or a tool makes again."""
+
 
 def restore(run_dir: Path, target: Path, *, attempt: int = 0) -> Restored:
     """Lay the code and the config of a run into ``target``, a new or empty folder.
@@ -78,14 +81,27 @@ def restore(run_dir: Path, target: Path, *, attempt: int = 0) -> Restored:
         for other in manifest.others
         if other.kind not in ("ignored", "records") and other.path not in linked
     )
+    config = _lay_config(run_dir, target)
+    added = () if config is None else (config.name,)
     return Restored(
         dir=target,
         manifest=manifest,
-        config=_lay_config(run_dir, target),
+        config=config,
         framework_dir=_lay_framework(folder, target, manifest, lost),
         lost=tuple(lost),
         others=others,
+        ignored=tuple(
+            other.path
+            for other in manifest.others
+            if other.kind == "ignored" and not _is_made(other.path) and other.path not in added
+        ),
     )
+
+
+def _is_made(path: str) -> bool:
+    """Whether something is hidden, or a cache."""
+    name = path.rpartition("/")[2]
+    return name.startswith(".") or name == "__pycache__" or name.endswith(".pyc")
 
 
 def _require_empty(target: Path) -> None:
