@@ -73,6 +73,7 @@ def test_a_run_that_is_killed_comes_to_its_end(shop: Path, start: Start) -> None
     result = read(folder / "result.json")
     assert (status["killed"], result["killed"]) == (1, 1)
     assert result["seconds"] == sum(result["times"].values())
+    assert result["times"]["start-up/imports"] > 0
     assert '"kind":"restart"' in (folder / "events.jsonl").read_text()
     assert "keep-alive: the run was killed by SIGKILL at step" in errors
     assert not list((shop / ".epochal" / "keep-alive").iterdir())

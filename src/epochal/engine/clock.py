@@ -80,8 +80,8 @@ class Clock:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint; the time between is nobody's."""
-        if not self.times.before.times:  # else the record knew, which has seen more
-            self.times.before = spent_of(state.get("spent", {}))
+        if "spent" in state and not self.times.before.times:  # else the record knew, and better
+            self.times.before = spent_of(state["spent"])
         self.first_seconds = state["seconds"]
         self._started = self.now() - state["seconds"]
         self._paused_seconds = state["paused_seconds"]

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from epochal.config import Node
     from epochal.experiment.given import Loaded
     from epochal.experiment.record import Record
+    from epochal.records.times import Spent
 
 _OWN_KEYS = ("train.fold", "tag", "record.log_dir", "record.exact", "checkpoint.dir")
 _SHARED = ("data",)  # loaders stay as they are, and may hold much
@@ -71,7 +72,9 @@ class CrossValidation:
             if result is None:
                 result = self.run(self._loaded_for(number, folds, given))
             if not result.ok:
-                return self._as_whole(replace(result, message=_named(result, number, folds)))
+                spent = _join([*results, result]).to_fields()
+                named = replace(result, message=_named(result, number, folds), **spent)
+                return self._as_whole(named)
             self.record.writer.log(result.metrics, number)
             results.append(result)
         return self._as_whole(summarize(results))
@@ -175,9 +178,14 @@ def summarize(results: Sequence[RunResult]) -> RunResult:
         steps=sum(result.steps for result in results),
         epochs=sum(result.epochs for result in results),
         samples=sum(result.samples for result in results),
-        **join_spent(spent_of(vars(result)) for result in results).to_fields(),
+        **_join(results).to_fields(),
         value=list(results),
     )
+
+
+def _join(results: Sequence[RunResult]) -> Spent:
+    """What folds took together."""
+    return join_spent(spent_of(vars(result)) for result in results)
 
 
 def deviation(values: Sequence[float]) -> float:

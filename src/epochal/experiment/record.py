@@ -271,9 +271,7 @@ def _status_of(folder: Path) -> object:
 
 
 @contextmanager
-def _reopened(
-    resumption: Resumption, report: Report, *, is_supervised: bool
-) -> Iterator[Record]:
+def _reopened(resumption: Resumption, report: Report, *, is_supervised: bool) -> Iterator[Record]:
     """The record of a run that goes on; put back as it was if that is refused."""
     point, notes = load_point(resumption) if resumption.has_state else (None, [])
     attempt = resumption.begin(point, is_supervised=is_supervised)

@@ -167,16 +167,17 @@ def advise(
     Args:
         times: Seconds of each part.
         device_time: What was seen of the device; empty where it works in step with the host.
-        shortest: Seconds below which nothing can be said.
+        shortest: Seconds after the start-up below which nothing can be said.
     """
     total = sum(times.values())
     if total <= 0:
         return ""
-    if total < shortest:
+    parts = _join_start(times)
+    if total - parts[START] < shortest:
         return "too short a run to say what slows it down"
     notable = {
         part: seconds / total
-        for part, seconds in _join_start(times).items()
+        for part, seconds in parts.items()
         if seconds / total >= _threshold(part)
     }
     if notable:

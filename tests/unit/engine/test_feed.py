@@ -127,7 +127,7 @@ def test_position_and_samples_are_counted() -> None:
     positions = [one.position for _ in one.epoch(0)]
     assert positions == [0, 2, 4]
     assert one.samples == 9
-    assert one.wait_seconds > 0
+    assert one.wait_seconds > one.first_wait_seconds > 0
 
 
 def test_samples_of_batches_without_tensors_are_counted_by_the_loader() -> None:

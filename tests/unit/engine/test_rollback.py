@@ -376,8 +376,9 @@ def test_the_time_that_has_passed_has_passed(tmp_path: Path) -> None:
         seen.append(run.clock.seconds)
 
     run.on("step_end", tick)
-    fit(run)
+    result = fit(run)
     assert seen == sorted(seen)
+    assert (result.steps, result.seconds, result.redone_seconds) == (21, 25, 4)
 
 
 def test_checkpoints_of_a_way_that_was_left_are_not_gone_back_to(tmp_path: Path) -> None:

@@ -49,6 +49,8 @@ def test_the_result_has_means_and_deviations(shop: Path) -> None:
         pytest.approx(torch.tensor(bests).std().item()),
     )
     assert result.steps == sum(fold.steps for fold in result.value) == 3 * 2 * 4
+    assert result.seconds == pytest.approx(sum(fold.seconds for fold in result.value))
+    assert result.seconds == pytest.approx(sum(result.times.values()))
     kept = json.loads((result.dir / "result.json").read_text())
     assert kept["metrics"]["val/acc"] == result.metrics["val/acc"]
     assert kept["spread"] == result.spread
@@ -116,6 +118,7 @@ def test_a_fold_that_fails_ends_the_whole_and_is_named(
     result = ep.run("config.yaml", overrides=[*FOLDS, "hooks=[shop.third.Fails]"])
     assert (result.status, result.exception_type) == ("failed", "RuntimeError")
     assert result.message == "fold 3 of 3: the third one"
+    assert result.times["steps"] > 0, "those of the first two"
     assert read_run(result.dir).summary.status == "failed"
     assert capsys.readouterr().err.count("run failed") == 1
     with pytest.raises(RuntimeError, match="the third one"):

@@ -134,7 +134,9 @@ def test_a_step_that_is_captured_already_is_not_recommended() -> None:
 
 
 def test_a_very_short_run_gets_no_advice() -> None:
-    assert advise({"start-up": 1.5}, {}) == "too short a run to say what slows it down"
+    words = "too short a run to say what slows it down"
+    assert advise({"start-up": 1.5}, {}) == words
+    assert advise({"start-up/imports": 30.0, "steps": 1.9}, {}) == words
 
 
 def test_the_device_is_described_in_words() -> None:
