@@ -76,10 +76,14 @@ class WandB(Tracker):
             # Standard output is the run's own, which has a log of it. So are the facts about the
             # machine: W&B would add the whole command, with the secrets that were typed.
             settings=wandb.Settings(
-                console="off", silent=True, disable_git=True, x_disable_meta=True, **_limits(wandb)
+                console="off",
+                silent=True,
+                disable_git=True,
+                x_disable_meta=True,
+                **find_limits(wandb),
             ),
         )
-        return _History(wandb, run, source.dir / "wandb" / NOTE)
+        return History(wandb, run, source.dir / "wandb" / NOTE)
 
     @override
     def describe(self, run_dir: Path | None) -> str:
@@ -88,7 +92,7 @@ class WandB(Tracker):
 
 
 @final
-class _History(Sink):
+class History(Sink):
     """The history of one run of W&B, and a note of how far it goes, which W&B would not tell."""
 
     def __init__(self, wandb: Any, run: Any, note: Path) -> None:  # noqa: ANN401 - of an optional package
@@ -126,7 +130,11 @@ class _History(Sink):
 
     @override
     def close(self, *, has_failed: bool) -> None:
-        self._run.finish(exit_code=1 if has_failed else 0)
+        try:
+            self._run.finish(exit_code=1 if has_failed else 0)
+        except TimeoutError:
+            rest = f"`wandb sync {self._run.settings.sync_dir}` sends the rest"
+            raise TimeoutError(f"not all was sent within {CLOSE_SECONDS:.0f} s; {rest}") from None
 
 
 def to_wandb(wandb: Any, media: Media) -> Any:  # noqa: ANN401 - of an optional package
@@ -147,7 +155,8 @@ def to_wandb(wandb: Any, media: Media) -> Any:  # noqa: ANN401 - of an optional 
 
 def _to_table(wandb: Any, media: Media) -> Any:  # noqa: ANN401 - of an optional package
     with media.path.open(encoding="utf-8", errors="replace", newline="") as file:
-        head, *rows = csv.reader(file, delimiter=_SEPARATORS[media.suffix])
+        rows = list(csv.reader(file, delimiter=_SEPARATORS[media.suffix]))
+    head, rows = (rows[0], rows[1:]) if rows else ([], [])
     width = len(head)
     filled = [[_to_number(cell) for cell in (row + [""] * width)[:width]] for row in rows]
     return wandb.Table(columns=head, data=filled, allow_mixed_types=True)
@@ -160,7 +169,7 @@ def _to_number(cell: str) -> float | str:
         return cell
 
 
-def _limits(wandb: Any) -> dict[str, float]:  # noqa: ANN401 - of an optional package
-    """How long it may take to end, where it can be told: also of a process that exits."""
-    known = getattr(wandb.Settings, "model_fields", {})
-    return {"finish_timeout": CLOSE_SECONDS} if "finish_timeout" in known else {}
+def find_limits(wandb: Any) -> dict[str, float]:  # noqa: ANN401 - of an optional package
+    """How long it may take to end, where W&B can be told: it holds a process that exits, too."""
+    limits = {"finish_timeout": CLOSE_SECONDS, "finish_timeout_raises": True}
+    return limits if limits.keys() <= getattr(wandb.Settings, "model_fields", {}).keys() else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +13,8 @@ import pytest
 from PIL import UnidentifiedImageError
 
 from epochal.engine.mirror import Entry
-from epochal.engine.tracker import Source
-from epochal.hooks.wandb import WandB
+from epochal.engine.tracker import CLOSE_SECONDS, Source
+from epochal.hooks.wandb import History, WandB, find_limits
 from epochal.records.media import Media, encode_png
 from tracked import Series, carry_out_tracked, recorded
 
@@ -105,7 +106,12 @@ def test_a_run_that_goes_on_knows_what_is_there(tmp_path: Path) -> None:
     assert sink.read_known(["a"]) == {"a": 6}
 
 
-PAGES = {"a.html": "<b>bold</b>", "b.txt": "1 < 2\nso", "c.csv": "name,acc\nx,0.5\ny\n"}
+PAGES = {
+    "a.html": "<b>bold</b>",
+    "b.txt": "1 < 2\nso",
+    "c.csv": "name,acc\nx,0.5\ny\n",
+    "d.csv": "",
+}
 
 
 def test_files_that_it_can_show_are_in_the_history_at_their_steps(tmp_path: Path) -> None:
@@ -134,6 +140,7 @@ def test_files_that_it_can_show_are_in_the_history_at_their_steps(tmp_path: Path
         "a/file": "html-file",
         "b/file": "html-file",
         "c/file": "table-file",
+        "d/file": "table-file",
         "clip/file": "video-file",
         "pixel/file": "image-file",
         "speech/file": "audio-file",
@@ -144,6 +151,26 @@ def test_files_that_it_can_show_are_in_the_history_at_their_steps(tmp_path: Path
     assert (root / shown["b/file"]["path"]).read_text() == "<pre>1 &lt; 2\nso</pre>"
     table = json.loads((root / shown["c/file"]["path"]).read_text())
     assert (table["columns"], table["data"]) == (["name", "acc"], [["x", 0.5], ["y", ""]])
+
+
+def test_it_may_not_take_forever_to_end_where_it_can_be_told() -> None:
+    import wandb
+
+    limits = find_limits(wandb)
+    assert limits == {"finish_timeout": CLOSE_SECONDS, "finish_timeout_raises": True}
+    assert find_limits(SimpleNamespace(Settings=object)) == {}
+
+
+def test_what_was_not_sent_in_time_is_told_with_what_to_type(tmp_path: Path) -> None:
+    class Slow:
+        settings = SimpleNamespace(sync_dir="wandb/run-1")
+
+        def finish(self, *, exit_code: int) -> None:
+            raise TimeoutError("Timed out finishing run.")
+
+    told = "not all was sent within 30 s; `wandb sync wandb/run-1` sends the rest"
+    with pytest.raises(TimeoutError, match=told):
+        History(None, Slow(), tmp_path / "known.json").close(has_failed=False)
 
 
 @pytest.mark.parametrize(
