@@ -284,7 +284,8 @@ def _reopened(resumption: Resumption, report: Report, *, is_supervised: bool) ->
     number = attempt.attempt
     with _put_back(folder.path, number), _closing(RunWriter(folder, attempt=number)) as writer:
         at = {} if point is None else {"step": point.manifest.step, "epoch": point.manifest.epoch}
-        writer.write_status("starting", **at)
+        spent = spent_before(resumption.record, point)
+        writer.write_status("starting", **at, **spent.to_fields())
         folder.log_path.parent.mkdir(parents=True, exist_ok=True)
         yield Record(
             writer,
@@ -295,7 +296,7 @@ def _reopened(resumption: Resumption, report: Report, *, is_supervised: bool) ->
             resumption=resumption,
             point=point,
             notes=tuple(notes),
-            spent=spent_before(resumption.record, point),
+            spent=spent,
             code=KeptCode(options, project=report.project.dir, run_dir=folder.path, attempt=number),
         )
 

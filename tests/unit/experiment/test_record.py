@@ -10,12 +10,16 @@ import pytest
 
 from epochal import durable
 from epochal.check import Report, check
+from epochal.checkpoint.store import write_checkpoint
 from epochal.config import Config, load
 from epochal.engine import RunResult
 from epochal.errors import Preempted, RecordError
 from epochal.experiment.record import open_record
-from epochal.records import find_runs
+from epochal.experiment.resume import Resumption
+from epochal.records import find_runs, read_run
+from epochal.records.times import Spent
 from failing_disk import full_disk
+from past_runs import change, gone
 from small_project import run_folders, tree
 
 if TYPE_CHECKING:
@@ -53,6 +57,29 @@ def test_run_that_is_preempted_while_it_starts_says_so(shop: Path) -> None:
         raise Preempted
     (folder,) = run_folders(shop)
     assert status_of(folder) == "preempted"
+
+
+def test_attempt_that_is_killed_while_it_starts_forgets_nothing_of_those_before(
+    shop: Path,
+) -> None:
+    with open_record(*checked(), is_kept=True) as record:
+        record.writer.write_status("running", step=6, **Spent({"steps": 35.0}).to_fields())
+    assert record.dir is not None
+    state = {"clock": {"spent": Spent({"steps": 30.0}).to_fields()}, "log": {"points": 0}}
+    write_checkpoint(record.dir / "checkpoints", "saved", state, {"step": 4})
+    for killed in (1, 2):
+        change(record.dir / "status.json", **gone())
+        resumption = Resumption(
+            record=read_run(record.dir),
+            chosen="last",
+            overrides=(),
+            changes=(),
+            is_anything_allowed=False,
+        )
+        with open_record(*checked(), is_kept=True, resumption=resumption) as again:
+            status = json.loads((record.dir / "status.json").read_text())
+            assert again.spent == Spent({"steps": 35.0}, redone_seconds=5.0, killed=killed)
+        assert status.items() >= again.spent.to_fields().items()
 
 
 def test_nothing_is_written_without_a_record(shop: Path) -> None:
