@@ -31,9 +31,9 @@ _PAGE = re.compile(r"\.(?:md|rst)", re.IGNORECASE)
 
 def is_secret_file(path: PurePath | str) -> bool:
     """Whether a file is known by its name to hold secrets, such as ``.env`` and ``id_rsa``."""
-    pure = PurePath(path)
-    is_inside = any(part.lower() in _FOLDERS for part in pure.parts[:-1])
-    return is_inside or _NAMES.fullmatch(pure.name) is not None
+    *folders, name = (path if isinstance(path, str) else path.as_posix()).split("/")
+    is_inside = any(folder.lower() in _FOLDERS for folder in folders)
+    return is_inside or _NAMES.fullmatch(name) is not None
 
 
 def redact_bytes(data: bytes, *, name: str = "") -> bytes:

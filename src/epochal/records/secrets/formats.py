@@ -8,6 +8,9 @@ _START = r"(?<![A-Za-z0-9_])"
 _SPOKEN = r"(?=[\w-]*\d)(?=[\w-]*[A-Z])"
 """Looks ahead for a digit and a capital, which names of packages do not have together."""
 
+_AFTER_NUMBER = "|".join(rf"(?<=(?<![\d.:])\d{{{digits}}}:)" for digits in (8, 9, 10))
+"""Looks back from a colon, which is found ten times as fast as a number is."""
+
 TOKENS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (hint, re.compile(start + pattern))
     for hint, start, pattern in (
@@ -46,7 +49,6 @@ TOKENS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("sntrys_", _START, r"sntrys_[\w+/=-]{20,}"),
         ("glsa_", _START, r"glsa_\w{32,}"),
         ("eyJ", _START, r"eyJ[\w-]{8,}\.eyJ[\w-]{8,}(?:\.[\w-]*)?"),
-        (":", r"(?<![\d.:])", r"\d{8,10}:[A-Za-z0-9_-]{35}(?![\w-])"),
     )
 )
 """Words by which each pattern is found fast, and the pattern; all of a match is secret."""
@@ -64,6 +66,7 @@ PARTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("asic", r"((?<!\w)[Bb]asic[ \t]+)(?=[^\s\"']*[\d=])[A-Za-z0-9+/_-]{8,}={0,2}"),
         ("login", r"(login[ \t]+\S+\s+password[ \t]+)(?!<)\S+"),
         ("login", r"(wandb[\s\"',]+login[\s\"',]+(?:--\w+[\s\"',]+)*)[0-9a-f]{40}(?!\w)"),
+        (":", rf"(:)(?:{_AFTER_NUMBER})[A-Za-z0-9_-]{{35}}(?![\w-])"),
     )
 )
 """The same for patterns whose first group is kept."""

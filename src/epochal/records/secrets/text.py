@@ -29,8 +29,7 @@ _TERM = re.compile(  # of small letters only: to look for both sizes takes ten t
     r"|cookie|dsn|bearer|auth\b|webhook|connection"
 )
 _ANY_TERM = re.compile(_TERM.pattern, re.IGNORECASE)
-_NAME = re.compile(r"[\w.-]{0,200}")
-_NAME_BEFORE = re.compile(r"[\w.-]{0,80}\Z")
+_NO_NAME = re.compile(r"[^\w.-]")
 _QUOTED = (
     r"[rbfuRBFU]{0,2}(?P<quote>\\*(?:\"\"\"|'''|[\"']))"
     r"(?P<quoted>(?:(?!(?P=quote))(?:\\.|[^\n\\]|\\))*)(?P=quote)"
@@ -160,9 +159,8 @@ def _redact_named(text: str, rules: _Rules) -> str:
     for term in _find_terms(text):
         if term.start() < seen:  # part of a name that was judged, or of a value that is gone
             continue
-        before = _NAME_BEFORE.search(text, max(at, term.start() - 80), term.start())
-        start = before.start() if before else term.start()
-        end = _NAME.match(text, term.end()).end()  # type: ignore[union-attr]  # matches anything
+        start = term.start() - _len_name(text[max(at, term.start() - 80) : term.start()][::-1])
+        end = term.end() + _len_name(text[term.end() : term.end() + 200])
         name, seen = text[start:end], end
         if not (is_secret_name(name.strip("-.")) or _is_pass(text, start, end)):
             continue
@@ -171,6 +169,12 @@ def _redact_named(text: str, rules: _Rules) -> str:
             pieces += [text[at : found[0]], found[2]]
             at = seen = found[1]
     return "".join([*pieces, text[at:]]) if pieces else text
+
+
+def _len_name(text: str) -> int:
+    """How many characters of a name a text begins with."""
+    found = _NO_NAME.search(text)
+    return len(text) if found is None else found.start()
 
 
 def _find_terms(text: str) -> Iterator[re.Match[str]]:
