@@ -64,7 +64,7 @@ def _figure(value: float | None) -> str:
 def _signed(delta: float | None) -> str:
     if delta is None:
         return ""
-    return f"{delta:+.3g}" if delta else "="
+    return "" if delta != delta else f"{delta:+.3g}" if delta else "="
 
 
 def _paint_verdict(line: str, view: View) -> str:
@@ -77,9 +77,8 @@ def _paint_verdict(line: str, view: View) -> str:
 def describe_curves(curves: Sequence[Curves], tolerance: float, view: View) -> Iterator[str]:
     """Where each run parts from the first; one line if none does."""
     if all(one.bitwise is None for one in curves):
-        points = min(one.num_points for one in curves)
-        what = f"the same bit for bit at {format_count(points, 'point')}"
-        yield f"curves: {what if points else 'they share no point'}"
+        fewest = min(curves, key=lambda one: one.num_points)
+        yield f"curves: {_describe_same(fewest)}"
         return
     yield f"curves: apart by step {min(one.bitwise.step for one in curves if one.bitwise):,}"
     for name, one in zip(view.names[1:], curves, strict=True):
@@ -95,13 +94,15 @@ def describe_curves(curves: Sequence[Curves], tolerance: float, view: View) -> I
 
 def _describe_same(one: Curves) -> str:
     """Until when two runs are the same."""
+    uneven = format_count(one.num_uneven, "point")
+    more = f"; {uneven} of training are means over other steps" if one.num_uneven else ""
     if not one.num_points:
-        return "they share no point"
+        return f"they share no point{more}"
     if one.bitwise is None:
-        return f"the same bit for bit at {format_count(one.num_points, 'point')}"
+        return f"the same bit for bit at {format_count(one.num_points, 'point')}{more}"
     if one.same_until is None:
-        return "apart from the first point on"
-    return f"the same bit for bit until step {one.same_until:,}"
+        return f"apart from the first point on{more}"
+    return f"the same bit for bit until step {one.same_until:,}{more}"
 
 
 def _describe_far(one: Curves, tolerance: float, names: tuple[str, str]) -> str:
@@ -136,22 +137,24 @@ def describe_replicates(found: Comparison, view: View) -> Iterator[str]:
     """The means of the groups that the runs belong to, where there are any."""
     groups = [group for group in found.groups if group is not None]
     rows = list(_mean_rows(groups))
+    if len({str(record.run.get("monitor")) for record in found.records}) > 1:
+        rows = [row for row in rows if row[0] != BEST]  # best by other metrics
     is_any = any(len(group.runs) > 1 for group in groups)
     if not rows or not is_any or len(groups) < len(found.records):
         return
-    names = list(view.names)
-    yield ""
+    what = "means over runs that"
+    names = [f"{name} ({len(one.runs)})" for name, one in zip(view.names, groups, strict=True)]
     if are_replicates(groups):
-        names, groups = [f"mean of {len(groups[0].runs)}"], groups[:1]
+        names = [f"mean of {len(groups[0].runs)}"]
         rows = [row[:2] for row in rows]
-        yield view.paint("replicates: they differ only by seed", BOLD)
-    else:
-        yield view.paint("replicates: means over runs that differ only by seed", BOLD)
-        names = [f"{name} ({len(one.runs)})" for name, one in zip(names, groups, strict=True)]
+        if found.count("seed") and not found.count("params"):
+            what = "they"
+    yield from ("", view.paint(f"replicates: {what} differ only by seed", BOLD))
+    once = {group.key: group for group in groups}.values()
     shown = rows[: view.cut(rows, _ROWS)]
     yield from view.table(("mean ± 95 % interval", *names), shown)
     yield from view.more(len(rows) - len(shown), "metric", "metrics")
-    if left_out := sum((Counter(one.left_out) for one in groups), Counter()):
+    if left_out := sum((Counter(one.left_out) for one in once), Counter()):
         runs = format_count(left_out.total(), "run")
         again = left_out.pop(SEED, 0)
         why = [f"{count} {status}" for status, count in sorted(left_out.items())]

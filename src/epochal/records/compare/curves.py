@@ -58,6 +58,9 @@ class Curves:
     same_until: int | None
     """The last common step before the first difference; None if there is none."""
 
+    num_uneven: int = 0
+    """How many points of training more both have at one step, but as means over other steps."""
+
     left_out: tuple[str, ...] = ()
     """Series that measure the machine and were not compared."""
 
@@ -80,8 +83,13 @@ def compare_curves(one: RunRecord, other: RunRecord, *, tolerance: float = TOLER
         key=lambda name: (name != monitor, name != "train/loss", name[:6] != "train/", name),
     )
     names = [name for name in shared if not _MEASURED.search(name)]
-    merged = {name: _merge(one.series(name), other.series(name)) for name in names}
-    merged = {name: curve for name, curve in merged.items() if len(curve[0])}
+    merged, num_uneven = {}, 0
+    for name in names:
+        series = one.series(name), other.series(name)
+        curve, uneven = _merge(*series, is_mean=is_mean_of_steps(name))
+        num_uneven += uneven
+        if len(curve[0]):
+            merged[name] = curve
     bitwise = _first(merged, 0.0)
     resumed = (_restarts(one, bitwise), _restarts(other, bitwise))
     return Curves(
@@ -90,6 +98,7 @@ def compare_curves(one: RunRecord, other: RunRecord, *, tolerance: float = TOLER
         bitwise=bitwise,
         beyond=None if bitwise is None else _first(merged, tolerance),
         same_until=_last_before(merged, bitwise),
+        num_uneven=num_uneven,
         left_out=tuple(name for name in shared if name not in names),
         resumed=resumed,
     )
@@ -98,11 +107,25 @@ def compare_curves(one: RunRecord, other: RunRecord, *, tolerance: float = TOLER
 _Merged = tuple["NDArray[np.int64]", "NDArray[np.float64]", "NDArray[np.float64]"]
 
 
-def _merge(one: Curve, other: Curve) -> _Merged:
+def is_mean_of_steps(name: str) -> bool:
+    """Whether points of a series are means since the point before, as those of training are."""
+    return name.startswith("train/") and not name.startswith("train/epoch/")
+
+
+def _merge(one: Curve, other: Curve, *, is_mean: bool) -> tuple[_Merged, int]:
+    """What both have at the steps that both recorded, and how many points cannot be compared.
+
+    Means can be if they are over the same steps: if the points before them are at one step, too.
+    """
     import numpy as np
 
     steps, here, there = np.intersect1d(one[0], other[0], assume_unique=True, return_indices=True)
-    return steps, one[1][here], other[1][there]
+    if not is_mean:
+        return (steps, one[1][here], other[1][there]), 0
+    before = [np.concatenate(([-1], curve[0][:-1])) for curve in (one, other)]
+    is_even = before[0][here] == before[1][there]
+    merged = steps[is_even], one[1][here[is_even]], other[1][there[is_even]]
+    return merged, int((~is_even).sum())
 
 
 def _first(merged: dict[str, _Merged], tolerance: float) -> Parting | None:

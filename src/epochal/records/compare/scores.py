@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, final
 
+from epochal.records.compare.curves import is_mean_of_steps
 from epochal.records.compare.difference import is_same
 from epochal.records.compare.settings import read_settings
 from epochal.records.monitor import MONITOR_KEYS, mode_of
@@ -71,7 +72,16 @@ def read_scores(records: Sequence[RunRecord]) -> list[Score]:
         return (name not in decisive, is_rate, name.startswith("train/"), name)
 
     names = sorted({name for one in series for name in one}, key=rank)
-    return [_score(name, _mode_of(name, monitors), series) for name in names]
+    found = [(name, _mode_of(name, monitors)) for name in names]
+    if not _record_alike(records):  # of means over fewer steps the best is better
+        found = [(name, None if is_mean_of_steps(name) else mode) for name, mode in found]
+    return [_score(name, mode, series) for name, mode in found]
+
+
+def _record_alike(records: Sequence[RunRecord]) -> bool:
+    """Whether points of training are means over as many steps in all runs."""
+    sides = [read_settings(record).get("log.record_every") for record in records]
+    return len({str(side.value) for side in sides if side is not None}) < 2
 
 
 def find_monitor(record: RunRecord) -> tuple[str, Mode | None]:

@@ -106,6 +106,8 @@ def test_curves_that_never_part_are_one_line() -> None:
     ]
     [line] = describe_curves([curves(num_points=0)], 0.01, PAIR)
     assert line == "curves: they share no point"
+    [line] = describe_curves([curves(num_uneven=3)], 0.01, PAIR)
+    assert line.endswith("at 40 points; 3 points of training are means over other steps")
 
 
 def test_three_runs_are_each_compared_with_the_first() -> None:
@@ -144,6 +146,25 @@ def test_runs_of_one_group_share_its_mean(tmp_path: Path) -> None:
     assert lines[1] == "replicates: they differ only by seed"
     assert lines[2].split("  ")[-1] == "mean of 2"
     assert lines[-1] == "  1 run left out: 1 failed"
+
+
+def test_runs_of_one_group_that_differ_otherwise_are_not_said_to_differ_by_seed(
+    tmp_path: Path,
+) -> None:
+    runs = [seeded(tmp_path / str(seed), seed, 0.9) for seed in (1, 2)]
+    runs.append(make_run(tmp_path / "3", {"seed": 2, "optim.lr": 0.1}, metrics={"val/acc": 0.9}))
+    for one, other in ((runs[1], runs[2]), (runs[2], runs[1])):
+        lines = list(describe_replicates(diff(one, other, root=tmp_path), PAIR))
+        assert lines[1] == "replicates: means over runs that differ only by seed"
+        assert lines[-1] == "  1 run left out: 1 with the same seed again"
+
+
+def test_best_values_of_other_metrics_stand_on_no_common_line(tmp_path: Path) -> None:
+    one = seeded(tmp_path / "1", 1, 0.90)
+    seeded(tmp_path / "2", 2, 0.92)
+    other = seeded(tmp_path / "3", 1, 0.80, lr=0.2, monitor="val/loss")
+    lines = list(describe_replicates(diff(one, other, root=tmp_path), PAIR))
+    assert [line.split()[0] for line in lines[3:]] == ["val/acc", "train/loss"]
 
 
 def test_runs_that_do_not_count_are_told_by_what_became_of_them(tmp_path: Path) -> None:

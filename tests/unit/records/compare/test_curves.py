@@ -62,6 +62,15 @@ def test_only_steps_that_both_recorded_are_compared(tmp_path: Path) -> None:
     assert (found.num_points, found.same_until) == (1, 2)
 
 
+def test_means_of_training_are_compared_where_they_are_over_the_same_steps(tmp_path: Path) -> None:
+    every, often = {10: 1.0, 20: 2.0, 30: 3.0}, {5: 9.0, 10: 8.0, 20: 2.0, 30: 4.0}
+    points = {"train/loss": every, "train/epoch/loss": every, "lr": every}
+    others = {"train/loss": often, "train/epoch/loss": every, "lr": every}
+    found = parted(tmp_path, points, others)
+    assert found.bitwise == found.beyond == Parting(30, ("train/loss",), (3.0, 4.0))
+    assert (found.same_until, found.num_points, found.num_uneven) == (20, 8, 1)
+
+
 def test_runs_without_a_common_step_share_nothing(tmp_path: Path) -> None:
     found = parted(tmp_path, {"loss": {1: 1.0}}, {"loss": {2: 1.0}, "other": {1: 1.0}})
     assert (found.num_series, found.num_points, found.same_until) == (0, 0, None)

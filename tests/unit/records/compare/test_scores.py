@@ -33,6 +33,18 @@ def test_smaller_is_better_where_the_monitor_says_so(tmp_path: Path) -> None:
     assert score.best == (0.5, 0.5)
 
 
+def test_the_best_of_means_over_other_steps_is_not_compared(tmp_path: Path) -> None:
+    points = {name: {1: 0.5, 2: 0.9} for name in ("train/loss", "train/epoch/loss")}
+    records = [
+        make_run(tmp_path / period, {"log.record_every": period}, points=points)
+        for period in ("5st", "10st")
+    ]
+    epoch, steps = read_scores(records)
+    assert (epoch.best, steps.best) == ((0.5, 0.5), (None, None))
+    [_, alike] = read_scores(records[:1] * 2)
+    assert alike.best == (0.5, 0.5)
+
+
 def test_what_decides_comes_first_and_training_and_rates_last(tmp_path: Path) -> None:
     names = ("lr", "train/loss", "val/f1", "a", "val/acc")
     points = {name: {1: 1.0} for name in names}
