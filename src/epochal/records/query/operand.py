@@ -57,11 +57,9 @@ class Operand:
         None if it is no number.
         """
         number = read_number(self.text)
-        if number is None or isinstance(number, float):
-            if number is not None and math.isnan(number) and self.is_order:
-                raise self.mistake("nothing is more or less than nan", "write = nan or != nan")
-            return number
-        if MIN_INTEGER <= number <= MAX_INTEGER:
+        if number is not None and math.isnan(number) and self.is_order:
+            raise self.mistake("nothing is more or less than nan", "write = nan or != nan")
+        if not isinstance(number, int) or MIN_INTEGER <= number <= MAX_INTEGER:
             return number
         if self.is_order:
             what = f"integers are ordered up to {MAX_INTEGER}, got {self.text}"
