@@ -41,7 +41,7 @@ class Period(NamedTuple):
     end: float
 
 
-def read_number(text: str) -> float | None:
+def read_number(text: str) -> int | float | None:
     """The number that a word spells, an integer as such; None if it is none."""
     if text.casefold() in _SPECIAL:
         return _SPECIAL[text.casefold()]
