@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from epochal.cli.progress import Progress
 from epochal.cli.spark import spark
 from epochal.cli.table import format_table
 from epochal.errors import RecordError
+from epochal.experiment.invocation import command, name_run
 from epochal.records.attempts import ROLLBACK
 from epochal.records.compare.scores import find_monitor
 from epochal.records.disk import read_disk
@@ -19,6 +21,7 @@ from epochal.records.figures import format_bytes, format_count, format_seconds, 
 from epochal.records.metrics import is_epoch_mean
 from epochal.records.parent import read_parent
 from epochal.records.provenance import where_from
+from epochal.records.query.sheet import read_time
 from epochal.records.relatives import Relatives, find_relatives
 from epochal.records.replicates import summarise
 from epochal.records.rows import SMALL_BYTES
@@ -43,6 +46,9 @@ _MOST_CHILDREN = 8
 _SPARK_WIDTH = 24
 _NARROWEST = 8
 _LONGEST_VALUE = 48
+_UNFINISHED = ("lost", "interrupted", "preempted")
+_WITHOUT_STEPS = ("test", "predict")
+_EXPANDED = re.compile(r"(^|[/\\])config[/\\]expanded\.\w+$")
 _KINDS = {
     "retried": "starts {} anew",
     "trial": "trial of {}",
@@ -60,6 +66,7 @@ def describe(record: RunRecord, root: Path) -> Iterator[str]:
         relatives = find_relatives(record, root, progress)
     yield from _describe_family(record, relatives)
     yield from _describe_error(record)
+    yield from _describe_next(record)
     yield from (f"  damage   {line}" for line in record.damage)
     yield from _describe_folds(record)
     yield from _describe_settings(record)
@@ -82,11 +89,14 @@ def _describe_head(record: RunRecord) -> Iterator[str]:
     yield f"  folder   {record.path}"
     did = str(run.get("runner") or "")
     yield from ([f"  runner   {did}"] if did else [])
-    reason = f", {summary.reason}" if summary.reason else ""
-    yield f"  status   {summary.status}{reason}, epoch {summary.epoch}, step {summary.step}"
+    yield f"  status   {', '.join(_status(record))}"
+    if summary.status == "lost":
+        yield "           its process is gone: it was killed, or the machine went down"
     yield from _describe_best(record)
     yield from _describe_attempts(record)
     yield from _describe_stages(record)
+    if (moment := read_time(summary.started)) is not None:
+        yield f"  started  {moment.astimezone():%Y-%m-%d %H:%M}"
     if (seconds := seconds_of(record)) is not None:
         yield f"  time     {format_seconds(seconds)}"
     if isinstance(device := run.get("device"), dict):
@@ -95,6 +105,28 @@ def _describe_head(record: RunRecord) -> Iterator[str]:
         yield f"  given    {', '.join(map(str, given))} (came from Python, not from the config)"
     if run.get("command"):
         yield f"  command  {run['command']}"
+
+
+def _status(record: RunRecord) -> Iterator[str]:
+    """How it stands, why, and how far it came; what takes no steps has no such place."""
+    summary = record.summary
+    yield summary.status
+    if summary.reason and summary.reason != summary.status:
+        yield summary.reason
+    if summary.step or summary.runner not in _WITHOUT_STEPS:
+        yield f"epoch {summary.epoch}, step {summary.step}"
+
+
+def _describe_next(record: RunRecord) -> Iterator[str]:
+    """What to type about a run that did not come to its end."""
+    summary, name = record.summary, name_run(record.path)
+    if summary.status in _UNFINISHED and any((record.path / "checkpoints").glob("*")):
+        if record.run.get("given"):
+            yield f"  next     its script, with choices={{'resume': {str(record.path)!r}}}, goes on"
+        else:
+            yield f"  next     `{command()} resume {name}` goes on with it"
+    elif summary.status == "failed":
+        yield f"  next     `{command()} show {name} --log` ends with the traceback"
 
 
 def _describe_best(record: RunRecord) -> Iterator[str]:
@@ -177,17 +209,19 @@ def _numbers(record: RunRecord, name: str) -> dict[str, float]:
 
 
 def _describe_settings(record: RunRecord) -> Iterator[str]:
-    """What somebody set; the rest are defaults."""
-    rows, defaults = [], 0
+    """What somebody set; the rest are defaults, or as in the run that it came from."""
+    rows, defaults, inherited = [], 0, 0
     for key, origins in record.provenance.items():
         newest = origins[0] if isinstance(origins, list) and origins else None
         if not isinstance(newest, dict):  # the file may be damaged
             continue
         if newest.get("layer") == "default":
             defaults += 1
+        elif _EXPANDED.search(str(newest.get("source"))):
+            inherited += 1
         else:
             rows.append((f"  {key}", _cut(newest.get("value")), where_from(newest)))
-    if not rows:
+    if not rows and not inherited:
         return
     yield ""
     table: list[tuple[str, ...]] = [("  setting", "value", "set in"), *rows[:_MOST_SETTINGS]]
@@ -196,7 +230,9 @@ def _describe_settings(record: RunRecord) -> Iterator[str]:
     yield format_table(table[0], table[1:])
     if len(rows) > _MOST_SETTINGS:
         yield f"  and {len(rows) - _MOST_SETTINGS} more"
-    if defaults:
+    if inherited:
+        yield f"  and {inherited} as in the run that it came from, which --config prints"
+    elif defaults:
         yield f"  and {format_count(defaults, 'default')}, which --config prints"
 
 
@@ -208,6 +244,8 @@ def _cut(value: object) -> str:
 def _describe_metrics(record: RunRecord) -> Iterator[str]:
     from epochal.records.columns import sort_points
 
+    if record.folds:  # its points are what each fold came to, which their table shows
+        return
     monitor = record.run.get("monitor")
     with Progress() as progress:
         sort_points(record.path, progress)
@@ -225,12 +263,12 @@ def _describe_metrics(record: RunRecord) -> Iterator[str]:
     lines = [(*row, curve) for row, curve in zip(table, curves, strict=True)]
     yield ""
     yield format_table(lines[0], lines[1:])
+    if any(map(is_epoch_mean, names)):
+        yield "  last of training: the mean of the last epoch"
 
 
 def _figures(one: SeriesSummary) -> tuple[str, ...]:
     numbers = (format_value(value) for value in (one.last, one.low, one.high))
-    if any(map(is_epoch_mean, names)):
-        yield "  last of training: the mean of the last epoch"
     return (*numbers, str(one.count))
 
 

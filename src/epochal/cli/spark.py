@@ -36,12 +36,15 @@ def spark(
 
 def _means(steps: Sequence[float], values: Sequence[float], width: int) -> list[float | None]:
     """The mean of the numbers in each share of the steps; None where no point is."""
+    is_few = len(values) <= width
     width = min(width, len(values))
     first, last = steps[0], steps[-1]
     sums: list[list[float]] = [[] for _ in range(width)]
     for step, value in zip(steps, values, strict=True):
         share = (step - first) / (last - first) if last > first else 0.0
-        sums[min(width - 1, int(share * width))].append(value)
+        # Of few values each is worth a bar of its own, also where steps are not quite even.
+        place = round(share * (width - 1)) if is_few else min(width - 1, int(share * width))
+        sums[place].append(value)
     return [_mean(one) for one in sums]
 
 

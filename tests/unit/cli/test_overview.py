@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +20,12 @@ from small_project import Command, run_folders
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+LOST = "           its process is gone: it was killed, or the machine went down"
+GO_ON = "  next     `epochal resume "
+NOBODY = 2**22 + 1  # more than the number of any process
+HEADS = ("  status ", "  next ", "           ")
 
 
 @pytest.fixture
@@ -51,20 +58,17 @@ def test_overview_shows_the_best_value_a_curve_and_the_disk(
     assert shown["disk"]["config"] > 0
 
 
-@pytest.mark.parametrize("width", [24, 40, 66, 200])
-def test_tables_fit_the_terminal(
-    trained: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch, width: int
+def test_everything_fits_the_terminal(
+    trained: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("epochal.cli.overview.terminal_width", lambda: width)
-    monkeypatch.setattr("epochal.cli.table.terminal_width", lambda: width)
-    lines = epochal("show", "last").out.splitlines()
-    start = lines.index("")
-    table = [line for line in lines[start:-2] if line and not line.startswith("  and ")]
-    advice = ("too short a run", "% of the time: ", "nothing stands out")
-    table = [line for line in table if not any(words in line for words in advice)]
-    assert max(map(len, table)) <= width
-    (line,) = [line for line in table if line.startswith("  val/acc ")]
-    assert width < 40 or set("▁▂▃▄▅▆▇█") & set(line)
+    for width in (24, 40, 60, 80, 200):
+        for module in ("fit", "table", "overview"):
+            monkeypatch.setattr(f"epochal.cli.{module}.terminal_width", lambda width=width: width)
+        lines = epochal("show", "last").out.splitlines()
+        too_long = [line for line in lines if len(line) > width]
+        assert all(len(line.split()[-1]) + 11 > width for line in too_long), "only paths are"
+        (line, *_) = [line for line in lines if line.startswith("  val/acc ")]
+        assert width < 40 or set("▁▂▃▄▅▆▇█") & set(line)
 
 
 def test_relatives_are_shown(trained: Path, epochal: Command) -> None:
@@ -150,3 +154,57 @@ def test_time_of_several_attempts_is_told_as_one(tmp_path: Path) -> None:
         "  over 2 attempts; at least, since one was killed and could not tell of the last seconds; "
         "5.00 s of it for steps that do not count"
     ) in lines
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"status": "running"}, ["  status   lost, epoch 1, step 3", LOST, GO_ON]),
+        ({"status": "interrupted"}, ["  status   interrupted, epoch 1, step 3", GO_ON]),
+        (
+            {"status": "preempted", "given": ["hooks"]},
+            ["  status   preempted, epoch 1, step 3", "  next     its script, with choices="],
+        ),
+        ({"status": "failed"}, ["  status   failed, epoch 1, step 3", "  next     `epochal show"]),
+        ({"status": "stopped"}, ["  status   stopped, epoch 1, step 3"]),
+        ({"status": "finished"}, ["  status   finished, epoch 1, step 3"]),
+    ],
+)
+def test_every_status_says_what_to_do_next(
+    tmp_path: Path, facts: dict[str, object], expected: list[str]
+) -> None:
+    make_run(tmp_path / "a", points={"val/acc": {3: 0.5}}, **facts)
+    change(tmp_path / "a" / "status.json", pid=NOBODY, host=socket.gethostname())
+    record = read_run(tmp_path / "a")
+    (tmp_path / "a" / "checkpoints" / "t-3").mkdir(parents=True)
+    shown = [line for line in describe(record, tmp_path) if line.startswith(HEADS)]
+    assert len(shown) == len(expected)
+    assert all(map(str.startswith, shown, expected))
+
+
+def test_a_run_that_was_lost_before_its_first_checkpoint_is_not_to_be_resumed(
+    tmp_path: Path,
+) -> None:
+    make_run(tmp_path / "a", points={"val/acc": {3: 0.5}}, status="running")
+    change(tmp_path / "a" / "status.json", pid=NOBODY, host=socket.gethostname())
+    record = read_run(tmp_path / "a")
+    assert record.summary.status == "lost"
+    assert not [line for line in describe(record, tmp_path) if line.startswith("  next")]
+
+
+def test_a_test_shows_what_was_set_for_it_and_no_place_in_a_training(tmp_path: Path) -> None:
+    inherited = [{"value": 1, "source": "runs/a/config/expanded.yaml", "line": 4, "layer": "file"}]
+    record = make_run(tmp_path / "a", {"model.width": inherited}, runner="test", started="?")
+    lines = list(describe(record, tmp_path))
+    assert "  status   finished" in lines
+    assert "  and 1 as in the run that it came from, which --config prints" in lines
+    assert "model.width" not in "\n".join(lines)
+
+
+def test_the_table_of_folds_stands_for_their_points(tmp_path: Path) -> None:
+    points = {"val/acc": {1: 0.5, 2: 0.7}}
+    make_run(tmp_path / "a", points=points, metrics={"val/acc": 0.6}, best=0.6)
+    make_run(tmp_path / "a" / "folds" / "1", points=points, metrics={"val/acc": 0.5})
+    text = "\n".join(describe(read_run(tmp_path / "a"), tmp_path))
+    assert "  fold  status    best  val/acc" in text
+    assert "  metric " not in text

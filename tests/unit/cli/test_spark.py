@@ -34,6 +34,10 @@ def test_steps_without_a_value_leave_a_gap() -> None:
     assert spark([0, 10, 11], [1, 2, 3], width=3, is_plain=False) == "▁ █"
 
 
+def test_few_values_at_uneven_steps_leave_none() -> None:
+    assert spark([10, 20, 25], [1, 2, 3], width=24, is_plain=False) == "▁▅█"
+
+
 def test_a_terminal_without_bars_gets_ascii() -> None:
     assert spark(range(8), range(8), width=8, is_plain=True) == "_.-~=+*#"
 
