@@ -53,7 +53,7 @@ class RecordOptions:
     """What the copy leaves out, in the syntax of ``.gitignore``; ``!name`` keeps it anyway."""
 
     max_file_bytes: Annotated[int, AtLeast(0)] = 1_048_576
-    """A larger file is left out of the copy, unless the run imports it."""
+    """A larger file is left out of the copy, and data beyond four times that, unless imported."""
 
 
 @final

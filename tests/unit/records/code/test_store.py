@@ -139,3 +139,17 @@ def test_content_that_somebody_wrote_into_is_not_there(store: Store, tmp_path: P
     assert not store.has(name_of(b"abc"), 3)
     store.put({name_of(b"abc"): b"abc"})
     assert store.place_of(name_of(b"abc")).read_bytes() == b"abc"
+
+
+def test_what_people_were_told_is_remembered_also_by_another_epochal(
+    store: Store, tmp_path: Path
+) -> None:
+    store.folder.mkdir()
+    seen = Seen.load(store, tmp_path, "k")
+    assert seen.tell(frozenset({"a/*.json"}))
+    assert not seen.tell(frozenset({"a/*.json"}))
+    seen.save(set())
+    again = Seen.load(store, tmp_path, "other")
+    assert not again.tell(frozenset({"a/*.json"}))
+    assert again.tell(frozenset({"a/*.json", "b/*.json"}))
+    assert not again.tell(frozenset())
