@@ -42,6 +42,21 @@ def test_a_run_is_one_row_its_params_its_metrics_and_its_words(tmp_path: Path) -
     assert "optim.momentum 0.9" in rows.words.defaults
 
 
+@pytest.mark.parametrize(
+    ("overrides", "lr"), [(["optim.lr=0.5"], 0.5), ([], 0.25), (["=", "a.b..c=["], 0.25)]
+)
+def test_what_was_changed_when_a_run_went_on_counts(
+    tmp_path: Path, overrides: list[str], lr: float
+) -> None:
+    attempts = [{"attempt": 0}, {"attempt": 1, "overrides": overrides}]
+    folder = make_run(tmp_path, lr=0.25, attempts=attempts)
+    config = {"seed": 0, "optim": {"lr": 0.25, "momentum": 0.9}}
+    (folder / "config" / "expanded.yaml").write_text(json.dumps(config))
+    known = {one.key: one for one in read_rows(folder).params}
+    assert known["optim.lr"].number == lr
+    assert known["optim.momentum"].is_default
+
+
 @pytest.mark.parametrize("seed", [2**53 + 1, 2**63 - 1, 2**64 - 1, -(2**63)])
 def test_large_seeds_are_kept_to_the_last_digit(tmp_path: Path, seed: int) -> None:
     rows = read_rows(make_run(tmp_path, seed=seed))
