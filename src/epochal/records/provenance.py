@@ -40,10 +40,17 @@ def collect_provenance(
     """
     owners = {key: owner for key, _, owner in defaults}
     return {
-        key: [_origin(node, owners.get(key, "")) for node in _history(leaf)]
+        key: [_origin(node, _owner_of(key, owners)) for node in _history(leaf)]
         for key, leaf in expanded.iter_leaves()
         if key
     }
+
+
+def _owner_of(key: str, owners: Mapping[str, str]) -> str:
+    """Whose default it is, also of an element of a list that is one."""
+    while key and key not in owners:
+        key = key.rpartition(".")[0]
+    return owners.get(key, "")
 
 
 def _history(node: Node) -> Iterable[Node]:

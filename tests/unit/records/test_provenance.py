@@ -57,6 +57,12 @@ def test_default_names_its_owner() -> None:
     ]
 
 
+def test_elements_of_a_default_name_its_owner() -> None:
+    betas = Node((DEFAULT, DEFAULT), DEFAULT.place, layer="default")
+    found = explained(betas, key="betas", betas="torch.optim.AdamW")
+    assert found[2:] == ["optim.betas.1 = 0.001", "  default of torch.optim.AdamW"]
+
+
 def test_default_without_known_owner_names_its_file() -> None:
     assert explained(DEFAULT)[1] == "  default of torch/optim/adamw.py"
 
