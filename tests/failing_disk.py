@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from epochal import durable
 from epochal.durable import WriteError
@@ -61,6 +61,16 @@ def full_disk(room: int) -> durable.Operations:
         return call
 
     return durable.Operations(write=guard(os.write), mkdir=guard(os.mkdir))
+
+
+def read_only_disk() -> durable.Operations:
+    """A disk that nobody may write to."""
+
+    def refuse(*_: object) -> NoReturn:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    changing = ("open", "write", "truncate", "replace", "unlink", "mkdir", "rmdir")
+    return durable.Operations(**dict.fromkeys(changing, refuse))
 
 
 def sweep(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from epochal.cli.words import add_json_option, add_run_word, print_json
 from epochal.experiment.text import printable
 from epochal.records import read_run
-from epochal.records.failure import recording
 from epochal.records.readme import README, Page, read_page, write_page
 
 if TYPE_CHECKING:
@@ -36,8 +35,7 @@ def execute(args: argparse.Namespace) -> int:
     page = before if before.title else replace(before, title=record.summary.tag)
     after = _changed(page, args)
     if after != page:
-        with recording():
-            write_page(record.path, after)
+        write_page(record.path, after)
     if args.json:
         file = record.path / README
         print_json(

@@ -41,7 +41,8 @@ def execute(args: argparse.Namespace) -> int:
         if args.action == "where":
             facts: dict[str, Any] = _place(index)
         else:
-            facts = _place(index) | _refresh(index, args.action)
+            done = _refresh(index, args.action)
+            facts = _place(index) | done  # where nobody may write it has moved into memory
     if args.json:
         print_json(facts)
     elif args.action == "where":

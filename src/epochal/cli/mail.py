@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,7 +107,10 @@ def _show(box: Mailbox, mails: list[Mail], *, is_json: bool) -> None:
             print_fitting([mail.subject, f"{_when(mail)}, mail {mail.id[:_SHOWN_ID]}"])
             print_fitting([f"since then: {since}\n" if since else ""])
             print(printable(mail.text.rstrip()))
-    box.mark(mails, is_read=True)
+    try:
+        box.mark(mails, is_read=True)
+    except OSError as error:  # it was read all the same
+        print(f"stays unread: {error}", file=sys.stderr)
 
 
 def _list(box: Mailbox, args: argparse.Namespace) -> None:

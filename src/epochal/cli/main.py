@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -56,8 +57,18 @@ def _execute(words: list[str], *, begun: float | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:  # a folder that cannot be written, a disk that is full
-        _complain(f"{error}\n  look at the rights and the free space there")
+        _complain(_explain(error))
         return RecordError.exit_code
+
+
+def _explain(error: OSError) -> str:
+    """Where, what, and what now."""
+    text = str(error)
+    if error.filename is not None and error.strerror:
+        text = f"{error.filename}: {error.strerror.lower()}"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"{text}\n  ask for the right to write there, or use a copy in a folder of your own"
+    return f"{text}\n  look at the rights and the free space there"
 
 
 def _complain(text: str) -> None:

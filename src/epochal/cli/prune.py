@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -99,6 +100,7 @@ def execute(index: Index, question: Question, args: argparse.Namespace) -> int:
     _show_elsewhere(whole, made)
     what = _what(len(folders), args)
     print(f"\n{what}: frees {format_bytes(usage.freed_bytes)}")
+    _refuse_read_only(folders)
     if not args.yes and not _is_sure(what):
         return 0
     return _delete(folders, own, index, args)
@@ -183,6 +185,13 @@ def _what(count: int, args: argparse.Namespace) -> str:
     return f"deletes the checkpoints of {runs}" if args.checkpoints else f"deletes {runs}"
 
 
+def _refuse_read_only(folders: list[Path]) -> None:
+    for folder in folders:
+        if not os.access(folder.parent, os.W_OK):
+            what = f"{folder.parent}: cannot be written, so nothing was deleted"
+            raise RecordError(f"{what}\n  ask for the right to write there")
+
+
 def _is_sure(what: str) -> bool:
     if not sys.stdin.isatty():
         print("nothing was deleted; add --yes to do it")
@@ -245,6 +254,7 @@ def _execute_json(
     }
     failures: list[RecordError] = []
     if args.yes and folders:
+        _refuse_read_only(folders)
         failures, freed = _remove(folders, freeing[0], index, args)
         facts |= {"deleted": True, "freed": freed, "failures": [str(one) for one in failures]}
     print_json(facts)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from epochal import durable
 from epochal.records.folder import RecordOptions, create_run_folder
 from epochal.records.writer import RunWriter
+from failing_disk import read_only_disk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,3 +85,18 @@ def test_the_text_may_follow_an_option(run_dir: Path, epochal: Command) -> None:
     assert epochal("describe", "last", "--tag", "wide", "it does").out == "# wide\n\nit does\n"
     assert epochal("describe", "last", "--add", "now").out == "# wide\n\nit does\n\nnow\n"
     assert epochal("describe", "last", "--add", "one", "two").code != 0
+
+
+def test_page_that_nobody_may_write_is_shown_and_stays(
+    run_dir: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable.system, "operations", read_only_disk())
+    assert epochal("describe", "last").code == 0
+    done = epochal("describe", "last", "new")
+    assert done.code == 74
+    path = (run_dir / "README.md").relative_to(run_dir.parents[3])
+    assert done.err == (
+        f"{path}: cannot be written: read-only file system\n"
+        "  ask for the right to write there, or use a copy in a folder of your own\n"
+    )
+    assert "does it hold?" in (run_dir / "README.md").read_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from typing import TYPE_CHECKING
 
 import pytest
@@ -74,6 +75,21 @@ def test_a_network_file_system_is_said(
     (tmp_path / "mounts").write_text("server:/ / nfs4 rw 0 0\n")
     monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "mounts")
     assert "shared over a network" in epochal("index", "--runs-dir", root).out
+
+
+def test_where_nobody_may_write_it_is_in_memory_and_says_why(
+    root: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert epochal("index", "--runs-dir", root).code == 0
+
+    def refuse(*_: object, **__: object) -> None:
+        raise sqlite3.OperationalError("attempt to write a readonly database")
+
+    monkeypatch.setattr("epochal.records.index.store.open_writer", refuse)
+    done = epochal("index", "rebuild", "--runs-dir", root)
+    assert done.code == 0
+    assert done.out.startswith("2 runs in the index (in memory)")
+    assert "index.db cannot be written" in done.out
 
 
 def test_no_folder_is_no_error(tmp_path: Path, epochal: Command) -> None:

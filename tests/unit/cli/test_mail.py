@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from epochal import durable
 from epochal.records.mail import Mail, Mailbox, Story, compose
 from epochal.records.mail.outbox import pack, read_outbox
+from failing_disk import read_only_disk
 from mail_servers import http_server
 from past_runs import RUN, change, expect_from, gone, leave_run
 from small_project import Command, tree, write
@@ -68,6 +70,23 @@ def test_a_mail_that_is_shown_is_read(box: Mailbox, epochal: Command) -> None:
     assert [mail.is_read for mail in box.mails()] == [True, False]
     assert "ccc333" in epochal("mail", "--unread").out
     assert "aaa111" not in epochal("mail", "--unread").out
+
+
+@pytest.mark.usefixtures("mails")
+def test_mail_that_nobody_may_write_can_be_read_and_stays_unread(
+    box: Mailbox, epochal: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable.system, "operations", read_only_disk())
+    assert epochal("mail").code == 0
+    done = epochal("mail", "aaa")
+    assert done.code == 0
+    assert "ValueError: torn" in done.out
+    assert done.err.startswith("stays unread: ")
+    assert done.err.endswith("cannot be written: read-only file system\n")
+    done = epochal("mail", "all", "--delete")
+    assert done.code == 74
+    assert "read-only file system\n  ask for the right to write there" in done.err
+    assert box.count_unread() == 2
 
 
 @pytest.mark.usefixtures("mails")

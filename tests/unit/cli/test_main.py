@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -75,6 +77,24 @@ def test_file_in_the_way_of_a_folder_is_a_message(epochal: Command, tmp_path: Pa
     assert done.code == 74
     assert str(tmp_path / "file") in done.err
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        (errno.EROFS, "ask for the right to write there, or use a copy in a folder of your own"),
+        (errno.ENOSPC, "look at the rights and the free space there"),
+    ],
+)
+def test_disk_that_refuses_is_a_message(
+    epochal: Command, monkeypatch: pytest.MonkeyPatch, code: int, hint: str
+) -> None:
+    def refused(_: object) -> int:
+        raise OSError(code, os.strerror(code), "runs/x")
+
+    monkeypatch.setattr("epochal.cli.runs.execute", refused)
+    done = epochal("runs")
+    assert (done.code, done.err) == (74, f"runs/x: {os.strerror(code).lower()}\n  {hint}\n")
 
 
 def test_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,19 @@ def test_yes_deletes(made: list[Path], epochal: Command) -> None:
     assert left(made) == [0, 2, 3]
     assert len(json.loads(epochal("runs", "--json").out)) == 3
     assert "nothing to delete" in epochal("runs", "prune", "--status", "failed", "--yes").out
+
+
+def test_folder_that_nobody_may_write_is_said_in_one_line(
+    made: list[Path], epochal: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    for words in (("--status", "failed"), ("--status", "failed", "--yes", "--json")):
+        done = epochal("runs", "prune", *words)
+        assert done.code == 74
+        first, hint = done.err.splitlines()
+        assert first.endswith(": cannot be written, so nothing was deleted")
+        assert hint == "  ask for the right to write there"
+    assert left(made) == [0, 1, 2, 3]
 
 
 def test_runs_at_work_stay(made: list[Path], epochal: Command) -> None:
