@@ -21,15 +21,17 @@ if TYPE_CHECKING:
 
 def describe_withheld(expanded: Node) -> list[str]:
     """One line about the secrets that stand in a config itself, if there are any."""
-    kept = dict(redact_node(expanded).iter_leaves())
+    kept = {key: node.to_public() for key, node in redact_node(expanded).iter_leaves()}
     keys = [
-        key for key, node in expanded.iter_leaves() if node.to_public() != kept[key].to_public()
+        key
+        for key, node in expanded.iter_leaves()
+        if key not in kept or node.to_public() != kept[key]  # a key may hold a secret, too
     ]
     if not keys:
         return []
     return [
-        f"the record does not keep secrets: {', '.join(keys)}; whoever goes on with the run needs "
-        "them in its config file, as key=VALUE, or better as ${env:NAME}"
+        f"the record does not keep secrets, here {', '.join(keys)}; whoever goes on with the run "
+        "needs them in its config file, as key=VALUE, or better as ${env:NAME}"
     ]
 
 

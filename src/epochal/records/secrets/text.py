@@ -76,6 +76,15 @@ _NOTHING = re.compile(
 
 _NUMBER = re.compile(r"[-+]?[\d_]*\.?\d+(?:e[-+]?\d+)?", re.IGNORECASE)
 
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+_WORDS = re.compile(rf"{_VARIABLE.pattern}|[A-Za-z_]+(?:[.-][A-Za-z_]+)*")
+_TEMPLATE = re.compile(
+    r"\W{0,6}|(?:bearer|basic|token|oauth|cookie|digest)?\s*(?:%[sr].*|%\(.*|[^{}]*\{.*\}.*)?"
+    r"|[A-Za-z_.]+(?:\[[\w., |\[\]]*\]|(?: \| [\w.\[\], ]+)+)|[A-Za-z_]+(?:\.[A-Za-z_]+){2,}",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Quoted texts of code that are filled in, joined or read as a type, and so are no secret."""
+
 _LONGEST_LINE = 400
 """Characters before a name in which its line must begin, so that a remark is recognised."""
 
@@ -200,7 +209,7 @@ def _find_value(text: str, start: int, end: int, rules: _Rules) -> tuple[int, in
     is_bare = match["bare"] is not None
     group = "bare" if is_bare else "quoted"
     value = match[group]
-    if is_nothing(value) or (is_bare and value == name.rpartition(".")[2]):
+    if is_nothing(value) or _is_a_name(value, rules) or (is_bare and _is_same(value, name)):
         return None
     if is_bare and not _is_told(match, start, rules, is_set=is_set):
         return None
@@ -211,6 +220,19 @@ def _find_value(text: str, start: int, end: int, rules: _Rules) -> tuple[int, in
     # A number without quotes may stand in JSON or TOML, which know no bare words.
     mark = f'"{REDACTED}"' if is_bare and is_number else REDACTED
     return match.start(group), match.end(group), mark
+
+
+def _is_a_name(value: str, rules: _Rules) -> bool:
+    """Whether a value names what holds the secret, ``HF_TOKEN``, or in code, what becomes one."""
+    if rules.is_code and _TEMPLATE.fullmatch(value):
+        return True
+    pattern = _WORDS if rules.is_code else _VARIABLE
+    return pattern.fullmatch(value) is not None and is_secret_name(value)
+
+
+def _is_same(value: str, name: str) -> bool:
+    """Whether a secret is given what has its own name."""
+    return value == name.rpartition(".")[2]
 
 
 def _match_value(

@@ -139,6 +139,8 @@ def test_a_private_key_without_its_end_is_cut_out() -> None:
         "pass: first\nstep: 3",
         "host: here\npass: 3",
         "forward.pass=train",
+        'API_KEY = "WANDB_API_KEY"',
+        "token: HF_TOKEN",
     ],
 )
 def test_text_without_a_secret_stays(text: str) -> None:
@@ -187,10 +189,25 @@ def test_remarks_and_commands_in_code_lose_what_they_tell(code: str) -> None:
         "# the password: asked for later",
         "x = y //token: z",
         "user = login(pass_=word12)",
+        'headers["Authorization"] = "Bearer " + token',
+        'headers["Authorization"] = "Basic %s" % word',
+        "headers = {'Authorization': f'Bearer {auth.token().text}'}",
+        'secret = "/".join(parts)',
+        'PASSWORD = "password"',
+        'KEYS = {"s3.secret-access-key": "aws_secret_access_key"}',
+        'def f(token: "Token | None" = None, secret: "Optional[Secret]" = None): ...',
+        'def f(credentials: "google.auth.credentials.Credentials"): ...',
+        'api_key = "{{secrets/my_scope/my_key}}"',
     ],
 )
 def test_code_that_tells_no_secret_stays(code: str) -> None:
     assert redact(code, is_code=True) == code
+
+
+@pytest.mark.parametrize("value", ["hunter2", "correct horse", "Bearer abcd1234", "a.b-c", "p@ss"])
+def test_code_loses_quoted_secrets(value: str) -> None:
+    for code in ('password = "{}"', "f(client_secret='{}')", 'x = {{"Authorization": "{}"}}'):
+        assert value not in redact(code.format(value), is_code=True)
 
 
 def test_a_page_with_code_loses_what_is_no_word() -> None:
