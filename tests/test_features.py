@@ -43,10 +43,6 @@ def is_there(test: str) -> bool:
     return is_test and file.is_file() and parts in names_in(file)
 
 
-def number_of(feature: Feature) -> str:
-    return feature.number
-
-
 def test_every_requirement_is_listed_once_and_in_order() -> None:
     assert [feature.number for feature in FEATURES] == NUMBERS
 
@@ -56,17 +52,17 @@ def test_entries_have_no_unknown_keys() -> None:
         assert {"title"} <= entry.keys() <= {"title", "tests", "part"}, number
 
 
-@pytest.mark.parametrize("feature", FEATURES, ids=number_of)
-def test_titles_are_short_and_parts_say_something(feature: Feature) -> None:
-    assert feature.title.strip() == feature.title
-    assert 0 < len(feature.title) <= MAX_TITLE
-    assert feature.part.strip() == feature.part
+def test_titles_are_short_and_parts_say_something() -> None:
+    for feature in FEATURES:
+        assert feature.title.strip() == feature.title, feature.number
+        assert 0 < len(feature.title) <= MAX_TITLE, feature.number
+        assert feature.part.strip() == feature.part, feature.number
 
 
-@pytest.mark.parametrize("feature", FEATURES, ids=number_of)
-def test_the_tests_that_prove_a_requirement_exist(feature: Feature) -> None:
-    assert [test for test in feature.tests if not is_there(test)] == []
-    assert [test for test, count in Counter(feature.tests).items() if count > 1] == []
+def test_the_tests_that_prove_a_requirement_exist() -> None:
+    named = [(feature.number, test) for feature in FEATURES for test in feature.tests]
+    assert [(number, test) for number, test in named if not is_there(test)] == []
+    assert [one for one, count in Counter(named).items() if count > 1] == []
 
 
 @pytest.mark.parametrize("number", DEFECTS_WITH_TESTS)
@@ -80,7 +76,7 @@ def test_known_defects_have_a_regression_test(number: int) -> None:
     [
         "tests/test_features.py::test_that_nobody_wrote",
         "tests/test_nowhere.py::test_every_requirement_is_listed_once_and_in_order",
-        "tests/test_features.py::number_of",
+        "tests/test_features.py::names_in",
         "tests/test_features.py",
     ],
 )

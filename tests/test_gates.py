@@ -83,24 +83,35 @@ def test_linter_notices_what_the_house_rules_forbid(code: str, rule: str) -> Non
     assert rule in {one["code"] for one in found}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_loggers_bear_the_name_of_their_module(path: Path) -> None:
-    module = "epochal." + name_of(path).removesuffix(".py").replace("/", ".")
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and "getLogger" in ast.unparse(node.value):
-            (name,) = node.value.args  # type: ignore[attr-defined]  # the call just found
-            package = isinstance(name, ast.Constant) and module.startswith(f"{name.value}.")
-            assert package or ast.unparse(name) == "__name__"
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_task_methods_are_called_in_one_place_only(path: Path) -> None:
-    if name_of(path) == ONLY_CALLER:
-        return
+def test_loggers_bear_the_name_of_their_module() -> None:
+    wrong = []
+    for path in MODULES:
+        module = "epochal." + name_of(path).removesuffix(".py").replace("/", ".")
+        for node in parsed(path).body:
+            if isinstance(node, ast.Assign) and "getLogger" in ast.unparse(node.value):
+                (name,) = node.value.args  # type: ignore[attr-defined]  # the call just found
+                package = isinstance(name, ast.Constant) and module.startswith(f"{name.value}.")
+                if not package and ast.unparse(name) != "__name__":
+                    wrong.append(f"{name_of(path)}: {ast.unparse(node)}")
+    assert wrong == []
+
+
+def test_task_methods_are_called_in_one_place_only() -> None:
     methods = {*REQUIRED_METHODS, *OPTIONAL_METHODS} - CALLED_BY_OTHERS_TOO
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            assert node.func.attr not in methods, ast.unparse(node)
+    calls = [
+        f"{name_of(path)}: {ast.unparse(node)}"
+        for path in MODULES
+        if name_of(path) != ONLY_CALLER
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in methods
+    ]
+    assert calls == []
 
 
 def test_guide_says_when_to_use_typing() -> None:
