@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from collections.abc import Mapping, Sized
 from contextlib import suppress
@@ -50,9 +51,12 @@ def code_changes(recorded: Mapping[str, str], project: Project) -> list[Change]:
 
 
 def _imported_files() -> Iterator[Path]:
+    installed = f"{sys.prefix}{os.sep}"  # thousands, which are nobody's own; see _name_in
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if isinstance(file, str) and file.endswith(".py") and name.partition(".")[0] != "epochal":
+        if not isinstance(file, str) or not file.endswith(".py") or file.startswith(installed):
+            continue
+        if name.partition(".")[0] != "epochal":
             yield Path(file).absolute()
 
 

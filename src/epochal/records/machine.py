@@ -7,10 +7,14 @@ import platform
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from epochal.records.process import host_name
 from epochal.records.repository import describe_repository
 from epochal.records.secrets import is_secret_name, redact
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
 
 _VARIABLES = {
     "CONDA_DEFAULT_ENV",
@@ -116,11 +120,21 @@ def package_versions() -> dict[str, str]:
 
     versions: dict[str, str] = {}
     for distribution in distributions():
-        with suppress(OSError, KeyError):  # the remains of a broken installation
-            name = distribution.name  # None for such, too
-            if name and name.lower() not in versions:  # the first on the path is the one in use
-                versions[name.lower()] = distribution.version
+        with suppress(OSError, ValueError):  # the remains of a broken installation
+            name, version = _name_and_version(distribution)
+            if name and version:  # the first on the path is the one in use
+                versions.setdefault(name.lower(), version)
     return dict(sorted(versions.items()))
+
+
+def _name_and_version(distribution: Distribution) -> tuple[str, str]:
+    """Two fields of the metadata; to parse all, with the page of the package, takes far longer."""
+    text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+    fields: dict[str, str] = {}
+    for line in text.partition("\n\n")[0].splitlines():
+        key, _, value = line.partition(":")
+        fields.setdefault(key, value.strip())
+    return fields.get("Name", ""), fields.get("Version", "")
 
 
 def read_environment() -> dict[str, str]:

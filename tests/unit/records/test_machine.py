@@ -6,7 +6,7 @@ import json
 import platform
 import subprocess
 import sys
-from importlib.metadata import version
+from importlib.metadata import PathDistribution, distributions, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,19 +84,27 @@ def test_systems_without_proc_or_sysconf_are_described(
 
 
 def test_the_remains_of_a_broken_installation_are_left_out(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Whole:
-        name, version = "Whole", "1.0"
+    class Unreadable(PathDistribution):
+        def read_text(self, filename: str) -> str | None:
+            raise OSError(f"{filename} cannot be read")
 
-    class Broken:
-        @property
-        def name(self) -> str:
-            raise FileNotFoundError("no metadata")
+    def write(folder: str, text: bytes) -> None:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "METADATA").write_bytes(text)
 
-    class Nameless:
-        name, version = None, None
-
-    found = [Broken(), Nameless(), Whole()]
+    (tmp_path / "gone.dist-info").mkdir()
+    write("nameless.dist-info", b"Metadata-Version: 2.1\nVersion: 1.0\n")
+    write("undated.dist-info", b"Name: undated\n")
+    write("latin.dist-info", b"Name: latin\nVersion: 1.0\nAuthor: M\xfcller\n")
+    page = b"Name: Whole\nVersion: 1.0\nLicense: free\n Version: 3\n\nName: page\n\nVersion: 2\n"
+    write("Whole-1.0.dist-info", page)
+    found = [Unreadable(tmp_path), *distributions(path=[str(tmp_path)])]
     monkeypatch.setattr("importlib.metadata.distributions", lambda: found)
     assert package_versions() == {"whole": "1.0"}
+
+
+def test_every_package_has_its_version() -> None:
+    named = {one.name.lower(): one.version for one in reversed([*distributions()]) if one.name}
+    assert package_versions() == dict(sorted(named.items()))
