@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from epochal.errors import COMMAND_LINE, RecordError, suggest
+from epochal.errors import COMMAND_LINE, ConfigError, RecordError, suggest
 from epochal.records.secrets import redact_tree
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from epochal.config.node import Node
+    from epochal.records.attempts import Attempt
 
 Origin = Mapping[str, object]
 """Who set a value once: value, source, line, column, layer, and the text as written."""
@@ -75,6 +76,36 @@ def _origin(node: Node, owner: str) -> Origin:
     return origin
 
 
+def change_provenance(
+    provenance: Mapping[str, object], expanded: object, attempt: Attempt
+) -> Mapping[str, object]:
+    """Who set each value at last, with what a run that went on was told to change.
+
+    Args:
+        provenance: As it was at the start.
+        expanded: The whole config at the start, as plain values.
+        attempt: The last one, which knows every change.
+    """
+    from epochal.config import from_plain
+    from epochal.config.findings import Findings
+    from epochal.config.override import apply_overrides
+
+    try:
+        root = apply_overrides(from_plain(expanded), attempt.overrides, Findings())
+    except ConfigError:  # the record is damaged
+        return provenance
+    found: dict[str, object] = {}
+    for key, node in root.iter_leaves():
+        before = provenance.get(key)
+        older = before if isinstance(before, list) else []
+        if key and (node.layer == COMMAND_LINE or not older):
+            source = f"{COMMAND_LINE} of attempt {attempt.attempt}"
+            found[key] = [{**_origin(node, ""), "source": source, "layer": COMMAND_LINE}, *older]
+        elif key:
+            found[key] = older
+    return found
+
+
 def redact_provenance(provenance: Mapping[str, object]) -> dict[str, object]:
     """The same without secrets: below a key that names one, the value goes and the rest stays."""
     return {key: [*_redact_origins(key, origins)] for key, origins in provenance.items()}
@@ -129,7 +160,7 @@ def _explain_one(key: str, origins: object) -> list[str]:
 def _who(origin: Origin) -> str:
     layer, text = origin.get("layer"), origin.get("text")
     if layer == COMMAND_LINE:
-        return f"set by command line: {text}" if text else "set by command line"
+        return f"set by {where_from(origin)}" + (f": {text}" if text else "")
     if layer == "default":
         return where_from(origin)
     written = f", written as {text}" if text else ""

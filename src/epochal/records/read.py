@@ -20,6 +20,7 @@ from epochal.records.metrics import load_points, read_lines, read_names
 from epochal.records.places import is_run, iter_runs, started_by_name
 from epochal.records.plain import as_count, as_numbers, as_text
 from epochal.records.process import host_name, is_gone
+from epochal.records.provenance import change_provenance
 
 if TYPE_CHECKING:
     import numpy as np
@@ -100,8 +101,15 @@ class RunRecord:
 
     @cached_property
     def provenance(self) -> Mapping[str, Any]:
-        """Who set each value, newest first, by dotted key; empty when it is lost."""
-        return _read_mapping(self.path / "config" / "provenance.json", [])
+        """Who set each value, newest first, by dotted key; empty when it is lost.
+
+        What was changed when the run went on counts.
+        """
+        written = _read_mapping(self.path / "config" / "provenance.json", [])
+        attempts = self.attempts
+        if not written or not attempts or not attempts[-1].overrides:
+            return written
+        return change_provenance(written, self.expanded, attempts[-1])
 
     @property
     def attempts(self) -> list[Attempt]:

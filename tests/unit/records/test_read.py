@@ -217,6 +217,19 @@ def test_record_holds_everything(tmp_path: Path) -> None:
     assert record.damage == ()
 
 
+def test_what_was_changed_when_a_run_went_on_is_explained(tmp_path: Path) -> None:
+    path = make_run(tmp_path)
+    run = json.loads((path / "run.json").read_text())
+    attempts = [{"attempt": 0}, {"attempt": 1, "overrides": ["optim.lr=0.5"]}]
+    (path / "run.json").write_text(json.dumps({**run, "attempts": attempts}))
+    assert explain(read_run(path), "optim.lr").splitlines() == [
+        "optim.lr = 0.5",
+        "  set by command line of attempt 1: optim.lr=0.5",
+        "  over 0.1 from a.json:1:2",
+    ]
+    assert explain(read_run(path), "seed") == "seed = 3\n  set in a.json:1:2"
+
+
 def test_record_explains_its_values(tmp_path: Path) -> None:
     record = read_run(make_run(tmp_path))
     assert explain(record, "seed") == "seed = 3\n  set in a.json:1:2"

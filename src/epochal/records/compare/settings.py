@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from epochal.errors import COMMAND_LINE
 from epochal.records.compare.difference import Side
 from epochal.records.leaves import iter_leaves
 from epochal.records.provenance import where_from
@@ -31,32 +30,12 @@ def read_settings(record: RunRecord) -> dict[str, Side]:
         if isinstance(origins, list) and origins and isinstance(origins[0], Mapping)
     }
     if not known:  # the file is lost; the values may still be there
-        known = {key: Side(value) for key, value in iter_leaves(record.expanded)}
-    attempts = record.attempts
-    return _change(record, known, attempts[-1].overrides) if attempts else known
+        return {key: Side(value) for key, value in iter_leaves(record.expanded)}
+    return known
 
 
 def _side(origin: Mapping[str, object]) -> Side:
     return Side(origin.get("value"), where_from(origin), origin.get("layer") == "default")
-
-
-def _change(record: RunRecord, known: dict[str, Side], overrides: Sequence[str]) -> dict[str, Side]:
-    """The settings after what a run that went on was told to change."""
-    if not overrides:
-        return known
-    from epochal.config import from_plain
-    from epochal.config.findings import Findings
-    from epochal.config.override import apply_overrides
-
-    root = apply_overrides(from_plain(record.expanded), overrides, Findings())
-    now = {key: node for key, node in root.iter_leaves() if key}
-    where = f"command line of attempt {record.attempts[-1].attempt}"
-    return {
-        key: Side(node.to_public(), where)
-        if node.layer == COMMAND_LINE or key not in known
-        else known[key]
-        for key, node in now.items()
-    }
 
 
 def parameter_tables(records: Sequence[RunRecord]) -> list[Table | None]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
-from epochal.errors import ConfigError
 from epochal.records.code import digest_of
 from epochal.records.facts import desc_of, describe_error, seconds_of, tag_of
 from epochal.records.index.params import params_of, params_of_values
@@ -48,7 +47,7 @@ def read_rows(folder: Path) -> RunRows:
     """Read one run; what is damaged is left empty, and said in ``damage``."""
     record = read_folder(folder)
     provenance = record.provenance
-    params = params_of(_in_force(record)) or params_of_values(record.expanded)
+    params = params_of(provenance) or params_of_values(record.expanded)
     points = count_points(folder)  # before they are read: later ones are for the next time
     metrics = read_metrics(record)
     values = {
@@ -64,23 +63,6 @@ def read_rows(folder: Path) -> RunRows:
         metrics,
         words_of(record, params),
     )
-
-
-def _in_force(record: RunRecord) -> Mapping[str, Any]:
-    """Who set each value, with what was changed when the run went on."""
-    attempts = record.attempts
-    if not attempts or not attempts[-1].overrides:
-        return record.provenance
-    from epochal.records.compare.settings import read_settings  # few runs are changed
-
-    try:
-        settings = read_settings(record)
-    except ConfigError:  # the record is damaged
-        return record.provenance
-    return {
-        key: [{"value": side.value, "layer": "default" if side.is_default else ""}]
-        for key, side in settings.items()
-    }
 
 
 def clean(text: str) -> str:
