@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+import forked
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 CODE = README.split("```python\n", 1)[1].split("```", 1)[0]
@@ -19,9 +19,8 @@ def settle(line: str) -> str:
 
 
 def test_the_first_example_prints_what_the_readme_shows(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", CODE], cwd=tmp_path, check=True, capture_output=True, text=True
-    )
+    done = forked.run("-c", CODE, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     printed = {settle(line.partition(" ")[2]) for line in done.stdout.splitlines()}
     assert len(SHOWN) >= 8
     assert not [line for line in SHOWN if settle(line) not in printed]

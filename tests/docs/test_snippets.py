@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+import forked
 from epochal.check import check
 from epochal.config import load
 
@@ -109,13 +108,7 @@ def test_python_snippets_run(page: Path, folder: Path) -> None:
         return
     write_files(snippets, folder)
     (folder / "page.txt").write_text(script, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-c", _RUN, "page.txt", name_of(page)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = forked.run("-c", _RUN, "page.txt", name_of(page), cwd=folder)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
 
 

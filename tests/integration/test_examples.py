@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import epochal as ep
+import forked
 from epochal.check import check
 from epochal.cli.new import write_project
 from epochal.config import load, variant_names
@@ -37,13 +38,7 @@ def expanded(path: Path, variant: str | None) -> object:
 
 
 def epochal(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "epochal", *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return forked.run("-m", "epochal", *words, cwd=folder)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -102,7 +102,7 @@ def test_ctrl_c_while_parts_are_built_is_recorded_too(
 def test_killed_run_is_shown_as_lost(shop: Path, start: Start) -> None:
     process = start("run", "config.yaml", "train.for=1000000ep")
     process.wait_for(" 2/1000000]")
-    process.child.kill()
+    process.interrupt(signal.SIGKILL)
     process.end()
     assert status_of(shop)["status"] == "running"
     shown = subprocess.run(

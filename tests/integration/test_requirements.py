@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 import epochal as ep
+import forked
 from epochal.engine.monitor import Monitor
 from epochal.errors import TaskError
 from epochal.hooks.early_stopping import EarlyStopping
@@ -302,13 +302,8 @@ class Stopping(Points):
 def test_debugger_works_inside_a_debug_run(shop: Path) -> None:
     write(shop / "shop" / "stopping.py", DEBUGGED)
     words = ["run", "config.yaml", "task.type=shop.stopping.Stopping", "--debug", "--fast"]
-    done = subprocess.run(
-        [sys.executable, "-m", "epochal", *words, "--no-file", "--device", "cpu"],
-        input="p sorted(out)\np batch['label'].shape\ncontinue\n",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    typed = "p sorted(out)\np batch['label'].shape\ncontinue\n"
+    done = forked.run("-m", "epochal", *words, "--no-file", "--device", "cpu", input=typed)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "['logits']" in done.stdout
     assert "torch.Size([4])" in done.stdout

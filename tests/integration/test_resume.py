@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import pytest
 import torch
 
 import epochal as ep
+import forked
 from epochal.checkpoint import load_weights, read_checkpoint
 from epochal.errors import CheckpointError
 from epochal.records import RunRecord, read_run
@@ -67,9 +66,9 @@ def dying(shop: Path) -> Path:
 
 def kill(*words: str, step: int) -> Path:
     """A run that was killed after a step."""
-    command = [sys.executable, "-m", "epochal", "run", "config.yaml", "--device", "cpu", *words]
     environment = {**os.environ, "DIES_AT": str(step)}
-    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    command = ["epochal", "run", "config.yaml", "--device", "cpu", *words]
+    done = forked.run("-m", *command, env=environment)
     assert done.returncode == 9, done.stderr
     return run_folders(Path())[-1]
 

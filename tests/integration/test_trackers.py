@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+import forked
 from epochal.engine import tracker
 from epochal.records.media import read_media
 from small_project import Command, run_folders, write
@@ -63,7 +64,6 @@ look("import epochal")
 from epochal.cli import main
 HOOKS = "hooks=[{type: TensorBoard}, {type: WandB}, {type: MLflow}]"
 type_("check", "config.yaml", HOOKS)
-type_("plan", "config.yaml", "--device", "cpu", HOOKS)
 type_("run", "config.yaml", "--device", "cpu", "log.tensorboard=false")
 type_("run", "config.yaml", "--device", "cpu", "--no-file", HOOKS)
 """
@@ -203,9 +203,8 @@ def test_killed_run_that_goes_on_shows_every_point_of_its_record_once(
     dying: Path, epochal: Command
 ) -> None:
     shutil.copy(empty_database(), "mlflow.db")
-    command = [sys.executable, "-m", "epochal", "run", "config.yaml", "--device", "cpu"]
     environment = {**os.environ, "DIES_AT": "11"}
-    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    done = forked.run("-m", "epochal", "run", "config.yaml", "--device", "cpu", env=environment)
     assert done.returncode == 9, done.stderr
     (folder,) = run_folders(Path())
     assert in_csv(folder)["lr"]  # the thread had begun; what came later was waiting, and is gone

@@ -1,0 +1,166 @@
+"""Python processes that find torch imported: one server per test process forks them all.
+
+``Child("-m", "epochal", "runs")`` is a process as ``python -m epochal runs`` would start it, in its
+own folder, environment and output, without the seconds that imports take. Whoever tests what is
+imported, or the interpreter's own options, starts a real one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MOST_BYTES = 200_000
+_IMPORTED = ("epochal.cli", "epochal.experiment.series", "torch._dynamo", "sklearn.datasets")
+
+
+class Child:
+    """``python`` with ``-m`` or ``-c`` and words, whose output can be waited for."""
+
+    def __init__(
+        self,
+        *words: str,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        input: str = "",
+    ) -> None:
+        order = {
+            "words": words,
+            "cwd": str(cwd or Path.cwd()),
+            "env": dict(os.environ if env is None else env),
+        }
+        read_end, write_end = os.pipe()
+        told, tell = os.pipe()
+        self.stdout = os.fdopen(read_end, encoding="utf-8")
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - see end
+        with tempfile.TemporaryFile("w+", encoding="utf-8") as stdin:
+            stdin.write(input)
+            stdin.seek(0)
+            files = [stdin.fileno(), write_end, self._errors.fileno(), tell]
+            socket.send_fds(_server(), [json.dumps(order).encode()], files)
+        os.close(write_end)
+        os.close(tell)
+        self._told = os.fdopen(told, encoding="utf-8")
+        self.pid = int(self._told.readline())
+        self.code: int | None = None
+
+    def signal(self, number: int) -> None:
+        """Send a signal to it, if it still lives."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def end(self) -> subprocess.CompletedProcess[str]:
+        """Wait for its end; what it printed since it was last read comes with it."""
+        out = self.stdout.read()
+        self.code = int(self._told.readline())
+        self._errors.seek(0)
+        errors = self._errors.read()
+        for file in (self.stdout, self._told, self._errors):
+            file.close()
+        return subprocess.CompletedProcess([], self.code, out, errors)
+
+
+def run(*words: str, **choices: Any) -> subprocess.CompletedProcess[str]:
+    """A ``Child`` from its start to its end."""
+    return Child(*words, **choices).end()
+
+
+@cache
+def _server() -> socket.socket:
+    """The way to the server of this process, which ends when this process does."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        server = subprocess.Popen(
+            [sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()]
+        )
+
+    def close() -> None:
+        ours.close()
+        server.wait()
+
+    atexit.register(close)
+    return ours
+
+
+def _serve(orders: socket.socket) -> dict[str, Any] | None:
+    """Fork a child for every order; gives the order in the child, and nothing at the end."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those who wait for the children need no wait
+    while True:
+        message, files, _, _ = socket.recv_fds(orders, _MOST_BYTES, 4)
+        if not message:
+            return None
+        if os.fork() == 0:
+            orders.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            child = os.fork()
+            if child == 0:
+                _dress(files)
+                return json.loads(message)  # type: ignore[no-any-return]
+            _report(child, files)
+        for file in files:
+            os.close(file)
+
+
+def _dress(files: list[int]) -> None:
+    """Give this process the input and output that were sent along."""
+    for standard, file in enumerate(files[:3]):
+        os.dup2(file, standard)
+    for file in files:
+        os.close(file)
+
+
+def _report(child: int, files: list[int]) -> None:
+    """Tell who a child is, and how it ends; never comes back."""
+    *others, tell = files
+    for file in (0, 1, 2, *others):  # the reader waits until nobody can write any more
+        os.close(file)
+    os.write(tell, f"{child}\n".encode())
+    _, status = os.waitpid(child, 0)
+    os.write(tell, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    os._exit(0)
+
+
+def _live(order: dict[str, Any]) -> None:
+    """Do what ``python`` does with these words."""
+    os.chdir(order["cwd"])
+    os.environ.clear()
+    os.environ.update(order["env"])
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - as the interpreter opens them
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    option, what, *words = order["words"]
+    sys.argv[:] = [option, *words]
+    if option == "-m":
+        sys.path.insert(0, order["cwd"])
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
+    else:
+        sys.path.insert(0, "")
+        sys.modules["__main__"] = ModuleType("__main__")
+        exec(compile(what, "<string>", "exec"), vars(sys.modules["__main__"]))
+
+
+if __name__ == "__main__":
+    from importlib import import_module
+
+    sys.path.pop(0)  # where this file is, and a child of it is not
+    for name in _IMPORTED:
+        import_module(name)
+    gc.freeze()  # a child that looks for garbage would copy all that it shares
+    if found := _serve(socket.socket(fileno=int(sys.argv[1]))):
+        _live(found)
