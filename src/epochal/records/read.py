@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
@@ -48,7 +48,7 @@ class RunSummary:
     """ISO-8601 in UTC, as ``ended``; empty when unknown."""
 
     ended: str
-    result: Mapping[str, Any]
+    result: Mapping[str, Any] = field(repr=False)
     """What ``result.json`` holds; empty before the end."""
 
     damage: tuple[str, ...]
@@ -76,15 +76,16 @@ class Point(NamedTuple):
 class RunRecord:
     """Everything a run left; large parts are read when they are asked for."""
 
+    # In a notebook nobody wants to see all of them, down to the versions of packages.
     path: Path
     summary: RunSummary
-    run: Mapping[str, Any]
+    run: Mapping[str, Any] = field(repr=False)
     """What was known at the start: project, tag, seed, machine, ..."""
 
-    status: Mapping[str, Any]
+    status: Mapping[str, Any] = field(repr=False)
     """As written, but ``status["status"]`` is ``lost`` when the process is gone."""
 
-    result: Mapping[str, Any]
+    result: Mapping[str, Any] = field(repr=False)
 
     @cached_property
     def readme(self) -> str:

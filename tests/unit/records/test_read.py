@@ -117,6 +117,14 @@ def test_linked_folders_are_followed_once(tmp_path: Path) -> None:
     assert len(find_runs(tmp_path / "other")) == 1
 
 
+def test_a_record_is_shown_without_all_that_it_holds(tmp_path: Path) -> None:
+    path = make_run(tmp_path)
+    shown = repr(read_run(path))
+    assert path.name in shown
+    assert "packages" not in shown
+    assert "result=" not in shown
+
+
 @pytest.mark.parametrize("status", ["starting", "running"])
 def test_run_whose_process_is_gone_is_lost(tmp_path: Path, status: Any, ended_pid: int) -> None:
     make_run(tmp_path, status=status, pid=ended_pid)
