@@ -125,7 +125,7 @@ class Gatherer:
         known = residents.get(key)
         if known is not None and is_kept and known.versions == versions:
             return known
-        if known is not None and _are_of_one_kind(known.sources, table.tensors):
+        if known is not None and known.is_copy and _are_of_one_kind(known.sources, table.tensors):
             # Into the same memory, which others may read from.
             parts = zip(known.columns, table.tensors, known.are_images, strict=True)
             for column, tensor, is_image in parts:
@@ -139,7 +139,8 @@ class Gatherer:
         moved = tuple(map(self._move, table.tensors))
         # Gone with the dataset, whose id may be given to another one then.
         owner = ref(table.owner, lambda _: residents.pop(key, None))
-        residents[key] = _Resident(owner, table.tensors, versions, *_lay_out(moved))
+        is_copy = not any(map(_share_memory, moved, table.tensors))
+        residents[key] = _Resident(owner, table.tensors, versions, *_lay_out(moved), is_copy)
         return residents[key]
 
     def _leave_for(self, dataset: object, aim: Aim | None) -> None:
@@ -162,6 +163,9 @@ class _Resident(NamedTuple):
     columns: tuple[Tensor, ...]
     are_images: list[bool]
     """Whose columns have their channels last."""
+
+    is_copy: bool
+    """Whether they may be written over; data that were there already are the user's own."""
 
 
 class Gathered(NamedTuple):
@@ -281,6 +285,10 @@ def _are_of_one_kind(some: tuple[Tensor, ...], others: tuple[Tensor, ...]) -> bo
     """Whether tensors can be written over others."""
     kinds = [[(tensor.shape, tensor.dtype) for tensor in tensors] for tensors in (some, others)]
     return kinds[0] == kinds[1]
+
+
+def _share_memory(one: Tensor, other: Tensor) -> bool:
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
 def _lay_out(tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], list[bool]]:

@@ -26,12 +26,14 @@ import epochal as ep
 from epochal.components.data.tensors import Tensors
 from epochal.engine.aim import Aim
 from epochal.engine.gather import Gatherer, find_table
-from epochal.engine.move import Change
+from epochal.engine.move import Change, keep
 from epochal.engine.order import Pass, fixed_order
 from epochal.engine.seeding import derive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from epochal.engine.move import Mover
 
 CPU = torch.device("cpu")
 LENGTH = 23
@@ -415,6 +417,20 @@ def test_resident_data_that_were_written_to_are_copied_again() -> None:
     assert first_of(gatherer, data)[0].all()
     data.tensors = (torch.zeros(LENGTH),)
     assert not first_of(gatherer, data)[0].any()
+
+
+@pytest.mark.parametrize("move", [keep, Change(CPU, torch.float32)])
+def test_data_that_are_on_the_device_already_are_never_written_over(move: Mover) -> None:
+    before, after = torch.zeros(LENGTH), torch.ones(LENGTH)
+    data = Tensors(before, resident=True)
+    gatherer = Gatherer(move)
+    assert not first_of(gatherer, data)[0].any()
+    data.tensors = (after,)
+    assert first_of(gatherer, data)[0].all()
+    assert not before.any()
+    after.fill_(2.0)
+    assert first_of(gatherer, data)[0].sum() == 8
+    assert after._version == 1, "only this test wrote into it"
 
 
 def test_data_of_inference_mode_are_kept_too() -> None:
