@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol
 
 from epochal.errors import COMMAND_LINE, ConfigError, RecordError, suggest
@@ -77,21 +78,21 @@ def _origin(node: Node, owner: str) -> Origin:
 
 
 def change_provenance(
-    provenance: Mapping[str, object], expanded: object, attempt: Attempt
+    provenance: Mapping[str, object], expanded: object, attempts: Sequence[Attempt]
 ) -> Mapping[str, object]:
     """Who set each value at last, with what a run that went on was told to change.
 
     Args:
         provenance: As it was at the start.
         expanded: The whole config at the start, as plain values.
-        attempt: The last one, which knows every change.
+        attempts: The last one knows every change.
     """
     from epochal.config import from_plain
     from epochal.config.findings import Findings
     from epochal.config.override import apply_overrides
 
     try:
-        root = apply_overrides(from_plain(expanded), attempt.overrides, Findings())
+        root = apply_overrides(from_plain(expanded), attempts[-1].overrides, Findings())
     except ConfigError:  # the record is damaged
         return provenance
     found: dict[str, object] = {}
@@ -99,11 +100,17 @@ def change_provenance(
         before = provenance.get(key)
         older = before if isinstance(before, list) else []
         if key and (node.layer == COMMAND_LINE or not older):
-            source = f"{COMMAND_LINE} of attempt {attempt.attempt}"
+            source = f"{COMMAND_LINE} of attempt {_who_changed(node.place.text, attempts)}"
             found[key] = [{**_origin(node, ""), "source": source, "layer": COMMAND_LINE}, *older]
         elif key:
             found[key] = older
     return found
+
+
+def _who_changed(override: str, attempts: Sequence[Attempt]) -> int:
+    """The attempt since which a change holds."""
+    since = list(takewhile(lambda one: override in one.overrides, reversed(attempts)))
+    return (since or attempts)[-1].attempt
 
 
 def redact_provenance(provenance: Mapping[str, object]) -> dict[str, object]:

@@ -110,7 +110,7 @@ class RunRecord:
         attempts = self.attempts
         if not written or not attempts or not attempts[-1].overrides:
             return written
-        return change_provenance(written, self.expanded, attempts[-1])
+        return change_provenance(written, self.expanded, attempts)
 
     @property
     def attempts(self) -> list[Attempt]:

@@ -238,6 +238,22 @@ def test_what_was_changed_when_a_run_went_on_is_explained(tmp_path: Path) -> Non
     assert explain(read_run(path), "seed") == "seed = 3\n  set in a.json:1:2"
 
 
+def test_a_change_belongs_to_the_attempt_that_made_it(tmp_path: Path) -> None:
+    path = make_run(tmp_path)
+    run = json.loads((path / "run.json").read_text())
+    changes = [
+        ["seed=5"],
+        ["optim.lr=0.5", "seed=4"],
+        ["optim.lr=0.5", "seed=5"],
+        ["optim.lr=0.5", "seed=5"],  # that of a rollback
+    ]
+    attempts = [{"attempt": number, "overrides": one} for number, one in enumerate(changes, 1)]
+    (path / "run.json").write_text(json.dumps({**run, "attempts": [{"attempt": 0}, *attempts]}))
+    record = read_run(path)
+    assert "set by command line of attempt 2: optim.lr=0.5" in explain(record, "optim.lr")
+    assert "set by command line of attempt 3: seed=5" in explain(record, "seed")
+
+
 def test_record_explains_its_values(tmp_path: Path) -> None:
     record = read_run(make_run(tmp_path))
     assert explain(record, "seed") == "seed = 3\n  set in a.json:1:2"
