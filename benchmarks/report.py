@@ -19,8 +19,9 @@ Run = dict[str, Any]
 OWN = "Epochal"
 HEADING = "## Overhead on a CPU"
 METHOD = """
-Ratios are to the hand-written loop, which trains the same segment in the same process just before
-or after: medians over pairs, 95 % intervals by resampling processes and the pairs in them. Clocks
+Ratios are to the hand-written loop, which trains the same segment in the same process: just before
+or after it (`tiny`), or at the same time, the two taking turns at every step (`mlp`, `gpt-mini`).
+Medians over pairs, 95 % intervals by resampling processes and the pairs in them. Clocks
 are read inside the model's forward pass. us are microseconds per step: added in CPU time, the
 others by the clock on the wall. "Same" compares loss on held-out data and norm of the weights with
 the hand-written loop's. Targets are for CPU time; one is met when the whole interval is.
