@@ -2,11 +2,11 @@
 
 Within one fresh process a short segment is trained by the peer and at once by the hand-written
 loop, the order alternating, or by both in turns where steps are long; several pairs per process,
-processes of all peers in turn, round after round. The hand-written loop paired with itself is the control, which must read 1.00. Prints tables,
-writes all figures as JSON, and with ``--keep`` the tables into RESULTS.md. What was measured
-before, with the same versions, stays in the JSON unless it is measured anew, so that one may go
-on with ``--case``, ``--model`` and ``--peer``; tables name the commit of every row. ``make bench``
-makes the environment.
+processes of all peers in turn, round after round. The hand-written loop paired with itself is the
+control, which must read 1.00. Prints tables, writes all figures as JSON, and with ``--keep`` the
+tables into RESULTS.md. What was measured before, with the same versions, stays in the JSON unless
+it is measured anew, so that one may go on with ``--case``, ``--model`` and ``--peer``; tables name
+the commit of every row. ``make bench`` makes the environment.
 """
 
 from __future__ import annotations
