@@ -31,8 +31,8 @@ def digest_config(values: Mapping[str, Any]) -> str:
 def digest_code(project: Project) -> dict[str, str]:
     """The project's own files that were imported so far, each with a digest of its content."""
     found = {}
-    for path in _imported_files():
-        name = _name_in(path, project.dir)
+    for path in _imported_files(project.dir.absolute()):
+        name = _name_in(path, project.dir.absolute())
         content = None if name is None else _read(path)
         if name is not None and content is not None:
             found[name] = _digest(content)
@@ -50,11 +50,14 @@ def code_changes(recorded: Mapping[str, str], project: Project) -> list[Change]:
     return changes
 
 
-def _imported_files() -> Iterator[Path]:
-    installed = f"{sys.prefix}{os.sep}"  # thousands, which are nobody's own; see _name_in
+def _imported_files(folder: Path) -> Iterator[Path]:
+    """The files below a folder that were imported; there are thousands elsewhere."""
+    inside = f"{folder}{os.sep}"
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or not file.endswith(".py") or file.startswith(installed):
+        if not isinstance(file, str) or not file.endswith(".py"):
+            continue
+        if os.path.isabs(file) and not file.startswith(inside):  # noqa: PTH117 - of thousands
             continue
         if name.partition(".")[0] != "epochal":
             yield Path(file).absolute()
@@ -63,12 +66,15 @@ def _imported_files() -> Iterator[Path]:
 def _name_in(path: Path, folder: Path) -> str | None:
     """The path below a folder; nothing for what is not the project's own."""
     try:
-        inner = path.relative_to(folder.absolute())
+        inner = path.relative_to(folder)
     except ValueError:
         return None
-    is_own = "site-packages" not in inner.parts and not any(p[0] == "." for p in inner.parts)
-    is_own = is_own and Path(sys.prefix) not in path.parents
-    return inner.as_posix() if is_own else None
+    if "site-packages" in inner.parts or any(part[0] == "." for part in inner.parts):
+        return None
+    # A project may also lie below an environment, as /usr/src/app does where that is /usr.
+    environment = Path(sys.prefix)
+    is_installed = environment.is_relative_to(folder) and path.is_relative_to(environment)
+    return None if is_installed else inner.as_posix()
 
 
 def _read(path: Path) -> bytes | None:

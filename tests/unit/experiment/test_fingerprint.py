@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,6 +64,23 @@ def test_environments_inside_the_project_are_not_its_own(
     monkeypatch.syspath_prepend(str(tmp_path / ".venv"))
     importlib.import_module("hidden_module")
     assert digest_code(Project(tmp_path)) == {}
+
+
+@pytest.mark.parametrize(
+    ("prefix", "names"),
+    [(".", ["code/placed.py"]), ("project/code", []), ("other", ["code/placed.py"])],
+)
+def test_an_environment_counts_as_such_only_inside_of_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix: str, names: list[str]
+) -> None:
+    folder = tmp_path / "project" / "code"
+    folder.mkdir(parents=True)
+    (folder / "placed.py").touch()
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "placed", raising=False)
+    importlib.import_module("placed")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / prefix))
+    assert list(digest_code(Project(tmp_path / "project"))) == names
 
 
 def test_data_in_memory_is_known_by_its_length_and_some_rows() -> None:
