@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.records.figures import format_count
+from epochal.records.plain import as_count, as_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -94,18 +94,8 @@ def read_spent(record: RunRecord) -> Spent:
 
 def spent_of(fields: Mapping[str, Any]) -> Spent:
     """What was kept of it in a file or a checkpoint, which may be damaged."""
-    times, killed = fields.get("times"), fields.get("killed")
-    known = {
-        str(part): seconds
-        for part, value in (times.items() if isinstance(times, dict) else ())
-        if (seconds := _seconds(value))
-    }
-    redone = _seconds(fields.get("redone_seconds"))
-    return Spent(known, redone, killed if isinstance(killed, int) else 0)
-
-
-def _seconds(value: object) -> float:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
+    redone = as_numbers(fields).get("redone_seconds", 0.0)
+    return Spent(as_numbers(fields.get("times")), redone, as_count(fields.get("killed")))
 
 
 def join_spent(several: Iterable[Spent]) -> Spent:

@@ -69,7 +69,12 @@ def test_how_sure_the_time_of_a_run_is_comes_in_words(
 
 @pytest.mark.parametrize(
     "fields",
-    [{}, {"times": 3}, {"times": {"steps": "?", "x": float("nan")}, "killed": "a"}],
+    [
+        {},
+        {"times": 3},
+        {"times": {"steps": "?", "x": float("nan")}, "killed": "a"},
+        {"times": {"steps": 10**400}, "redone_seconds": 10**400},
+    ],
 )
 def test_what_is_damaged_took_no_time(fields: dict[str, Any]) -> None:
     assert spent_of(fields) == Spent()
