@@ -8,6 +8,7 @@ from epochal import durable
 from epochal.cli.fit import measure, shorten, terminal_width
 from epochal.cli.table import format_table
 from epochal.records.figures import format_seconds, format_value
+from epochal.records.metrics import TRAIN
 from epochal.records.query.names import Fact, Measure
 from epochal.records.query.sheet import join_values, read_time
 
@@ -151,7 +152,7 @@ def _outcome(row: Mapping[str, Any]) -> str:
 
 def _worth(names: Mapping[str, object], monitor: str | None) -> list[str]:
     """The metrics that tell what came of a run, the one that decides first."""
-    kept = [name for name in names if name == monitor or not name.startswith("train/")]
+    kept = [name for name in names if name == monitor or not name.startswith(TRAIN)]
     return sorted(kept, key=lambda name: name != monitor)
 
 

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from epochal.records.media import Media, read_media
-from epochal.records.metrics import is_epoch_mean, load_points
+from epochal.records.metrics import is_mean_of_steps, load_points
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -243,10 +243,7 @@ class Mirror:
 
 def is_of_steps(points: Mapping[str, float]) -> bool:
     """Whether these are points of training, recorded again and again between epochs."""
-    return any(
-        name == "lr" or (name.startswith(("lr/", "train/")) and not is_epoch_mean(name))
-        for name in points
-    )
+    return any(name == "lr" or name.startswith("lr/") or is_mean_of_steps(name) for name in points)
 
 
 def thin(entries: list[Entry], every: Every) -> Iterator[Entry]:

@@ -50,6 +50,11 @@ def is_epoch_mean(name: str) -> bool:
     return name.startswith(EPOCH_MEANS)
 
 
+def is_mean_of_steps(name: str) -> bool:
+    """Whether points of a series are means since the point before, as those of training are."""
+    return name.startswith(TRAIN) and not is_epoch_mean(name)
+
+
 @final
 class MetricWriter:
     """Appends points to the two metric files of one folder; continues what is there.

@@ -165,7 +165,7 @@ def describe_replicates(found: Comparison, view: View) -> Iterator[str]:
 def _mean_rows(groups: Sequence[Group]) -> Iterator[list[str]]:
     """The best values first, then each metric that any group came to; training last."""
     names = dict.fromkeys(name for group in groups for name in group.means)
-    for name in sorted(names, key=lambda name: (name != BEST, name.startswith("train/"))):
+    for name in sorted(names, key=lambda name: (name != BEST, name.startswith(TRAIN))):
         yield [name, *(_describe_mean(group.means.get(name)) for group in groups)]
 
 

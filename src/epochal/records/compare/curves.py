@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
+from epochal.records.metrics import TRAIN, is_mean_of_steps
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -80,7 +82,7 @@ def compare_curves(one: RunRecord, other: RunRecord, *, tolerance: float = TOLER
     shared = sorted(
         {*one.metric_names()} & {*other.metric_names()},
         # The most telling first: what decides, then what training itself shows.
-        key=lambda name: (name != monitor, name != "train/loss", name[:6] != "train/", name),
+        key=lambda name: (name != monitor, name != "train/loss", not name.startswith(TRAIN), name),
     )
     names = [name for name in shared if not _MEASURED.search(name)]
     merged, num_uneven = {}, 0
@@ -105,11 +107,6 @@ def compare_curves(one: RunRecord, other: RunRecord, *, tolerance: float = TOLER
 
 
 _Merged = tuple["NDArray[np.int64]", "NDArray[np.float64]", "NDArray[np.float64]"]
-
-
-def is_mean_of_steps(name: str) -> bool:
-    """Whether points of a series are means since the point before, as those of training are."""
-    return name.startswith("train/") and not name.startswith("train/epoch/")
 
 
 def _merge(one: Curve, other: Curve, *, is_mean: bool) -> tuple[_Merged, int]:

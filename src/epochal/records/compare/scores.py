@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, final
 
-from epochal.records.compare.curves import is_mean_of_steps
 from epochal.records.compare.difference import is_same
 from epochal.records.compare.settings import read_settings
+from epochal.records.metrics import TRAIN, is_mean_of_steps
 from epochal.records.monitor import MONITOR_KEYS, mode_of
 from epochal.records.summary import summarise_series
 
@@ -69,7 +69,7 @@ def read_scores(records: Sequence[RunRecord]) -> list[Score]:
 
     def rank(name: str) -> tuple[bool, bool, bool, str]:
         is_rate = "lr" in (name.partition("/")[0], name.rpartition("/")[2])
-        return (name not in decisive, is_rate, name.startswith("train/"), name)
+        return (name not in decisive, is_rate, name.startswith(TRAIN), name)
 
     names = sorted({name for one in series for name in one}, key=rank)
     found = [(name, _mode_of(name, monitors)) for name in names]
