@@ -29,6 +29,7 @@ demo: $(VENV)/.demo  ## Train the digits example on the CPU and say where its re
 	@$(BIN)/epochal run examples/digits/digits.yaml --device cpu --desc "made by make demo"
 
 test: check          ## Run the gates and every test.
+	@$(BIN)/python -m compileall -q src # for the processes that tests start
 	$(BIN)/python -m pytest --numprocesses 2
 
 torture: $(VENV)/.dev ## Break checkpoints and kill runs by the thousand; prints what was counted.
