@@ -43,6 +43,7 @@ from epochal.records.announce import announce
 from epochal.records.attempts import begin_attempt
 from epochal.records.failure import recording
 from epochal.records.heartbeat import beating
+from epochal.records.lease import FILE_NAME as LEASE
 from epochal.records.lease import holding
 from epochal.records.secrets import hiding, redact_node, secret_values
 from epochal.records.times import Spent, spent_of
@@ -256,11 +257,15 @@ def _closing(writer: RunWriter) -> Iterator[RunWriter]:
 
 @contextmanager
 def _undone(folder: Path) -> Iterator[None]:
-    """Leave nothing of a run whose start the disk refused, down to saying that it failed."""
+    """Leave nothing of a run whose start the disk refused, down to saying that it failed.
+
+    A folder that another process has taken is left to that.
+    """
     try:
         yield
     except RecordError:
-        if _status_of(folder) in ("", "starting") and not (folder / "run.json").exists():
+        is_begun = any((folder / name).exists() for name in ("run.json", LEASE))
+        if _status_of(folder) in ("", "starting") and not is_begun:
             with suppress(OSError):
                 durable.remove_tree(folder, "undone")
         raise

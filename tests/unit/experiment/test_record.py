@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,6 +17,8 @@ from epochal.errors import Preempted, RecordError
 from epochal.experiment.record import open_record
 from epochal.experiment.resume import Resumption
 from epochal.records import find_runs, read_run
+from epochal.records.folder import RunFolder, create_run_folder
+from epochal.records.lease import Lease
 from epochal.records.times import Spent
 from failing_disk import full_disk
 from past_runs import change, gone
@@ -155,6 +157,24 @@ def test_full_disk_at_the_start_leaves_nothing_or_a_run_that_failed(
     assert found[0] == []
     assert all("free some space there" in text for text in told)
     assert all(statuses in ([], ["failed"]) for statuses in found)
+
+
+def test_a_folder_that_another_process_took_first_is_left_to_it(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def create(*args: Any, **names: Any) -> RunFolder:
+        folder = create_run_folder(*args, **names)
+        Lease(folder.path)  # of who was a moment faster, and lives
+        return folder
+
+    monkeypatch.setattr("epochal.experiment.record.create_run_folder", create)
+    changes = ("record.log_dir=taken", "record.exact=true")
+    with (
+        pytest.raises(RecordError, match="works on this run"),
+        open_record(*checked(*changes), is_kept=True),
+    ):
+        raise AssertionError("must not come here")
+    assert (shop / "taken" / "lease.json").exists()
 
 
 def test_no_secret_keeps_a_run_from_its_start(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
