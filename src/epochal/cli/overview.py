@@ -95,8 +95,8 @@ def _describe_head(record: RunRecord) -> Iterator[str]:
     yield from _describe_best(record)
     yield from _describe_attempts(record)
     yield from _describe_stages(record)
-    if (moment := read_time(summary.started)) is not None:
-        yield f"  started  {moment.astimezone():%Y-%m-%d %H:%M}"
+    if started := _format_moment(summary.started):
+        yield f"  started  {started}"
     if (seconds := seconds_of(record)) is not None:
         yield f"  time     {format_seconds(seconds)}"
     if isinstance(device := run.get("device"), dict):
@@ -148,8 +148,15 @@ def _describe_attempts(record: RunRecord) -> Iterator[str]:
         if one.attempt:
             verb = "went back to" if one.cause == ROLLBACK else f"{one.cause} from".strip()
             place = f"{verb} {one.checkpoint}, step {one.step}" if one.checkpoint else one.cause
-            yield f"  attempt  {one.attempt}: {', '.join(filter(None, [place, one.started]))}"
+            when = _format_moment(one.started)
+            yield f"  attempt  {one.attempt}: {', '.join(filter(None, [place, when]))}"
             yield from (f"           {text}" for text in one.changed)
+
+
+def _format_moment(text: str) -> str:
+    """A moment of the record by the clock of this place; what is none stays as it is."""
+    moment = read_time(text)
+    return text if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M}"
 
 
 def _describe_stages(record: RunRecord) -> Iterator[str]:

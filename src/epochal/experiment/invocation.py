@@ -26,6 +26,17 @@ def command() -> str:
     return f"{_shown(Path(sys.executable))} -m {_NAME}"
 
 
+def typed_words() -> list[str]:
+    """The command that started this process, also where a program such as a supervisor did."""
+    if not sys.argv:
+        return []
+    program, words = Path(sys.argv[0]), sys.argv[1:]
+    if program.name != "__main__.py":
+        return [program.name, *words]
+    package = program.parent.name  # of `python -m package`
+    return [_NAME, *words] if package == _NAME else ["python", "-m", package, *words]
+
+
 def name_run(folder: Path) -> str:
     """What names a run in a command: its id, or its folder when that is not below ``runs``."""
     is_found = RUNS.absolute() in folder.absolute().parents

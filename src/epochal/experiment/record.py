@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shlex
-import sys
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
@@ -24,6 +23,7 @@ from epochal.experiment.fingerprint import (
     digest_config,
     fingerprint_data,
 )
+from epochal.experiment.invocation import typed_words
 from epochal.experiment.origins import KeptCode, discard_code, find_parent
 from epochal.experiment.resume import load_point, spent_before
 from epochal.experiment.text import on_disk, readable
@@ -349,9 +349,8 @@ def _reads_as(path: Path, expanded: Node) -> bool:
 
 
 def _describe_start(project: Path | None) -> dict[str, Any]:
-    words = [Path(sys.argv[0]).name, *sys.argv[1:]] if sys.argv else []
     return {
-        "command": readable(shlex.join(words)),
+        "command": readable(shlex.join(typed_words())),
         "cwd": readable(str(Path.cwd())),
         "epochal": _own_version(),
         "machine": describe_machine(project),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -140,6 +141,13 @@ def test_attempts_say_how_they_came_to_be(tmp_path: Path) -> None:
         "  attempt  3: requeued",
         "  attempt  4: from a-6, step 6",
     ]
+
+
+def test_attempts_tell_the_time_as_the_start_of_the_run_does(tmp_path: Path) -> None:
+    moment = datetime(2026, 11, 15, 21, 48, tzinfo=UTC)
+    attempts = [{"attempt": 0}, {"attempt": 1, "started": moment.isoformat()}]
+    lines = describe(read_run(record_run(tmp_path, attempts=attempts)), tmp_path)
+    assert f"  attempt  1: {moment.astimezone():%Y-%m-%d %H:%M}" in lines
 
 
 def test_time_of_several_attempts_is_told_as_one(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from epochal.experiment.invocation import command, name_run
+from epochal.experiment.invocation import command, name_run, typed_words
 
 
 @pytest.fixture
@@ -70,6 +70,27 @@ def test_script_is_told_of_the_command_beside_its_python(
     assert typed(monkeypatch, "train.py") == ".venv/bin/epochal"
     (installed / "epochal").unlink()
     assert typed(monkeypatch, "train.py") == ".venv/bin/python -m epochal"
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ("/bin/epochal", ["epochal", "run", "a b"]),
+        ("/lib/epochal/__main__.py", ["epochal", "run", "a b"]),
+        ("/work/digits/__main__.py", ["python", "-m", "digits", "run", "a b"]),
+        ("scripts/train.py", ["train.py", "run", "a b"]),
+    ],
+)
+def test_what_was_typed_names_no_file_that_nobody_types(
+    program: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [program, "run", "a b"])
+    assert typed_words() == expected
+
+
+def test_process_without_words_was_not_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [])
+    assert typed_words() == []
 
 
 def test_run_is_named_by_its_id_where_that_is_found(
