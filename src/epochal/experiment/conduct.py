@@ -76,10 +76,10 @@ def _carry_out(
         if problems:
             raise ConfigError(*problems)
         is_single = count_folds(report.expanded) is None
-        with ending_when_preempted():
-            work = _run_checked if is_single else _cross_validate
-            with Notices(report, is_part=is_part) as notices:
-                return work(experiment, loaded, report, runner, notices, times)
+        with ending_when_preempted(), Notices(report, is_part=is_part) as notices:
+            if not is_single:  # each fold counts its own time
+                return _cross_validate(experiment, loaded, report, runner, notices)
+            return _run_checked(experiment, loaded, report, runner, notices, times)
     except EpochalError as error:
         if loaded.choices.get("raise_errors", False):
             raise
@@ -144,7 +144,6 @@ def _cross_validate(
     report: Report,
     runner: str | None,
     notices: Notices,
-    times: Times,
 ) -> RunResult:
     resumption = _plan_resume(experiment, loaded, report, runner)
     assembly = _prepare(loaded, report)
