@@ -31,7 +31,7 @@ class Tensors(InMemory):
         resident: Let a run keep a copy on its device, until it trains with another dataset or ends.
             Tensors that were written to are copied anew for the next pass; numpy's writes are
             not seen. False: send each batch on its own. None, the default: data of at most
-            64 MiB lie on the device for the time of one pass, larger ones are sent.
+            64 MiB are copied anew for each pass, larger ones are sent.
         named: The same by name; ``resident`` cannot be one.
 
     Raises:
