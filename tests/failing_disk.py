@@ -63,6 +63,17 @@ def full_disk(room: int) -> durable.Operations:
     return durable.Operations(write=guard(os.write), mkdir=guard(os.mkdir))
 
 
+def full_unless_gone(path: Path) -> durable.Operations:
+    """A disk that is full as long as one file is there."""
+
+    def write(descriptor: int, data: Any) -> int:
+        if path.exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return os.write(descriptor, data)
+
+    return durable.Operations(write=write)
+
+
 def read_only_disk() -> durable.Operations:
     """A disk that nobody may write to."""
 

@@ -45,6 +45,7 @@ from epochal.records.failure import recording
 from epochal.records.heartbeat import beating
 from epochal.records.lease import FILE_NAME as LEASE
 from epochal.records.lease import holding
+from epochal.records.reserve import give_up, reserving
 from epochal.records.secrets import hiding, redact_node, secret_values
 from epochal.records.times import Spent, spent_of
 
@@ -168,6 +169,8 @@ class Record:
             for one in fields(result)
             if one.name not in _UNRECORDED
         }
+        if self.dir is not None:
+            give_up(self.dir)
         self.writer.write_result(values)
         status: Status = result.status  # type: ignore[assignment]  # a RunResult has no other
         spent = spent_of(vars(result))
@@ -211,7 +214,13 @@ def _open_kept(config: Config, report: Report, resumption: Resumption | None) ->
     )
     announce(folder.path)
     writer = RunWriter(folder)
-    with _undone(folder.path), holding(folder.path), beating(folder.path), _closing(writer):
+    with (
+        _undone(folder.path),
+        holding(folder.path),
+        beating(folder.path),
+        _closing(writer),
+        reserving(folder.path),
+    ):
         _write_configs(writer, config, report)
         code = KeptCode(options, project=report.project.dir, run_dir=folder.path)
         yield Record(
@@ -287,7 +296,11 @@ def _reopened(resumption: Resumption, report: Report, *, is_supervised: bool) ->
     before = listed if isinstance(listed, list) else []
     facts = {**run, "attempts": [*before, attempt.to_json()]}
     number = attempt.attempt
-    with _put_back(folder.path, number), _closing(RunWriter(folder, attempt=number)) as writer:
+    with (
+        _put_back(folder.path, number),
+        _closing(RunWriter(folder, attempt=number)) as writer,
+        reserving(folder.path),
+    ):
         at = {} if point is None else {"step": point.manifest.step, "epoch": point.manifest.epoch}
         spent = spent_before(resumption.record, point)
         writer.write_status("starting", **at, **spent.to_fields())

@@ -20,7 +20,7 @@ from epochal.records import find_runs, read_run
 from epochal.records.folder import RunFolder, create_run_folder
 from epochal.records.lease import Lease
 from epochal.records.times import Spent
-from failing_disk import full_disk
+from failing_disk import full_disk, full_unless_gone
 from past_runs import change, gone
 from small_project import run_folders, tree
 
@@ -33,6 +33,20 @@ def checked(*overrides: str) -> tuple[Config, Report]:
     report = check(config)
     assert not report.problems
     return config, report
+
+
+def resume_a_killed_run(config: Config, report: Report) -> Resumption:
+    with open_record(config, report, is_kept=True) as record:
+        assert record.dir is not None
+    change(record.dir / "status.json", status="running", **gone())
+    return Resumption(
+        record=read_run(record.dir),
+        chosen="last",
+        overrides=(),
+        changes=(),
+        is_anything_allowed=False,
+        has_state=False,
+    )
 
 
 def status_of(folder: Path) -> str:
@@ -157,6 +171,24 @@ def test_full_disk_at_the_start_leaves_nothing_or_a_run_that_failed(
     assert found[0] == []
     assert all("free some space there" in text for text in told)
     assert all(statuses in ([], ["failed"]) for statuses in found)
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_full_disk_has_room_for_the_last_words_of_a_run(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, is_resumed: bool
+) -> None:
+    inputs = checked("record.code=false")
+    resumption = resume_a_killed_run(*inputs) if is_resumed else None
+    with open_record(*inputs, is_kept=True, resumption=resumption) as record:
+        assert record.dir is not None
+        disk = full_unless_gone(record.dir / "reserve")
+        monkeypatch.setattr(durable.system, "operations", disk)
+        with pytest.raises(RecordError, match="free some space there"):
+            record.writer.write_status("running")
+        record.write_end(RunResult(status="failed", reason="disk_full", message="full"))
+    assert read_run(record.dir).summary.reason == "disk_full"
+    assert read_run(record.dir).result["message"] == "full"
+    assert not (record.dir / "reserve").exists()
 
 
 def test_a_folder_that_another_process_took_first_is_left_to_it(
