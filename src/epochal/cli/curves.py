@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from epochal.records import RunRecord
+    from epochal.records.zoom import Zoom
 
 _BUCKETS = 1200
 _SPAN = 1000.0
@@ -38,10 +39,14 @@ def chart_curves(
     chosen = [_choose(record, wanted, is_alone=len(records) == 1) for record in records]
     names = list(dict.fromkeys(name for own in chosen for name in own))
     titles = _titles(records)
-    curves = {
+    zooms = {
         _label(title, name, is_only=len(names) == 1): _read(record, name, progress)
         for record, title, own in zip(records, titles, chosen, strict=True)
         for name in own
+    }
+    curves = {
+        label: dict(zip(found.steps.tolist(), found.mean.tolist(), strict=True))
+        for label, found in zooms.items()
     }
     steps = sorted({step for curve in curves.values() for step in curve})
     if not steps:
@@ -53,7 +58,7 @@ def chart_curves(
         title=f"{whose}: {', '.join(names)}",
         x=steps,
         lines={name: [curve.get(step) for step in steps] for name, curve in curves.items()},
-        x_name="step",
+        x_name=_name_steps(max(int(found.count.max(initial=0)) for found in zooms.values())),
         y_name=", ".join(names),
         is_log_up=_spans_decades([one for curve in curves.values() for one in curve.values()]),
     )
@@ -76,14 +81,15 @@ def _spans_decades(values: Sequence[float]) -> bool:
     return bool(finite) and min(finite) > 0 and max(finite) / min(finite) >= _SPAN
 
 
-def _read(
-    record: RunRecord, name: str, progress: Callable[[str], None] | None
-) -> dict[float, float]:
+def _name_steps(most: int) -> str:
+    return "step" if most <= 1 else f"step, by means of up to {most:,} points"
+
+
+def _read(record: RunRecord, name: str, progress: Callable[[str], None] | None) -> Zoom:
     """The values of a metric by step, not more than a screen can show."""
     from epochal.records.zoom import zoom
 
-    found = zoom(record.path, name, buckets=_BUCKETS, progress=progress)
-    return dict(zip(found.steps.tolist(), found.mean.tolist(), strict=True))
+    return zoom(record.path, name, buckets=_BUCKETS, progress=progress)
 
 
 def _choose(record: RunRecord, wanted: Sequence[str], *, is_alone: bool) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -92,3 +93,14 @@ def test_values_over_decades_are_drawn_by_their_logarithm(tmp_path: Path) -> Non
     record = read_run(tmp_path)
     assert chart_curves([record], ["loss"]).is_log_up
     assert not chart_curves([record], ["zero"]).is_log_up
+
+
+def test_a_chart_says_when_its_points_are_means(tmp_path: Path) -> None:
+    with closing(RunWriter(RunFolder(tmp_path))) as writer:
+        writer.write_status("finished")
+        for step in range(2401):
+            writer.log({"loss": float(step == 7)}, step)
+        writer.log({"val": 1.0}, 3)
+    record = read_run(tmp_path)
+    assert chart_curves([record], ["loss"]).x_name == "step, by means of up to 3 points"
+    assert chart_curves([record], ["val"]).x_name == "step"
