@@ -16,7 +16,7 @@ from epochal.experiment.invocation import command, name_run
 from epochal.records.attempts import ROLLBACK
 from epochal.records.compare.scores import find_monitor
 from epochal.records.disk import read_disk
-from epochal.records.facts import desc_of, seconds_of, tag_of
+from epochal.records.facts import desc_of, seconds_of, step_of, tag_of
 from epochal.records.figures import format_bytes, format_count, format_seconds, format_value
 from epochal.records.metrics import is_epoch_mean
 from epochal.records.parent import read_parent
@@ -113,8 +113,9 @@ def _status(record: RunRecord) -> Iterator[str]:
     yield summary.status
     if summary.reason and summary.reason != summary.status:
         yield summary.reason
-    if summary.step or summary.runner not in _WITHOUT_STEPS:
-        yield f"epoch {summary.epoch}, step {summary.step}"
+    step = step_of(record)
+    if step or summary.runner not in _WITHOUT_STEPS:
+        yield f"epoch {summary.epoch}, step {step}"
 
 
 def _describe_next(record: RunRecord) -> Iterator[str]:

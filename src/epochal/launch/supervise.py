@@ -16,7 +16,7 @@ from epochal.launch.farewell import FindHome, say_farewell
 from epochal.launch.restarts import PREEMPTED, SUCCESS, Ending, Restarts
 from epochal.records import clean
 from epochal.records.announce import VARIABLE
-from epochal.records.facts import describe_error
+from epochal.records.facts import describe_error, step_of
 from epochal.records.folder import FOLDS
 from epochal.records.manifests import newest_valid
 from epochal.records.parent import Parent
@@ -140,7 +140,7 @@ def _live(commands: Commands, ticket: Ticket, wish: _Wish) -> Ending:
     record = _read(after)
     begun = begun if after == before else 0
     saved = _saved_step(after) or 0
-    step = 0 if record is None else record.summary.step
+    step = 0 if record is None else step_of(record)
     return Ending(
         code=code,
         step=max(step, saved) if code < 0 else step,  # a killed run could not say how far it was

@@ -45,6 +45,16 @@ def seconds_of(record: RunRecord) -> float | None:
     return seconds if record.summary.ended or seconds else None
 
 
+def step_of(record: RunRecord) -> int:
+    """The last step that is known of: one that was killed may have logged more than it told."""
+    if record.summary.status != "lost":
+        return record.summary.step
+    from epochal.records.summary import summarise_series  # needs numpy
+
+    series = summarise_series(record.path).values()
+    return max([record.summary.step, *[one.last_step for one in series]])
+
+
 def find_logs(record: RunRecord) -> dict[int, Path]:
     """The text logs of a run's processes, by rank."""
     options = record.expanded.get("record")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.unit.records.test_read import make_run
 
-from epochal.records.facts import desc_of, describe_error, find_logs, seconds_of, tag_of
+from epochal.records.facts import desc_of, describe_error, find_logs, seconds_of, step_of, tag_of
+from epochal.records.folder import RunFolder
 from epochal.records.read import read_run
+from epochal.records.writer import RunWriter
+from past_runs import change, gone
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +26,17 @@ def test_tag_and_purpose_are_those_of_the_page_that_people_edit(tmp_path: Path) 
     assert (tag_of(read_run(path)), desc_of(read_run(path))) == ("wider", "because")
     (path / "README.md").unlink()
     assert (tag_of(read_run(path)), desc_of(read_run(path))) == ("mlp", "")
+
+
+def test_step_of_a_lost_run_is_that_of_its_last_point(tmp_path: Path) -> None:
+    with closing(RunWriter(RunFolder(tmp_path))) as writer:
+        writer.write_status("running", step=20)
+        writer.log({"train/loss": 0.5}, 40)
+    assert step_of(read_run(tmp_path)) == 20  # it is at work, and will say so
+    change(tmp_path / "status.json", **gone())
+    assert step_of(read_run(tmp_path)) == 40
+    change(tmp_path / "status.json", step=50)
+    assert step_of(read_run(tmp_path)) == 50
 
 
 def test_logs_are_found_by_the_name_that_the_config_gave_them(tmp_path: Path) -> None:

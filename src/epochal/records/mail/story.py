@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from epochal.errors import RecordError
-from epochal.records.facts import describe_error, seconds_of
+from epochal.records.facts import describe_error, seconds_of, step_of
 from epochal.records.heartbeat import FILE_NAME as HEARTBEAT
 from epochal.records.mail.compose import LOG_LINES, Story
 from epochal.records.secrets import redact
@@ -66,7 +66,7 @@ def tell(
             "host": record.status.get("host"),
         },
         seconds=seconds_of(record),
-        step=summary.step,
+        step=step_of(record),
         epoch=summary.epoch,
         monitor=monitor,
         best=_best(record, monitor, mode),
