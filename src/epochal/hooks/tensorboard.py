@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import struct
 from itertools import islice
 from typing import TYPE_CHECKING, Any, final
@@ -13,6 +12,7 @@ from epochal import durable
 from epochal.engine.every import Every
 from epochal.engine.mirror import Entry, Sink, importing
 from epochal.engine.tracker import Source, Tracker, is_first_rank
+from epochal.records.media import SEPARATORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,7 +29,6 @@ MOST_ROWS = 100
 """Of a table that is shown as text."""
 
 _IMAGES = ("png", "jpg", "jpeg", "gif", "bmp")  # what TensorBoard sends to a browser as images
-_SEPARATORS = {"csv": ",", "tsv": "\t"}
 
 
 @final
@@ -154,24 +153,18 @@ def _read_size(png: bytes) -> tuple[int, int]:
 def to_markdown(media: Media) -> str | None:
     """What TensorBoard shows of a text or a table; None if it can show nothing."""
     if media.suffix == "md":
-        return _read_text(media.path)
+        return media.read_text()
     if media.suffix == "txt":
-        return _read_text(media.path).replace("\n", "  \n")  # Markdown would join the lines
+        return media.read_text().replace("\n", "  \n")  # Markdown would join the lines
     if media.suffix in ("json", "html"):
-        return "\n".join(f"    {line}" for line in _read_text(media.path).splitlines())
-    if media.suffix in _SEPARATORS:
+        return "\n".join(f"    {line}" for line in media.read_text().splitlines())
+    if media.suffix in SEPARATORS:
         return _read_table(media)
     return None
 
 
-def _read_text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")
-
-
 def _read_table(media: Media) -> str:
-    with media.path.open(encoding="utf-8", errors="replace", newline="") as file:
-        rows = csv.reader(file, delimiter=_SEPARATORS[media.suffix])
-        cells = [[_escape(cell) for cell in row] for row in islice(rows, MOST_ROWS + 1)]
+    cells = [[_escape(cell) for cell in row] for row in islice(media.iter_rows(), MOST_ROWS + 1)]
     if not cells:
         return ""
     lines = [cells[0], ["---"] * len(cells[0]), *cells[1:]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, final
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from epochal.records.media import Media
 
 NOTE = "known.json"
-_SEPARATORS = {"csv": ",", "tsv": "\t"}
 _NOT_THERE = ("svg", "mov", "parquet")  # which W&B cannot show
 
 
@@ -145,8 +143,8 @@ def to_wandb(wandb: Any, media: Media) -> Any:  # noqa: ANN401 - of an optional 
         return wandb.Html(str(media.path), inject=False)
     kind = kind_of(media.suffix)
     if kind == "text":
-        text = media.path.read_text(encoding="utf-8", errors="replace")
-        return wandb.Html(f"<pre>{escape(text)}</pre>", inject=False, data_is_not_path=True)
+        page = f"<pre>{escape(media.read_text())}</pre>"
+        return wandb.Html(page, inject=False, data_is_not_path=True)
     if kind == "table":
         return _to_table(wandb, media)
     types = {"image": wandb.Image, "audio": wandb.Audio, "video": wandb.Video}
@@ -154,8 +152,7 @@ def to_wandb(wandb: Any, media: Media) -> Any:  # noqa: ANN401 - of an optional 
 
 
 def _to_table(wandb: Any, media: Media) -> Any:  # noqa: ANN401 - of an optional package
-    with media.path.open(encoding="utf-8", errors="replace", newline="") as file:
-        rows = list(csv.reader(file, delimiter=_SEPARATORS[media.suffix]))
+    rows = list(media.iter_rows())
     head, rows = (rows[0], rows[1:]) if rows else ([], [])
     width = len(head)
     filled = [[_to_number(cell) for cell in (row + [""] * width)[:width]] for row in rows]

@@ -6,6 +6,7 @@ that no path can hold is followed by ``~`` and its checksum: no two of them shar
 
 from __future__ import annotations
 
+import csv
 import io
 import struct
 import time
@@ -24,7 +25,7 @@ from epochal.records.metrics import read_lines
 from epochal.records.secrets import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -40,6 +41,9 @@ KINDS = {
     "table": ("csv", "tsv", "parquet"),
 }
 """The suffixes of each kind, that of unnamed data first; whatever else is a ``file``."""
+
+SEPARATORS = {"csv": ",", "tsv": "\t"}
+"""What stands between the cells of tables that are texts, by suffix."""
 
 
 @final
@@ -63,6 +67,15 @@ class Media:
     def title(self) -> str:
         """Its name and kind, by which it differs from a metric of the same name."""
         return f"{self.name}/{self.kind}"
+
+    def read_text(self) -> str:
+        """What is in it, whatever that is."""
+        return self.path.read_text(encoding="utf-8", errors="replace")
+
+    def iter_rows(self) -> Iterator[list[str]]:
+        """The rows of a table that is a text, the first one too."""
+        with self.path.open(encoding="utf-8", errors="replace", newline="") as file:
+            yield from csv.reader(file, delimiter=SEPARATORS[self.suffix])
 
 
 def save_media(

@@ -28,6 +28,15 @@ def writer(tmp_path: Path) -> RunWriter:
     return RunWriter(RunFolder(tmp_path))
 
 
+@pytest.mark.parametrize(("suffix", "separator"), [("csv", ","), ("tsv", "\t")])
+def test_tables_are_read_row_by_row(writer: RunWriter, suffix: str, separator: str) -> None:
+    lines = [separator.join(row) for row in (["name", "loss"], ['"a\nb"', "1"], ["c"])]
+    media = save_media(writer, "scores", "\n".join(lines).encode() + b"\xff", step=1, suffix=suffix)
+    assert media is not None
+    assert list(media.iter_rows()) == [["name", "loss"], ["a\nb", "1"], ["c\ufffd"]]
+    assert media.read_text().endswith("c\ufffd")
+
+
 def decode_png(data: bytes) -> np.ndarray:
     """The pixels of a PNG whose lines are not filtered."""
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
