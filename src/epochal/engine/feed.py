@@ -171,7 +171,7 @@ class Feed:
         self._stateful, is_first = None, not self.wait_seconds
         with explaining_deaths(loader, "train_loader"):
             batches = self.open(
-                loader, self.limit, one_pass, aim=self.aim if accumulate == 1 else None, state=state
+                loader, self.limit, one_pass, aim=self._find_aim(accumulate), state=state
             )
             while True:
                 begun = perf_counter()
@@ -202,6 +202,13 @@ class Feed:
         self._stateful = None
         _require_batches(read, loader, "train_loader")
         self.is_complete = True
+
+    def _find_aim(self, accumulate: int) -> Aim | None:
+        """Where batches go if a step takes one; else nothing stays of data that were used."""
+        if accumulate == 1:
+            return self.aim
+        self.aim.let_go()
+        return None
 
     def open(
         self,

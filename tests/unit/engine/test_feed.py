@@ -122,6 +122,15 @@ def test_batches_are_grouped_and_the_remainder_is_not_lost() -> None:
     assert one.samples_per_step == 4
 
 
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_data_that_another_stage_gathered_from_are_let_go(accumulate: int) -> None:
+    one = feed(loader(), accumulate=accumulate)
+    let_go = []
+    one.aim.let_go = lambda: let_go.append(1)  # type: ignore[method-assign]
+    list(one.epoch(0))
+    assert let_go
+
+
 def test_position_and_samples_are_counted() -> None:
     one = feed(loader(9), accumulate=2)
     positions = [one.position for _ in one.epoch(0)]
