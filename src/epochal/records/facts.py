@@ -46,8 +46,11 @@ def seconds_of(record: RunRecord) -> float | None:
 
 
 def step_of(record: RunRecord) -> int:
-    """The last step that is known of: one that was killed may have logged more than it told."""
-    if record.summary.status != "lost":
+    """The last step that is known of: one that was killed may have logged more than it told.
+
+    So may one whose status cannot be read.
+    """
+    if record.summary.status not in ("lost", "damaged"):
         return record.summary.step
     from epochal.records.summary import summarise_series  # needs numpy
 

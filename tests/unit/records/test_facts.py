@@ -37,6 +37,8 @@ def test_step_of_a_lost_run_is_that_of_its_last_point(tmp_path: Path) -> None:
     assert step_of(read_run(tmp_path)) == 40
     change(tmp_path / "status.json", step=50)
     assert step_of(read_run(tmp_path)) == 50
+    (tmp_path / "status.json").write_text("")
+    assert step_of(read_run(tmp_path)) == 40
 
 
 def test_logs_are_found_by_the_name_that_the_config_gave_them(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from epochal.cli.fit import wrap
 from epochal.cli.table import format_table
 from epochal.experiment.invocation import command
 from epochal.records.compare import SECTIONS, describe
-from epochal.records.facts import seconds_of, tag_of
+from epochal.records.facts import seconds_of, step_of, tag_of
 from epochal.records.figures import format_seconds, format_value
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _head(record: RunRecord) -> tuple[str, ...]:
         summary.id,
         tag_of(record),
         summary.status,
-        str(summary.step),
+        str(step_of(record)),
         "" if seconds is None else format_seconds(seconds),
         format_value(record.result.get("best")),
     )
