@@ -407,7 +407,7 @@ def test_the_record_shows_each_point_once_and_tells_of_going_back(
         record = read_run(folder)
         steps, _ = record.series("train/loss")
         assert steps.tolist() == list(range(1, len(steps) + 1))
-        assert [one.cause for one in record.attempts] == ["", "rollback", "rollback"]
+        assert [one.cause for one in record.attempts] == ["started", "rollback", "rollback"]
         assert [one.checkpoint for one in record.attempts] == ["", "rotten-4", "rotten-12"]
         assert record.attempts[1].code == record.attempts[0].code
         kinds = [one["kind"] for one in record.events]

@@ -24,7 +24,7 @@ def test_options_of_other_verbs_are_not_loaded() -> None:
         (("run", "a.yaml", "--fst"), "'--fst' is not something it takes; did you mean '--fast'?"),
         (("run", "a.yaml", "--epoch=3"), "did you mean '--epochs'?"),
         (("run", "a.yaml", "--fas"), "did you mean '--fast'?"),
-        (("show", "one", "two"), "'two' is not something it takes"),
+        (("restore", "one", "two", "three"), "'three' is not something it takes"),
         (("run", "a.yaml", "--optim.lr=3"), "write optim.lr=3"),
         (("run", "a.yaml", "--optim.lr", "3"), "write optim.lr=VALUE"),
         (("runs", "--zzz"), "'--zzz' is not something it takes"),
