@@ -65,6 +65,7 @@ $(TRACKERS)/.done: pyproject.toml constraints.txt benchmarks/requirements-loggin
 	@touch $@
 
 bench: $(VENV)/.demo $(PEERS)/.done $(TRACKERS)/.done ## Measure start-up, many runs, saving, logging, and the time per step beside other frameworks (takes hours).
+	@$(BIN)/python -m compileall -q src # as it is once somebody ran or installed it
 	@$(BIN)/python benchmarks/startup.py
 	@$(BIN)/python benchmarks/index.py
 	@$(BIN)/python benchmarks/checkpoints.py
