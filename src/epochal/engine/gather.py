@@ -89,7 +89,8 @@ class Gatherer:
             one_pass: Its seed gives the order, as it would to the loader's sampler.
             aim: Where batches of data on the device should go, if somebody keeps a place.
         """
-        if one_pass.epoch is not None:
+        is_training = one_pass.epoch is not None
+        if is_training:
             self._leave_for(getattr(loader, "dataset", None), aim)
         table = find_table(loader)
         if table is None:
@@ -97,15 +98,18 @@ class Gatherer:
         owner = table.owner
         is_resident = owner.is_resident if isinstance(owner, InMemory) else None
         is_pinned = self._is_pinned and table.tensors[0].device.type == "cpu"
-        if is_resident or (is_resident is None and is_pinned and _is_small(table.tensors)):
+        is_small = is_resident is None and is_pinned and _is_small(table.tensors)
+        if is_resident or (is_small and is_training):
             resident = self._settle(table, aim, is_kept=bool(is_resident))
+            columns, are_images = resident.columns, resident.are_images
+        elif is_small:  # there may be many evaluations: what one has goes with it
+            columns, are_images = _lay_out(tuple(map(self._move, table.tensors)))
         else:
             batches = table.batches(table.tensors, one_pass, is_pinned=is_pinned)
             return Gathered(batches, is_moved=False)
-        if any(resident.are_images):
-            pack = _image_packer(table.pack, resident.are_images)
-            table, aim = table._replace(pack=pack), None
-        return Gathered(table.batches(resident.columns, one_pass, aim=aim), is_moved=True)
+        if any(are_images):
+            table, aim = table._replace(pack=_image_packer(table.pack, are_images)), None
+        return Gathered(table.batches(columns, one_pass, aim=aim), is_moved=True)
 
     @staticmethod
     def can_gather(loader: Loader) -> bool:

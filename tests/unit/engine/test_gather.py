@@ -295,24 +295,44 @@ def test_other_data_are_left_for_others_to_move() -> None:
     assert next(found.batches)[0].dtype == torch.float32
 
 
+def for_a_device() -> Gatherer:
+    """One for a device other than that of the data, as far as it knows."""
+    return Gatherer(Change(CPU, torch.float64), is_pinned=True)
+
+
 def first_of_a_device(data: Dataset[Any]) -> tuple[Any, bool]:
-    """The first batch of a pass for a device other than that of the data, and if it is there."""
-    gatherer = Gatherer(Change(CPU, torch.float64), is_pinned=True)
-    found = gatherer.find(DataLoader(data), Pass(0))
+    """The first batch of a pass for another device, and if it is there."""
+    found = for_a_device().find(DataLoader(data), Pass(0))
     assert found is not None
     return next(found.batches)[0] if found.is_moved else None, found.is_moved
 
 
 @pytest.mark.parametrize("kind", [Tensors, TensorDataset])
-def test_small_data_lie_on_the_device_for_one_pass(kind: type[Any]) -> None:
+@pytest.mark.parametrize("epochs", [(0, 1), (None, None), (0, None)])
+def test_small_data_lie_on_the_device_as_they_are_when_a_pass_begins(
+    kind: type[Any], epochs: tuple[int | None, int | None]
+) -> None:
     values = np.ones((3, 2), np.float32)
-    data = kind(torch.from_numpy(values))
-    batch, is_moved = first_of_a_device(data)
-    assert is_moved
-    assert batch.dtype == torch.float64
-    values[:] = 7  # torch does not know of it
-    batch, _ = first_of_a_device(data)
-    assert batch.tolist() == [[7, 7]]
+    loader, gatherer = DataLoader(kind(torch.from_numpy(values))), for_a_device()
+    for epoch, value in zip(epochs, (1, 7), strict=True):
+        values[:] = value  # torch does not know of it
+        found = gatherer.find(loader, Pass(0, epoch))
+        assert found is not None
+        assert found.is_moved
+        batch = next(found.batches)[0]
+        assert batch.dtype == torch.float64
+        assert batch.tolist() == [[value, value]]
+
+
+def test_small_data_of_an_evaluation_leave_the_device_with_it() -> None:
+    gatherer, held = for_a_device(), []
+    data = Tensors(torch.ones(3))
+    for epoch in (0, None):
+        found = gatherer.find(DataLoader(data), Pass(0, epoch))
+        assert found is not None
+        held.append(len(gatherer._residents))
+        data = Tensors(torch.ones(4))
+    assert held == [1, 0]  # of the training its dataset is gone by then
 
 
 def test_larger_data_and_those_that_shall_not_lie_there_are_sent(
