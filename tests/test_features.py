@@ -17,7 +17,7 @@ FEATURES = read_features()
 NUMBERS = [
     f"{letter}{index + 1}" for letter, (_, count) in GROUPS.items() for index in range(count)
 ]
-DEFECTS_WITH_TESTS = [3, 4, 5, 6, 7, 8, 9, 10, 11, 14, 15, 16, 17, 19, 24, 25]
+DEFECTS_WITH_TESTS = [*range(1, 20), 24, 25]
 MAX_TITLE = 75
 
 
