@@ -22,7 +22,7 @@ def live_signature(component: Callable[..., Any], *, owner: str) -> Signature:
         return Signature(owner, open=True, known=False, summary=summary_of(doc))
     docs = arguments_of(doc)
     parameters = tuple(
-        _parameter(item, docs.get(item.name, ""))
+        _parameter_from_object(item, docs.get(item.name, ""))
         for item in found.parameters.values()
         if item.kind is not item.VAR_KEYWORD
     )
@@ -30,7 +30,7 @@ def live_signature(component: Callable[..., Any], *, owner: str) -> Signature:
     return Signature(owner, parameters, open=is_open, summary=summary_of(doc))
 
 
-def _parameter(item: inspect.Parameter, doc: str) -> Parameter:
+def _parameter_from_object(item: inspect.Parameter, doc: str) -> Parameter:
     key, annotation = key_of(item.name), _annotation(item.annotation)
     if item.kind is item.VAR_POSITIONAL:
         return Parameter(key, list_of(annotation), [], doc, "variadic", item.name)

@@ -16,7 +16,7 @@ _WIDTH = 0.03  # of the bell over which losses are averaged
 _REACH = 0.04  # of a slope, to both sides
 _START = 0.1  # in which rates are too small to change anything, so that noise alone is steep
 _MOMENTUM = 0.8  # of the mean that decides when to stop, since the future is not known then
-_FEWEST = 5
+_MIN_POINTS = 5
 _NOISE = 2.0  # how many times its noise a loss must fall to be called falling
 TOO_HIGH = 4.0
 """At how many times the least loss so far a test ends."""
@@ -93,7 +93,7 @@ class Ending:
 
     @property
     def _is_settled(self) -> bool:
-        return self._count > _FEWEST
+        return self._count > _MIN_POINTS
 
 
 def _deviation(values: Sequence[float]) -> float:

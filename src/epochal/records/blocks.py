@@ -42,7 +42,7 @@ def reduce(entries: Entries, starts: Steps, ends: Steps) -> Entries:
         starts: Where each piece begins, counted as the caller likes.
         ends: Where it ends.
     """
-    return _reduce({name: entries[name] for name in _COLUMNS}, starts, ends)
+    return _reduce_columns({name: entries[name] for name in _COLUMNS}, starts, ends)
 
 
 def reduce_points(steps: Steps, values: Values, starts: Steps, ends: Steps) -> Entries:
@@ -50,10 +50,10 @@ def reduce_points(steps: Steps, values: Values, starts: Steps, ends: Steps) -> E
     is_number = ~np.isnan(values)
     known = values if is_number.all() else np.where(is_number, values, 0.0)
     columns = (steps, values, values, known, is_number.astype(np.int64))
-    return _reduce(dict(zip(_COLUMNS, columns, strict=True)), starts, ends)
+    return _reduce_columns(dict(zip(_COLUMNS, columns, strict=True)), starts, ends)
 
 
-def _reduce(columns: dict[str, NDArray[Any]], starts: Steps, ends: Steps) -> Entries:
+def _reduce_columns(columns: dict[str, NDArray[Any]], starts: Steps, ends: Steps) -> Entries:
     is_there = ends > starts
     lengths = (ends - starts)[is_there]
     offsets = np.cumsum(lengths) - lengths
