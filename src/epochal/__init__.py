@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from epochal.experiment.rate_search import find_lr
     from epochal.experiment.series import resume, run
     from epochal.records.compare import diff
-    from epochal.records.query.frame import runs
+    from epochal.records.query.sheet import runs
     from epochal.records.read import read_run as read
     from epochal.registry import register
 
@@ -75,7 +75,7 @@ _HOMES = {
     "register": "epochal.registry",
     "resume": "epochal.experiment.series",
     "run": "epochal.experiment.series",
-    "runs": "epochal.records.query.frame",
+    "runs": "epochal.records.query.sheet",
 }
 
 _SYNONYMS = {"TaskFlow": "ModuleTask", "read": "read_run"}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from epochal.records.query.ask import Answer
-    from epochal.records.query.groups import Group
+    from epochal.records.query.groups import RunGroup
     from epochal.records.query.names import Target
 
 _HEADER = (
@@ -61,7 +61,7 @@ def table_of_columns(answer: Answer, targets: Sequence[Target], *, width: int | 
 
 
 def table_of_groups(
-    answer: Answer, groups: Sequence[Group], by: Sequence[Target], asked: Sequence[Target]
+    answer: Answer, groups: Sequence[RunGroup], by: Sequence[Target], asked: Sequence[Target]
 ) -> str:
     """One line per group: its newest run, how many there are, and means with their interval.
 
@@ -85,7 +85,9 @@ def table_of_groups(
     return _format(_fit(_without_empty(columns, kept), kept, None), None)
 
 
-def table_of_group_columns(answer: Answer, groups: Sequence[Group], asked: Sequence[Target]) -> str:
+def table_of_group_columns(
+    answer: Answer, groups: Sequence[RunGroup], asked: Sequence[Target]
+) -> str:
     """Exactly the columns that were asked for, after what names the group."""
     return _format({**_group_heads(answer, groups), **_group_columns(answer, groups, asked)}, None)
 
@@ -165,12 +167,12 @@ def _age(answer: Answer, place: int) -> tuple[str, int]:
     return answer.rows[place]["started"] or "", place
 
 
-def _count(group: Group) -> str:
+def _count(group: RunGroup) -> str:
     whole, counted = len(group.places), len(group.counted)
     return str(whole) if whole == counted else f"{counted} of {whole}"
 
 
-def _group_heads(answer: Answer, groups: Sequence[Group]) -> dict[str, list[str]]:
+def _group_heads(answer: Answer, groups: Sequence[RunGroup]) -> dict[str, list[str]]:
     newest = [max(group.places, key=lambda place: _age(answer, place)) for group in groups]
     return {
         "newest": [str(answer.rows[place]["run"]) for place in newest],
@@ -179,7 +181,7 @@ def _group_heads(answer: Answer, groups: Sequence[Group]) -> dict[str, list[str]
 
 
 def _group_columns(
-    answer: Answer, groups: Sequence[Group], targets: Sequence[Target]
+    answer: Answer, groups: Sequence[RunGroup], targets: Sequence[Target]
 ) -> dict[str, list[str]]:
     columns = {}
     for target in targets:
@@ -188,7 +190,7 @@ def _group_columns(
     return columns
 
 
-def _group_cell(target: Target, group: Group, values: Sequence[Any]) -> str:
+def _group_cell(target: Target, group: RunGroup, values: Sequence[Any]) -> str:
     if isinstance(target, Measure) or target.shown == "best":
         mean = group.mean(values)
         return str(mean) if mean else ""
@@ -204,7 +206,7 @@ def _join_cell(target: Target, distinct: Sequence[Any]) -> str:
     return format_cell(target, join_values(distinct))
 
 
-def _group_results(answer: Answer, groups: Sequence[Group], shown: Sequence[str]) -> list[str]:
+def _group_results(answer: Answer, groups: Sequence[RunGroup], shown: Sequence[str]) -> list[str]:
     """The means of the figures with which the runs ended."""
     ends = [_metrics(row) for row in answer.rows]
     lines = []

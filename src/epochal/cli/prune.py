@@ -25,8 +25,8 @@ from epochal.records.prune.remove import (
 )
 from epochal.records.prune.usage import Usage, measure
 from epochal.records.query.ask import Question, ask
-from epochal.records.query.names import Setting
-from epochal.records.query.values import ACCEPTED_TIMES, read_length
+from epochal.records.query.names import ConfigKey
+from epochal.records.query.values import ACCEPTED_TIMES, read_quantity
 
 if TYPE_CHECKING:
     import argparse
@@ -110,7 +110,7 @@ def _policy(args: argparse.Namespace) -> Policy:
     problems = []
     seconds = 0.0
     if args.older is not None:
-        length = read_length(args.older)
+        length = read_quantity(args.older)
         if length is None or length.unit != "s":
             what = f"is a length of time, got {args.older!r}"
             problems.append(Problem("--older", what, hint=f"write {ACCEPTED_TIMES}"))
@@ -173,7 +173,7 @@ def _show(made: Plan, sizes: list[int]) -> None:
 
 def _show_elsewhere(whole: Answer, made: Plan) -> None:
     """Say where checkpoints are that no run's folder holds: they are left alone."""
-    places = whole.values(Setting("checkpoint.dir", "checkpoint.dir"))
+    places = whole.values(ConfigKey("checkpoint.dir", "checkpoint.dir"))
     doomed = {row["id"] for row in made.doomed}
     for row, place in zip(whole.rows, places, strict=True):
         if place is not None and row["id"] in doomed:

@@ -33,16 +33,16 @@ from epochal.records.query.ask import (
 )
 from epochal.records.query.compile import STATUSES
 from epochal.records.query.groups import REPLICATE, group, sort_groups
-from epochal.records.query.nothing import explain_nothing
+from epochal.records.query.no_match import explain_no_match
 from epochal.records.query.sheet import default_columns, lay_out, lay_out_groups
-from epochal.records.query.tokens import Written
+from epochal.records.query.tree import QueryText
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
     from epochal.records.query.ask import Answer
-    from epochal.records.query.groups import Group
+    from epochal.records.query.groups import RunGroup
     from epochal.records.query.names import Target
 
 _FORMATS = ("table", "json", "csv", "parquet")
@@ -140,11 +140,11 @@ def _format_of(args: argparse.Namespace) -> str:
 
 def _list(index: Index, question: Question, args: argparse.Namespace, form: str) -> None:
     answer = ask(index, question)
-    asked = columns_of(index, question.written("columns"), answer)
-    groups: list[Group] | None = None
+    asked = columns_of(index, question.text("columns"), answer)
+    groups: list[RunGroup] | None = None
     by: list[Target] = []
     if args.group:
-        by = columns_of(index, Written(args.group, "--group"), answer)
+        by = columns_of(index, QueryText(args.group, "--group"), answer)
         groups = _groups(index, question, answer, by, args.limit)
     if form != "table":
         _deliver(_encode(answer, asked, groups, form), args, form)
@@ -172,11 +172,11 @@ def _describe_nothing(index: Index, question: Question, folder: Path) -> str:
     if not total:
         return f"no runs below {folder}; `{command()} run FILE` makes one"
     first = f"none of the {total:,} runs below {folder} fits"
-    return "\n".join([first, *(f"  {line}" for line in explain_nothing(index, question))])
+    return "\n".join([first, *(f"  {line}" for line in explain_no_match(index, question))])
 
 
 def _encode(
-    answer: Answer, asked: Sequence[Target], groups: Sequence[Group] | None, form: str
+    answer: Answer, asked: Sequence[Target], groups: Sequence[RunGroup] | None, form: str
 ) -> bytes:
     if form == "json" and not asked and groups is None:
         return _to_json([to_json(answer, row) for row in answer.rows])
@@ -195,7 +195,7 @@ def _to_json(value: object) -> bytes:
 
 def _groups(
     index: Index, question: Question, answer: Answer, by: Sequence[Target], limit: int | None
-) -> list[Group]:
+) -> list[RunGroup]:
     """The groups, in the order of their runs, or by the mean of what they are sorted by."""
     groups = group(answer, by)
     for target, is_descending in orders_of(index, question)[:1]:

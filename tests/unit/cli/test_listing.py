@@ -20,10 +20,10 @@ from epochal.cli.listing import (
 from epochal.records.index.schema import create_tables
 from epochal.records.query.ask import Question, ask
 from epochal.records.query.groups import REPLICATE, group
-from epochal.records.query.names import Fact, Measure, Setting
+from epochal.records.query.names import ConfigKey, Fact, Measure
 from indexed import Indexed, add_run
 
-LR, ACC = Setting("optim.lr", "optim.lr"), Measure("val/acc", "val/acc", "last")
+LR, ACC = ConfigKey("optim.lr", "optim.lr"), Measure("val/acc", "val/acc", "last")
 
 
 def answer_of(*runs: dict[str, Any]) -> Any:

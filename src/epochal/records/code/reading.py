@@ -1,17 +1,21 @@
-"""Reads the files of a project that have changed since they were last read, without secrets."""
+"""Reads changed files of a project without secrets, and writes them into a run's code folder."""
 
 from __future__ import annotations
 
 import hashlib
+import unicodedata
+from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
+from epochal import durable
 from epochal.records.code.content import Content, read_content
-from epochal.records.code.manifest import File, Manifest, Other
-from epochal.records.code.store import Known, Seen, Store
+from epochal.records.code.manifest import ASIDE, File, Manifest, Other
+from epochal.records.code.store import Known, Seen, Store, is_missing
 from epochal.records.secrets import redact_bytes
 from epochal.records.secrets.known import known_secrets
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from epochal.records.code.choice import Found
@@ -20,15 +24,14 @@ _MAX_IMPORTED_BYTES = 1 << 24
 
 
 @final
-class Reading:
-    """The files of a project, as they are to be kept.
+class CodeReader:
+    """Reads the files of a project as they will be stored.
 
     Args:
         root: The project's folder.
-        store: What contents are kept already, and what is known of unchanged files; None for
-            nothing.
-        max_bytes: How large a file may be.
-        key: What else the kept contents depend on; empty to read everything.
+        store: Holds the contents of earlier runs and what is known of unchanged files, if any.
+        max_bytes: The maximum size of a file.
+        key: What else the stored contents depend on; empty to read all files.
     """
 
     def __init__(self, root: Path, store: Store | None, *, max_bytes: int, key: str = "") -> None:
@@ -43,7 +46,7 @@ class Reading:
         """Contents that the store lacks."""
 
     def read(self, found: Found) -> None:
-        """Take in a file that a walk has found."""
+        """Add a file that a walk found."""
         known = self.seen.find(found.path, found.stamp)
         if known is not None and self._is_still_good(found.path, known):
             self.files.append(
@@ -53,7 +56,7 @@ class Reading:
         self._read(found.path, found.mode, self.max_bytes)
 
     def _is_still_good(self, path: str, known: Known) -> bool:
-        """Whether what is kept of an unchanged file can be used: it may hold a new secret."""
+        """Whether the stored content of an unchanged file can be used: it may hold a new secret."""
         if self.store is None or not self.store.has(known.sha256, known.size):
             return False
         if not self._secrets:
@@ -66,21 +69,21 @@ class Reading:
         return bool(text) and not any(secret.is_in(text) for secret in self._secrets)
 
     def read_whole(self, path: str) -> None:
-        """Take in a file that was imported, also a large one."""
+        """Add an imported file, even a large one."""
         self._read(path, 0o644, _MAX_IMPORTED_BYTES)
 
     def read_imported(self, before: Manifest) -> None:
-        """Take in what an earlier attempt imported, and what no walk finds."""
+        """Add the files of an earlier attempt that no walk finds, such as imported ones."""
         known = {file.path for file in self.files}
         for path in before.by_path:
             if path not in known and (self.root / path).is_file():
                 self.read_whole(path)
 
     def fetch(self, file: File) -> bytes:
-        """The content of a file that was taken in; read again if only the store had it.
+        """The content of a file that was added, read again if only the store has it.
 
         Raises:
-            OSError: It cannot be read any more, or is another one by now.
+            OSError: The file can no longer be read, or has changed.
         """
         if file.sha256 in self.new:
             return self.new[file.sha256]
@@ -111,3 +114,75 @@ class Reading:
             self.new[sha256] = data
         if content.is_steady:
             self.seen.add(path, Known(content.stamp, sha256, len(data), is_redacted))
+
+
+@final
+class CodeWriter:
+    """Writes files into the code folder of a run, as hard links into the store if there is one.
+
+    Args:
+        folder: The code folder.
+        reader: Provides the contents.
+    """
+
+    def __init__(self, folder: Path, reader: CodeReader) -> None:
+        self.folder = folder
+        self.store = reader.store
+        self.fetch = reader.fetch
+        self._made: set[Path] = set()
+
+    def write(
+        self, files: Iterable[File], before: Iterable[File] = ()
+    ) -> tuple[list[File], list[Other]]:
+        """The files that were written, and those that could not be."""
+        taken = {_folded(name) for file in before for name in with_parents(file.path)}
+        kept, others = [], []
+        ordered = sorted(files, key=lambda file: file.path)
+        folders = {_folded(name) for file in ordered for name in with_parents(file.path)[1:]}
+        for file in ordered:
+            is_clash = _folded(file.path) in taken or _folded(file.path) in folders
+            taken.add(_folded(file.path))
+            placed = self._aside(file) if is_clash else file
+            try:
+                try:
+                    self._place(placed)
+                except OSError:  # the file system refuses the name
+                    placed = self._aside(file)
+                    self._place(placed)
+            except OSError as error:
+                reason = (error.strerror or str(error)).lower()
+                others.append(Other(file.path, "unwritten", reason))
+            else:
+                kept.append(placed)
+        return kept, others
+
+    def _aside(self, file: File) -> File:
+        return replace(file, at=f"{ASIDE}/{file.sha256}")
+
+    def _place(self, file: File) -> None:
+        target = self.folder / file.place
+        if target.parent not in self._made:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._made.add(target.parent)
+        if file.at and target.is_file():
+            return
+        if self.store is None:
+            durable.keep_bytes(target, self.fetch(file))
+            return
+        try:
+            durable.share(self.store.place_of(file.sha256), target)
+        except OSError as error:
+            if not is_missing(error):
+                raise
+            durable.keep_bytes(target, self.fetch(file))  # removed in the meantime
+
+
+def _folded(path: str) -> str:
+    """The path on a file system that ignores case and Unicode normalization."""
+    return unicodedata.normalize("NFC", path).casefold()
+
+
+def with_parents(path: str) -> list[str]:
+    """A path and all its parent folders."""
+    parts = path.split("/")
+    return ["/".join(parts[:end]) for end in range(len(parts), 0, -1)]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, final
 from epochal import durable
 from epochal.records.code.choice import Limits, choose
 from epochal.records.code.framework import Package, archive_name, package_dir
-from epochal.records.code.laying import Laying, with_parents
 from epochal.records.code.manifest import (
     MANIFEST,
     File,
@@ -19,7 +18,7 @@ from epochal.records.code.manifest import (
     code_dir,
     read_manifest,
 )
-from epochal.records.code.reading import Reading
+from epochal.records.code.reading import CodeReader, CodeWriter, with_parents
 from epochal.records.code.store import STORE, Seen, Store
 from epochal.records.code.walk import Walk
 from epochal.records.secrets import is_secret_file
@@ -92,31 +91,31 @@ class Snapshot:
             run_dir=self.run_dir.absolute(),
         )
         walk.look()
-        reading = self._reading(own.digest)
+        reader = self._make_reader(own.digest)
         chosen, beyond = choose(walk.found, self.limits)
         for found in chosen:
-            reading.read(found)
+            reader.read(found)
         before = read_manifest(self.run_dir, self.attempt) if self.attempt else None
         if before is not None:
-            reading.read_imported(before)
-        others = sorted([*walk.others, *beyond, *reading.others], key=lambda other: other.path)
-        now = Manifest(project="", files=_sorted(reading.files), others=tuple(others))
+            reader.read_imported(before)
+        others = sorted([*walk.others, *beyond, *reader.others], key=lambda other: other.path)
+        now = Manifest(project="", files=_sorted(reader.files), others=tuple(others))
         if before is not None and before.digest == now.digest and _is_same(before.framework, own):
             return Taken(before.digest)
-        return self._write(reading, others, own)
+        return self._write(reader, others, own)
 
-    def _reading(self, key: str) -> Reading:
+    def _make_reader(self, key: str) -> CodeReader:
         limit = self.limits.max_file_bytes
-        return Reading(self.project.absolute(), self.store, max_bytes=limit, key=key)
+        return CodeReader(self.project.absolute(), self.store, max_bytes=limit, key=key)
 
-    def _write(self, reading: Reading, others: list[Other], own: Framework) -> Taken:
+    def _write(self, reader: CodeReader, others: list[Other], own: Framework) -> Taken:
         folder = attempt_dir(self.run_dir, self.attempt)
         if self.attempt and folder.is_dir():  # of one that was refused
             durable.remove_tree(folder, "code")
         folder.mkdir(parents=True, exist_ok=True)
         if self.store is not None:
-            self.store.put(reading.new)
-        files, unwritten = Laying(folder, reading).lay(reading.files)
+            self.store.put(reader.new)
+        files, unwritten = CodeWriter(folder, reader).write(reader.files)
         others += unwritten
         manifest = Manifest(
             project=str(self.project.absolute()).encode("utf-8", "replace").decode(),
@@ -126,8 +125,8 @@ class Snapshot:
             left_out=max(len(others) - _MAX_OTHERS, 0),
         )
         durable.write_bytes(folder / MANIFEST, manifest.to_json())
-        notes = _notes(others, reading.seen)
-        reading.seen.save({file.path for file in files})
+        notes = _notes(others, reader.seen)
+        reader.seen.save({file.path for file in files})
         return Taken(manifest.digest, notes)
 
     def _keep_framework(self) -> Framework:
@@ -181,17 +180,17 @@ class Snapshot:
 
     def _add(self, manifest: Manifest, missing: list[str]) -> tuple[Manifest, list[str]]:
         folder = code_dir(self.run_dir, self.attempt)
-        reading = self._reading("")
+        reader = self._make_reader("")
         lost = []
         for name in missing:
             if _is_behind_link(name, manifest.others) or is_secret_file(name):
                 lost.append(name)
             else:
-                reading.read_whole(name)
+                reader.read_whole(name)
         if self.store is not None:
-            self.store.put(reading.new)
-        files, others = Laying(folder, reading).lay(reading.files, before=manifest.files)
-        lost += [other.path for other in (*reading.others, *others)]
+            self.store.put(reader.new)
+        files, others = CodeWriter(folder, reader).write(reader.files, before=manifest.files)
+        lost += [other.path for other in (*reader.others, *others)]
         if files:
             again = {file.path for file in files}
             rest = tuple(other for other in manifest.others if other.path not in again)

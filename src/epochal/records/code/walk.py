@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, final
 
 from epochal.records.code.choice import Found, Limits, group_of
 from epochal.records.code.content import Stamp, read_content
+from epochal.records.code.ignore import IgnoreRules, is_rarely_code
 from epochal.records.code.manifest import RESTORED, Kind, Other
-from epochal.records.code.rules import Rules, usual_rules
 from epochal.records.figures import format_count
 from epochal.records.home import HOME
 from epochal.records.secrets import is_secret_file
@@ -81,7 +81,7 @@ class Walk:
         self._run_dir = None if run_dir is None else os.path.realpath(run_dir)
         self.found: list[Found] = []
         self.others: list[Other] = []
-        self._given, self._files, self._usual = Rules(), Rules(), usual_rules()
+        self._given, self._files, self._restored = IgnoreRules(), IgnoreRules(), IgnoreRules()
         self._given.add(ignore)
         self._num_entries = 0
         self._waiting = deque([_Folder("", 0, is_wanted=False)])
@@ -120,7 +120,7 @@ class Walk:
                 return
         prefix = f"{folder}/" if folder else ""
         if not folder and RESTORED in names:
-            self._usual.add(_read_lines(self.root / RESTORED))
+            self._restored.add(_read_lines(self.root / RESTORED))
         if _IGNORE_FILE in names:
             self._files.add(_read_lines(self.root / folder / _IGNORE_FILE), base=prefix)
         groups: _Groups = {}
@@ -174,9 +174,11 @@ class Walk:
         is_left = self._given.find(path, is_folder=is_folder)
         if is_left is False:
             return True
-        for rules in (self._files, self._usual):
+        for rules in (self._files, self._restored):
             if is_left is None:
                 is_left = rules.find(path, is_folder=is_folder)
+        if is_left is None:
+            is_left = is_rarely_code(path, is_folder=is_folder)
         if is_left:
             self._leave(path, "ignored")
             return False

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.records.monitor import MONITOR_KEYS, mode_of
-from epochal.records.query.names import Setting
+from epochal.records.query.names import ConfigKey
 from epochal.records.query.sheet import read_time
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _among(word: str, count: int) -> str:
 
 def _modes(whole: Answer) -> dict[int, Mode]:
     """Which way was better in each run."""
-    columns = [whole.values(Setting(key, key)) for key in MONITOR_KEYS]
+    columns = [whole.values(ConfigKey(key, key)) for key in MONITOR_KEYS]
     values = zip(*columns, strict=True)
     return {
         row["id"]: mode_of(dict(zip(MONITOR_KEYS, one, strict=True)))
@@ -165,7 +165,7 @@ def _spare_what_others_need(
 
 def _needs(whole: Answer) -> Iterator[tuple[Row, str, str]]:
     """Which run needs which other one by name, and how that is said."""
-    weights = [whole.values(Setting(key, key)) for key in _WEIGHTS]
+    weights = [whole.values(ConfigKey(key, key)) for key in _WEIGHTS]
     folders = {os.path.realpath(whole.path(row)): row["run"] for row in whole.rows}
     for i, row in enumerate(whole.rows):
         if row["parent"] and row["parent_kind"] not in _LOOSE:

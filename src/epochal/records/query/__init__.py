@@ -1,1 +1,1 @@
-"""Questions about runs: a small grammar, parsed and turned into bound SQL over the index."""
+"""Queries about runs: a small language, compiled to SQL over the index."""

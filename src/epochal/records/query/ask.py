@@ -1,4 +1,4 @@
-"""Asks the index about runs: which ones, in which order, and what is known of each."""
+"""Finds runs in the index, sorts them and reads their values."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, final
 from epochal.records.home import HOME
 from epochal.records.index.schema import HIDDEN, MAX_INTEGER, RUN_COLUMNS
 from epochal.records.query.compile import Compiler, Sql
-from epochal.records.query.names import AGE, FACTS, Fact, Measure, Names, Setting
-from epochal.records.query.parser import parse_names, parse_orders, parse_query
-from epochal.records.query.tokens import Written
-from epochal.records.query.tree import Among, Compare, Joined, Missing, Not
+from epochal.records.query.grammar import parse_names, parse_query, parse_sort_keys
+from epochal.records.query.names import AGE, FACTS, ConfigKey, Fact, Measure, NameResolver
+from epochal.records.query.tree import BoolOp, Compare, Missing, Not, QueryText
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from epochal.records.query.tree import Name, Query
 
 CHANGED = "changed"
-"""In a list of columns: every key of the config in which the runs differ."""
+"""In a list of columns: all config keys in which the runs differ."""
 
 _MAX_ABOVE = 3
 _FEW = 500
@@ -40,38 +39,38 @@ class Question:
 
     where: str = ""
     sort: str = ""
-    """Names, each with ``desc`` behind it if the largest comes first; the oldest if empty."""
+    """Names, each followed by ``desc`` if the largest comes first; by start time if empty."""
 
     columns: str = ""
     search: str = ""
-    """Words that README, tag or config must have."""
+    """Words that README, tag or config must contain."""
 
     limit: int | None = None
-    """Only the first so many; without ``sort`` the newest."""
+    """The maximum number of runs: the first ones, without ``sort`` the newest."""
 
     words: tuple[str, ...] = ()
     """Parts of the path or tag."""
 
     status: str = ""
     below: str = ""
-    """Only runs below this folder, from the root on."""
+    """Only runs below this folder, relative to the root."""
 
     marks: str = ""
-    """What stands before the names of the arguments in messages, such as ``--``."""
+    """Prefix of argument names in messages, such as ``--``."""
 
-    def written(self, name: str) -> Written:
-        """One of its texts, as it was typed."""
-        return Written(getattr(self, name), f"{self.marks}{name}")
+    def text(self, name: str) -> QueryText:
+        """One of its texts, with the name of the argument for messages."""
+        return QueryText(getattr(self, name), f"{self.marks}{name}")
 
 
 @final
 class Answer:
-    """The runs that were found, in order, and what is known of them."""
+    """The runs that were found, in order, and their values."""
 
     def __init__(self, index: Index, rows: list[dict[str, Any]]) -> None:
         self.root = index.root
         self.rows = rows
-        """Every column of ``runs`` and the age, for each run; None for what is not known."""
+        """All columns of ``runs`` and the age, for each run; None where unknown."""
 
         self._index = index
         self._ids = [row["id"] for row in rows]
@@ -81,30 +80,32 @@ class Answer:
         return self.root / str(row["path"])
 
     def values(self, target: Target) -> list[Any]:
-        """What each run has for a name; None where it has nothing."""
+        """The value of each run; None where it has none."""
         if target == Fact(target.shown, "path"):
             return [str(self.path(row)) for row in self.rows]
         if isinstance(target, Fact):
             return [row[target.column] for row in self.rows]
-        if isinstance(target, Setting):
+        if isinstance(target, ConfigKey):
             question = "SELECT run_id, text, number FROM params WHERE key = ?"
             found = {id_: decode(*value) for id_, *value in self._fetch(question, target.key)}
         else:
             question = f"SELECT run_id, {target.column} FROM metrics WHERE name = ?"
-            nothing = float("nan")  # which SQLite keeps as NULL
+            nan = float("nan")  # which SQLite stores as NULL
             found = {
-                id_: nothing if value is None else value
+                id_: nan if value is None else value
                 for id_, value in self._fetch(question, target.name)
             }
         return [found.get(id_) for id_ in self._ids]
 
-    def changed(self) -> list[Setting]:
-        """The keys of the config in which the runs differ, without those that are facts.
+    def changed(self) -> list[ConfigKey]:
+        """The config keys in which the runs differ, except those that are also columns of a run.
 
-        What comes with a component that only some have counts if anybody set it. Keys with the
-        most values come first.
+        A key that only some runs have counts if it was set in one of them. Keys with the most
+        values come first.
         """
-        owner = "run_id" if len(self._ids) <= _FEW else "+run_id"  # which goes through all keys
+        owner = (
+            "run_id" if len(self._ids) <= _FEW else "+run_id"
+        )  # + scans all keys instead of the index
         rows = self._index.fetch(
             "SELECT key, max(text LIKE '[%{%') FROM params "
             f"WHERE {owner} IN (SELECT value FROM json_each(?)) GROUP BY key "
@@ -114,7 +115,7 @@ class Answer:
             (json.dumps(self._ids), len(self._ids)),
         )
         found = {key: bool(has_parts) for key, has_parts in rows if key not in FACTS}
-        return [Setting(key, key) for key in found if not _is_told_elsewhere(key, found)]
+        return [ConfigKey(key, key) for key in found if not _is_redundant(key, found)]
 
     def metrics(self) -> list[Measure]:
         """The metrics that any of the runs has."""
@@ -133,16 +134,16 @@ class Answer:
 
 
 def ask(index: Index, question: Question, *, now: datetime | None = None) -> Answer:
-    """The runs that a question is about.
+    """The runs that match a question.
 
     Raises:
-        ConfigError: A part of the question cannot be understood; points at the place.
+        ConfigError: A part of the question is invalid; points at the place.
     """
-    names = Names(index.fetch, now=now)
+    names = NameResolver(index.fetch, now=now)
     conditions = list(_conditions(index, question, names))
     orders = list(_orders(question, names))
     is_newest = not orders
-    if is_newest:  # the last ones by time: backwards, and turned round below
+    if is_newest:  # newest first for LIMIT, reversed below
         orders = [Sql("runs.started DESC, runs.run DESC")]
     where = " AND ".join(f"({one.text})" for one in conditions) or "1"
     order = ", ".join(one.text for one in orders)
@@ -160,7 +161,7 @@ def ask(index: Index, question: Question, *, now: datetime | None = None) -> Ans
         for row in found
     ]
     for row in rows:
-        if isinstance(row["seed"], str):  # an integer that SQLite does not take
+        if isinstance(row["seed"], str):  # an integer too large for SQLite
             row["seed"] = int(row["seed"])
     return Answer(index, rows[::-1] if is_newest else rows)
 
@@ -168,41 +169,41 @@ def ask(index: Index, question: Question, *, now: datetime | None = None) -> Ans
 _NAMES = (*_COLUMNS, AGE)
 
 
-def columns_of(index: Index, written: Written, answer: Answer) -> list[Target]:
-    """What a list of columns stands for; ``*`` and ``changed`` may stand for several."""
-    if not written.text.strip():
+def columns_of(index: Index, query: QueryText, answer: Answer) -> list[Target]:
+    """The columns of a list of names; ``*`` and ``changed`` may give several."""
+    if not query.text.strip():
         return []
-    names = Names(index.fetch)
+    names = NameResolver(index.fetch)
     found: list[Target] = []
-    for name in parse_names(written):
-        if name.text == CHANGED and name.function == "last" and name.token.kind == "word":
+    for name in parse_names(query):
+        if name.text == CHANGED and name.function == "last" and not name.token.is_quoted:
             found += answer.changed()
         else:
-            found += names.expand(name, written)
+            found += names.expand(name, query)
     return list(dict.fromkeys(found))
 
 
 def orders_of(index: Index, question: Question) -> list[tuple[Target, bool]]:
-    """What a question sorts by, each with whether the largest comes first."""
+    """The sort keys of a question, each with whether the largest comes first."""
     if not question.sort.strip():
         return []
-    names, written = Names(index.fetch), question.written("sort")
-    return [(names.resolve(one.name, written), one.is_descending) for one in parse_orders(written)]
+    names, query = NameResolver(index.fetch), question.text("sort")
+    return [(names.resolve(key.name, query), key.is_descending) for key in parse_sort_keys(query)]
 
 
 def names_in(index: Index, question: Question) -> list[Target]:
-    """What the condition and the order of a question are about, each once."""
+    """The names in the condition and the sort keys of a question, without duplicates."""
     found: list[Target] = []
     if question.where.strip():
-        names, written = Names(index.fetch), question.written("where")
-        found = [names.resolve(name, written) for name in _mentioned(parse_query(written))]
+        names, query = NameResolver(index.fetch), question.text("where")
+        found = [names.resolve(name, query) for name in _names_of(parse_query(query))]
     return list(dict.fromkeys((*found, *(target for target, _ in orders_of(index, question)))))
 
 
 def locate(folder: Path) -> tuple[Path, str]:
-    """The folder of all runs that ``folder`` is a part of, and its path from there on.
+    """The root folder of all runs above ``folder``, and the path of ``folder`` in it.
 
-    So the runs of one project are found in the index of all of them.
+    So the runs of one project are found in the index of all runs.
     """
     if not (folder / HOME).is_dir():
         whole = folder.absolute()
@@ -214,12 +215,12 @@ def locate(folder: Path) -> tuple[Path, str]:
 
 
 def is_root(folder: Path) -> bool:
-    """Whether a folder is that of all runs, and not one that has such a folder somewhere in it."""
+    """Whether a folder is the root of all runs, and not a folder above it."""
     return (folder / HOME).is_dir() or any(folder.glob("*/*/*/run.json"))
 
 
 def decode(text: str | None, number: float | None) -> str | float | bool | None:
-    """The value of a config that the index keeps as a text and a number."""
+    """The config value that the index stores as a text and a number."""
     if text is None or number is None:
         return text
     if text in ("true", "false"):
@@ -227,10 +228,10 @@ def decode(text: str | None, number: float | None) -> str | float | bool | None:
     return int(text) if text.lstrip("-").isdecimal() else number
 
 
-def _conditions(index: Index, question: Question, names: Names) -> Iterator[Sql]:
+def _conditions(index: Index, question: Question, names: NameResolver) -> Iterator[Sql]:
     if question.where.strip():
-        written = question.written("where")
-        yield Compiler(names, written).condition(parse_query(written))
+        query = question.text("where")
+        yield Compiler(names, query).condition(parse_query(query))
     if question.search.strip():
         found = json.dumps(index.search(question.search))
         yield Sql("runs.id IN (SELECT value FROM json_each(?))", (found,))
@@ -244,25 +245,25 @@ def _conditions(index: Index, question: Question, names: Names) -> Iterator[Sql]
         yield Sql("runs.path = ? OR instr(runs.path, ?) = 1", (folder, f"{folder}/"))
 
 
-def _orders(question: Question, names: Names) -> Iterator[Sql]:
+def _orders(question: Question, names: NameResolver) -> Iterator[Sql]:
     if question.sort.strip():
-        written = question.written("sort")
-        compiler = Compiler(names, written)
-        yield from (compiler.order(one) for one in parse_orders(written))
+        query = question.text("sort")
+        compiler = Compiler(names, query)
+        yield from (compiler.order(key) for key in parse_sort_keys(query))
 
 
-def _mentioned(query: Query) -> list[Name]:
+def _names_of(query: Query) -> list[Name]:
     match query:
-        case Compare(name) | Among(name) | Missing(name):
+        case Compare(name) | Missing(name):
             return [name]
         case Not(inner):
-            return _mentioned(inner)
-        case Joined(_, parts):
-            return [name for part in parts for name in _mentioned(part)]
+            return _names_of(inner)
+        case BoolOp(_, parts):
+            return [name for part in parts for name in _names_of(part)]
 
 
-def _is_told_elsewhere(key: str, found: Mapping[str, bool]) -> bool:
-    """Whether a list is told by its elements, or an element by its list, whichever is shorter."""
+def _is_redundant(key: str, found: Mapping[str, bool]) -> bool:
+    """Whether the elements of a list are shown instead of it, or the list instead of them."""
     has_parts = found[key]
     if has_parts:
         return any(one.startswith(f"{key}.") for one in found)

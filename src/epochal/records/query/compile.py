@@ -1,34 +1,32 @@
-"""From the tree of a query to SQL in which every value and every name of a user is bound."""
+"""Compiles queries to SQL in which all names and values of the user are bound parameters."""
 
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, NamedTuple, assert_never, final, get_args
 
 from epochal.errors import suggest
-from epochal.records.query.names import AGE, Fact, Measure, Setting
-from epochal.records.query.operand import Operand
-from epochal.records.query.tree import Among, Compare, Joined, Missing, Not
-from epochal.records.query.values import SECONDS
+from epochal.records.query.names import AGE, ConfigKey, Fact, Measure
+from epochal.records.query.tree import BoolOp, Compare, Missing, Not
+from epochal.records.query.values import SECONDS, Operand, read_quantity
 from epochal.records.writer import Status
 
 if TYPE_CHECKING:
-    from epochal.records.query.names import Names, Target
-    from epochal.records.query.tokens import Written
-    from epochal.records.query.tree import Name, Order, Query, Value
+    from epochal.records.query.names import NameResolver, Target
+    from epochal.records.query.tree import Name, Query, QueryText, SortKey, Token
     from epochal.records.query.values import Period
 
 STATUSES = (*get_args(Status), "lost", "damaged")
-"""Every status that a list of runs can show."""
+"""All statuses that a list of runs can show."""
 
-_NOTHING = ("null", "none")
-_TRUTHS = ("true", "false")
+_NULLS = ("null", "none")
 _JULIAN = 2_440_587.5
-"""The day on which 1970 began, as SQLite counts days."""
+"""The start of 1970 as a Julian day, the unit of SQLite's dates."""
 
 
 class Sql(NamedTuple):
-    """A piece of SQL and what is bound to its question marks."""
+    """A piece of SQL and the values bound to its question marks."""
 
     text: str
     values: tuple[object, ...] = ()
@@ -36,50 +34,49 @@ class Sql(NamedTuple):
 
 @final
 class Compiler:
-    """Turns the parts of a query into SQL over the tables of the index.
+    """Compiles queries to SQL over the tables of the index.
 
-    A run that lacks a value meets no comparison with it, and so ``not`` of one is met.
+    A comparison is false for a run that lacks the value, so its negation is true.
     """
 
-    def __init__(self, names: Names, written: Written) -> None:
+    def __init__(self, names: NameResolver, query: QueryText) -> None:
         self._names = names
-        self._written = written
+        self._query = query
 
     def condition(self, query: Query) -> Sql:
-        """What is true of the runs that ``query`` asks for; never NULL."""
+        """The condition for ``WHERE``; never NULL."""
         match query:
-            case Compare(name, sign, value):
-                return self._compare(name, sign, value)
-            case Among(name, values, is_negated):
-                word, sign = ("and", "!=") if is_negated else ("or", "=")
-                return _join(word, [self._compare(name, sign, value) for value in values])
+            case Compare(name, "in" | "not in" as operator, values):
+                join, each = ("or", "=") if operator == "in" else ("and", "!=")
+                return _join(join, [self._compare(name, each, value) for value in values])
+            case Compare(name, operator, values):
+                return self._compare(name, operator, values[0])
             case Missing(name):
-                return _missing(self._names.resolve(name, self._written))
+                return _missing(self._names.resolve(name, self._query))
             case Not(inner):
-                made = self.condition(inner)
-                return Sql(f"NOT {made.text}", made.values)
-            case Joined(word, parts):
-                return _join(word, [self.condition(part) for part in parts])
+                return _negate(self.condition(inner))
+            case BoolOp(operator, parts):
+                return _join(operator, [self.condition(part) for part in parts])
             case _:
                 assert_never(query)
 
-    def order(self, order: Order) -> Sql:
-        """What to sort by; runs without a value come last."""
-        value = self._sortable(self._names.resolve(order.name, self._written))
-        direction = " DESC" * order.is_descending
+    def order(self, key: SortKey) -> Sql:
+        """The expressions for ``ORDER BY``; runs without a value come last."""
+        value = self._sortable(self._names.resolve(key.name, self._query))
+        direction = " DESC" * key.is_descending
         return Sql(f"{value.text} IS NULL, {value.text}{direction}", value.values * 2)
 
     def _sortable(self, target: Target) -> Sql:
         if isinstance(target, Fact):
             return self._fact(target)
-        if isinstance(target, Setting):
+        if isinstance(target, ConfigKey):
             chosen = "SELECT COALESCE(number, text) FROM params WHERE run_id = runs.id AND key = ?"
             return Sql(f"({chosen})", (target.key,))
         chosen = f"SELECT {target.column} FROM metrics WHERE run_id = runs.id AND name = ?"
         return Sql(f"({chosen})", (target.name,))
 
     def _fact(self, fact: Fact) -> Sql:
-        """A column of the run, NULL where it is not known."""
+        """A column of the run, NULL where it is unknown."""
         if fact.column == AGE:
             now = self._names.now.timestamp() / SECONDS["d"] + _JULIAN
             return Sql("((? - julianday(runs.started)) * 86400)", (now,))
@@ -87,17 +84,17 @@ class Compiler:
             return Sql(f"runs.{fact.column}")
         return Sql(f"NULLIF(runs.{fact.column}, '')")
 
-    def _compare(self, name: Name, sign: str, value: Value) -> Sql:
-        target = self._names.resolve(name, self._written)
-        if not value.is_quoted and value.text.casefold() in _NOTHING and sign in ("=", "!="):
-            made = _missing(target)
-            return made if sign == "=" else Sql(f"NOT {made.text}", made.values)
-        if sign == "!~":
-            made = self._compare(name, "~", value)
-            return _join("and", [Sql(f"NOT {made.text}", made.values), _present(target)])
-        operand = Operand(sign, value, self._written)
-        if isinstance(target, Setting):
-            return _compare_setting(target, operand)
+    def _compare(self, name: Name, operator: str, value: Token) -> Sql:
+        target = self._names.resolve(name, self._query)
+        is_null = not value.is_quoted and value.text.casefold() in _NULLS
+        if is_null and operator in ("=", "!="):
+            return _missing(target) if operator == "=" else _negate(_missing(target))
+        if operator == "!~":
+            contains = self._compare(name, "~", value)
+            return _join("and", [_negate(contains), _negate(_missing(target))])
+        operand = Operand(operator, value, self._query)
+        if isinstance(target, ConfigKey):
+            return _compare_config(target, operand)
         if isinstance(target, Measure):
             return _compare_measure(target, operand)
         return self._compare_fact(target, operand)
@@ -110,24 +107,24 @@ class Compiler:
             return _within(fact, operand, operand.read_period(fact.shown, self._names.now))
         if fact.kind == "length":
             seconds = operand.read_seconds(fact.shown)
-            return _known(column, Sql(f"{operand.sign} ?", (seconds,)))
+            return _known(column, Sql(f"{operand.operator} ?", (seconds,)))
         number = operand.read_number(fact.shown)
         if _is_nan(number):
-            raise operand.mistake(f"{fact.shown} is never nan", f"write {fact.shown} is missing")
-        return _known(column, Sql(f"{operand.sign} ?", (number,)))
+            raise operand.error(f"{fact.shown} is never nan", f"write {fact.shown} is missing")
+        return _known(column, Sql(f"{operand.operator} ?", (number,)))
 
 
 def _text_fact_test(fact: Fact, operand: Operand) -> Sql:
     text = operand.text
     if operand.is_order:
         raise operand.no_order(fact.shown)
-    if fact.column == "status" and operand.sign != "~" and text not in STATUSES:
-        raise operand.mistake(f"no run ever has the status {text!r}", suggest(text, STATUSES))
-    return _text_test(operand.sign, text)
+    if fact.column == "status" and operand.operator != "~" and text not in STATUSES:
+        raise operand.error(f"unknown status {text!r}", suggest(text, STATUSES))
+    return _text_test(operand.operator, text)
 
 
 def _within(fact: Fact, operand: Operand, period: Period) -> Sql:
-    """Where a moment lies with regard to a day, an hour, a minute."""
+    """Compare a moment with a period such as a day or a minute."""
     begin, end = (moment / SECONDS["d"] + _JULIAN for moment in period)
     moment = Sql(f"julianday(runs.{fact.column})")
     tests = {
@@ -138,87 +135,78 @@ def _within(fact: Fact, operand: Operand, period: Period) -> Sql:
         ">": Sql(">= ?", (end,)),
         ">=": Sql(">= ?", (begin,)),
     }
-    test = tests[operand.sign]
+    test = tests[operand.operator]
     return _known(moment, Sql(test.text.format(moment.text), test.values))
 
 
 def _compare_measure(measure: Measure, operand: Operand) -> Sql:
-    number, sign = operand.read_number(measure.shown), operand.sign
+    number, operator = operand.read_number(measure.shown), operand.operator
     if _is_nan(number):
-        test = Sql("IS NULL" if sign == "=" else "IS NOT NULL")  # how SQLite keeps nan
+        test = Sql("IS NULL" if operator == "=" else "IS NOT NULL")  # SQLite stores nan as NULL
     else:
-        # What is nan is not equal to any number.
-        test = Sql("IS NOT ?" if sign == "!=" else f"{sign} ?", (number,))
+        test = Sql("IS NOT ?" if operator == "!=" else f"{operator} ?", (number,))
     chosen = f"SELECT run_id FROM metrics WHERE name = ? AND {measure.column} {test.text}"
     return Sql(f"runs.id IN ({chosen})", (measure.name, *test.values))
 
 
-def _compare_setting(setting: Setting, operand: Operand) -> Sql:
-    test = _order_test(setting, operand) if operand.is_order else _setting_test(operand)
+def _compare_config(key: ConfigKey, operand: Operand) -> Sql:
+    test = _order_test(key, operand) if operand.is_order else _config_test(operand)
     chosen = f"SELECT run_id FROM params WHERE key = ? AND {test.text}"
-    return Sql(f"runs.id IN ({chosen})", (setting.key, *test.values))
+    return Sql(f"runs.id IN ({chosen})", (key.key, *test.values))
 
 
-def _setting_test(operand: Operand) -> Sql:
-    if operand.sign == "~":
+def _config_test(operand: Operand) -> Sql:
+    if operand.operator == "~":
         return _known(Sql("text"), _text_test("~", operand.text))
     text, number = operand.text, None
     if not operand.value.is_quoted:
         number = operand.find_number()
-        text = number if isinstance(number, str) else _truth(text)
+        is_bool = text.casefold() in ("true", "false")
+        text = number if isinstance(number, str) else text.casefold() if is_bool else text
     same = Sql("IFNULL(text = ?, 0)", (text,))
     if number is not None and not isinstance(number, str):
         same = Sql("(IFNULL(number = ?, 0) OR IFNULL(text = ?, 0))", (number, text))
-    return (
-        same if operand.sign == "=" else Sql(f"text IS NOT NULL AND NOT {same.text}", same.values)
-    )
+    if operand.operator == "=":
+        return same
+    return Sql(f"text IS NOT NULL AND NOT {same.text}", same.values)
 
 
-def _order_test(setting: Setting, operand: Operand) -> Sql:
+def _order_test(key: ConfigKey, operand: Operand) -> Sql:
     is_quoted = operand.value.is_quoted
     number = None if is_quoted else operand.find_number()
     if number is not None:
-        return Sql(f"number {operand.sign} ?", (number,))
-    length = None if is_quoted else operand.find_length()
-    if length is None:
-        raise operand.no_order(setting.shown)
-    return Sql(f"{_lengths(length.unit)} {operand.sign} ?", (length.amount,))
+        return Sql(f"number {operand.operator} ?", (number,))
+    quantity = None if is_quoted else read_quantity(operand.text)
+    if quantity is None:
+        raise operand.no_order(key.shown)
+    return Sql(f"{_quantities(quantity.unit)} {operand.operator} ?", (quantity.amount,))
 
 
 def _is_nan(number: object) -> bool:
     return isinstance(number, float) and math.isnan(number)
 
 
-def _join(word: str, parts: list[Sql]) -> Sql:
-    text = f" {word.upper()} ".join(part.text for part in parts)
+def _join(operator: str, parts: list[Sql]) -> Sql:
+    text = f" {operator.upper()} ".join(part.text for part in parts)
     return Sql(f"({text})", tuple(value for part in parts for value in part.values))
 
 
 def _known(column: Sql, test: Sql) -> Sql:
-    """The test of a value, false where there is none."""
+    """The test of a value, false where it is NULL."""
     return Sql(f"IFNULL({column.text} {test.text}, 0)", (*column.values, *test.values))
 
 
-def _text_test(sign: str, text: str) -> Sql:
-    if sign == "~":
-        return Sql("LIKE ? ESCAPE '\\'", (f"%{_escape(text)}%",))
-    return Sql(f"{sign} ?", (text,))
+def _text_test(operator: str, text: str) -> Sql:
+    if operator == "~":
+        escaped = re.sub(r"[\\%_]", r"\\\g<0>", text)
+        return Sql("LIKE ? ESCAPE '\\'", (f"%{escaped}%",))
+    return Sql(f"{operator} ?", (text,))
 
 
-def _escape(text: str) -> str:
-    for char in "\\%_":
-        text = text.replace(char, f"\\{char}")
-    return text
-
-
-def _truth(text: str) -> str:
-    return text.casefold() if text.casefold() in _TRUTHS else text
-
-
-def _lengths(unit: str) -> str:
-    """The lengths that texts such as ``90min`` or ``10ep`` spell, NULL for any other text."""
+def _quantities(unit: str) -> str:
+    """The amounts in texts such as ``90min`` or ``10ep``, NULL for other texts."""
     units = SECONDS if unit == "s" else {unit: 1.0}
-    # SQLite reads the number with which a text begins, and leaves the rest.
+    # CAST reads the number at the beginning of a text and ignores the rest.
     cases = " ".join(
         f"WHEN text GLOB '[0-9]*[0-9]{name}' OR text GLOB '[0-9]{name}' "
         f"THEN CAST(text AS REAL) * {seconds}"
@@ -227,14 +215,13 @@ def _lengths(unit: str) -> str:
     return f"CASE {cases} END"
 
 
-def _present(target: Target) -> Sql:
-    missing = _missing(target)
-    return Sql(f"NOT {missing.text}", missing.values)
+def _negate(condition: Sql) -> Sql:
+    return Sql(f"NOT {condition.text}", condition.values)
 
 
 def _missing(target: Target) -> Sql:
-    """What is true of the runs without a value."""
-    if isinstance(target, Setting):
+    """The condition for runs without a value."""
+    if isinstance(target, ConfigKey):
         there = "SELECT run_id FROM params WHERE key = ? AND text IS NOT NULL"
         return Sql(f"(runs.id NOT IN ({there}))", (target.key,))
     if isinstance(target, Measure):

@@ -1,4 +1,4 @@
-"""What a name stands for: a fact about the run, a metric, or a key of its config."""
+"""Resolves the names in queries: columns of the run, metrics, or keys of the config."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from epochal.records.query.tree import Name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from epochal.records.query.tokens import Written
-    from epochal.records.query.tree import Function
+    from epochal.records.query.tree import Function, QueryText
 
     Fetch = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
 Kind = Literal["text", "number", "time", "length"]
 
 AGE = "age"
-"""The time since the start of a run, which no table holds."""
+"""The time since the start of a run, which is computed and not stored."""
 
 SYNONYMS = {"steps": "step", "time": "seconds", "id": "run"}
-"""Headings of tables, and the columns that they show."""
+"""Other names of columns, as tables show them."""
 
 _TIMES = ("started", "ended")
 _LENGTHS = ("seconds", AGE)
@@ -51,7 +50,7 @@ class Fact:
 
     @property
     def kind(self) -> Kind:
-        """How its values are compared."""
+        """The type of its values."""
         if self.column in _TIMES:
             return "time"
         if self.column in _LENGTHS:
@@ -61,7 +60,7 @@ class Fact:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ConfigKey:
     """A key of the config."""
 
     shown: str
@@ -79,31 +78,31 @@ class Measure:
 
     @property
     def column(self) -> str:
-        """Where ``metrics`` holds it."""
+        """Its column of ``metrics``."""
         return {"last": "last", "min": "low", "max": "high", "count": "count"}[self.function]
 
 
-Target = Fact | Setting | Measure
+Target = Fact | ConfigKey | Measure
 
 
 @final
-class Names:
-    """The names that some query can use; each is looked up when it is asked for.
+class NameResolver:
+    """Looks names up in the index.
 
     Args:
-        fetch: Gives the rows of an answer of the index.
-        now: What time it is, for ages and days.
+        fetch: Runs SQL on the index.
+        now: The current time, for ages and days.
     """
 
     def __init__(self, fetch: Fetch, *, now: datetime | None = None) -> None:
         self._fetch = fetch
         self.now = now or datetime.now(UTC)
 
-    def resolve(self, name: Name, written: Written) -> Target:
-        """What a name stands for.
+    def resolve(self, name: Name, query: QueryText) -> Target:
+        """The column, key or metric of a name.
 
         Raises:
-            ConfigError: Nothing of that name is known of any run; points at the place.
+            ConfigError: No run has the name; points at the place.
         """
         text = name.text
         if name.function != "last" or "/" in text:
@@ -113,26 +112,26 @@ class Names:
                 hint = _suggest(text, self._known("metrics", "name"))
                 if self._has("params", "key", text):
                     hint = f"it is a value of the config: write {text}"
-                raise written.mistake(name.token, f"no run has the metric {text!r}", hint=hint)
+                raise query.error(name.token, f"no run has the metric {text!r}", hint=hint)
         column = SYNONYMS.get(text, text)
         if column in FACTS:
             return Fact(text, column)
         key = _ELEMENT.sub(r".\1", text)
         if self._has("params", "key", key) or self._is_empty():
-            return Setting(text, key)
+            return ConfigKey(text, key)
         if self._has("metrics", "name", text):
             return Measure(text, text, "last")
-        raise written.mistake(name.token, f"unknown name {text!r}", hint=self._hint(text))
+        raise query.error(name.token, f"unknown name {text!r}", hint=self._hint(text))
 
-    def expand(self, name: Name, written: Written) -> list[Target]:
-        """What a name in a list of columns stands for, which may hold ``*`` for any part."""
-        if name.token.kind == "text" or "*" not in name.text:
-            return [self.resolve(name, written)]
+    def expand(self, name: Name, query: QueryText) -> list[Target]:
+        """All columns, keys and metrics of a name that may contain ``*``."""
+        if name.token.is_quoted or "*" not in name.text:
+            return [self.resolve(name, query)]
         found = [Name(one, name.token) for one in self._all() if fnmatchcase(one, name.text)]
         if not found and not self._is_empty():
             hint = _suggest(name.text.replace("*", ""), self._all())
-            raise written.mistake(name.token, f"no name fits {name.text!r}", hint=hint)
-        return [self.resolve(one, written) for one in found]
+            raise query.error(name.token, f"no name matches {name.text!r}", hint=hint)
+        return [self.resolve(one, query) for one in found]
 
     def _all(self) -> list[str]:
         settings, metrics = self._known("params", "key"), self._known("metrics", "name")
@@ -151,8 +150,8 @@ class Names:
         return bool(self._fetch(f"SELECT 1 FROM {table} WHERE {column} = ? LIMIT 1", (value,)))
 
     def _known(self, table: str, column: str) -> list[str]:
-        query = _LOOSE_SCAN.format(table=table, column=column)
-        return [str(row[0]) for row in self._fetch(query, ())]
+        rows = self._fetch(_LOOSE_SCAN.format(table=table, column=column), ())
+        return [str(row[0]) for row in rows]
 
     def _is_empty(self) -> bool:
         return not self._fetch("SELECT 1 FROM runs LIMIT 1", ())
@@ -167,4 +166,4 @@ def _suggest(text: str, known: Iterable[str]) -> str:
 
 
 FACTS = (*(name for name in RUN_COLUMNS if name not in HIDDEN), AGE)
-"""The names that every run has."""
+"""The names of the columns of a run."""

@@ -1,23 +1,65 @@
-"""The tree of a query: tests of names, joined by and, or, not."""
+"""The text, the tokens and the tree of a query."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, final
+from typing import Literal, final
 
-if TYPE_CHECKING:
-    from epochal.records.query.tokens import Token
+from epochal.errors import ConfigError, Problem
 
 Function = Literal["last", "min", "max", "count"]
 
 FUNCTIONS: tuple[Function, ...] = ("last", "min", "max", "count")
-"""What can be asked of a metric: ``val/acc`` alone is its last value."""
+"""Summaries of a metric: ``val/acc`` alone is its last value."""
+
+_SHOWN = 100
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One word, quoted text, operator or punctuation mark of a query."""
+
+    kind: str
+    """``word``, ``text`` (quoted), ``sign``, ``end``, or the mark itself: ``(``, ``)``, ``,``."""
+
+    text: str
+    """Without quotes and escapes."""
+
+    start: int
+    end: int
+
+    @property
+    def is_quoted(self) -> bool:
+        """Whether it was typed in quotes, so that it can only be a text."""
+        return self.kind == "text"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class QueryText:
+    """The text of a query and the option or argument that it came from."""
+
+    text: str
+    key: str
+    """Such as ``--where``."""
+
+    def error(self, where: Token, what: str, *, hint: str = "") -> ConfigError:
+        """The error that shows the query with carets under ``where``."""
+        start, line = where.start, "".join(c if c.isprintable() else " " for c in self.text)
+        if len(line) > _SHOWN:
+            cut = max(0, min(start - _SHOWN // 2, len(line) - _SHOWN))
+            start, line = start - cut, line[cut : cut + _SHOWN]
+        indent = len(line) - len(line.lstrip())
+        carets = "^" * max(1, min(where.end - where.start, len(line) - start))
+        shown = f"    {line.strip()}\n    {' ' * max(start - indent, 0)}{carets}"
+        return ConfigError(Problem(self.key, f"{what}\n{shown}", hint=hint))
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What a test, a column or an order is about."""
+    """The name in a comparison, a column or a sort key."""
 
     text: str
     token: Token
@@ -25,45 +67,30 @@ class Name:
 
     @property
     def shown(self) -> str:
-        """As a heading says it."""
+        """The name as a table heading shows it."""
         return self.text if self.function == "last" else f"{self.function}({self.text})"
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Value:
-    """What a name is compared with."""
+class SortKey:
+    """One name to sort by."""
 
-    text: str
-    token: Token
-
-    @property
-    def is_quoted(self) -> bool:
-        """Whether it can only be a text."""
-        return self.token.kind == "text"
+    name: Name
+    is_descending: bool
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """``name sign value``."""
+    """``name operator value``, or ``name in (value, ...)``."""
 
     name: Name
-    sign: str
-    """One of ``= != < <= > >= ~ !~``."""
+    operator: str
+    """One of ``= != < <= > >= ~ !~``, ``in`` or ``not in``."""
 
-    value: Value
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Among:
-    """``name in (value, ...)``."""
-
-    name: Name
-    values: tuple[Value, ...]
-    is_negated: bool = False
-    """Whether it is ``not in``, which a run that lacks the value does not meet, as with ``!=``."""
+    values: tuple[Token, ...]
+    """One, or several for ``in`` and ``not in``."""
 
 
 @final
@@ -77,27 +104,18 @@ class Missing:
 @final
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The opposite of a test."""
+    """``not query``."""
 
     inner: Query
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """Several tests, all or any of which must hold."""
+class BoolOp:
+    """Several queries joined by ``and`` or ``or``."""
 
-    word: Literal["and", "or"]
+    operator: Literal["and", "or"]
     parts: tuple[Query, ...]
 
 
-Query = Compare | Among | Missing | Not | Joined
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Order:
-    """One name to sort by."""
-
-    name: Name
-    is_descending: bool
+Query = Compare | Missing | Not | BoolOp

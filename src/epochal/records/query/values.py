@@ -1,48 +1,56 @@
-"""What the words of a query can mean: numbers, spans of time, days and dates."""
+"""Reads the values of a query: numbers, lengths of time, counts and dates."""
 
 from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, final
+
+from epochal.records.index.schema import MAX_INTEGER, MIN_INTEGER
+
+if TYPE_CHECKING:
+    from epochal.errors import ConfigError
+    from epochal.records.query.tree import QueryText, Token
 
 _NUMBER = re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
 _SPECIAL = {"inf": math.inf, "+inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 _MAX_DIGITS = 30
-"""Longer integers are as good as floats: no value of a config has so many digits."""
+"""Longer integers are read as floats: no value of a config has so many digits."""
 
-_LENGTH = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?)(s|min|h|d|w|ep|st|sa)")
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?)(s|min|h|d|w|ep|st|sa)")
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-"""How long each unit of time is."""
+"""The seconds in each unit of time."""
 
 _DATE = re.compile(
     r"(?P<year>[0-9]{4})(?:-(?P<month>[0-9]{2})(?:-(?P<day>[0-9]{2})"
     r"(?:[T ](?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2}))?)?)?)?"
 )
 _DAYS = {"today": 0, "yesterday": 1}
+_NO_PARTS = "~ finds parts of texts"
 
 ACCEPTED_TIMES = "30s, 20min, 2h, 7d or 4w"
 ACCEPTED_DATES = "2026-11-15, 2026-11, 2026-11-15T18:30, today or yesterday"
 
 
-class Length(NamedTuple):
-    """So much of a unit."""
+class Quantity(NamedTuple):
+    """An amount with a unit, such as ``2h`` or ``10ep``."""
 
     amount: float
     unit: str
-    """``s`` for every time; ``ep``, ``st``, ``sa`` for epochs, steps and samples."""
+    """``s`` for all times; ``ep``, ``st``, ``sa`` for epochs, steps and samples."""
 
 
 class Period(NamedTuple):
-    """The time that a date names, such as a day or a minute, in seconds since 1970."""
+    """The time that a date covers, in seconds since 1970."""
 
     begin: float
     end: float
 
 
 def read_number(text: str) -> int | float | None:
-    """The number that a word spells, an integer as such; None if it is none."""
+    """The number in a word, integers as such; None if it is no number."""
     if text.casefold() in _SPECIAL:
         return _SPECIAL[text.casefold()]
     if not _NUMBER.fullmatch(text):
@@ -52,24 +60,24 @@ def read_number(text: str) -> int | float | None:
     return int(digits) if is_integer else float(digits)
 
 
-def read_length(text: str) -> Length | None:
-    """The length that a word such as ``2h`` or ``10ep`` spells; None if it is none."""
-    found = _LENGTH.fullmatch(text)
+def read_quantity(text: str) -> Quantity | None:
+    """The quantity in a word such as ``2h`` or ``10ep``; None if it is none."""
+    found = _QUANTITY.fullmatch(text)
     if found is None:
         return None
     amount, unit = float(found[1]), found[2]
-    return Length(amount * SECONDS[unit], "s") if unit in SECONDS else Length(amount, unit)
+    return Quantity(amount * SECONDS[unit], "s") if unit in SECONDS else Quantity(amount, unit)
 
 
 def read_period(text: str, now: datetime) -> Period | None:
-    """What a date covers on the clock of this place; None if it is no date.
+    """The time that a date covers in the local time zone; None if it is no date.
 
     Args:
         text: A year, month, day, minute or second, or ``today``, ``yesterday``.
-        now: What time it is, with its zone.
+        now: The current time, with its zone.
     """
     try:
-        begin, end = _days_ago(text, now) or _named(text) or (None, None)
+        begin, end = _read_day_name(text, now) or _read_date(text) or (None, None)
         if begin is None or end is None:
             return None
         return Period(begin.astimezone().timestamp(), end.astimezone().timestamp())
@@ -77,7 +85,7 @@ def read_period(text: str, now: datetime) -> Period | None:
         return None
 
 
-def _days_ago(text: str, now: datetime) -> tuple[datetime, datetime] | None:
+def _read_day_name(text: str, now: datetime) -> tuple[datetime, datetime] | None:
     if text.casefold() not in _DAYS:
         return None
     midnight = now.astimezone().replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
@@ -85,14 +93,14 @@ def _days_ago(text: str, now: datetime) -> tuple[datetime, datetime] | None:
     return begin, begin + timedelta(days=1)
 
 
-def _named(text: str) -> tuple[datetime, datetime] | None:
+def _read_date(text: str) -> tuple[datetime, datetime] | None:
     found = _DATE.fullmatch(text)
     if found is None:
         return None
     year, month, day, hour, minute, second = (
         None if part is None else int(part) for part in found.groups()
     )
-    begin = datetime(  # by the clock of this place
+    begin = datetime(  # in the local time zone
         year or 0, month or 1, day or 1, hour or 0, minute or 0, second or 0
     )
     if month is None:
@@ -102,3 +110,90 @@ def _named(text: str) -> tuple[datetime, datetime] | None:
     if hour is None:
         return begin, begin + timedelta(days=1)
     return begin, begin + (timedelta(minutes=1) if second is None else timedelta(seconds=1))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """The right side of a comparison.
+
+    The methods raise a ConfigError that points at the value if it has the wrong type.
+    """
+
+    operator: str
+    """One of ``= != < <= > >= ~``."""
+
+    value: Token
+    query: QueryText
+
+    @property
+    def text(self) -> str:
+        """The value without quotes."""
+        return self.value.text
+
+    @property
+    def is_order(self) -> bool:
+        """Whether the operator needs an order."""
+        return self.operator in ("<", "<=", ">", ">=")
+
+    def find_number(self) -> float | str | None:
+        """The number, as digits if SQLite cannot hold the integer; None if it is no number."""
+        number = read_number(self.text)
+        if number is not None and math.isnan(number) and self.is_order:
+            raise self.error("nan is neither more nor less than a number", "write = nan or != nan")
+        if not isinstance(number, int) or MIN_INTEGER <= number <= MAX_INTEGER:
+            return number
+        if self.is_order:
+            what = f"integers are ordered up to {MAX_INTEGER}, got {self.text}"
+            hint = f"write {float(number):.3g} for an approximate value; = and != are exact"
+            raise self.error(what, hint)
+        return str(number)
+
+    def read_number(self, shown: str) -> float | str:
+        """The number that ``shown`` is compared with."""
+        if self.operator == "~":
+            raise self.error(f"{shown} is a number", _NO_PARTS)
+        number = self.find_number()
+        if number is None:
+            percent = read_number(self.text.removesuffix("%"))
+            hint = "write one such as 12 or 1e-4; names are not compared with each other"
+            if percent is not None:
+                hint = f"write {percent / 100:g}"
+            raise self.error(f"{shown} is a number, got {self.text!r}", hint)
+        return number
+
+    def read_seconds(self, shown: str) -> float:
+        """The length of time that ``shown`` is compared with."""
+        if self.operator == "~":
+            raise self.error(f"{shown} is a length of time", _NO_PARTS)
+        quantity, number = read_quantity(self.text), read_number(self.text)
+        if quantity is not None and quantity.unit == "s":
+            return quantity.amount
+        if number is None or math.isnan(number):
+            what = f"{shown} is a length of time, got {self.text!r}"
+            raise self.error(what, f"write {ACCEPTED_TIMES}")
+        return float(number)
+
+    def read_period(self, shown: str, now: datetime) -> Period:
+        """The day, minute or other period that ``shown`` is compared with."""
+        period = read_period(self.text, now)
+        if self.operator == "~":
+            date = "2026-11" if period is None else self.text
+            raise self.error(f"{shown} is a date", f"{_NO_PARTS}; write {shown} = {date}")
+        if period is None:
+            quantity = read_quantity(self.text)
+            hint = f"write {ACCEPTED_DATES}"
+            if quantity and quantity.unit == "s":
+                hint = f"write age < {self.text}; {shown} is compared with dates"
+            raise self.error(f"{shown} is a date, got {self.text!r}", hint)
+        return period
+
+    def no_order(self, shown: str) -> ConfigError:
+        """The error for texts, which have no order."""
+        what = f"texts have no order, and {self.text!r} is no number"
+        hint = f"write {shown} = {self.text}, or {shown} ~ {self.text} for a part of it"
+        return self.error(what, hint)
+
+    def error(self, what: str, hint: str) -> ConfigError:
+        """The error that points at the value."""
+        return self.query.error(self.value, what, hint=hint)

@@ -20,8 +20,8 @@ from epochal.records.query.ask import (
     names_in,
     orders_of,
 )
-from epochal.records.query.names import Fact, Measure, Setting
-from epochal.records.query.tokens import Written
+from epochal.records.query.names import ConfigKey, Fact, Measure
+from epochal.records.query.tree import QueryText
 from indexed import Indexed, add_run
 
 if TYPE_CHECKING:
@@ -82,9 +82,9 @@ def test_a_seed_that_sqlite_does_not_take_is_a_number_too(
 def test_values_of_each_run(index: Any) -> None:
     answer = ask(index, Question())
     assert answer.values(Fact("steps", "step")) == [0, 500, 20]
-    assert answer.values(Setting("optim.lr", "optim.lr")) == [None, 1e-3, 0.1]
-    assert answer.values(Setting("optim.fused", "optim.fused")) == [None, True, False]
-    assert answer.values(Setting("a", "model.widths.0")) == [None, 64, None]
+    assert answer.values(ConfigKey("optim.lr", "optim.lr")) == [None, 1e-3, 0.1]
+    assert answer.values(ConfigKey("optim.fused", "optim.fused")) == [None, True, False]
+    assert answer.values(ConfigKey("a", "model.widths.0")) == [None, 64, None]
     assert answer.values(Measure("x", "val/acc", "max")) == [None, 0.95, 0.3]
     last = answer.values(Measure("val/loss", "val/loss", "last"))
     assert last[:2] == [None, 0.1]
@@ -97,26 +97,26 @@ def test_values_of_many_runs(index: Any, connection: sqlite3.Connection) -> None
     for i in range(600):
         add_run(connection, f"run-{i:03}", params={"optim.lr": float(i)})
     answer = ask(index, Question(words=("run-",)))
-    assert answer.values(Setting("optim.lr", "optim.lr")) == [float(i) for i in range(600)]
+    assert answer.values(ConfigKey("optim.lr", "optim.lr")) == [float(i) for i in range(600)]
 
 
-@pytest.mark.parametrize(
-    ("text", "number", "value"),
-    [
-        (None, None, None),
-        ("0.001", 1e-3, 1e-3),
-        ("64", 64.0, 64),
-        ("-3", -3.0, -3),
-        ("9007199254740993", 9007199254740992.0, 9007199254740993),
-        ("true", 1.0, True),
-        ("SGD", None, "SGD"),
-        ("64", None, "64"),
-        ("inf", float("inf"), float("inf")),
-    ],
-)
-def test_values_of_a_config_come_back(text: str, number: float, value: object) -> None:
-    assert decode(text, number) == value
-    assert type(decode(text, number)) is type(value)
+DECODED = [
+    (None, None, None),
+    ("0.001", 1e-3, 1e-3),
+    ("64", 64.0, 64),
+    ("-3", -3.0, -3),
+    ("9007199254740993", 9007199254740992.0, 9007199254740993),
+    ("true", 1.0, True),
+    ("SGD", None, "SGD"),
+    ("64", None, "64"),
+    ("inf", float("inf"), float("inf")),
+]
+
+
+def test_config_values_are_decoded_with_their_types() -> None:
+    for text, number, value in DECODED:
+        found = decode(text, number)
+        assert (found, type(found)) == (value, type(value)), text
 
 
 def test_keys_that_differ(connection: sqlite3.Connection, index: Any) -> None:
@@ -161,7 +161,7 @@ def test_metrics_of_the_runs_that_were_found(index: Any) -> None:
 
 def columns(index: Any, text: str) -> list[str]:
     answer = ask(index, Question())
-    return [one.shown for one in columns_of(index, Written(text, "--columns"), answer)]
+    return [one.shown for one in columns_of(index, QueryText(text, "--columns"), answer)]
 
 
 def test_columns(index: Any) -> None:
@@ -224,5 +224,5 @@ def test_folder_of_all_runs_is_recognised(tmp_path: Path) -> None:
 def test_empty_answer_has_nothing(index: Any) -> None:
     answer = ask(index, Question(where="step > 1e9"))
     assert isinstance(answer, Answer)
-    assert answer.values(Setting("optim.lr", "optim.lr")) == []
+    assert answer.values(ConfigKey("optim.lr", "optim.lr")) == []
     assert answer.changed() == []

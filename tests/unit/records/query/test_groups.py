@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from epochal.records.query.ask import Question, ask
-from epochal.records.query.groups import REPLICATE, Group, group, sort_groups
-from epochal.records.query.names import Fact, Measure, Setting
+from epochal.records.query.groups import REPLICATE, RunGroup, group, sort_groups
+from epochal.records.query.names import ConfigKey, Fact, Measure
 from indexed import Indexed, add_run
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def index(connection: sqlite3.Connection) -> Any:
 def test_replicates_count_once_for_each_seed_and_only_if_they_ended(index: Any) -> None:
     answer = ask(index, Question())
     first, second = group(answer, [REPLICATE])
-    assert first == Group((0, 1, 2, 3), (0, 2))
-    assert second == Group((4,), (4,))
+    assert first == RunGroup((0, 1, 2, 3), (0, 2))
+    assert second == RunGroup((4,), (4,))
     mean = first.mean(answer.values(ACC))
     assert mean is not None
     assert (mean.mean, mean.count) == (pytest.approx(0.9), 2)
@@ -57,9 +57,9 @@ def test_order_of_the_runs_does_not_decide_which_one_counts(index: Any) -> None:
 
 def test_groups_by_other_names_count_every_run_that_ended(index: Any) -> None:
     answer = ask(index, Question())
-    groups = group(answer, [Setting("optim.type", "optim.type")])
+    groups = group(answer, [ConfigKey("optim.type", "optim.type")])
     assert [one.counted for one in groups] == [(0, 1, 2), (4,)]
-    both = group(answer, [Setting("optim.type", "optim.type"), Fact("seed", "seed")])
+    both = group(answer, [ConfigKey("optim.type", "optim.type"), Fact("seed", "seed")])
     assert [one.places for one in both] == [(0,), (1, 2), (3,), (4,)]
 
 
@@ -75,19 +75,19 @@ def test_runs_of_which_nothing_is_known_are_alone(
 def test_what_has_no_mean(index: Any) -> None:
     answer = ask(index, Question())
     first = group(answer, [REPLICATE])[0]
-    assert first.mean(answer.values(Setting("optim.type", "optim.type"))) is None
+    assert first.mean(answer.values(ConfigKey("optim.type", "optim.type"))) is None
     assert first.mean([None] * 5) is None
-    assert Group((3,), ()).mean(answer.values(ACC)) is None
+    assert RunGroup((3,), ()).mean(answer.values(ACC)) is None
 
 
 def test_distinct_values(index: Any) -> None:
-    assert Group((0, 1, 2), ()).distinct([3, 1, 3]) == [1, 3]
-    assert Group((0, 1, 2), ()).distinct(["b", None, "a"]) == ["b", "a"]
+    assert RunGroup((0, 1, 2), ()).distinct([3, 1, 3]) == [1, 3]
+    assert RunGroup((0, 1, 2), ()).distinct(["b", None, "a"]) == ["b", "a"]
 
 
 def test_groups_are_sorted_by_mean(index: Any) -> None:
     answer = ask(index, Question())
-    groups = [*group(answer, [REPLICATE]), Group((3,), ())]
+    groups = [*group(answer, [REPLICATE]), RunGroup((3,), ())]
     values = answer.values(ACC)
     up = sort_groups(groups, values, is_descending=False)
     down = sort_groups(groups, values, is_descending=True)

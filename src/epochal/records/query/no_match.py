@@ -1,4 +1,4 @@
-"""Why a question finds no run: tests that none of them meets, and what they have instead."""
+"""Explains why a query finds no run: which tests fail for all runs, and what the runs have."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from epochal.errors import suggest
 from epochal.records.figures import format_seconds, format_value
 from epochal.records.query.compile import Compiler
-from epochal.records.query.names import AGE, Fact, Names, Setting
-from epochal.records.query.parser import parse_query
+from epochal.records.query.grammar import parse_query
+from epochal.records.query.names import AGE, ConfigKey, Fact, NameResolver
 from epochal.records.query.sheet import read_time
-from epochal.records.query.tree import Among, Compare, Joined
+from epochal.records.query.tree import BoolOp, Compare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,45 +25,45 @@ _SHOWN = 4
 _MOST_VALUES = 500
 
 
-def explain_nothing(index: Index, question: Question) -> list[str]:
-    """A line for each test of a question that no run at all meets; those under ``not`` aside."""
+def explain_no_match(index: Index, question: Question) -> list[str]:
+    """A line for each test that is false for all runs; tests under ``not`` are left out."""
     if not question.where.strip():
         return []
-    names, written = Names(index.fetch), question.written("where")
-    compiler, lines = Compiler(names, written), []
-    for test in _tests(parse_query(written)):
+    names, query = NameResolver(index.fetch), question.text("where")
+    compiler, lines = Compiler(names, query), []
+    for test in _tests(parse_query(query)):
         made = compiler.condition(test)
         if index.fetch(f"SELECT 1 FROM runs WHERE {made.text} LIMIT 1", made.values):
             continue
-        values = test.values if isinstance(test, Among) else (test.value,)
-        typed = written.text[test.name.token.start : values[-1].token.end]
-        typed += ")" * isinstance(test, Among)
-        has = _has_instead(index, names.resolve(test.name, written), [one.text for one in values])
-        lines.append(f"no run has {typed}{f': {has}' if has else ''}")
+        typed = query.text[test.name.token.start : test.values[-1].end]
+        typed += ")" * (test.operator in ("in", "not in"))
+        target, asked = names.resolve(test.name, query), [value.text for value in test.values]
+        actual = _describe_actual(index, target, asked)
+        lines.append(f"no run has {typed}{f': {actual}' if actual else ''}")
     return lines
 
 
-def _tests(query: Query) -> Iterator[Compare | Among]:
-    if isinstance(query, Compare | Among):
+def _tests(query: Query) -> Iterator[Compare]:
+    if isinstance(query, Compare):
         yield query
-    elif isinstance(query, Joined):
+    elif isinstance(query, BoolOp):
         for part in query.parts:
             yield from _tests(part)
 
 
-def _has_instead(index: Index, target: Target, asked: Sequence[str]) -> str:
-    if isinstance(target, Setting):
+def _describe_actual(index: Index, target: Target, asked: Sequence[str]) -> str:
+    if isinstance(target, ConfigKey):
         question = "SELECT DISTINCT text FROM params WHERE key = ? AND text IS NOT NULL"
         rows = index.fetch(f"{question} ORDER BY number, text LIMIT ?", (target.key, _MOST_VALUES))
         return _describe([text for (text,) in rows], asked)
     if isinstance(target, Fact):
-        return _fact_instead(index, target, asked)
+        return _describe_fact(index, target, asked)
     extremes = f"min({target.column}), max({target.column})"
     [ends] = index.fetch(f"SELECT {extremes} FROM metrics WHERE name = ?", (target.name,))
     return _describe_range(*map(format_value, ends)) if None not in ends else "it is nan"
 
 
-def _fact_instead(index: Index, fact: Fact, asked: Sequence[str]) -> str:
+def _describe_fact(index: Index, fact: Fact, asked: Sequence[str]) -> str:
     if fact.column == AGE:
         return ""
     if fact.kind == "text":
@@ -79,7 +79,7 @@ def _fact_instead(index: Index, fact: Fact, asked: Sequence[str]) -> str:
 
 
 def _describe(known: Sequence[str], asked: Sequence[str]) -> str:
-    """The value that was perhaps meant, or what there is, as far as it is short."""
+    """The most similar value, or the first few."""
     for text in asked:
         meant = suggest(text, known)
         if meant.startswith("did you mean"):
