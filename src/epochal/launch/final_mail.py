@@ -11,7 +11,12 @@ from epochal.launch.restart_policy import SUCCESS
 from epochal.records.mail.compose import MailContent, compose, mail_kind
 from epochal.records.mail.expected import cancel_expected, find_mailbox, is_expected, post_end
 from epochal.records.mail.mailbox import Mailbox
-from epochal.records.mail.outbox import BackgroundSender, queue_mail, read_outbox
+from epochal.records.mail.outbox import (
+    RETRY_SECONDS,
+    BackgroundSender,
+    queue_mail,
+    read_outbox,
+)
 from epochal.records.read import read_run
 
 if TYPE_CHECKING:
@@ -59,7 +64,7 @@ def send_final_mail(
         mail, deliveries = _post(folder, end, decision, find_settings)
     except (OSError, EpochalError):
         return False
-    sender = BackgroundSender()
+    sender = BackgroundSender(RETRY_SECONDS)
     sender.start(deliveries)
     sender.wait(SEND_SECONDS)
     return mail is not None

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from epochal.records.mail.channel import Spec
     from epochal.records.mail.mailbox import Mailbox
 
-_RETRY_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0)
+RETRY_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""Pauses between the attempts of one process."""
+
 _TIMEOUT_SECONDS = 15.0
 """How long one response of a server may take."""
 
@@ -159,7 +161,7 @@ class BackgroundSender:
         retry_seconds: Pauses between attempts; after the last attempt a delivery stays unsent.
     """
 
-    def __init__(self, retry_seconds: Sequence[float] = _RETRY_SECONDS) -> None:
+    def __init__(self, retry_seconds: Sequence[float] = RETRY_SECONDS) -> None:
         self._retry_seconds = tuple(retry_seconds)
         self._is_stopped = threading.Event()
         self._threads: list[threading.Thread] = []
