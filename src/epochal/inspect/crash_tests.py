@@ -1,4 +1,4 @@
-"""Crash tests with real processes: does a kill or a full disk lose a checkpoint here?"""
+"""Crash tests with real processes: whether a kill or a full disk loses a checkpoint here."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from epochal.records.heartbeat import is_silent
 from epochal.records.lease import SILENCE_SECONDS
 from epochal.records.mail.compose import compose, describe_run, mail_kind
 from epochal.records.mail.mailbox import Mailbox, make_id, utc_now
-from epochal.records.mail.outbox import queue_mail
+from epochal.records.mail.outbox import locked, queue_mail
 from epochal.records.process import host_name, is_gone, process_token
 from epochal.records.read import read_run
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from epochal.records.mail.mailbox import Kind, Mail
 
 _FOLDER = "expected"
-_CLAIMED = ".claimed"
-_STALE_SECONDS = 60.0
 _ACTIVE = ("starting", "running")
 
 
@@ -96,16 +94,18 @@ def post_lost_runs(box: Mailbox) -> list[Mail]:
     """Post and queue the mails of runs that ended without one; sends nothing.
 
     Each is posted once, however many processes do this at the same time. A note that cannot be
-    claimed or a record that cannot be read is left for the next call.
+    processed is left for the next call.
     """
     posted = []
-    for path in _paths(box):
-        expected = _read(path)
-        with suppress(OSError, RecordError):
+    for path in sorted((box.folder / _FOLDER).glob("[!.]*.json")):
+        with suppress(OSError, RecordError), locked(path) as is_mine:
+            expected = _read(path)
+            if not is_mine:
+                continue
             if expected is None or not (box.root / expected.run).is_dir():  # deleted, or moved
                 path.unlink(missing_ok=True)
-            elif not _is_owner_alive(box, expected) and (mail := _post_lost(box, expected, path)):
-                posted.append(mail)
+            elif not _is_owner_alive(box, expected):
+                posted += _post_lost(box, expected, path)
     return posted
 
 
@@ -117,17 +117,15 @@ def post_end(box: Mailbox, run: str, *, kind: Kind, why: str = "") -> Mail:
     return mail
 
 
-def _post_lost(box: Mailbox, expected: ExpectedMail, path: Path) -> Mail | None:
+def _post_lost(box: Mailbox, expected: ExpectedMail, path: Path) -> list[Mail]:
     summary = read_run(box.root / expected.run).summary
     if summary.status in _ACTIVE:  # another process resumed it, or it is still saving
-        return None
-    claimed = _claim(path)
-    if claimed is None:
-        return None
+        return []
     kind = mail_kind("lost" if summary.status == "damaged" else summary.status, summary.reason)
-    mail = None if kind is None else _post(box, expected, kind)
-    durable.remove_file(claimed)
-    return mail
+    posted = [] if kind is None else [_post(box, expected, kind)]
+    if _read(path) == expected:  # otherwise the run was resumed meanwhile and owes another mail
+        durable.remove_file(path)
+    return posted
 
 
 def _post(box: Mailbox, expected: ExpectedMail, kind: Kind, why: str = "") -> Mail:
@@ -153,30 +151,6 @@ def _is_owner_alive(box: Mailbox, expected: ExpectedMail) -> bool:
         return time.time() - (folder / HEARTBEAT).stat().st_mtime < SILENCE_SECONDS
     except OSError:
         return True
-
-
-def _claim(path: Path) -> Path | None:
-    """Rename a note, which only one process can do; None if another process was first."""
-    mine = path.with_name(f".{path.stem.lstrip('.')}.{os.getpid()}-{os.urandom(4).hex()}{_CLAIMED}")
-    try:
-        os.utime(path)  # before the rename: claimed notes are taken over by their age
-        durable.rename(path, mine)
-    except OSError:
-        if path.exists():
-            raise
-        return None
-    return mine
-
-
-def _paths(box: Mailbox) -> list[Path]:
-    """All notes, with those that a killed process had claimed."""
-    folder = box.folder / _FOLDER
-    stale = []
-    for path in folder.glob(f".*{_CLAIMED}"):
-        with suppress(OSError):
-            if time.time() - path.stat().st_mtime > _STALE_SECONDS:
-                stale.append(path)
-    return sorted(folder.glob("[!.]*.json")) + stale
 
 
 def _name(run: str) -> str:

@@ -55,6 +55,14 @@ class Delivery:
     is_final: bool = False
     """Whether the server refused it for good; only ``epochal mail --send`` tries it again."""
 
+    def send_alone(self) -> Delivery | None:
+        """Send it unless another process is doing so or has done so; None if it is sent."""
+        if self.path is None:
+            return self.send()
+        with locked(self.path) as is_mine:
+            current = _read(self.path) if is_mine else None
+            return None if current is None else current.send()
+
     def send(self) -> Delivery | None:
         """Try once; None if it was sent, otherwise the delivery with the error. Never raises."""
         resolved: Mapping[str, Any] = {}
@@ -128,27 +136,25 @@ def _read(path: Path) -> Delivery | None:
 
 
 @contextmanager
-def locked(delivery: Delivery) -> Iterator[Delivery | None]:
-    """The delivery as it is now; None if another process is sending it or has sent it."""
-    if delivery.path is None or sys.platform == "win32":
-        yield delivery
-        return
+def locked(path: Path) -> Iterator[bool]:
+    """Whether a file is there and no other process has locked it; never waits.
+
+    The lock ends with the process. Where files cannot be locked, every process gets True.
+    """
     try:
-        descriptor = os.open(delivery.path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDWR)
     except OSError:
-        # A missing file was sent. One that cannot be opened cannot be locked: send it anyway.
-        yield None if not delivery.path.exists() else delivery
+        yield path.exists()
         return
     try:
-        try:
+        if sys.platform != "win32":
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield None
-            return
-        except OSError:  # some network file systems have no locks
-            pass
-        current = _read(delivery.path)
-        yield None if current is None else replace(delivery, mail=current.mail)
+    except BlockingIOError:
+        yield False
+    except OSError:  # some network file systems have no locks
+        yield True
+    else:
+        yield path.exists()
     finally:
         os.close(descriptor)
 
@@ -188,8 +194,7 @@ class BackgroundSender:
 
     def _send(self, key: int, delivery: Delivery) -> None:
         for pause in (*self._retry_seconds, None):
-            with locked(delivery) as mine:
-                failed = None if mine is None else mine.send()
+            failed = delivery.send_alone()
             if failed is None:
                 del self._unsent[key]
                 return

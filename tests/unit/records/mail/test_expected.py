@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
+from epochal import durable
 from epochal.records.mail.expected import (
     ExpectedMail,
     cancel_expected,
@@ -19,6 +20,7 @@ from epochal.records.mail.expected import (
     post_lost_runs,
 )
 from epochal.records.mail.outbox import read_outbox
+from failing_disk import read_only_disk
 from past_runs import RUN, change, elsewhere, expect_from, gone, here, leave_run
 
 if TYPE_CHECKING:
@@ -165,30 +167,15 @@ def test_damaged_notes_are_removed(box: Mailbox) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_a_note_that_a_killed_process_claimed_is_taken_over(box: Mailbox) -> None:
-    leave_run(box, gone())
-    note = expect_from(box, gone())
-    taken = note.rename(note.with_name(f".{note.stem}.1-ab.claimed"))
-    assert post_lost_runs(box) == []  # that process may still be alive
-    moment = time.time() - 3600
-    os.utime(taken, (moment, moment))
-    assert len(post_lost_runs(box)) == 1
-    assert not list((box.folder / "expected").iterdir())
-
-
 def test_a_note_in_a_read_only_folder_is_left_for_others(
     box: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave_run(box, gone())
     note = expect_from(box, gone())
-
-    def refuse(*_: Any) -> None:
-        raise PermissionError("read-only")
-
-    monkeypatch.setattr("epochal.durable.rename", refuse)
-    assert post_lost_runs(box) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(durable.system, "operations", read_only_disk())
+        assert post_lost_runs(box) == []
     assert note.exists()
-    monkeypatch.undo()
     assert len(post_lost_runs(box)) == 1
 
 
