@@ -41,7 +41,7 @@ class Office:
         self, server: Any, session: Any, envelope: Any, address: str, options: Any
     ) -> str:
         if address in self.refused:
-            return "550 nobody lives here"
+            return "550 unknown address"
         envelope.rcpt_tos.append(address)
         return "250 OK"
 

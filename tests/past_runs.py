@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from epochal import durable
 from epochal.records import RunFolder, RunWriter
-from epochal.records.mail.expected import Expected, expect
-from epochal.records.mail.letter import identify
+from epochal.records.mail.expected import ExpectedMail, expect_mail
+from epochal.records.mail.mailbox import make_id
 from epochal.records.process import host_name, process_token
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def change(path: Path, **values: Any) -> None:
 def expect_from(box: Mailbox, owner: dict[str, Any], **facts: Any) -> Path:
     """The note that a mail will come from the run; gives its file."""
     known = {"run": RUN, "monitor": "val/acc", "mode": "max"}
-    expect(box, Expected(**known | facts))
-    note = box.folder / "expected" / f"{identify(RUN)}.json"
+    expect_mail(box, ExpectedMail(**known | facts))
+    note = box.folder / "expected" / f"{make_id(RUN)}.json"
     change(note, owner=owner)
     return note

@@ -11,8 +11,8 @@ import pytest
 from comparing import keep_code, make_run
 from epochal import durable
 from epochal.experiment.text import printable
-from epochal.records.mail import Mailbox, Story, compose
-from epochal.records.mail.outbox import pack, read_outbox
+from epochal.records.mail import Mailbox, MailContent, compose
+from epochal.records.mail.outbox import queue_mail, read_outbox
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,11 +49,11 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (record.path / "logs" / "run.log").write_text(f"{HOSTILE}\n", newline="")
         keep_code(record, {f"{HOSTILE}.py": f"x = '{HOSTILE}{place}'\n".encode()})
     box = Mailbox(root)
-    story = Story(kind="failed", tag="t", run="p/t/20261115-031200-a3f9", why=HOSTILE)
+    story = MailContent(kind="failed", tag="t", run="p/t/20261115-031200-a3f9", why=HOSTILE)
     mail = replace(compose(story), subject=HOSTILE, text=f"{HOSTILE}\n{HOSTILE}")
     box.post(mail)
-    (parcel,) = pack(mail, [{"type": "webhook", "url": "http://x", "kinds": None}], box)
-    replace(parcel, tries=9, error=HOSTILE, is_final=True).write()
+    (parcel,) = queue_mail(mail, [{"type": "webhook", "url": "http://x", "kinds": None}], box)
+    replace(parcel, error=HOSTILE, is_final=True).write()
     assert [one.error for one in read_outbox(box)] == [HOSTILE]
     return root
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from epochal.cli.words import add_json_option, print_json
 from epochal.errors import RecordError
-from epochal.inspect.findings import Finding
-from epochal.inspect.host import look_at_devices, look_at_host
-from epochal.inspect.ordeal import KILLS, try_full_disk, try_kills
-from epochal.inspect.storage import look_at_storage
+from epochal.inspect.crash_tests import KILLS, check_full_disk, check_kills
+from epochal.inspect.diagnostic import Diagnostic
+from epochal.inspect.host import check_devices, check_host
+from epochal.inspect.storage import check_storage
 
 if TYPE_CHECKING:
     import argparse
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Examine, tell each finding as it comes; 1 if something is wrong."""
-    findings: list[Finding] = []
+    findings: list[Diagnostic] = []
     with _scratch(args.dir) as (folder, scratch):
         if not args.json:
             print(f"examining {folder} and this machine; this takes less than a minute")
@@ -57,20 +57,20 @@ def execute(args: argparse.Namespace) -> int:
     return int(has_failed)
 
 
-def _examine(scratch: Path, kills: int) -> Iterator[Finding]:
-    yield from look_at_host()
-    yield from look_at_storage(scratch)
-    yield _attempt("kill", lambda: try_kills(scratch, kills=kills, tell=_show_progress))
-    yield _attempt("full disk", lambda: try_full_disk(scratch))
-    yield from look_at_devices()
+def _examine(scratch: Path, kills: int) -> Iterator[Diagnostic]:
+    yield from check_host()
+    yield from check_storage(scratch)
+    yield _attempt("kill", lambda: check_kills(scratch, kills=kills, tell=_show_progress))
+    yield _attempt("full disk", lambda: check_full_disk(scratch))
+    yield from check_devices()
 
 
-def _attempt(name: str, examine: Callable[[], Finding]) -> Finding:
+def _attempt(name: str, examine: Callable[[], Diagnostic]) -> Diagnostic:
     try:
         return examine()
     except OSError as error:
         hint = "look at the rights and the free space there"
-        return Finding(name, "fail", f"could not be tried: {error}", hint)
+        return Diagnostic(name, "fail", f"could not be tried: {error}", hint)
 
 
 def _show_progress(done: int, of: int) -> None:
@@ -79,12 +79,12 @@ def _show_progress(done: int, of: int) -> None:
         print(f"  killing processes that save: {done}/{of}", end=end, file=sys.stderr, flush=True)
 
 
-def _format(finding: Finding) -> str:
+def _format(finding: Diagnostic) -> str:
     line = f"{_MARKS[finding.level]}  {finding.name:<13}  {finding.what}"
     return f"{line}\n{'':21}{finding.hint}" if finding.hint else line
 
 
-def _print_verdict(findings: list[Finding]) -> None:
+def _print_verdict(findings: list[Diagnostic]) -> None:
     counts = {level: sum(one.level == level for one in findings) for level in _MARKS}
     if counts["fail"]:
         print(f"\n{counts['fail']} of {len(findings)} failed: mend that before you keep runs here")

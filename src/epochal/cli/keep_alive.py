@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from epochal.launch.farewell import Home
+    from epochal.launch.final_mail import MailSettings
 
 _RESTARTS = 10
 _FLAGS = ("--keep-alive", "--install", "--dry-run", "--again")
@@ -47,25 +47,24 @@ def add_keep_alive_options(parser: argparse.ArgumentParser) -> None:
 def keep_alive(args: argparse.Namespace, files: Sequence[Path]) -> int:
     """Look after one run until it is done or hopeless; gives the exit code."""
     # Only now: an ordinary run needs none of it.
-    from epochal.launch.supervise import Commands
-    from epochal.launch.supervise import keep_alive as look_after
-    from epochal.launch.ticket import find_ticket
+    from epochal.launch.keep_alive_file import find_keep_alive_file
+    from epochal.launch.supervisor import SupervisedCommands, supervise
     from epochal.records.secrets import redact  # what was typed and is not in the record
 
     _refuse_what_cannot_go_on(args, files)
     words = _own_words(args.typed)
     program = [sys.executable, "-m", "epochal"]
     start = [*program, *words]
-    ticket = find_ticket(files[0].stem, start)
+    file = find_keep_alive_file(files[0].stem, start)
     if args.install:
-        _install(args, f"epochal-{ticket.path.stem}", [*program, *_installed_words(args.typed)])
+        _install(args, f"epochal-{file.path.stem}", [*program, *_installed_words(args.typed)])
         if args.dry_run:
             return 0
-        ticket.open(start)
-    if args.again and not ticket.is_open:
+        file.create(start)
+    if args.again and not file.exists:
         _tell("there is nothing left to do")
         return 0
-    if (folder := ticket.read_run()) is not None:
+    if (folder := file.read_run()) is not None:
         _tell(f"going on with {folder}")
 
     def resume(folder: Path) -> list[str]:
@@ -73,12 +72,16 @@ def keep_alive(args: argparse.Namespace, files: Sequence[Path]) -> int:
         secrets = [word for word in args.words if "=" in word and redact(word) != word]
         return [*program, "resume", str(folder), *secrets, *point, *_options_of_process(args)]
 
-    commands = Commands(start=start, resume=resume, find_home=lambda: _find_home(args, files[0]))
-    return look_after(commands, ticket, limit=args.restarts, tell=_tell)
+    commands = SupervisedCommands(
+        start=start,
+        resume=resume,
+        find_mail_settings=lambda: _find_mail_settings(args, files[0]),
+    )
+    return supervise(commands, file, limit=args.restarts, tell=_tell)
 
 
-def _find_home(args: argparse.Namespace, file: Path) -> Home | None:
-    """Where the config has its runs, and whom it tells of them."""
+def _find_mail_settings(args: argparse.Namespace, file: Path) -> MailSettings | None:
+    """The folder of runs and the recipients of mail, as the config names them."""
     from pathlib import Path
 
     from epochal.check import check
@@ -86,7 +89,7 @@ def _find_home(args: argparse.Namespace, file: Path) -> Home | None:
     from epochal.config import load
     from epochal.experiment.arguments import choices_of
     from epochal.experiment.choices import to_overrides
-    from epochal.launch.farewell import Home
+    from epochal.launch.final_mail import MailSettings
     from epochal.records.mail.channel import read_specs
 
     changes = to_overrides(choices_of(args), split_words(args.words)[1])
@@ -94,7 +97,7 @@ def _find_home(args: argparse.Namespace, file: Path) -> Home | None:
     root = check(config).expanded
     record = root.mapping["record"].to_plain()
     folder = Path(record["log_dir"])
-    return Home(
+    return MailSettings(
         root=folder.parent if record["exact"] else folder,
         tag=str(root.mapping["tag"].value),
         specs=read_specs(root),

@@ -1,4 +1,4 @@
-"""``epochal mail``: what happened to runs while nobody looked."""
+"""``epochal mail``: what happened to runs, and mail that is still to be sent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.cli.attend import attend
 from epochal.cli.fit import print_fitting, terminal_width
 from epochal.cli.table import format_table
 from epochal.cli.words import add_json_option, add_runs_option, print_json
@@ -15,15 +14,16 @@ from epochal.errors import ConfigError, Problem, RecordError
 from epochal.experiment.invocation import command
 from epochal.experiment.text import printable
 from epochal.records.figures import format_count
-from epochal.records.mail.box import Mailbox, search
-from epochal.records.mail.outbox import Parcel, pack, read_outbox
+from epochal.records.mail.expected import post_lost_runs
+from epochal.records.mail.mailbox import Mailbox, search_mails
+from epochal.records.mail.outbox import BackgroundSender, Delivery, queue_mail, read_outbox
 from epochal.records.read import read_run
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from epochal.records.mail.letter import Mail
+    from epochal.records.mail.mailbox import Mail
 
 _SHOWN_ID = 6
 _LIMIT = 30
@@ -34,18 +34,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's words and options."""
     text = "its id or the beginning of it, a run's id, `last`, `read` or `all`"
     parser.add_argument("words", nargs="*", metavar="MAIL", help=text)
-    parser.add_argument("--unread", action="store_true", help="only what nobody has read")
-    parser.add_argument("--all", action="store_true", help="also what was put away")
-    parser.add_argument("--search", metavar="WORDS", help="only mails in which all words stand")
+    parser.add_argument("--unread", action="store_true", help="only unread mails")
+    parser.add_argument("--all", action="store_true", help="also archived mails")
+    parser.add_argument("--search", metavar="WORDS", help="only mails that contain all words")
     parser.add_argument(
         "--limit", type=int, default=_LIMIT, metavar="N", help=f"the newest N (default: {_LIMIT})"
     )
-    parser.add_argument("--archive", action="store_true", help="put mails away")
-    parser.add_argument("--delete", action="store_true", help="remove mails for good")
-    parser.add_argument("--mark", choices=("read", "unread"), help="take mails for that")
-    parser.add_argument("--send", action="store_true", help="send what could not be sent before")
+    parser.add_argument("--archive", action="store_true", help="archive mails")
+    parser.add_argument("--delete", action="store_true", help="delete mails for good")
+    parser.add_argument("--mark", choices=("read", "unread"), help="mark mails as read or unread")
+    parser.add_argument("--send", action="store_true", help="send all unsent mail")
     parser.add_argument(
-        "--try", dest="trial", type=Path, metavar="FILE", help="send a trial by a config's notify"
+        "--try",
+        dest="trial",
+        type=Path,
+        metavar="FILE",
+        help="send a test mail by a config's notify",
     )
     add_runs_option(parser)
     add_json_option(parser)
@@ -55,26 +59,26 @@ def execute(args: argparse.Namespace) -> int:
     """List, show, change or send."""
     box = Mailbox(args.runs_dir)
     if args.trial is not None:
-        return _try(args.trial)
+        return _send_trial(args.trial)
+    post_lost_runs(box)
     if args.send:
-        return _send(box)
-    attend(box.root)
+        return _send_unsent(box)
     if args.archive or args.delete or args.mark:
         return _change(box, args)
     if args.words:
-        _show(box, box.pick(args.words), is_json=args.json)
+        _show(box, box.select(args.words), is_json=args.json)
     else:
         _list(box, args)
     return 0
 
 
 def _selected(box: Mailbox, args: argparse.Namespace) -> list[Mail]:
-    mails = box.pick(args.words) if args.words else box.mails()
+    mails = box.select(args.words) if args.words else box.mails()
     if not (args.all or args.words):
         mails = [mail for mail in mails if not mail.is_archived]
     if args.unread:
         mails = [mail for mail in mails if not mail.is_read]
-    return mails if args.search is None else search(mails, args.search.split())
+    return mails if args.search is None else search_mails(mails, args.search.split())
 
 
 def _change(box: Mailbox, args: argparse.Namespace) -> int:
@@ -88,7 +92,7 @@ def _change(box: Mailbox, args: argparse.Namespace) -> int:
         done = "deleted"
     elif args.archive:
         box.mark(mails, is_read=True, is_archived=True)
-        done = "put away"
+        done = "archived"
     else:
         box.mark(mails, is_read=args.mark == "read", is_archived=False)
         done = f"marked as {args.mark}"
@@ -104,12 +108,12 @@ def _show(box: Mailbox, mails: list[Mail], *, is_json: bool) -> None:
             if index:
                 print("\n" + "-" * min(72, terminal_width()) + "\n")
             since = _since(box, mail)
-            print_fitting([mail.subject, f"{_when(mail)}, mail {mail.id[:_SHOWN_ID]}"])
+            print_fitting([mail.subject, f"{_local_time(mail)}, mail {mail.id[:_SHOWN_ID]}"])
             print_fitting([f"since then: {since}\n" if since else ""])
             print(printable(mail.text.rstrip()))
     try:
         box.mark(mails, is_read=True)
-    except OSError as error:  # it was read all the same
+    except OSError as error:  # it was shown all the same
         print(f"stays unread: {error}", file=sys.stderr)
 
 
@@ -136,7 +140,7 @@ def _is_narrow(args: argparse.Namespace) -> bool:
 
 def _table(box: Mailbox, mails: list[Mail]) -> str:
     rows = [
-        ("" if mail.is_read else "*", mail.id[:_SHOWN_ID], _when(mail), _since(box, mail))
+        ("" if mail.is_read else "*", mail.id[:_SHOWN_ID], _local_time(mail), _since(box, mail))
         for mail in mails
     ]
     has_since = any(row[3] for row in rows)
@@ -148,7 +152,7 @@ def _table(box: Mailbox, mails: list[Mail]) -> str:
     return format_table(header, lines, has_prose=True)
 
 
-def _when(mail: Mail) -> str:
+def _local_time(mail: Mail) -> str:
     try:
         return f"{datetime.fromisoformat(mail.time).astimezone():%b %d %H:%M}"
     except ValueError:
@@ -156,7 +160,7 @@ def _when(mail: Mail) -> str:
 
 
 def _since(box: Mailbox, mail: Mail) -> str:
-    """What became of the run after the mail was written; empty if nothing did."""
+    """What happened to the run after the mail; empty if nothing did."""
     if not mail.run:
         return ""
     try:
@@ -174,18 +178,19 @@ def _to_json(box: Mailbox, mail: Mail) -> dict[str, object]:
     return mail.to_json() | state
 
 
-def _send(box: Mailbox) -> int:
-    parcels = read_outbox(box)
-    _deliver(parcels)
-    print(f"{format_count(len(parcels), 'mail')} sent" if parcels else "nothing is left to send")
+def _send_unsent(box: Mailbox) -> int:
+    deliveries = read_outbox(box)
+    _send(deliveries)
+    count = format_count(len(deliveries), "mail")
+    print(f"{count} sent" if deliveries else "nothing is left to send")
     return 0
 
 
-def _try(path: Path) -> int:
+def _send_trial(path: Path) -> int:
     from epochal.check import check
     from epochal.config import load
     from epochal.records.mail.channel import read_specs
-    from epochal.records.mail.compose import Story, compose
+    from epochal.records.mail.compose import MailContent, compose
 
     report = check(load(path))
     problems = [one for one in report.problems if one.key.partition(".")[0] in ("notify", "env")]
@@ -194,30 +199,28 @@ def _try(path: Path) -> int:
     specs = read_specs(report.expanded)
     if not specs:
         hint = "add for example notify: [{type: smtp, host: ..., to: ...}]"
-        raise ConfigError(Problem("notify", f"{path} names nobody to tell", hint=hint))
+        raise ConfigError(Problem("notify", f"{path} has no recipients", hint=hint))
     tag = str(report.expanded.mapping["tag"].value)
-    mail = compose(Story(kind="finished", tag=tag, why="a trial: mail arrives", seconds=0.0))
-    parcels = pack(mail, [{**spec, "kinds": None} for spec in specs], None)
-    _deliver(parcels)
-    print("\n".join(f"sent by {parcel.spec['type']}" for parcel in parcels))
+    trial = MailContent(kind="finished", tag=tag, why="a trial: mail arrives", seconds=0.0)
+    deliveries = queue_mail(compose(trial), [{**spec, "kinds": None} for spec in specs], None)
+    _send(deliveries)
+    print("\n".join(f"sent by {delivery.spec['type']}" for delivery in deliveries))
     return 0
 
 
-def _deliver(parcels: Sequence[Parcel]) -> None:
-    """Send, and complain about what could not be sent."""
-    from epochal.records.mail.sending import Sending
-
-    sending = Sending(pauses=())
-    sending.start(parcels)
-    left = sending.wait(_SEND_SECONDS)
-    if left:
-        lines = [f"  {one.spec['type']}: {one.error or 'no answer'}" for one in left]
-        count = format_count(len(parcels), "mail")
-        raise RecordError("\n".join([f"{len(left)} of {count} could not be sent", *lines]))
+def _send(deliveries: Sequence[Delivery]) -> None:
+    """Try each once; raises RecordError with the reasons of those that failed."""
+    sender = BackgroundSender(retry_seconds=())
+    sender.start(deliveries)
+    unsent = sender.wait(_SEND_SECONDS)
+    if unsent:
+        lines = [f"  {one.spec['type']}: {one.error or 'no answer'}" for one in unsent]
+        count = format_count(len(deliveries), "mail")
+        raise RecordError("\n".join([f"{len(unsent)} of {count} could not be sent", *lines]))
 
 
-def _print_unsent(parcels: Sequence[Parcel]) -> None:
-    failed = [parcel for parcel in parcels if parcel.tries]
-    if failed:
-        why = f"{failed[-1].spec['type']}: {failed[-1].error}"
-        print_fitting([f"{len(failed)} not sent ({why}); `{command()} mail --send` tries again"])
+def _print_unsent(unsent: Sequence[Delivery]) -> None:
+    if unsent:
+        errors = [f"{one.spec['type']}: {one.error}" for one in unsent if one.error]
+        reason = f" ({errors[-1]})" if errors else ""
+        print_fitting([f"{len(unsent)} not sent{reason}; send with `{command()} mail --send`"])

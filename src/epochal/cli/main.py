@@ -45,9 +45,9 @@ def _execute(words: list[str], *, begun: float | None = None) -> int:
     try:
         code = load_verb(args.verb).execute(args)
         if getattr(args, "runs_dir", None) is not None:
-            from epochal.cli.attend import attend_after
+            from epochal.cli.mail_notice import notify_of_mail
 
-            attend_after(args)
+            notify_of_mail(args)
         return code
     except EpochalError as error:
         sys.stdout.flush()

@@ -1,1 +1,1 @@
-"""What can be found out about a machine before anybody trains on it."""
+"""The checks of ``epochal doctor``: machine, storage, and crash tests of checkpoints."""

@@ -1,4 +1,4 @@
-"""Whether a machine is fit to train: versions, cores, memory, limits, devices."""
+"""Checks of the machine: versions, cores, memory, limits, devices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.inspect.findings import Finding
+from epochal.inspect.diagnostic import Diagnostic
 from epochal.records.figures import format_bytes
 
 if TYPE_CHECKING:
@@ -23,46 +23,48 @@ _LITTLE_SHARED_BYTES = 1_000_000_000
 _FEW_FILES = 4096
 
 
-def look_at_host() -> Iterator[Finding]:
-    """Look at everything that needs no torch."""
-    yield _look_at_versions()
-    yield _look_at_cores()
-    yield _look_at_memory()
-    yield look_at_shared_memory()
-    yield look_at_open_files()
+def check_host() -> Iterator[Diagnostic]:
+    """All checks that need no torch."""
+    yield _check_versions()
+    yield _check_cores()
+    yield _check_memory()
+    yield check_shared_memory()
+    yield check_open_files()
 
 
-def look_at_devices() -> Iterator[Finding]:
-    """Look at what torch can compute on; imports it."""
+def check_devices() -> Iterator[Diagnostic]:
+    """Check the devices of torch; imports it."""
     try:
         import torch
     except Exception as error:
-        yield Finding("torch", "fail", f"cannot be imported: {error}", "pip install torch")
+        yield Diagnostic("torch", "fail", f"cannot be imported: {error}", "pip install torch")
         return
     cuda = torch.version.cuda
-    yield Finding("torch", "ok", f"{torch.__version__}, " + (f"CUDA {cuda}" if cuda else "no CUDA"))
+    yield Diagnostic(
+        "torch", "ok", f"{torch.__version__}, " + (f"CUDA {cuda}" if cuda else "no CUDA")
+    )
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             facts = torch.cuda.get_device_properties(index)
-            yield Finding(
+            yield Diagnostic(
                 f"cuda:{index}", "ok", f"{facts.name}, {format_bytes(facts.total_memory)}"
             )
     elif shutil.which("nvidia-smi"):
         what = "there is a driver, but torch cannot use it"
         hint = "compare the CUDA version above with what `nvidia-smi` shows"
-        yield Finding("devices", "warn", what, hint)
+        yield Diagnostic("devices", "warn", what, hint)
     else:
-        yield Finding("devices", "ok", "the CPU only")
+        yield Diagnostic("devices", "ok", "the CPU only")
 
 
-def _look_at_versions() -> Finding:
+def _check_versions() -> Diagnostic:
     names = ("epochal", "torch", "numpy", "safetensors")
     found = ", ".join(f"{name} {_version(name)}" for name in names)
     missing = [name for name in names[1:] if not _version(name)]
     what = f"python {platform.python_version()}, {found}"
     if missing:
-        return Finding("versions", "fail", what, f"pip install {' '.join(missing)}")
-    return Finding("versions", "ok", what)
+        return Diagnostic("versions", "fail", what, f"pip install {' '.join(missing)}")
+    return Diagnostic("versions", "ok", what)
 
 
 def _version(name: str) -> str:
@@ -72,45 +74,45 @@ def _version(name: str) -> str:
         return ""
 
 
-def _look_at_cores() -> Finding:
+def _check_cores() -> Diagnostic:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     what = f"{usable} of {os.cpu_count()} can be used"
     quota, _, period = _read(_CPU_QUOTA).partition(" ")
     if quota.isdigit() and period.strip().isdigit():
         what += f", a container may use {int(quota) / int(period):.1f}"
-    return Finding("cores", "ok", what)
+    return Diagnostic("cores", "ok", what)
 
 
-def _look_at_memory() -> Finding:
+def _check_memory() -> Diagnostic:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _read(_MEMORY_LIMIT).strip()
     what = format_bytes(total)
     if limit.isdigit() and int(limit) < total:
         what = f"{format_bytes(int(limit))} for this container, of {what}"
-    return Finding("memory", "ok", what)
+    return Diagnostic("memory", "ok", what)
 
 
-def look_at_shared_memory(path: Path = SHARED) -> Finding:
-    """Look at what workers of loaders pass batches through."""
+def check_shared_memory(path: Path = SHARED) -> Diagnostic:
+    """Check the shared memory through which loader workers pass batches."""
     try:
         total = shutil.disk_usage(path).total
     except OSError:
-        return Finding("shared memory", "ok", "has no folder of its own here")
+        return Diagnostic("shared memory", "ok", "has no folder of its own here")
     if total < _LITTLE_SHARED_BYTES:
         hint = "give the container more, for example --shm-size=8g, or use few loader workers"
-        return Finding("shared memory", "warn", f"only {format_bytes(total)} in {path}", hint)
-    return Finding("shared memory", "ok", f"{format_bytes(total)} in {path}")
+        return Diagnostic("shared memory", "warn", f"only {format_bytes(total)} in {path}", hint)
+    return Diagnostic("shared memory", "ok", f"{format_bytes(total)} in {path}")
 
 
-def look_at_open_files() -> Finding:
-    """Look at how many files a process may have open, workers' pipes included."""
+def check_open_files() -> Diagnostic:
+    """Check how many files a process may open, including the pipes of workers."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < _FEW_FILES:
         most = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
         hint = f"raise it before you train: ulimit -n {most}"
-        return Finding("open files", "warn", f"at most {soft} at a time", hint)
+        return Diagnostic("open files", "warn", f"at most {soft} at a time", hint)
     shown = "no limit" if soft == resource.RLIM_INFINITY else f"at most {soft} at a time"
-    return Finding("open files", "ok", shown)
+    return Diagnostic("open files", "ok", shown)
 
 
 def _read(path: Path) -> str:

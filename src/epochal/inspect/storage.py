@@ -1,4 +1,4 @@
-"""Whether a folder can keep runs: what its file system is, can do, and has room for."""
+"""Checks of a folder for runs: file system, free space, operations, clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from epochal import durable
-from epochal.inspect.findings import Finding
+from epochal.inspect.diagnostic import Diagnostic
 from epochal.records.figures import format_bytes
 from epochal.records.mounts import find_kind, is_shared
 
@@ -17,61 +17,65 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_PASSING = {
-    "tmpfs": "is memory: what lies there is gone after a restart of the machine",
-    "ramfs": "is memory: what lies there is gone after a restart of the machine",
-    "overlay": "is the layer of a container: what lies there goes with the container",
+_TEMPORARY = {
+    "tmpfs": "is memory: a reboot deletes everything there",
+    "ramfs": "is memory: a reboot deletes everything there",
+    "overlay": "is the layer of a container: it is deleted with the container",
 }
-_LITTLE_BYTES = 5_000_000_000
+_LOW_BYTES = 5_000_000_000
 _SKEW_SECONDS = 2.0
-_OLDEST_TIME = 1_700_000_000.0  # the end of 2023: no clock that is right shows less
+_OLDEST_TIME = 1_700_000_000.0  # the end of 2023: an earlier clock is wrong
 
 
-def look_at_storage(folder: Path) -> Iterator[Finding]:
-    """Look at the file system of a folder in which something can be written."""
-    yield _look_at_kind(folder)
-    yield _look_at_room(folder)
-    yield _look_at_abilities(folder)
-    yield look_at_clock(folder)
+def check_storage(folder: Path) -> Iterator[Diagnostic]:
+    """Check the file system of a writable folder."""
+    yield _check_kind(folder)
+    yield _check_room(folder)
+    yield _check_operations(folder)
+    yield check_clock(folder)
 
 
-def _look_at_kind(folder: Path) -> Finding:
+def _check_kind(folder: Path) -> Diagnostic:
     kind, mount = find_kind(folder)
     if not kind:
-        return Finding("file system", "ok", "unknown: this system does not say")
+        return Diagnostic("file system", "ok", "unknown: this system does not say")
     what = f"{kind} on {mount}"
     if is_shared(kind):
         hint = "locks and clocks may differ between machines; let one machine work on a run"
-        return Finding("file system", "warn", f"{what}, shared over a network", hint)
-    if kind in _PASSING:
+        return Diagnostic("file system", "warn", f"{what}, shared over a network", hint)
+    if kind in _TEMPORARY:
         hint = "keep runs elsewhere: record.log_dir=PATH"
-        return Finding("file system", "warn", f"{what} {_PASSING[kind]}", hint)
-    return Finding("file system", "ok", what)
+        return Diagnostic("file system", "warn", f"{what} {_TEMPORARY[kind]}", hint)
+    return Diagnostic("file system", "ok", what)
 
 
-def _look_at_room(folder: Path) -> Finding:
+def _check_room(folder: Path) -> Diagnostic:
     usage = shutil.disk_usage(folder)
     what = f"{format_bytes(usage.free)} free of {format_bytes(usage.total)}"
-    if usage.free < _LITTLE_BYTES:
-        return Finding("room", "warn", what, "checkpoints need about 3 times the size of weights")
-    return Finding("room", "ok", what)
+    if usage.free < _LOW_BYTES:
+        return Diagnostic(
+            "room", "warn", what, "checkpoints need about 3 times the size of weights"
+        )
+    return Diagnostic("room", "ok", what)
 
 
-def _look_at_abilities(folder: Path) -> Finding:
-    """Replace a file, sync it and its folder, lay a link: all by the functions that runs use."""
-    lacking = []
+def _check_operations(folder: Path) -> Diagnostic:
+    """Replace a file, sync it and its folder, make a link, with the functions that runs use."""
+    missing = []
     for name, attempt in {"rename": _try_rename, "link": _try_link}.items():
         try:
             attempt(folder)
         except OSError as error:
-            lacking.append(f"{name} ({(error.strerror or str(error)).lower()})")
-    if lacking:
-        what = f"cannot do: {', '.join(lacking)}"
-        if lacking[0].startswith("link"):
+            missing.append(f"{name} ({(error.strerror or str(error)).lower()})")
+    if missing:
+        what = f"cannot do: {', '.join(missing)}"
+        if missing[0].startswith("link"):
             hint = "`last` and `best` will be text files instead of links"
-            return Finding("abilities", "warn", what, hint)
-        return Finding("abilities", "fail", what, "keep runs elsewhere: record.log_dir=PATH")
-    return Finding("abilities", "ok", "replaces files at once, syncs files and folders, has links")
+            return Diagnostic("abilities", "warn", what, hint)
+        return Diagnostic("abilities", "fail", what, "keep runs elsewhere: record.log_dir=PATH")
+    return Diagnostic(
+        "abilities", "ok", "replaces files at once, syncs files and folders, has links"
+    )
 
 
 def _try_rename(folder: Path) -> None:
@@ -85,12 +89,12 @@ def _try_rename(folder: Path) -> None:
 def _try_link(folder: Path) -> None:
     path = folder / "link"
     path.symlink_to("renamed")
-    if os.readlink(path) != "renamed":  # noqa: PTH115 - the words of the link itself
+    if os.readlink(path) != "renamed":  # noqa: PTH115 - the target of the link itself
         raise OSError("it leads elsewhere")
 
 
-def look_at_clock(folder: Path) -> Finding:
-    """Compare the clock of this machine with that of the files."""
+def check_clock(folder: Path) -> Diagnostic:
+    """Compare the clock of this machine with that of the file system."""
     now = time.time()
     path = folder / "clock"
     path.touch()
@@ -99,12 +103,12 @@ def look_at_clock(folder: Path) -> Finding:
         path.unlink()
     if now < _OLDEST_TIME:
         shown = time.strftime("%Y-%m-%d", time.gmtime(now))
-        return Finding("clock", "warn", f"shows {shown}", "set the clock of this machine")
+        return Diagnostic("clock", "warn", f"shows {shown}", "set the clock of this machine")
     skew = there - now
     if abs(skew) > _SKEW_SECONDS:
         what = (
             f"files are dated {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} this machine"
         )
         hint = "let both follow a time server, else runs of other machines may look lost"
-        return Finding("clock", "warn", what, hint)
-    return Finding("clock", "ok", f"agrees with that of the files within {_SKEW_SECONDS:.0f} s")
+        return Diagnostic("clock", "warn", what, hint)
+    return Diagnostic("clock", "ok", f"agrees with that of the files within {_SKEW_SECONDS:.0f} s")

@@ -1,1 +1,1 @@
-"""Runs in processes of their own: started, looked after, and started again."""
+"""Supervised runs: child processes that are started, watched and restarted."""

@@ -1,4 +1,4 @@
-"""Starts a command again after the machine did: a systemd user unit, or a line of crontab."""
+"""Starts a command again after a reboot: a systemd user unit, or a crontab line."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ KEPT_VARIABLES = (
     "CUDA_DEVICE_ORDER",
     "OMP_NUM_THREADS",
 )
-"""Of the environment, what the command needs after a restart as it does now."""
+"""Environment variables that the command needs after a reboot, too."""
 
 _SECONDS = 20
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What is to be started, where, and under which name."""
+class BootJob:
+    """A command to start at boot, its folder, and the name of its entry."""
 
     name: str
     command: Sequence[str]
@@ -51,8 +51,8 @@ class Job:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What will be written, and how it is taken back."""
+class Installation:
+    """The text to install, where it goes, and the command that removes it."""
 
     kind: str
     where: str
@@ -61,14 +61,14 @@ class Plan:
     remark: str = ""
 
 
-def make_job(name: str, command: Sequence[str]) -> Job:
-    """The job of a command that is typed here and now."""
+def make_job(name: str, command: Sequence[str]) -> BootJob:
+    """The job for a command, with the current folder and environment."""
     kept = {key: os.environ[key] for key in KEPT_VARIABLES if os.environ.get(key)}
-    return Job(name, command, Path.cwd(), kept)
+    return BootJob(name, command, Path.cwd(), kept)
 
 
-def plan_installation(job: Job, *, call: Call = subprocess.run) -> Plan:
-    """What to write for a job on this machine.
+def plan_installation(job: BootJob, *, call: Call = subprocess.run) -> Installation:
+    """What to install for a job on this machine.
 
     Raises:
         ConfigError: There is neither systemd nor cron.
@@ -77,17 +77,17 @@ def plan_installation(job: Job, *, call: Call = subprocess.run) -> Plan:
         path = _unit_path(job)
         removal = f"systemctl --user disable {path.name} && rm {shlex.quote(str(path))}"
         remark = "it starts at boot once `loginctl enable-linger` was called, else when you log in"
-        return Plan("systemd", str(path), format_unit(job), removal, remark)
+        return Installation("systemd", str(path), format_unit(job), removal, remark)
     if shutil.which("crontab"):
         removal = f"crontab -l | grep -v {job.name} | crontab -"
-        return Plan("crontab", "your crontab", format_crontab(job), removal)
+        return Installation("crontab", "your crontab", format_crontab(job), removal)
     what = "this machine has neither systemd for users nor crontab"
-    hint = "let whatever starts your programs at boot call the command with --keep-alive"
+    hint = "run the command with --keep-alive from your own boot script"
     raise ConfigError(Problem("--install", what, hint=hint))
 
 
-def install(job: Job, plan: Plan, *, call: Call = subprocess.run) -> None:
-    """Write what was planned, instead of what an earlier installation of the job wrote."""
+def install(job: BootJob, plan: Installation, *, call: Call = subprocess.run) -> None:
+    """Install a job, replacing an earlier installation of it."""
     if plan.kind == "systemd":
         path = Path(plan.where)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,13 +95,13 @@ def install(job: Job, plan: Plan, *, call: Call = subprocess.run) -> None:
         _require(call, "systemctl", "--user", "daemon-reload")
         _require(call, "systemctl", "--user", "enable", path.name)
         return
-    listed = call(["crontab", "-l"], capture_output=True, text=True, timeout=_SECONDS, check=False)
+    listed = _call(call, ["crontab", "-l"])
     others = [line for line in listed.stdout.splitlines() if not line.endswith(_mark(job))]
     _require(call, "crontab", "-", text="\n".join([*others, plan.text]) + "\n")
 
 
-def format_unit(job: Job) -> str:
-    """The text of a systemd unit; nothing in it is read by a shell."""
+def format_unit(job: BootJob) -> str:
+    """The text of a systemd unit; no shell reads it."""
     variables = [
         f"Environment={_quote(f'{key}={value}')}" for key, value in job.environment.items()
     ]
@@ -123,18 +123,18 @@ def format_unit(job: Job) -> str:
     return "\n".join(lines) + "\n"
 
 
-def format_crontab(job: Job) -> str:
-    """One line of crontab; cron gives it to a shell, so every word is quoted for one."""
+def format_crontab(job: BootJob) -> str:
+    """A crontab line; cron passes it to a shell, so every word is quoted."""
     variables = [f"{key}={value}" for key, value in job.environment.items()]
     words = ["env", "-C", str(job.dir), *variables, *job.command]
     return f"@reboot {shlex.join(words)}".replace("%", r"\%") + _mark(job)
 
 
-def _mark(job: Job) -> str:
+def _mark(job: BootJob) -> str:
     return f" # {job.name}"
 
 
-def _unit_path(job: Job) -> Path:
+def _unit_path(job: BootJob) -> Path:
     home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
     return Path(home) / "systemd" / "user" / f"{job.name}.service"
 
@@ -144,7 +144,7 @@ def _escape(text: str) -> str:
 
 
 def _quote(text: str, *, is_command: bool = False) -> str:
-    """A word as systemd reads it: quoted, without its own placeholders and variables."""
+    """A word quoted for systemd, with its placeholders and variables escaped."""
     text = _escape(text.replace("\\", "\\\\").replace('"', '\\"'))
     return f'"{text.replace("$", "$$") if is_command else text}"'
 
@@ -153,20 +153,20 @@ def _works(call: Call, *words: str) -> bool:
     if shutil.which(words[0]) is None:
         return False
     try:
-        return (
-            call(
-                list(words), capture_output=True, text=True, timeout=_SECONDS, check=False
-            ).returncode
-            == 0
-        )
+        return _call(call, words).returncode == 0
     except (OSError, subprocess.SubprocessError):
         return False
 
 
+def _call(
+    call: Call, words: Sequence[str], text: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    options = {"capture_output": True, "text": True, "timeout": _SECONDS, "check": False}
+    return call(list(words), input=text, **options)
+
+
 def _require(call: Call, *words: str, text: str | None = None) -> None:
-    done = call(
-        list(words), input=text, capture_output=True, text=True, timeout=_SECONDS, check=False
-    )
+    done = _call(call, words, text)
     if done.returncode != 0:
         what = f"`{shlex.join(words)}` failed: {(done.stderr or '').strip() or done.returncode}"
         raise ConfigError(Problem("--install", what, hint="see what it would do with --dry-run"))

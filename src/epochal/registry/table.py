@@ -40,9 +40,9 @@ BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "predict": "epochal.engine.runner:Predict",
         },
         "channel": {
-            "smtp": "epochal.records.mail.smtp:Smtp",
-            "webhook": "epochal.records.mail.webhook:Webhook",
-            "apprise": "epochal.records.mail.apprise:Apprise",
+            "smtp": "epochal.records.mail.channels:Smtp",
+            "webhook": "epochal.records.mail.channels:Webhook",
+            "apprise": "epochal.records.mail.channels:Apprise",
         },
         "schedule": {
             "constant": "epochal.components.optim.schedules:Constant",

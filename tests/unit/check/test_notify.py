@@ -66,7 +66,7 @@ SECRET = "is a secret, and the record of every run would keep it"
         ({**SMTP, "to": ["a@b", "bob"]}, "to.1", "is no address", "write name@example.org"),
         ({**SMTP, "kinds": []}, "kinds", "nothing would be sent", "leave it out for all kinds"),
         ({**SMTP, "kinds": ["faild"]}, "kinds", "expected a list (each 'finished' or", ""),
-        ({"type": "smtp", "host": "mx"}, "to", "missing; epochal.records.mail.smtp.Smtp", "add"),
+        ({"type": "smtp", "host": "mx"}, "to", "missing; epochal.records.mail.channels", "add"),
         ({**SMTP, "security": "ssl"}, "security", "expected 'starttls' or 'tls' or 'none'", ""),
         ({"type": "webhook", "url": "ftp://a"}, "url", "is no address of the web", "write https"),
         ({"type": "webhook", "url": "http://[a"}, "url", "is no address of the web", "write https"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.cli import doctor
-from epochal.inspect.findings import Finding
+from epochal.inspect.diagnostic import Diagnostic
 
 if TYPE_CHECKING:
     from small_project import Command
@@ -28,24 +28,24 @@ def test_a_usual_folder_is_fit_for_runs(tmp_path: Path, epochal: Command) -> Non
 
 
 @pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
+def found(monkeypatch: pytest.MonkeyPatch) -> list[Diagnostic]:
     """What is found, instead of an examination."""
-    findings = [Finding("kill", "ok", "none lost")]
+    findings = [Diagnostic("kill", "ok", "none lost")]
     monkeypatch.setattr(doctor, "_examine", lambda *_: iter(findings))
     return findings
 
 
 def test_findings_can_be_read_by_programs(
-    tmp_path: Path, epochal: Command, found: list[Finding]
+    tmp_path: Path, epochal: Command, found: list[Diagnostic]
 ) -> None:
     done = epochal("doctor", tmp_path, "--json")
     assert (done.code, json.loads(done.out)) == (0, [found[0].to_json()])
 
 
 def test_a_failure_has_an_exit_code_and_says_what_to_do(
-    tmp_path: Path, epochal: Command, found: list[Finding]
+    tmp_path: Path, epochal: Command, found: list[Diagnostic]
 ) -> None:
-    found.append(Finding("full disk", "fail", "a checkpoint was lost", "go elsewhere"))
+    found.append(Diagnostic("full disk", "fail", "a checkpoint was lost", "go elsewhere"))
     done = epochal("doctor", tmp_path)
     assert done.code == 1
     assert (
@@ -55,15 +55,15 @@ def test_a_failure_has_an_exit_code_and_says_what_to_do(
     assert epochal("doctor", tmp_path, "--json").code == 1
 
 
-def test_a_warning_is_no_failure(tmp_path: Path, epochal: Command, found: list[Finding]) -> None:
-    found.append(Finding("room", "warn", "1 GB free", "make room"))
+def test_a_warning_is_no_failure(tmp_path: Path, epochal: Command, found: list[Diagnostic]) -> None:
+    found.append(Diagnostic("room", "warn", "1 GB free", "make room"))
     done = epochal("doctor", tmp_path)
     assert done.code == 0
     assert "runs are safe here; 1 of 2 could be better" in done.out
 
 
 def test_a_folder_that_cannot_be_written_is_named(
-    tmp_path: Path, epochal: Command, found: list[Finding], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, epochal: Command, found: list[Diagnostic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
@@ -75,7 +75,7 @@ def test_a_folder_that_cannot_be_written_is_named(
 
 
 def test_a_trial_that_cannot_be_made_is_a_failure() -> None:
-    def refuse() -> Finding:
+    def refuse() -> Diagnostic:
         raise OSError("no process")
 
     finding = doctor._attempt("kill", refuse)

@@ -8,52 +8,52 @@ from typing import Any
 
 import pytest
 
-from epochal.launch import install, supervise
+from epochal.launch import install, supervisor
 from small_project import Command, tree
 
 PROGRAM = [sys.executable, "-m", "epochal"]
 
 
 @pytest.fixture
-def looked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the supervisor is asked to do, instead of doing it."""
     asked: dict[str, Any] = {}
 
-    def keep_alive(commands: supervise.Commands, ticket: object, **options: object) -> int:
-        asked.update(commands=commands, ticket=ticket, **options)
+    def supervise(commands: supervisor.SupervisedCommands, file: object, **options: object) -> int:
+        asked.update(commands=commands, file=file, **options)
         return 7
 
-    monkeypatch.setattr(supervise, "keep_alive", keep_alive)
+    monkeypatch.setattr(supervisor, "supervise", supervise)
     return asked
 
 
 def test_the_run_is_started_with_what_was_typed(
-    shop: Path, epochal: Command, looked: dict[str, Any]
+    shop: Path, epochal: Command, asked: dict[str, Any]
 ) -> None:
     words = ["--device", "cpu", "optim.lr=0.3", "--debug"]
     own = ["--keep-alive", "--restarts", "3", "--from", "best"]
     assert epochal("run", "config.yaml", *own, *words).code == 7
-    assert looked["commands"].start == [*PROGRAM, "run", "config.yaml", *words]
-    assert looked["limit"] == 3
-    resumed = looked["commands"].resume(Path("runs/a"))
+    assert asked["commands"].start == [*PROGRAM, "run", "config.yaml", *words]
+    assert asked["limit"] == 3
+    resumed = asked["commands"].resume(Path("runs/a"))
     assert resumed == [
         *PROGRAM, "resume", "runs/a", "--from", "best", "--device", "cpu", "--debug"
     ]  # fmt: skip
 
 
 def test_options_may_be_written_with_an_equals_sign(
-    shop: Path, epochal: Command, looked: dict[str, Any]
+    shop: Path, epochal: Command, asked: dict[str, Any]
 ) -> None:
     assert epochal("run", "config.yaml", "--keep-alive", "--restarts=0", "--from=last").code == 7
-    assert looked["commands"].start == [*PROGRAM, "run", "config.yaml"]
-    assert looked["commands"].resume(Path("a")) == [*PROGRAM, "resume", "a", "--from", "last"]
+    assert asked["commands"].start == [*PROGRAM, "run", "config.yaml"]
+    assert asked["commands"].resume(Path("a")) == [*PROGRAM, "resume", "a", "--from", "last"]
 
 
 def test_secrets_that_were_typed_are_given_again(
-    shop: Path, epochal: Command, looked: dict[str, Any]
+    shop: Path, epochal: Command, asked: dict[str, Any]
 ) -> None:
     epochal("run", "config.yaml", "--keep-alive", "optim.lr=0.3", "desc=api_key=abcdef")
-    resumed = looked["commands"].resume(Path("a"))
+    resumed = asked["commands"].resume(Path("a"))
     assert resumed == [*PROGRAM, "resume", "a", "desc=api_key=abcdef"]
 
 
@@ -78,52 +78,50 @@ def test_what_cannot_be_kept_alive_is_refused(
 
 
 def test_mistakes_of_the_config_are_found_before_anything_is_started(
-    shop: Path, epochal: Command, looked: dict[str, Any]
+    shop: Path, epochal: Command, asked: dict[str, Any]
 ) -> None:
     assert epochal("run", "config.yaml", "optim.lrr=1", "--keep-alive").code == 78
-    assert not looked
+    assert not asked
 
 
-def test_what_was_left_is_gone_on_with(
-    shop: Path, epochal: Command, looked: dict[str, Any]
-) -> None:
+def test_what_was_left_is_gone_on_with(shop: Path, epochal: Command, asked: dict[str, Any]) -> None:
     words = ("run", "config.yaml", "--keep-alive")
     epochal(*words)
-    looked["ticket"].open([])
-    looked["ticket"].run_file.write_text(str(shop))
+    asked["file"].create([])
+    asked["file"].run_file.write_text(str(shop))
     assert f"keep-alive: going on with {shop}" in epochal(*words).err
 
 
 def test_after_a_restart_of_the_machine_nothing_is_begun_anew(
-    shop: Path, epochal: Command, looked: dict[str, Any]
+    shop: Path, epochal: Command, asked: dict[str, Any]
 ) -> None:
     done = epochal("run", "config.yaml", "--keep-alive", "--again")
-    assert (done.code, looked) == (0, {})
+    assert (done.code, asked) == (0, {})
     assert "nothing left to do" in done.err
 
 
 @pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> list[install.Job]:
+def written(monkeypatch: pytest.MonkeyPatch) -> list[install.BootJob]:
     """The jobs that are installed, instead of installing them."""
-    jobs: list[install.Job] = []
-    plan = install.Plan("crontab", "your crontab", "@reboot it", "crontab -e", "by hand")
+    jobs: list[install.BootJob] = []
+    plan = install.Installation("crontab", "your crontab", "@reboot it", "crontab -e", "by hand")
     monkeypatch.setattr(install, "plan_installation", lambda job: jobs.append(job) or plan)
     monkeypatch.setattr(install, "install", lambda job, plan: jobs.append(job))
     return jobs
 
 
 def test_a_dry_run_shows_what_would_be_installed(
-    shop: Path, epochal: Command, written: list[install.Job], looked: dict[str, Any]
+    shop: Path, epochal: Command, written: list[install.BootJob], asked: dict[str, Any]
 ) -> None:
     before = tree(shop)
     done = epochal("run", "config.yaml", "--keep-alive", "--install", "--dry-run")
-    assert (done.code, looked, len(written)) == (0, {}, 1)
+    assert (done.code, asked, len(written)) == (0, {}, 1)
     assert "would write to your crontab:\n\n@reboot it" in done.out
     assert tree(shop) == before
 
 
 def test_what_is_installed_goes_on_but_begins_nothing(
-    shop: Path, epochal: Command, written: list[install.Job], looked: dict[str, Any]
+    shop: Path, epochal: Command, written: list[install.BootJob], asked: dict[str, Any]
 ) -> None:
     done = epochal("run", "config.yaml", "--keep-alive", "--install", "--restarts", "3")
     assert done.code == 7
@@ -132,8 +130,8 @@ def test_what_is_installed_goes_on_but_begins_nothing(
     words = ["run", "config.yaml", "--keep-alive", "--restarts", "3", "--again"]
     assert list(job.command) == [*PROGRAM, *words]
     assert job.dir == shop
-    assert job.name == f"epochal-{looked['ticket'].path.stem}"
-    assert looked["ticket"].is_open
-    # The unit looks after the same ticket as the command that installed it.
+    assert job.name == f"epochal-{asked['file'].path.stem}"
+    assert asked["file"].exists
+    # The unit uses the same file as the command that installed it.
     epochal(*words)
-    assert looked["ticket"].is_open
+    assert asked["file"].exists

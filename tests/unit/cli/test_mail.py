@@ -1,4 +1,4 @@
-"""Tests of ``epochal mail``: list, show, mark, put away, delete, search, send, try."""
+"""Tests of ``epochal mail``: list, show, mark, archive, delete, search, send, try."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal import durable
-from epochal.records.mail import Mail, Mailbox, Story, compose
-from epochal.records.mail.outbox import pack, read_outbox
+from epochal.records.mail import Mail, Mailbox, MailContent, compose
+from epochal.records.mail.outbox import queue_mail, read_outbox
 from failing_disk import read_only_disk
 from mail_servers import http_server
 from past_runs import RUN, change, expect_from, gone, leave_run
@@ -19,7 +19,9 @@ from small_project import Command, tree, write
 if TYPE_CHECKING:
     from pathlib import Path
 
-FAILED = Story(kind="failed", tag="digits", run=RUN, seconds=200.0, why="ValueError: torn", step=3)
+FAILED = MailContent(
+    kind="failed", tag="digits", run=RUN, seconds=200.0, why="ValueError: torn", step=3
+)
 
 
 @pytest.fixture(autouse=True)
@@ -36,15 +38,16 @@ def box(tmp_path: Path) -> Mailbox:
 def mails(box: Mailbox) -> list[Mail]:
     """A failure, and a later success of another run."""
     failed = replace(compose(FAILED), id="aaa111bbb2", time="2026-11-15T03:12:00.000+00:00")
-    good = Story(kind="finished", tag="plane", run="shop/plane/20261115-040000-beef", seconds=9.0)
-    finished = replace(compose(good), id="ccc333ddd4", time="2026-11-15T04:12:00.000+00:00")
+    other = "shop/plane/20261115-040000-beef"
+    content = MailContent(kind="finished", tag="plane", run=other, seconds=9.0)
+    finished = replace(compose(content), id="ccc333ddd4", time="2026-11-15T04:12:00.000+00:00")
     for mail in (failed, finished):
         (box.root / mail.run).mkdir(parents=True)
         box.post(mail)
     return [failed, finished]
 
 
-def test_without_any_mail_it_says_so_and_makes_nothing(tmp_path: Path, epochal: Command) -> None:
+def test_without_any_mail_it_says_so_and_creates_nothing(tmp_path: Path, epochal: Command) -> None:
     done = epochal("mail")
     assert (done.code, done.out) == (0, "no mail in runs\n")
     assert tree(tmp_path) == {}
@@ -52,7 +55,7 @@ def test_without_any_mail_it_says_so_and_makes_nothing(tmp_path: Path, epochal: 
 
 @pytest.mark.usefixtures("mails")
 def test_the_list_has_a_line_for_each_and_marks_the_unread(box: Mailbox, epochal: Command) -> None:
-    box.mark(box.pick(["aaa"]), is_read=True)
+    box.mark(box.select(["aaa"]), is_read=True)
     header, first, second, _, last = epochal("mail").out.splitlines()
     assert header.split() == ["mail", "when", "subject"]
     assert first.strip().startswith("aaa111  Nov 15 ")
@@ -73,7 +76,7 @@ def test_a_mail_that_is_shown_is_read(box: Mailbox, epochal: Command) -> None:
 
 
 @pytest.mark.usefixtures("mails")
-def test_mail_that_nobody_may_write_can_be_read_and_stays_unread(
+def test_mail_in_a_read_only_folder_can_be_read_and_stays_unread(
     box: Mailbox, epochal: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(durable.system, "operations", read_only_disk())
@@ -90,7 +93,7 @@ def test_mail_that_nobody_may_write_can_be_read_and_stays_unread(
 
 
 @pytest.mark.usefixtures("mails")
-def test_several_can_be_shown_and_a_run_names_its_own(epochal: Command) -> None:
+def test_several_mails_can_be_shown_and_a_run_selects_its_own(epochal: Command) -> None:
     assert "plane beef" in epochal("mail", "beef").out
     both = epochal("mail", "all").out
     assert "digits a3f9" in both
@@ -98,9 +101,9 @@ def test_several_can_be_shown_and_a_run_names_its_own(epochal: Command) -> None:
 
 
 @pytest.mark.usefixtures("mails")
-def test_a_mail_that_is_put_away_is_not_listed(box: Mailbox, epochal: Command) -> None:
+def test_an_archived_mail_is_not_listed(box: Mailbox, epochal: Command) -> None:
     epochal("mail", "aaa")
-    assert epochal("mail", "read", "--archive").out == "1 mail put away\n"
+    assert epochal("mail", "read", "--archive").out == "1 mail archived\n"
     assert "aaa111" not in epochal("mail").out
     assert "aaa111" in epochal("mail", "--all").out
     assert epochal("mail", "aaa", "--mark", "unread").out == "1 mail marked as unread\n"
@@ -117,7 +120,7 @@ def test_a_mail_can_be_deleted(box: Mailbox, epochal: Command) -> None:
 
 @pytest.mark.usefixtures("mails")
 @pytest.mark.parametrize("option", ["--delete", "--archive"])
-def test_which_mails_must_be_said(box: Mailbox, epochal: Command, option: str) -> None:
+def test_a_change_needs_a_selection(box: Mailbox, epochal: Command, option: str) -> None:
     done = epochal("mail", option)
     assert done.code == 78
     assert done.err.startswith(f"{option}: which mails?\n  epochal mail read {option}")
@@ -125,14 +128,14 @@ def test_which_mails_must_be_said(box: Mailbox, epochal: Command, option: str) -
 
 
 @pytest.mark.usefixtures("mails")
-def test_search_looks_at_everything(epochal: Command) -> None:
+def test_search_covers_subject_run_and_text(epochal: Command) -> None:
     assert "aaa111" in epochal("mail", "--search", "TORN digits").out
     assert "ccc333" not in epochal("mail", "--search", "TORN digits").out
     assert epochal("mail", "--search", "nowhere").out == "no such mail in runs\n"
 
 
 @pytest.mark.usefixtures("mails")
-def test_json_has_all_there_is(epochal: Command) -> None:
+def test_json_has_all_fields(epochal: Command) -> None:
     listed = json.loads(epochal("mail", "--json").out)
     assert [one["kind"] for one in listed] == ["failed", "finished"]
     assert (listed[0]["read"], listed[0]["archived"]) == (False, False)
@@ -142,11 +145,11 @@ def test_json_has_all_there_is(epochal: Command) -> None:
 
 
 def test_an_unknown_mail_is_an_error(epochal: Command) -> None:
-    done = epochal("mail", "nobody")
-    assert (done.code, done.err.splitlines()[0]) == (74, "nobody: no such mail")
+    done = epochal("mail", "unknown")
+    assert (done.code, done.err.splitlines()[0]) == (74, "unknown: no such mail")
 
 
-def test_a_mail_says_what_became_of_the_run_since(
+def test_the_list_shows_what_happened_to_the_run_since(
     box: Mailbox, mails: list[Mail], epochal: Command
 ) -> None:
     folder = leave_run(box, gone(), status="finished", reason="max_epochs")
@@ -158,25 +161,39 @@ def test_a_mail_says_what_became_of_the_run_since(
     assert "deleted" in epochal("mail", "--search", "plane").out
 
 
-def test_looking_into_the_box_finds_lost_runs(box: Mailbox, epochal: Command) -> None:
+def test_lost_runs_get_a_mail_that_is_sent_only_on_request(box: Mailbox, epochal: Command) -> None:
     leave_run(box, gone())
-    expect_from(box, gone())
-    assert "lost: digits a3f9" in epochal("mail").out
-    assert len(box.mails()) == 1
+    with http_server() as hook:
+        expect_from(box, gone(), specs=[{"type": "webhook", "url": hook.url}])
+        out = epochal("mail").out
+        assert "lost: digits a3f9" in out
+        assert out.endswith("1 not sent; send with `epochal mail --send`\n")
+        assert (len(box.mails()), hook.bodies) == (1, [])
+        assert epochal("mail", "--send").out == "1 mail sent\n"
+    assert [json.loads(body)["kind"] for body in hook.bodies] == ["lost"]
 
 
-def test_what_could_not_be_sent_is_told_and_can_be_sent(
+def test_send_also_sends_mail_about_runs_that_were_just_found_lost(
+    box: Mailbox, epochal: Command
+) -> None:
+    leave_run(box, gone())
+    with http_server() as hook:
+        expect_from(box, gone(), specs=[{"type": "webhook", "url": hook.url}])
+        assert epochal("mail", "--send").out == "1 mail sent\n"
+    assert len(hook.bodies) == 1
+
+
+def test_unsent_mail_is_mentioned_and_can_be_sent(
     box: Mailbox, mails: list[Mail], epochal: Command
 ) -> None:
-    with http_server(404, 500) as hook:
-        pack(mails[0], [{"type": "webhook", "url": hook.url}], box)
-        out = epochal("mail").out  # the next command sends what is left
-        assert "1 not sent (webhook: 127.0.0.1 said 404" in out
-        assert "`epochal mail --send` tries again" in out
+    with http_server(500) as hook:
+        queue_mail(mails[0], [{"type": "webhook", "url": hook.url}], box)
         failed = epochal("mail", "--send")
         assert failed.code == 74
         assert failed.err.startswith("1 of 1 mail could not be sent\n  webhook: 127.0.0.1 said 500")
+        assert "1 not sent (webhook: 127.0.0.1 said 500" in epochal("mail").out
         assert epochal("mail", "--send").out == "1 mail sent\n"
+    assert len(hook.bodies) == 2
     assert read_outbox(box) == []
     assert epochal("mail", "--send").out == "nothing is left to send\n"
 
@@ -200,9 +217,9 @@ def test_a_trial_shows_whether_mail_arrives(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_trial_needs_somebody_to_tell(tmp_path: Path, epochal: Command) -> None:
+def test_a_trial_needs_a_recipient(tmp_path: Path, epochal: Command) -> None:
     write(tmp_path / "config.yaml", "tag: digits")
     done = epochal("mail", "--try", "config.yaml")
-    assert (done.code, done.err.splitlines()[0]) == (78, "notify: config.yaml names nobody to tell")
+    assert (done.code, done.err.splitlines()[0]) == (78, "notify: config.yaml has no recipients")
     write(tmp_path / "config.yaml", "notify: [{type: webhook, url: x}]")
     assert epochal("mail", "--try", "config.yaml").err.startswith("notify.0.url: is no address")

@@ -1,4 +1,4 @@
-"""Versions, cores, memory, limits and devices of a machine."""
+"""Checks of versions, cores, memory, limits and devices."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import torch
 
 from epochal.inspect import host
 from epochal.inspect.host import (
-    look_at_devices,
-    look_at_host,
-    look_at_open_files,
-    look_at_shared_memory,
+    check_devices,
+    check_host,
+    check_open_files,
+    check_shared_memory,
 )
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from epochal.inspect.findings import Finding
+    from epochal.inspect.diagnostic import Diagnostic
 
 
-def finding(name: str) -> Finding:
-    (found,) = [one for one in look_at_host() if one.name == name]
+def finding(name: str) -> Diagnostic:
+    (found,) = [one for one in check_host() if one.name == name]
     return found
 
 
@@ -35,7 +35,7 @@ def test_versions_are_listed() -> None:
     assert f"torch {torch.__version__.partition('+')[0]}" in found.what
 
 
-def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def version(name: str) -> str:
         if name == "safetensors":
             raise PackageNotFoundError
@@ -46,7 +46,9 @@ def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.level, found.hint) == ("fail", "pip install safetensors")
 
 
-def test_limits_of_a_container_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_of_a_container_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "cpu").write_text("150000 100000\n")
     (tmp_path / "memory").write_text("2000000\n")
     monkeypatch.setattr(host, "_CPU_QUOTA", tmp_path / "cpu")
@@ -65,17 +67,17 @@ def test_a_machine_without_containers_has_no_such_limits(
 
 
 @pytest.mark.parametrize(("total", "level"), [(64_000_000, "warn"), (8_000_000_000, "ok")])
-def test_little_shared_memory_is_told(
+def test_little_shared_memory_is_reported(
     monkeypatch: pytest.MonkeyPatch, total: int, level: str
 ) -> None:
     monkeypatch.setattr(host.shutil, "disk_usage", lambda _: SimpleNamespace(total=total))
-    found = look_at_shared_memory()
+    found = check_shared_memory()
     assert found.level == level
     assert bool(found.hint) is (level == "warn")
 
 
 def test_a_system_without_shared_memory_is_fine(tmp_path: Path) -> None:
-    assert look_at_shared_memory(tmp_path / "nowhere").level == "ok"
+    assert check_shared_memory(tmp_path / "nowhere").level == "ok"
 
 
 @pytest.mark.parametrize(
@@ -87,11 +89,11 @@ def test_a_system_without_shared_memory_is_fine(tmp_path: Path) -> None:
         ((-1, -1), "ok", ""),
     ],
 )
-def test_few_open_files_are_told(
+def test_few_open_files_are_reported(
     monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], level: str, hint: str
 ) -> None:
     monkeypatch.setattr(host.resource, "getrlimit", lambda _: limits)
-    found = look_at_open_files()
+    found = check_open_files()
     assert (found.level, found.hint) == (level, hint)
 
 
@@ -100,22 +102,22 @@ def test_devices_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: facts)
-    found = list(look_at_devices())
+    found = list(check_devices())
     assert [one.name for one in found] == ["torch", "cuda:0", "cuda:1"]
     assert found[1].what == "Fast One, 80.0 GB"
 
 
 @pytest.mark.parametrize(("driver", "level"), [("/usr/bin/nvidia-smi", "warn"), (None, "ok")])
-def test_a_driver_that_torch_cannot_use_is_told(
+def test_a_driver_that_torch_cannot_use_is_reported(
     monkeypatch: pytest.MonkeyPatch, driver: str | None, level: str
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(host.shutil, "which", lambda _: driver)
-    assert list(look_at_devices())[-1].level == level
+    assert list(check_devices())[-1].level == level
 
 
-def test_a_broken_torch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_torch_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    (found,) = look_at_devices()
+    (found,) = check_devices()
     assert found.level == "fail"
     assert found.what.startswith("cannot be imported")

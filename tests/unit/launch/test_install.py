@@ -1,4 +1,4 @@
-"""Units and crontab lines: written such that every word arrives as it was typed."""
+"""Units and crontab lines: every word arrives as it was typed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from epochal.errors import ConfigError
 from epochal.launch import install as module
 from epochal.launch.install import (
-    Job,
+    BootJob,
     format_crontab,
     format_unit,
     install,
@@ -21,11 +21,11 @@ from epochal.launch.install import (
 )
 
 WORDS = ["/opt/my python/bin/python", "run", 'a "b".yaml', "x=100%", "y=$HOME", r"z=\d", "it's"]
-JOB = Job("epochal-a-1", WORDS, Path("/home/a b/50%"), {"PATH": "/bin:$x"})
+JOB = BootJob("epochal-a-1", WORDS, Path("/home/a b/50%"), {"PATH": "/bin:$x"})
 
 
 class System:
-    """Stands for the programs of a machine, and notes how they are called."""
+    """Records calls of systemctl and crontab instead of running them."""
 
     def __init__(self, *, fails: str = "", crontab: str = "") -> None:
         self.calls: list[tuple[list[str], str | None]] = []
@@ -73,7 +73,7 @@ def test_every_word_of_a_crontab_line_arrives_as_it_was_typed() -> None:
 
 def test_words_of_several_lines_are_refused() -> None:
     with pytest.raises(ConfigError, match="has more than one line"):
-        Job("a", ["run", "a\nb"], Path("/"), {})
+        BootJob("a", ["run", "a\nb"], Path("/"), {})
 
 
 def test_systemd_is_preferred(home: Path) -> None:
@@ -105,7 +105,7 @@ def test_crontab_is_used_where_users_have_no_systemd() -> None:
     )
 
 
-def test_a_machine_with_neither_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_with_neither_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.shutil, "which", lambda _: None)
     with pytest.raises(ConfigError, match="neither systemd for users nor crontab"):
         plan_installation(JOB, call=System())
@@ -118,7 +118,7 @@ def test_a_program_that_fails_is_named() -> None:
         install(JOB, plan, call=System(fails="daemon-reload"))
 
 
-def test_what_the_command_needs_of_the_environment_is_kept(
+def test_only_listed_environment_variables_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

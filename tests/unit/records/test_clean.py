@@ -51,7 +51,7 @@ NO_SECRETS = {
     "records/heartbeat.py": "a process",
     "records/home.py": "its own words",
     "records/lease.py": "a process",
-    "records/mail/box.py": "mails, which are composed without secrets",
+    "records/mail/mailbox.py": "mails, which are composed without secrets",
     "records/mail/expected.py": "addresses as the config wrote them, so that they can be reached",
     "records/mail/outbox.py": "addresses as the config wrote them, so that they can be reached",
     "records/readme.py": "redacted there, as people edit it",

@@ -1,7 +1,6 @@
-"""The mailbox: what happened to runs while nobody looked, and who is told of it."""
+"""The mailbox: mails about what happened to runs, and the channels that send them."""
 
-from epochal.records.mail.box import Mailbox
-from epochal.records.mail.compose import Story, compose
-from epochal.records.mail.letter import KINDS, Mail
+from epochal.records.mail.compose import MailContent, compose
+from epochal.records.mail.mailbox import KINDS, Mail, Mailbox
 
-__all__ = ["KINDS", "Mail", "Mailbox", "Story", "compose"]
+__all__ = ["KINDS", "Mail", "MailContent", "Mailbox", "compose"]

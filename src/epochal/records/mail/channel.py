@@ -1,10 +1,10 @@
-"""The ways by which mail leaves the machine, and what may go wrong there."""
+"""The interface of channels that send mail, and the entries of ``notify`` that configure them."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from epochal.config import dump, load
@@ -12,7 +12,7 @@ from epochal.errors import ConfigError
 
 if TYPE_CHECKING:
     from epochal.config import Node
-    from epochal.records.mail.letter import Mail
+    from epochal.records.mail.mailbox import Mail
 
 Spec = Mapping[str, Any]
 """An entry of ``notify`` as plain data."""
@@ -27,8 +27,8 @@ class SendError(Exception):
     """A mail could not be sent.
 
     Args:
-        what: Why, in words for people.
-        is_final: Whether another try would not change it.
+        what: The reason, as shown to users.
+        is_final: Whether another attempt is pointless.
     """
 
     def __init__(self, what: str, *, is_final: bool = False) -> None:
@@ -37,18 +37,18 @@ class SendError(Exception):
 
 
 class Channel(Protocol):
-    """Sends mails to people somewhere else."""
+    """Sends mails to one kind of service."""
 
     def send(self, mail: Mail, *, seconds: float) -> None:
-        """Send one mail; no single wait for the other side takes longer than ``seconds``.
+        """Send one mail; each response of the server may take ``seconds``.
 
         Raises:
-            SendError: It was refused; anything else that is raised may be tried again.
+            SendError: It was not sent; any other exception counts as temporary.
         """
 
 
 def read_specs(expanded: Node) -> list[dict[str, Any]]:
-    """The entries of ``notify`` in a checked config, with ``${env:NAME}`` as it was written."""
+    """The entries of ``notify`` in a checked config, with ``${env:NAME}`` unresolved."""
     node = expanded.mapping.get("notify")
     specs: list[dict[str, Any]] = [] if node is None else json.loads(dump(node, "json"))
     return specs
@@ -56,25 +56,22 @@ def read_specs(expanded: Node) -> list[dict[str, Any]]:
 
 def build_channel(spec: Spec) -> Channel:
     """The channel that a checked entry of ``notify`` describes."""
-    options = {key: value for key, value in spec.items() if key not in _OWN_KEYS}
-    match spec["type"]:
-        case "smtp":
-            from epochal.records.mail.smtp import Smtp
+    # Only now: reading a mailbox needs neither smtplib nor urllib.
+    from epochal.records.mail.channels import Apprise, Smtp, Webhook
 
-            return Smtp(**options)
-        case "webhook":
-            from epochal.records.mail.webhook import Webhook
-
-            return Webhook(**options)
-        case "apprise":
-            from epochal.records.mail.apprise import Apprise
-
-            return Apprise(**options)
-    raise SendError(f"there is no way to send called {spec['type']!r}", is_final=True)
+    types: dict[str, Callable[..., Channel]] = {
+        "smtp": Smtp,
+        "webhook": Webhook,
+        "apprise": Apprise,
+    }
+    channel = types.get(spec["type"])
+    if channel is None:
+        raise SendError(f"there is no way to send called {spec['type']!r}", is_final=True)
+    return channel(**{key: value for key, value in spec.items() if key not in _OWN_KEYS})
 
 
-def split(public: Spec) -> list[dict[str, Any]]:
-    """An entry as one for each of those who get the mail, so that none gets it twice."""
+def split_recipients(public: Spec) -> list[dict[str, Any]]:
+    """One entry per recipient, so that a retry reaches only those who lack the mail."""
     for key in _RECIPIENTS:
         several = public.get(key)
         if isinstance(several, list | tuple):
@@ -82,11 +79,11 @@ def split(public: Spec) -> list[dict[str, Any]]:
     return [dict(public)]
 
 
-def fill_in(public: Spec) -> dict[str, Any]:
-    """An entry as it is kept, with what its ``${env:NAME}`` stand for in this process.
+def resolve_environment(public: Spec) -> dict[str, Any]:
+    """An entry with each ``${env:NAME}`` replaced by its value in this process.
 
     Raises:
-        SendError: One of them is not set here.
+        SendError: A variable is not set.
     """
     names = sorted({name for text in _leaves(public) for name in _names_in(text)})
     try:
@@ -98,15 +95,15 @@ def fill_in(public: Spec) -> dict[str, Any]:
         raise SendError("; ".join(problem.what for problem in problems))
     node = config.root.find("notify.0")
     assert node is not None
-    filled: dict[str, Any] = node.to_plain()
-    return filled
+    resolved: dict[str, Any] = node.to_plain()
+    return resolved
 
 
-def hide(text: str, public: Spec, filled: Spec) -> str:
-    """``text`` without anything that came from the environment."""
+def mask_secrets(text: str, public: Spec, resolved: Spec) -> str:
+    """``text`` without any value that came from the environment."""
     kept = set(_leaves(public))
-    secrets = {leaf for leaf in _leaves(filled) if leaf not in kept}
-    # Parts too: of a text around a secret only the secret itself may come back.
+    secrets = {leaf for leaf in _leaves(resolved) if leaf not in kept}
+    # The variables themselves too: an error may quote only the secret part of a value.
     secrets |= {os.environ.get(name, "") for leaf in kept for name in _names_in(leaf)}
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
@@ -126,7 +123,7 @@ def _leaves(value: object) -> Iterator[str]:
 
 
 def _names_in(text: str) -> Iterator[str]:
-    """The names of the environment that a text refers to."""
+    """The environment variables that a text refers to."""
     for part in text.split("${env:")[1:]:
         name, closed, _ = part.partition("}")
         if closed:

@@ -1,48 +1,64 @@
-"""What a mail says: the story of a run for somebody who is half asleep."""
+"""Composes mails: what they say about a run, from its own facts or from its record."""
 
 from __future__ import annotations
 
+import os
 import platform
+import time
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, final
 
+from epochal.errors import RecordError
+from epochal.records.facts import describe_error, seconds_of, step_of
 from epochal.records.figures import format_seconds, format_value
-from epochal.records.mail.letter import Kind, Mail, identify, now
+from epochal.records.heartbeat import FILE_NAME as HEARTBEAT
+from epochal.records.mail.mailbox import Kind, Mail, make_id, utc_now
 from epochal.records.metrics import TRAIN, is_epoch_mean
 from epochal.records.secrets import redact, redact_tree
+from epochal.records.writer import DONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
-LOG_LINES = 20
+    from epochal.records.read import RunRecord
+
+END = "end"
+"""The event that all mails about the end of an attempt share."""
+
+_LOG_LINES = 20
 _OUTCOMES: Mapping[str, str] = {
     "out_of_disk": "out of disk",
     "gave_up": "given up",
-    "stalled": "stands still",
     "sweep_done": "sweep done",
 }
 _MAX_SUBJECT = 160
 _MAX_METRICS = 12
 _MAX_FIGURES = 3
-_ID_END = 4  # of a run's time-id, which is enough to name it in a command
+_SHOWN_RUN_ID = 4  # last characters of a run's id, enough to name it in a command
+_TAIL_BYTES = 1 << 15
+_LIVE_FILES = (HEARTBEAT, "status.json", "metrics.bin", "events.jsonl")
+_SENDER = ("project", "variant", "runner", "desc")
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Story:
-    """What happened to a run, as far as it is known."""
+class MailContent:
+    """The facts about a run from which a mail is composed."""
 
     kind: Kind
     tag: str
     run: str = ""
-    """Its folder, from the folder of all runs; empty if it has none."""
+    """Its folder, relative to the folder of all runs; empty if it has none."""
 
     folder: str = ""
-    """The same as anybody on this machine finds it."""
+    """Its absolute folder on this machine."""
 
     attempt: int = 0
-    what: str = ""
-    """What tells this from other mails of the attempt; all endings are one thing."""
+    event: str = ""
+    """What the mail is about; mails of one attempt about the same event have one id."""
 
     sender: Mapping[str, Any] = field(default_factory=dict)
     """``project``, ``variant``, ``runner``, ``started``, ``host`` and ``desc``."""
@@ -54,101 +70,198 @@ class Story:
     best: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     why: str = ""
-    """A few words: the error, why it was given up, where it stands still."""
+    """The reason in a few words: the error, why it was given up, where it stalled."""
 
     traceback: str = ""
     log: str = ""
     """The last lines of its text log."""
 
 
-def compose(story: Story) -> Mail:
-    """The mail that tells a story."""
+def compose(content: MailContent) -> Mail:
+    """The mail with this content, without secrets."""
     facts = {
-        "seconds": story.seconds,
-        "step": story.step,
-        "epoch": story.epoch,
-        "monitor": story.monitor,
-        "best": story.best,
-        "metrics": dict(story.metrics),
-        "error": story.why,
-        "attempt": story.attempt,
+        "seconds": content.seconds,
+        "step": content.step,
+        "epoch": content.epoch,
+        "monitor": content.monitor,
+        "best": content.best,
+        "metrics": dict(content.metrics),
+        "error": content.why,
+        "attempt": content.attempt,
     }
-    sender = {"tag": story.tag, "folder": story.folder, **story.sender}
-    # What the run wrote itself has lost its secrets, but not what it tells from memory.
+    sender = {"tag": content.tag, "folder": content.folder, **content.sender}
+    # Records are free of secrets, but content may come from memory.
     facts, sender = redact_tree(facts), redact_tree(sender)
-    time = now()
+    moment = utc_now()
     return Mail(
-        # Without a folder nothing else tells two runs apart.
-        id=identify(story.run or time, story.attempt, story.what),
-        kind=story.kind,
-        subject=redact(_subject(story)),
-        text=redact("\n".join(_lines(story)) + "\n"),
-        time=time,
-        run=story.run,
+        # Runs without a folder are told apart by the time.
+        id=make_id(content.run or moment, content.attempt, content.event),
+        kind=content.kind,
+        subject=redact(_subject(content)),
+        text=redact("\n".join(_lines(content)) + "\n"),
+        time=moment,
+        run=content.run,
         sender=sender,
         facts=facts,
     )
 
 
-def name_of(story: Story) -> str:
-    """What a run is called in a line: its tag, variant, and the end of its id."""
-    variant = story.sender.get("variant")
-    run_id = story.run.rpartition("/")[2]
-    words = [f"{story.tag}/{variant}" if variant else story.tag, run_id[-_ID_END:]]
+def _display_name(content: MailContent) -> str:
+    """Tag, variant, and the end of the run's id."""
+    variant = content.sender.get("variant")
+    run_id = content.run.rpartition("/")[2]
+    words = [f"{content.tag}/{variant}" if variant else content.tag, run_id[-_SHOWN_RUN_ID:]]
     return " ".join(word for word in words if word)
 
 
-def _subject(story: Story) -> str:
+def _subject(content: MailContent) -> str:
     figures = [
-        name_of(story),
-        "" if story.seconds is None else format_seconds(story.seconds),
-        _best(story) or _figures(story),
-        story.why.partition("\n")[0],
+        _display_name(content),
+        "" if content.seconds is None else format_seconds(content.seconds),
+        _best(content) or _figures(content),
+        content.why.partition("\n")[0],
     ]
-    outcome = _OUTCOMES.get(story.kind, story.kind)
+    outcome = _OUTCOMES.get(content.kind, content.kind)
     text = f"{outcome}: {', '.join(figure for figure in figures if figure)}"
     text = " ".join(text.split())  # a header has one line
     return text if len(text) <= _MAX_SUBJECT else f"{text[: _MAX_SUBJECT - 1]}…"
 
 
-def _best(story: Story) -> str:
-    name = f"{story.monitor} " if story.monitor else ""
-    return "" if story.best is None else f"best {name}{format_value(float(story.best))}"
+def _best(content: MailContent) -> str:
+    name = f"{content.monitor} " if content.monitor else ""
+    return "" if content.best is None else f"best {name}{format_value(float(content.best))}"
 
 
-def _figures(story: Story) -> str:
-    """What a run came to that had nothing to choose the best of, such as a test."""
-    if story.kind != "finished":
+def _figures(content: MailContent) -> str:
+    """The metrics of a run that has no best value, such as a test."""
+    if content.kind != "finished":
         return ""
-    found = [item for item in story.metrics.items() if not item[0].startswith(TRAIN)]
+    found = [item for item in content.metrics.items() if not item[0].startswith(TRAIN)]
     return ", ".join(f"{name} {format_value(value)}" for name, value in found[:_MAX_FIGURES])
 
 
-def _lines(story: Story) -> Iterator[str]:
-    run_id = story.run.rpartition("/")[2]
-    yield f"{name_of(story)}: {_OUTCOMES.get(story.kind, story.kind)}"
-    yield from (f"  {line}" for line in str(story.sender.get("desc") or "").splitlines())
+def _lines(content: MailContent) -> Iterator[str]:
+    run_id = content.run.rpartition("/")[2]
+    yield f"{_display_name(content)}: {_OUTCOMES.get(content.kind, content.kind)}"
+    yield from (f"  {line}" for line in str(content.sender.get("desc") or "").splitlines())
     yield ""
     length = [
-        "" if story.epoch is None else f"epoch {story.epoch}",
-        "" if story.step is None else f"step {story.step}",
-        "" if story.seconds is None else format_seconds(story.seconds),
+        "" if content.epoch is None else f"epoch {content.epoch}",
+        "" if content.step is None else f"step {content.step}",
+        "" if content.seconds is None else format_seconds(content.seconds),
     ]
     yield f"  length   {', '.join(one for one in length if one)}"
-    if story.best is not None:
-        yield f"  best     {_best(story).removeprefix('best ')}"
-    shown = [item for item in story.metrics.items() if not is_epoch_mean(item[0])]
+    if content.best is not None:
+        yield f"  best     {_best(content).removeprefix('best ')}"
+    shown = [item for item in content.metrics.items() if not is_epoch_mean(item[0])]
     if shown:
         figures = (f"{name} {format_value(value)}" for name, value in shown[:_MAX_METRICS])
         yield f"  results  {'  '.join(figures)}"
-    for index, line in enumerate(story.why.splitlines()):
+    for index, line in enumerate(content.why.splitlines()):
         yield f"  {'why' if not index else '':<9}{line}"
-    yield f"  machine  {story.sender.get('host') or platform.node()}"
+    yield f"  machine  {content.sender.get('host') or platform.node()}"
     if run_id:
-        yield f"  folder   {story.folder}"
+        yield f"  folder   {content.folder}"
         yield f"  next     epochal show {run_id}"
-        if story.step and story.kind in ("lost", "failed", "gave_up", "out_of_disk"):
+        if content.step and content.kind in ("lost", "failed", "gave_up", "out_of_disk"):
             yield f"           epochal resume {run_id}"
-    for title, text in (("traceback", story.traceback), ("last log lines", story.log)):
+    for title, text in (("traceback", content.traceback), ("last log lines", content.log)):
         if text.strip():
             yield f"\n{title}:\n\n{text.rstrip()}"
+
+
+def mail_kind(status: str, reason: str) -> Kind | None:
+    """The mail for an ended run; None if a user ended it or it will be resumed."""
+    if status in DONE:
+        return "diverged" if reason == "diverged" else "finished"
+    if status == "failed":
+        return "out_of_disk" if reason == "disk_full" else "failed"
+    return "lost" if status == "lost" else None
+
+
+def describe_run(
+    record: RunRecord, kind: Kind, *, run: str, monitor: str = "", mode: str = "", why: str = ""
+) -> MailContent:
+    """The content of the mail about the end of a run, read from its record.
+
+    Args:
+        record: The record of the run.
+        kind: How it ended.
+        run: Its folder, relative to the folder of all runs.
+        monitor: The metric that decides.
+        mode: Which way is better, ``min`` or ``max``.
+        why: The reason; by default the error, or the last sign of life.
+    """
+    summary, result = record.summary, record.result
+    metrics, traceback = result.get("metrics"), str(result.get("traceback") or "")
+    return MailContent(
+        kind=kind,
+        tag=summary.tag,
+        run=run,
+        folder=str(record.path.absolute()),
+        attempt=summary.attempt,
+        event=END,
+        sender={
+            **{name: record.run.get(name) for name in _SENDER},
+            "started": summary.started,
+            "host": record.status.get("host"),
+        },
+        seconds=seconds_of(record),
+        step=step_of(record),
+        epoch=summary.epoch,
+        monitor=monitor,
+        best=_read_best(record, monitor, mode),
+        metrics=metrics if isinstance(metrics, dict) else {},
+        why=why or _reason(record, kind),
+        traceback=traceback,
+        log="" if kind == "finished" else last_lines(record.path / "logs", without=traceback),
+    )
+
+
+def last_lines(path: Path, *, without: str = "") -> str:
+    """The last lines of a text log, or of the newest log in a folder; empty if there is none.
+
+    Args:
+        path: The log, or the folder of logs.
+        without: A traceback that the mail already has; it and what follows are left out.
+    """
+    try:
+        if path.is_dir():
+            logs = sorted(path.rglob("*.log"), key=lambda log: log.stat().st_mtime)
+            return last_lines(logs[-1], without=without) if logs else ""
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    before, found, _ = text.rpartition(redact(without).strip() or "\0")
+    lines = before.splitlines()[:-1] if found else text.splitlines()
+    return "\n".join(lines[-_LOG_LINES:])
+
+
+def _reason(record: RunRecord, kind: Kind) -> str:
+    if kind == "lost":
+        return f"its process is gone, last sign of life {_last_sign_of_life(record):%b %d, %H:%M}"
+    reason = record.summary.reason if record.summary.status == "stopped" else ""
+    return describe_error(record.result) or (reason if kind == "finished" else "")
+
+
+def _last_sign_of_life(record: RunRecord) -> datetime:
+    times = []
+    for name in _LIVE_FILES:
+        with suppress(OSError):
+            times.append((record.path / name).stat().st_mtime)
+    return datetime.fromtimestamp(max(times, default=time.time())).astimezone()
+
+
+def _read_best(record: RunRecord, monitor: str, mode: str) -> float | None:
+    best = record.result.get("best")
+    if isinstance(best, int | float):
+        return float(best)
+    if not monitor or record.result:
+        return None
+    try:
+        return record.best(monitor, "max" if mode == "max" else "min").value
+    except RecordError:  # no such point yet
+        return None

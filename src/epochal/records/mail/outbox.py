@@ -1,171 +1,203 @@
-"""What is still to be sent: one small file for each mail and each who gets it."""
+"""The outbox: mails that are still to be sent, one small file per recipient, and the sender."""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
-from epochal.records.mail.channel import SendError, build_channel, fill_in, hide, split
-from epochal.records.mail.letter import Mail, read_mail
+from epochal.records.mail.channel import (
+    SendError,
+    build_channel,
+    mask_secrets,
+    resolve_environment,
+    split_recipients,
+)
+from epochal.records.mail.mailbox import OUTBOX, Mail, parse_mail
 
 if sys.platform != "win32":
     import fcntl
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from epochal.records.mail.box import Mailbox
     from epochal.records.mail.channel import Spec
+    from epochal.records.mail.mailbox import Mailbox
 
-_PAUSES = (60.0, 300.0, 1800.0, 7200.0, 21600.0)
-"""Seconds until another process tries again, after each failure."""
+RETRY_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""Pauses between the attempts of one process."""
 
-MAX_TRIES = 12
-"""After so many failures it is left to ``epochal mail --send``."""
+_TIMEOUT_SECONDS = 15.0
+"""How long one response of a server may take."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Parcel:
-    """A mail for one who gets it."""
+class Delivery:
+    """One mail to one recipient."""
 
     mail: Mail
     spec: Spec
-    """Its entry of ``notify``, with ``${env:NAME}`` where that stood."""
+    """The recipient's entry of ``notify``, with ``${env:NAME}`` unresolved."""
 
     path: Path | None = None
-    """Its file; None if it is in memory only, and lost if it is not sent."""
-
-    tries: int = 0
-    due: float = 0.0
-    """When to try again, in seconds since 1970."""
+    """Its file in the outbox; None if it exists in memory only."""
 
     error: str = ""
+    """Why the last attempt failed."""
+
     is_final: bool = False
-    """Whether nobody tries again unless a person asks for it."""
+    """Whether the server refused it for good; only ``epochal mail --send`` tries it again."""
 
-    @property
-    def is_due(self) -> bool:
-        """Whether it is time to try."""
-        return not self.is_final and time.time() >= self.due
+    def send_alone(self) -> Delivery | None:
+        """Send it unless another process is doing so or has done so; None if it is sent."""
+        if self.path is None:
+            return self.send()
+        with locked(self.path) as is_mine:
+            current = _read(self.path) if is_mine else None
+            return None if current is None else current.send()
 
-    def send(self, *, seconds: float) -> Parcel | None:
-        """Try to send it; None if it was sent, or else what is left to be sent.
-
-        Whatever goes wrong is told by what is left, and nothing is raised.
-        """
-        filled: Mapping[str, Any] = {}
+    def send(self) -> Delivery | None:
+        """Try once; None if it was sent, otherwise the delivery with the error. Never raises."""
+        resolved: Mapping[str, Any] = {}
         try:
-            filled = fill_in(self.spec)
-            build_channel(filled).send(self.mail, seconds=seconds)
+            resolved = resolve_environment(self.spec)
+            build_channel(resolved).send(self.mail, seconds=_TIMEOUT_SECONDS)
         except SendError as error:
-            return self._fail(str(error), filled, is_final=error.is_final)
-        except Exception as error:  # of a library or a server: no mail is worth more than a run
-            return self._fail(f"{type(error).__name__}: {error}", filled)
+            return self._fail(str(error), resolved, is_final=error.is_final)
+        except Exception as error:  # of a library or a server: mail must never end a run
+            return self._fail(f"{type(error).__name__}: {error}", resolved)
         self._remove()
         return None
 
-    def _fail(self, what: str, filled: Spec, *, is_final: bool = False) -> Parcel:
-        tries = self.tries + 1
-        failed = replace(
-            self,
-            tries=tries,
-            due=time.time() + _PAUSES[min(tries, len(_PAUSES)) - 1],
-            error=hide(" ".join(what.split()), self.spec, filled),
-            is_final=is_final or tries >= MAX_TRIES,
-        )
+    def _fail(self, what: str, resolved: Spec, *, is_final: bool = False) -> Delivery:
+        error = mask_secrets(" ".join(what.split()), self.spec, resolved)
+        failed = replace(self, error=error, is_final=is_final)
         with suppress(OSError):
             failed.write()
         return failed
 
     def write(self) -> None:
-        """Bring it onto the disk, if it has a file there; may raise OSError."""
+        """Write its file, if it has one; may raise OSError."""
         if self.path is not None:
-            state = {"tries": self.tries, "due": self.due, "error": self.error}
-            values = {"mail": self.mail.to_json(), "notify": self.spec, **state}
-            durable.write_json(self.path, values | {"final": self.is_final})
+            values = {"mail": self.mail.to_json(), "notify": self.spec}
+            state = {"error": self.error, "final": self.is_final}
+            durable.write_json(self.path, values | state)
 
     def _remove(self) -> None:
         if self.path is not None:
-            now = _read(self.path)  # a later mail may have taken its place meanwhile
+            current = _read(self.path)  # a later mail may have replaced it meanwhile
             with suppress(OSError):
-                if now is not None and now.mail.time == self.mail.time:
+                if current is not None and current.mail.time == self.mail.time:
                     durable.remove_file(self.path)
 
 
-def pack(mail: Mail, specs: Iterable[Spec], box: Mailbox | None) -> list[Parcel]:
-    """Parcels of a mail, one for each who gets it; on disk if there is a box that takes them."""
+def queue_mail(mail: Mail, specs: Iterable[Spec], box: Mailbox | None) -> list[Delivery]:
+    """Put a mail into the outbox for each recipient; kept in memory if the disk refuses it."""
     folder: Path | None = None
     wanted = [spec for spec in specs if not spec.get("kinds") or mail.kind in spec["kinds"]]
-    single = [one for spec in wanted for one in split(spec)]
+    single = [one for spec in wanted for one in split_recipients(spec)]
     if box is not None and single:
-        with suppress(OSError):  # the disk may be full, but the network is not
-            folder = box.make_folder("outbox")
-    parcels = []
+        with suppress(OSError):  # a full disk must not keep the mail from the network
+            folder = box.make_folder(OUTBOX)
+    deliveries = []
     for index, spec in enumerate(single):
         path = None if folder is None else folder / f"{mail.id}-{index}.json"
-        parcel = Parcel(mail=mail, spec=spec, path=path)
+        delivery = Delivery(mail=mail, spec=spec, path=path)
         try:
-            parcel.write()
+            delivery.write()
         except OSError:
-            parcel = replace(parcel, path=None)
-        parcels.append(parcel)
-    return parcels
+            delivery = replace(delivery, path=None)
+        deliveries.append(delivery)
+    return deliveries
 
 
-def read_outbox(box: Mailbox) -> list[Parcel]:
-    """Everything that is still to be sent, oldest first."""
-    found = (_read(path) for path in (box.folder / "outbox").glob("[!.]*.json"))
-    parcels = (parcel for parcel in found if parcel is not None)
-    return sorted(parcels, key=lambda parcel: (parcel.mail.time, str(parcel.path)))
+def read_outbox(box: Mailbox) -> list[Delivery]:
+    """All unsent deliveries, oldest first."""
+    found = (_read(path) for path in (box.folder / OUTBOX).glob("[!.]*.json"))
+    deliveries = (delivery for delivery in found if delivery is not None)
+    return sorted(deliveries, key=lambda delivery: (delivery.mail.time, str(delivery.path)))
 
 
-def _read(path: Path) -> Parcel | None:
+def _read(path: Path) -> Delivery | None:
     value = durable.find_object(path)
-    parts = [value.get(name) for name in ("mail", "notify")]
-    mail = read_mail(parts[0]) if isinstance(parts[0], dict) else None
-    if mail is None or not isinstance(parts[1], dict) or "type" not in parts[1]:
+    mail, spec = (value.get(name) for name in ("mail", "notify"))
+    parsed = parse_mail(mail) if isinstance(mail, dict) else None
+    if parsed is None or not isinstance(spec, dict) or "type" not in spec:
         return None
-    tries, due = value.get("tries"), value.get("due")
-    return Parcel(
-        mail=mail,
-        spec=parts[1],
-        path=path,
-        tries=tries if isinstance(tries, int) else 0,
-        due=float(due) if isinstance(due, int | float) else 0.0,
-        error=str(value.get("error") or ""),
-        is_final=value.get("final") is True,
-    )
+    error, is_final = str(value.get("error") or ""), value.get("final") is True
+    return Delivery(mail=parsed, spec=spec, path=path, error=error, is_final=is_final)
 
 
 @contextmanager
-def claimed(parcel: Parcel) -> Iterator[Parcel | None]:
-    """A parcel as it is now, for this process alone; None if another one sends or has sent it."""
-    if parcel.path is None or sys.platform == "win32":
-        yield parcel
-        return
+def locked(path: Path) -> Iterator[bool]:
+    """Whether a file is there and no other process has locked it; never waits.
+
+    The lock ends with the process. Where files cannot be locked, every process gets True.
+    """
     try:
-        descriptor = os.open(parcel.path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDWR)
     except OSError:
-        # Gone: it was sent. Or else nobody can lock it, and it may be sent twice.
-        yield None if not parcel.path.exists() else parcel
+        yield path.exists()
         return
     try:
-        try:
+        if sys.platform != "win32":
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield None
-            return
-        except OSError:  # some network file systems cannot lock
-            pass
-        now = _read(parcel.path)
-        is_later = now is not None and now.tries > parcel.tries
-        yield None if now is None or is_later else replace(parcel, mail=now.mail)
+    except BlockingIOError:
+        yield False
+    except OSError:  # some network file systems have no locks
+        yield True
+    else:
+        yield path.exists()
     finally:
         os.close(descriptor)
+
+
+@final
+class BackgroundSender:
+    """Sends deliveries, each in a daemon thread that retries for a while.
+
+    Args:
+        retry_seconds: Pauses between attempts; after the last attempt a delivery stays unsent.
+    """
+
+    def __init__(self, retry_seconds: Sequence[float] = RETRY_SECONDS) -> None:
+        self._retry_seconds = tuple(retry_seconds)
+        self._is_stopped = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._unsent: dict[int, Delivery] = {}
+
+    def start(self, deliveries: Iterable[Delivery]) -> None:
+        """Start to send these; returns at once."""
+        for delivery in deliveries:
+            key = len(self._threads)
+            self._unsent[key] = delivery
+            thread = threading.Thread(
+                target=self._send, args=(key, delivery), name="epochal-mail", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+
+    def wait(self, seconds: float) -> list[Delivery]:
+        """Wait at most so long, then stop retrying; gives what is unsent, with errors."""
+        end = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
+        self._is_stopped.set()
+        return [delivery for _, delivery in sorted(self._unsent.items())]
+
+    def _send(self, key: int, delivery: Delivery) -> None:
+        for pause in (*self._retry_seconds, None):
+            failed = delivery.send_alone()
+            if failed is None:
+                del self._unsent[key]
+                return
+            self._unsent[key] = delivery = failed
+            if failed.is_final or pause is None or self._is_stopped.wait(pause):
+                return

@@ -1,4 +1,4 @@
-"""Mails to try things with."""
+"""A mailbox and a mail."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.records.mail import Mail, Mailbox, Story, compose
+from epochal.records.mail import Mail, Mailbox, MailContent, compose
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ def box(tmp_path: Path) -> Mailbox:
 
 @pytest.fixture
 def mail() -> Mail:
-    story = Story(
+    content = MailContent(
         kind="failed",
         tag="digits",
         run="shop/digits/20261115-031200-a3f9",
@@ -31,4 +31,4 @@ def mail() -> Mail:
         why="ValueError: schöne Formen\npassen nicht",
         traceback="Traceback ...\nValueError: schöne Formen",
     )
-    return compose(story)
+    return compose(content)

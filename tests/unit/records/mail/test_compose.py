@@ -1,14 +1,24 @@
-"""What mails say."""
+"""The texts of mails, from given content and from the record of a run."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-import pytest
+from epochal import durable
+from epochal.records import read_run
+from epochal.records.mail import MailContent, compose
+from epochal.records.mail.compose import describe_run, last_lines, mail_kind
+from past_runs import RUN, gone, leave_run
 
-from epochal.records.mail import Story, compose
+if TYPE_CHECKING:
+    from pathlib import Path
 
-STORY = Story(
+    from epochal.records.mail import Mailbox
+
+CONTENT = MailContent(
     kind="finished",
     tag="digits",
     run="shop/digits/20261115-031200-a3f9",
@@ -23,60 +33,61 @@ STORY = Story(
 )
 
 
-def test_a_subject_says_outcome_run_duration_and_best_value() -> None:
-    assert compose(STORY).subject == "finished: digits a3f9, 2 h 5 min, best val/acc 0.9712"
+def test_a_subject_has_outcome_run_duration_and_best_value() -> None:
+    assert compose(CONTENT).subject == "finished: digits a3f9, 2 h 5 min, best val/acc 0.9712"
 
 
-def test_the_subject_of_a_test_has_its_figures() -> None:
+def test_the_subject_of_a_test_has_its_metrics() -> None:
     metrics = {"test/acc": 0.97123, "test/loss": 0.1, "train/loss": 0.2, "train/epoch/loss": 0.2}
-    story = replace(STORY, best=None, metrics=metrics)
+    content = replace(CONTENT, best=None, metrics=metrics)
     assert (
-        compose(story).subject == "finished: digits a3f9, 2 h 5 min, test/acc 0.9712, test/loss 0.1"
+        compose(content).subject
+        == "finished: digits a3f9, 2 h 5 min, test/acc 0.9712, test/loss 0.1"
     )
-    assert "  results  test/acc 0.9712  test/loss 0.1  train/loss 0.2\n" in compose(story).text
+    assert "  results  test/acc 0.9712  test/loss 0.1  train/loss 0.2\n" in compose(content).text
     metrics = {f"test/{name}": 1.0 for name in "abcd"}
-    assert compose(replace(story, metrics=metrics)).subject.endswith("test/a 1, test/b 1, test/c 1")
+    assert compose(replace(content, metrics=metrics)).subject.endswith(
+        "test/a 1, test/b 1, test/c 1"
+    )
 
 
-@pytest.mark.parametrize(
-    ("kind", "why", "subject"),
-    [
-        ("failed", "ValueError: torn", "failed: digits a3f9, 3 min 20 s, ValueError: torn"),
-        ("lost", "its process is gone", "lost: digits a3f9, 3 min 20 s, its process is gone"),
-        ("out_of_disk", "", "out of disk: digits a3f9, 3 min 20 s"),
-        ("gave_up", "it failed 3 times", "given up: digits a3f9, 3 min 20 s, it failed 3 times"),
-        ("stalled", "nothing for 1800 s", "stands still: digits a3f9, 3 min 20 s, nothing for"),
-        ("diverged", "", "diverged: digits a3f9, 3 min 20 s"),
-        ("sweep_done", "50 trials", "sweep done: digits a3f9, 3 min 20 s, 50 trials"),
-    ],
-)
-def test_every_kind_has_a_subject(kind, why: str, subject: str) -> None:
-    story = replace(STORY, kind=kind, why=why, seconds=200.0, best=None)
-    assert compose(story).subject.startswith(subject)
+def test_every_kind_has_a_subject() -> None:
+    table = {
+        ("failed", "ValueError: torn"): "failed: digits a3f9, 3 min 20 s, ValueError: torn",
+        ("lost", "its process is gone"): "lost: digits a3f9, 3 min 20 s, its process is gone",
+        ("out_of_disk", ""): "out of disk: digits a3f9, 3 min 20 s",
+        ("gave_up", "it failed"): "given up: digits a3f9, 3 min 20 s, it failed",
+        ("stalled", "nothing for 9 s"): "stalled: digits a3f9, 3 min 20 s, nothing for 9 s",
+        ("diverged", ""): "diverged: digits a3f9, 3 min 20 s",
+        ("sweep_done", "50 trials"): "sweep done: digits a3f9, 3 min 20 s, 50 trials",
+    }
+    short = replace(CONTENT, seconds=200.0, best=None)
+    found = {end: compose(replace(short, kind=end[0], why=end[1])).subject for end in table}
+    assert found == table
 
 
-def test_a_variant_belongs_to_the_name() -> None:
-    story = replace(STORY, sender={"variant": "wide"})
-    assert compose(story).subject.startswith("finished: digits/wide a3f9,")
+def test_a_subject_names_the_variant() -> None:
+    content = replace(CONTENT, sender={"variant": "wide"})
+    assert compose(content).subject.startswith("finished: digits/wide a3f9,")
 
 
 def test_a_subject_is_one_line_and_not_too_long() -> None:
-    story = replace(STORY, kind="failed", tag="di\ngits", why="x" * 500 + "\nmore")
-    subject = compose(story).subject
+    content = replace(CONTENT, kind="failed", tag="di\ngits", why="x" * 500 + "\nmore")
+    subject = compose(content).subject
     assert "\n" not in subject
     assert len(subject) == 160
     assert subject.endswith("…")
 
 
-def test_the_text_has_all_that_one_needs_at_night() -> None:
-    story = replace(
-        STORY,
+def test_the_text_has_results_reason_traceback_and_log() -> None:
+    content = replace(
+        CONTENT,
         kind="failed",
         why="ValueError: torn\nrow 3",
         traceback="Traceback ...\nValueError: torn",
         log="12:00 all is well",
     )
-    assert compose(story).text == (
+    assert compose(content).text == (
         "digits a3f9: failed\n"
         "  does a wider one help?\n"
         "\n"
@@ -94,21 +105,92 @@ def test_the_text_has_all_that_one_needs_at_night() -> None:
     )
 
 
-def test_what_has_taken_no_step_is_not_to_be_resumed() -> None:
-    assert "resume" not in compose(replace(STORY, kind="failed", step=0)).text
+def test_a_run_without_steps_gets_no_resume_command() -> None:
+    assert "resume" not in compose(replace(CONTENT, kind="failed", step=0)).text
 
 
-def test_secrets_are_not_told() -> None:
-    story = replace(STORY, why="GET https://ann:hunter22@example.org", log="password=hunter22")
-    mail = compose(story)
+def test_mails_contain_no_secrets() -> None:
+    content = replace(CONTENT, why="GET https://ann:hunter22@example.org", log="password=hunter22")
+    mail = compose(content)
     assert "hunter22" not in f"{mail}"
     assert "example.org" in mail.subject
 
 
-def test_endings_of_one_attempt_are_one_mail_and_runs_without_a_folder_several() -> None:
-    lost, later = (compose(replace(STORY, kind=kind, what="end")) for kind in ("lost", "finished"))
-    again = compose(replace(STORY, attempt=1, what="end"))
+def test_mails_about_the_end_of_one_attempt_share_an_id() -> None:
+    lost, later = (
+        compose(replace(CONTENT, kind=kind, event="end")) for kind in ("lost", "finished")
+    )
+    again = compose(replace(CONTENT, attempt=1, event="end"))
     assert lost.id == later.id != again.id
-    nowhere = replace(STORY, run="", folder="")
+    nowhere = replace(CONTENT, run="", folder="")
     assert "next" not in compose(nowhere).text
     assert compose(nowhere).subject.startswith("finished: digits, 2 h")
+
+
+def test_status_and_reason_decide_the_kind_of_mail() -> None:
+    table = {
+        ("finished", "max_epochs"): "finished",
+        ("stopped", "early_stop"): "finished",
+        ("stopped", "diverged"): "diverged",
+        ("failed", "exception"): "failed",
+        ("failed", "disk_full"): "out_of_disk",
+        ("lost", ""): "lost",
+        ("interrupted", "user_interrupt"): None,
+        ("preempted", "preempted"): None,
+    }
+    assert {end: mail_kind(*end) for end in table} == table
+
+
+def test_a_lost_run_shows_its_last_sign_of_life(box: Mailbox) -> None:
+    folder = leave_run(box, gone(), started="2026-11-15T03:00:00.000+00:00", seconds=7500)
+    moment = datetime(2026, 11, 15, 5, 5, tzinfo=UTC).timestamp()
+    for path in folder.iterdir():
+        os.utime(path, (moment, moment))
+    content = describe_run(read_run(folder), "lost", run=RUN, monitor="val/acc", mode="max")
+    assert content.seconds == 7500
+    assert content.best == 0.9  # of its points, since it left no result
+    local = datetime.fromtimestamp(moment).astimezone()
+    assert content.why == f"its process is gone, last sign of life {local:%b %d, %H:%M}"
+    assert (content.step, content.epoch, content.tag) == (3, 1, "digits")
+    assert content.log == "one\ntwo"
+    assert content.sender["desc"] == "why not"
+
+
+def test_a_failed_run_shows_its_error_and_the_log_before_it(box: Mailbox) -> None:
+    folder = leave_run(box, gone(), status="failed", reason="exception")
+    trace = "Traceback (most recent call last):\n  File x\nValueError: torn"
+    error = {"exception_type": "ValueError", "message": "torn\nrow", "traceback": f"{trace}\n"}
+    durable.write_json(folder / "result.json", {"attempt": 0, "seconds": 4.0, **error})
+    (folder / "logs" / "run.log").write_text(f"one\ntwo\n12:00 ERROR conduct: {trace}\n")
+    content = describe_run(read_run(folder), "failed", run=RUN, monitor="val/acc", mode="max")
+    assert content.why == "ValueError: torn"
+    assert content.traceback.strip() == trace
+    assert content.log == "one\ntwo"
+    assert (content.seconds, content.best) == (4.0, None)
+
+
+def test_a_monitor_without_points_has_no_best_value(box: Mailbox) -> None:
+    folder = leave_run(box, gone())
+    assert (
+        describe_run(read_run(folder), "lost", run=RUN, monitor="val/loss", mode="min").best is None
+    )
+    (folder / "metrics.bin").unlink()
+    assert (
+        describe_run(read_run(folder), "lost", run=RUN, monitor="val/acc", mode="max").best is None
+    )
+
+
+def test_a_traceback_with_a_secret_is_found_in_a_redacted_log(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text("one\nERROR\nTraceback: login with api_key=<redacted> failed\n")
+    assert last_lines(log, without="Traceback: login with api_key=abc123 failed\n") == "one"
+
+
+def test_only_the_last_lines_of_a_log_are_kept(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_bytes(b"\xff" * 100_000 + b"".join(b"line %d\n" % i for i in range(100)))
+    assert last_lines(log).splitlines() == [f"line {i}" for i in range(80, 100)]
+    assert last_lines(tmp_path) == last_lines(log)
+    assert last_lines(tmp_path / "gone") == ""
+    (tmp_path / "empty").mkdir()
+    assert last_lines(tmp_path / "empty") == ""

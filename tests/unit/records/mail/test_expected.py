@@ -1,24 +1,26 @@
-"""Runs that ended without a word: found by whoever looks, and told once."""
+"""Runs that ended without a mail: each gets one, posted by another process."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
+from epochal import durable
 from epochal.records.mail.expected import (
-    Expected,
-    conclude,
-    expect,
-    find_box,
-    find_silent,
+    ExpectedMail,
+    cancel_expected,
+    expect_mail,
+    find_mailbox,
     is_expected,
-    settle,
+    post_end,
+    post_lost_runs,
 )
 from epochal.records.mail.outbox import read_outbox
+from failing_disk import read_only_disk
 from past_runs import RUN, change, elsewhere, expect_from, gone, here, leave_run
 
 if TYPE_CHECKING:
@@ -29,26 +31,22 @@ if TYPE_CHECKING:
 HOOK = {"type": "webhook", "url": "http://localhost:1"}
 
 
-def subjects(box: Mailbox) -> list[str]:
-    return [mail.subject for mail in box.mails()]
-
-
-def test_a_killed_run_gets_one_mail_however_often_somebody_looks(box: Mailbox) -> None:
+def test_a_killed_run_gets_one_mail(box: Mailbox) -> None:
     owner = gone()
     leave_run(box, owner)
     expect_from(box, owner, specs=[HOOK])
-    (posted,) = find_silent(box)
-    assert posted.mail.kind == "lost"
-    assert posted.mail.subject.startswith("lost: digits a3f9, ")
-    assert "best val/acc 0.9, its process is gone" in posted.mail.subject
-    assert find_silent(box) == []
-    assert box.mails() == [posted.mail]
-    assert read_outbox(box) == posted.parcels
+    (mail,) = post_lost_runs(box)
+    assert mail.kind == "lost"
+    assert mail.subject.startswith("lost: digits a3f9, ")
+    assert "best val/acc 0.9, its process is gone" in mail.subject
+    assert post_lost_runs(box) == []
+    assert box.mails() == [mail]
+    assert [one.spec for one in read_outbox(box)] == [HOOK]
     box.delete(box.mails())
-    assert find_silent(box) == []  # nor does it come back when it was deleted
+    assert post_lost_runs(box) == []  # a deleted mail does not come back
 
 
-def test_many_lookers_post_one_mail(box: Mailbox) -> None:
+def test_concurrent_processes_post_one_mail(box: Mailbox) -> None:
     owner = gone()
     leave_run(box, owner)
     expect_from(box, owner)
@@ -58,8 +56,8 @@ def test_many_lookers_post_one_mail(box: Mailbox) -> None:
         child = os.fork()
         if not child:
             os.close(opened)
-            os.read(gate, 1)  # until all are there
-            os._exit(len(find_silent(box)))
+            os.read(gate, 1)  # until all have started
+            os._exit(len(post_lost_runs(box)))
         children.append(child)
     os.close(opened)
     os.close(gate)
@@ -68,53 +66,49 @@ def test_many_lookers_post_one_mail(box: Mailbox) -> None:
     assert len(box.mails()) == 1
 
 
-def test_a_run_at_work_is_left_alone(box: Mailbox) -> None:
+def test_a_living_run_is_left_alone(box: Mailbox) -> None:
     leave_run(box, here())
     note = expect_from(box, here())
-    assert find_silent(box) == []
+    assert post_lost_runs(box) == []
     assert note.exists()
 
 
-def test_a_run_that_another_process_goes_on_with_is_left_alone(box: Mailbox) -> None:
+def test_a_run_that_another_process_resumed_is_left_alone(box: Mailbox) -> None:
     leave_run(box, here())
     note = expect_from(box, gone())
-    assert find_silent(box) == []
+    assert post_lost_runs(box) == []
     assert note.exists()
 
 
-@pytest.mark.parametrize(
-    ("status", "reason", "kind"),
-    [
-        ("finished", "max_epochs", "finished"),
-        ("failed", "exception", "failed"),
-        ("failed", "disk_full", "out_of_disk"),
-        ("stopped", "diverged", "diverged"),
-        ("preempted", "preempted", None),
-        ("interrupted", "user_interrupt", None),
-    ],
-)
-def test_a_run_that_died_before_it_could_write_its_mail_is_told_of(
-    box: Mailbox, status: str, reason: str, kind: str | None
-) -> None:
-    leave_run(box, gone(), status=status, reason=reason, ended="2026-11-15T05:00:00+00:00")
-    note = expect_from(box, gone())
-    find_silent(box)
-    assert [mail.kind for mail in box.mails()] == ([] if kind is None else [kind])
-    assert not note.exists()
+def test_the_mail_of_a_run_that_died_after_its_last_status_is_posted(box: Mailbox) -> None:
+    table = {
+        ("finished", "max_epochs"): ["finished"],
+        ("failed", "exception"): ["failed"],
+        ("failed", "disk_full"): ["out_of_disk"],
+        ("stopped", "diverged"): ["diverged"],
+        ("preempted", "preempted"): [],
+        ("interrupted", "user_interrupt"): [],
+    }
+    found = {}
+    for status, reason in table:
+        leave_run(box, gone(), status=status, reason=reason, ended="2026-11-15T05:00:00+00:00")
+        note = expect_from(box, gone())
+        found[status, reason] = [mail.kind for mail in post_lost_runs(box)]
+        assert not note.exists()
+    assert found == table
 
 
-def test_a_run_that_writes_its_mail_itself_is_not_told_of(box: Mailbox) -> None:
+def test_a_living_run_posts_its_own_mail(box: Mailbox) -> None:
     leave_run(box, here(), status="finished", reason="max_epochs")
     expect_from(box, here())
-    assert find_silent(box) == []
+    assert post_lost_runs(box) == []
 
 
-def test_a_run_that_died_before_its_first_word_is_lost(box: Mailbox) -> None:
+def test_a_run_that_died_before_its_first_status_is_lost(box: Mailbox) -> None:
     folder = leave_run(box, gone())
     (folder / "status.json").unlink()
     expect_from(box, gone())
-    (posted,) = find_silent(box)
-    assert posted.mail.kind == "lost"
+    assert [mail.kind for mail in post_lost_runs(box)] == ["lost"]
 
 
 def beat(folder: Path, seconds_ago: float) -> None:
@@ -130,7 +124,7 @@ def test_a_run_of_another_machine_is_lost_by_its_silence(
 ) -> None:
     beat(leave_run(box, elsewhere()), seconds)
     expect_from(box, elsewhere())
-    assert bool(find_silent(box)) is is_lost
+    assert bool(post_lost_runs(box)) is is_lost
 
 
 @pytest.mark.parametrize(("seconds", "is_lost"), [(40, False), (700, True)])
@@ -139,82 +133,72 @@ def test_a_supervisor_of_another_machine_has_more_time(
 ) -> None:
     beat(leave_run(box, elsewhere()), seconds)
     expect_from(box, elsewhere(), is_supervised=True)
-    assert bool(find_silent(box)) is is_lost
+    assert bool(post_lost_runs(box)) is is_lost
 
 
-def test_while_its_supervisor_lives_nobody_else_judges(box: Mailbox) -> None:
+def test_only_a_living_supervisor_reports_its_run(box: Mailbox) -> None:
     leave_run(box, gone(), status="failed", reason="exception")
     note = expect_from(box, here(), is_supervised=True)
-    assert find_silent(box) == []
+    assert post_lost_runs(box) == []
     change(note, owner=gone())
-    assert [posted.mail.kind for posted in find_silent(box)] == ["failed"]
+    assert [mail.kind for mail in post_lost_runs(box)] == ["failed"]
 
 
-def test_the_process_that_tells_is_the_runs_own_or_its_supervisors(box: Mailbox) -> None:
-    expect(box, Expected(run=RUN))
+def test_the_owner_of_a_note_is_the_run_or_its_supervisor(box: Mailbox) -> None:
+    expect_mail(box, ExpectedMail(run=RUN))
     (note,) = (box.folder / "expected").iterdir()
     assert f'"pid": {os.getpid()}' in note.read_text()
-    expect(box, Expected(run=RUN, is_supervised=True))
+    expect_mail(box, ExpectedMail(run=RUN, is_supervised=True))
     assert f'"pid": {os.getppid()}' in note.read_text()
 
 
-def test_a_deleted_run_is_forgotten(box: Mailbox) -> None:
+def test_the_note_of_a_deleted_run_is_removed(box: Mailbox) -> None:
     shutil.rmtree(leave_run(box, gone()))
     note = expect_from(box, gone())
-    assert find_silent(box) == []
+    assert post_lost_runs(box) == []
     assert not note.exists()
 
 
-@pytest.mark.parametrize("text", ["{", "{}", '{"run": 3}', '{"run": ""}'])
-def test_a_damaged_note_is_forgotten(box: Mailbox, text: str) -> None:
-    note = box.make_folder("expected") / "x.json"
-    note.write_text(text)
-    assert find_silent(box) == []
-    assert not note.exists()
+def test_damaged_notes_are_removed(box: Mailbox) -> None:
+    folder = box.make_folder("expected")
+    for index, text in enumerate(["{", "{}", '{"run": 3}', '{"run": ""}']):
+        (folder / f"{index}.json").write_text(text)
+    assert post_lost_runs(box) == []
+    assert list(folder.iterdir()) == []
 
 
-def test_a_note_that_a_killed_looker_took_is_taken_over(box: Mailbox) -> None:
-    leave_run(box, gone())
-    note = expect_from(box, gone())
-    taken = note.rename(note.with_name(f".{note.stem}.1-ab.claimed"))
-    assert find_silent(box) == []  # it may still be at work
-    moment = time.time() - 3600
-    os.utime(taken, (moment, moment))
-    assert len(find_silent(box)) == 1
-    assert not list((box.folder / "expected").iterdir())
-
-
-def test_who_cannot_write_there_leaves_it_to_others(
+def test_a_note_in_a_read_only_folder_is_left_for_others(
     box: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave_run(box, gone())
     note = expect_from(box, gone())
-
-    def refuse(*_: Any) -> None:
-        raise PermissionError("read-only")
-
-    monkeypatch.setattr("epochal.durable.rename", refuse)
-    assert find_silent(box) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(durable.system, "operations", read_only_disk())
+        assert post_lost_runs(box) == []
     assert note.exists()
-    monkeypatch.undo()
-    assert len(find_silent(box)) == 1
+    assert len(post_lost_runs(box)) == 1
 
 
-def test_a_supervisor_says_how_it_ended(box: Mailbox) -> None:
+def test_a_supervisor_posts_the_end_of_its_run(box: Mailbox) -> None:
     folder = leave_run(box, gone())
     expect_from(box, here(), specs=[HOOK], is_supervised=True)
-    found = find_box(folder)
+    found = find_mailbox(folder)
     assert found is not None
-    posted = conclude(*found, kind="gave_up", why="it failed 3 times")
-    assert posted.mail.subject.endswith("best val/acc 0.9, it failed 3 times")
-    assert [parcel.spec for parcel in posted.parcels] == [HOOK]
-    assert find_silent(box) == []
-    assert find_box(folder) is None
+    assert found[1] == RUN
+    mail = post_end(*found, kind="gave_up", why="it failed 3 times")
+    assert mail.subject.endswith("best val/acc 0.9, it failed 3 times")
+    assert [one.spec for one in read_outbox(box)] == [HOOK]
+    assert post_lost_runs(box) == []
+    assert not is_expected(*found)
 
 
-def test_what_is_settled_is_not_expected(box: Mailbox) -> None:
-    settle(box, RUN)
-    expect(box, Expected(run=RUN))
+def test_a_folder_without_a_mailbox_above_it_has_none(tmp_path: Path) -> None:
+    assert find_mailbox(tmp_path / "shop" / "run") is None
+
+
+def test_a_cancelled_note_is_gone(box: Mailbox) -> None:
+    cancel_expected(box, RUN)
+    expect_mail(box, ExpectedMail(run=RUN))
     assert is_expected(box, RUN)
-    settle(box, RUN)
+    cancel_expected(box, RUN)
     assert not is_expected(box, RUN)

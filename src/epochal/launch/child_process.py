@@ -1,4 +1,4 @@
-"""A process that ends with the one that started it, and hears Ctrl-C from it alone."""
+"""A child process that is told to end when its parent dies, and gets signals only from it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 @final
-class Child:
-    """A running command, in a process group of its own.
+class ChildProcess:
+    """A running command in its own process group.
 
-    Should this process die, whatever the reason, the child is told to end and can still save.
+    If this process dies for any reason, the child gets SIGTERM and can still save.
 
     Args:
-        command: The program and its words.
-        environment: What is added to the variables of this process.
+        command: The program and its arguments.
+        environment: Variables added to those of this process.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -32,32 +32,27 @@ class Child:
             env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
             process_group=0,
-            preexec_fn=_bound_to_parent(),
+            preexec_fn=_bind_to_parent(),
         )
 
-    @property
-    def pid(self) -> int:
-        """Its number."""
-        return self._process.pid
-
     def wait(self) -> int:
-        """Wait for its end; gives the exit code, or minus the signal that ended it."""
+        """Wait for its end; gives the exit code, or minus the signal that killed it."""
         return self._process.wait()
 
-    def tell(self, number: int) -> None:
-        """Send it a signal; nothing if it has ended."""
+    def send_signal(self, number: int) -> None:
+        """Send a signal; does nothing if the process has ended."""
         self._process.send_signal(number)
 
 
-def _bound_to_parent() -> Callable[[], None] | None:
-    """What a child does before it becomes the command; other systems than Linux cannot."""
+def _bind_to_parent() -> Callable[[], None] | None:
+    """What a child calls before it becomes the command; only Linux supports it."""
     if sys.platform != "linux":
         return None
     library, parent = ctypes.CDLL(None), os.getpid()  # loaded here: little is safe after a fork
 
     def bind() -> None:
         library.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
-        if os.getppid() != parent:  # it died before it could be asked to tell
+        if os.getppid() != parent:  # the parent died before the call
             os._exit(128 + signal.SIGTERM)
 
     return bind

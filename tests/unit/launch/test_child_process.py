@@ -1,4 +1,4 @@
-"""A child ends with its parent, and hears signals from it alone."""
+"""A child process ends with its parent and gets signals only from it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from epochal.launch.child import Child
+from epochal.launch.child_process import ChildProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 PARENT = """
 import os, sys
-from epochal.launch.child import Child
-child = Child([sys.executable, "-S", "-c", sys.argv[1], sys.argv[2]], {})
+from epochal.launch.child_process import ChildProcess
+child = ChildProcess([sys.executable, "-S", "-c", sys.argv[1], sys.argv[2]], {})
 os.read(0, 1)  # until the child is ready
 os.kill(os.getpid(), 9)
 """
@@ -29,23 +29,23 @@ while True: signal.pause()
 """
 
 
-def test_a_child_gives_its_exit_code_or_signal() -> None:
-    assert Child([sys.executable, "-S", "-c", "raise SystemExit(3)"], {}).wait() == 3
+def test_wait_gives_the_exit_code_or_signal() -> None:
+    assert ChildProcess([sys.executable, "-S", "-c", "raise SystemExit(3)"], {}).wait() == 3
     code = "import os; os.kill(os.getpid(), 9)"
-    assert Child([sys.executable, "-S", "-c", code], {}).wait() == -signal.SIGKILL
+    assert ChildProcess([sys.executable, "-S", "-c", code], {}).wait() == -signal.SIGKILL
 
 
-def test_a_child_has_the_environment_and_a_group_of_its_own() -> None:
+def test_a_child_has_the_environment_and_its_own_group() -> None:
     code = "import os; raise SystemExit(os.environ['A'] != 'b' or os.getpgid(0) != os.getpid())"
-    assert Child([sys.executable, "-S", "-c", code], {"A": "b"}).wait() == 0
+    assert ChildProcess([sys.executable, "-S", "-c", code], {"A": "b"}).wait() == 0
 
 
-def test_a_child_hears_what_it_is_told() -> None:
+def test_a_child_gets_signals() -> None:
     code = "import signal\nwhile True: signal.pause()"
-    child = Child([sys.executable, "-S", "-c", code], {})
-    child.tell(signal.SIGTERM)
+    child = ChildProcess([sys.executable, "-S", "-c", code], {})
+    child.send_signal(signal.SIGTERM)
     assert child.wait() == -signal.SIGTERM
-    child.tell(signal.SIGTERM)  # it is gone, so nothing happens
+    child.send_signal(signal.SIGTERM)  # it has ended, so nothing happens
 
 
 def test_a_child_whose_parent_is_killed_is_told_to_end(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What an examination finds: one line each, and what to do about it."""
+"""One result of ``epochal doctor``, and what to do about it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ Level = Literal["ok", "warn", "fail"]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at."""
+class Diagnostic:
+    """The result of one check."""
 
     name: str
     level: Level
     what: str
     hint: str = ""
-    """What to do, unless all is well."""
+    """What to do; empty if the check passed."""
 
     def to_json(self) -> dict[str, str]:
-        """The same for programs."""
+        """Plain data for ``--json``."""
         return {"name": self.name, "level": self.level, "what": self.what, "hint": self.hint}

@@ -1,4 +1,4 @@
-"""Kills and full disks: tried with real processes, and what would be told of a loss."""
+"""Kills and full disks with real processes, and the report of a loss."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.inspect import ordeal
-from epochal.inspect.ordeal import try_full_disk, try_kills
+from epochal.inspect import crash_tests
+from epochal.inspect.crash_tests import check_full_disk, check_kills
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_kills_cost_no_checkpoint(tmp_path: Path) -> None:
+def test_kills_lose_no_checkpoint(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
-    finding = try_kills(tmp_path, kills=2, size=5000, tell=lambda done, of: seen.append((done, of)))
+    finding = check_kills(
+        tmp_path, kills=2, size=5000, tell=lambda done, of: seen.append((done, of))
+    )
     assert (finding.name, finding.level) == ("kill", "ok")
     assert "2 processes killed while saving" in finding.what
     assert seen == [(1, 2), (2, 2)]
     assert not list(tmp_path.iterdir())
 
 
-def test_a_full_disk_costs_no_checkpoint(tmp_path: Path) -> None:
-    finding = try_full_disk(tmp_path, size=5000)
+def test_a_full_disk_loses_no_checkpoint(tmp_path: Path) -> None:
+    finding = check_full_disk(tmp_path, size=5000)
     assert (finding.name, finding.level) == ("full disk", "ok")
     assert not list(tmp_path.iterdir())
 
@@ -37,12 +39,12 @@ def test_a_full_disk_costs_no_checkpoint(tmp_path: Path) -> None:
         ((None, ["step-1/x: torn"]), "a kill left a damaged checkpoint: step-1/x: torn"),
     ],
 )
-def test_a_loss_is_told(
+def test_a_loss_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: tuple[object, list[str]], what: str
 ) -> None:
-    monkeypatch.setattr(ordeal, "_kill_one", lambda *_: 5)
-    monkeypatch.setattr(ordeal, "newest_valid", lambda _: found)
-    finding = try_kills(tmp_path, kills=3)
+    monkeypatch.setattr(crash_tests, "_kill_one", lambda *_: 5)
+    monkeypatch.setattr(crash_tests, "newest_valid", lambda _: found)
+    finding = check_kills(tmp_path, kills=3)
     assert (finding.level, finding.what) == ("fail", what)
     assert "record.log_dir" in finding.hint
 
@@ -51,18 +53,18 @@ def test_the_time_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     class Newest:
         step = 5
 
-    monkeypatch.setattr(ordeal, "_kill_one", lambda *_: 5)
-    monkeypatch.setattr(ordeal, "newest_valid", lambda _: (Newest, []))
-    finding = try_kills(tmp_path, kills=99, limit_seconds=0)
+    monkeypatch.setattr(crash_tests, "_kill_one", lambda *_: 5)
+    monkeypatch.setattr(crash_tests, "newest_valid", lambda _: (Newest, []))
+    finding = check_kills(tmp_path, kills=99, limit_seconds=0)
     assert "1 processes killed" in finding.what
 
 
-def test_what_a_process_complained_about_is_told_without_its_kind(
+def test_the_error_of_a_process_is_reported_without_its_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     complaint = "raise OSError('/x: cannot be written: no space left')"
     monkeypatch.setattr(
-        ordeal,
+        crash_tests,
         "_start",
         lambda *_: subprocess.Popen(
             [sys.executable, "-S", "-c", complaint],
@@ -71,14 +73,14 @@ def test_what_a_process_complained_about_is_told_without_its_kind(
         ),
     )
     with pytest.raises(OSError, match=r"^/x: cannot be written: no space left$"):
-        try_full_disk(tmp_path)
+        check_full_disk(tmp_path)
 
 
 def test_a_process_that_cannot_write_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ordeal.sys, "executable", "/bin/false")
+    monkeypatch.setattr(crash_tests.sys, "executable", "/bin/false")
     with pytest.raises(OSError, match="the process that saves ended by itself"):
-        try_kills(tmp_path, kills=1)
+        check_kills(tmp_path, kills=1)
     with pytest.raises(OSError, match="the process that saves failed"):
-        try_full_disk(tmp_path)
+        check_full_disk(tmp_path)

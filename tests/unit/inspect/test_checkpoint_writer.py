@@ -1,4 +1,4 @@
-"""The process that writes checkpoints for the doctor: like a run, and never at a loss."""
+"""The process of the crash tests writes checkpoints as a run does."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.inspect import writing
-from epochal.inspect.writing import KEPT, write_on, write_one, write_until_full
+from epochal.inspect import checkpoint_writer
+from epochal.inspect.checkpoint_writer import (
+    KEPT,
+    write_checkpoint,
+    write_forever,
+    write_until_full,
+)
 from epochal.records.manifests import find_checkpoints, newest_valid
 
 if TYPE_CHECKING:
@@ -25,14 +30,14 @@ def usual_signal() -> None:
     signal.signal(signal.SIGXFSZ, before)
 
 
-def test_a_checkpoint_is_one_that_runs_would_find(tmp_path: Path) -> None:
-    write_one(tmp_path, 7, b"weights")
+def test_a_checkpoint_is_found_as_one_of_a_run(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, 7, b"weights")
     newest, damage = newest_valid(tmp_path)
     assert newest is not None
     assert (newest.step, damage) == (7, [])
 
 
-def test_numbers_are_said_after_the_checkpoint_is_there(
+def test_a_step_is_printed_after_its_checkpoint_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[bytes] = []
@@ -45,10 +50,10 @@ def test_numbers_are_said_after_the_checkpoint_is_there(
         return len(line)
 
     (tmp_path / ".staging-step-0-1").mkdir()
-    monkeypatch.setattr(writing.sys.stdout, "fileno", lambda: 1, raising=False)
-    monkeypatch.setattr(writing.os, "write", _only(1, say))
+    monkeypatch.setattr(checkpoint_writer.sys.stdout, "fileno", lambda: 1, raising=False)
+    monkeypatch.setattr(checkpoint_writer.os, "write", _only(1, say))
     with pytest.raises(KeyboardInterrupt):
-        write_on(tmp_path, 10, 3)
+        write_forever(tmp_path, 10, 3)
     assert said == [b"3\n", b"4\n", b"5\n", b"6\n", b"7\n"]
     assert [one.step for one in find_checkpoints(tmp_path)] == [5, 6, 7][-KEPT - 1 :]
     assert not list(tmp_path.glob(".staging*"))
@@ -59,12 +64,19 @@ def _only(descriptor: int, say: object) -> object:
     return lambda file, data: say(file, data) if file == descriptor else write(file, data)  # type: ignore[operator]  # a function
 
 
-def test_a_save_without_room_costs_nothing(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "epochal.inspect.writing", str(tmp_path), "5000", "within"]
+def test_a_save_without_space_damages_nothing(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "epochal.inspect.checkpoint_writer",
+        str(tmp_path),
+        "5000",
+        "limits",
+    ]
     done = subprocess.run([*command, "0", "1", "4000"], capture_output=True, text=True, check=True)
     assert done.stdout == "0\n"
     assert [path.name for path in tmp_path.iterdir()] == ["step-0"]
 
 
-def test_a_limit_that_nothing_meets_is_told(tmp_path: Path) -> None:
+def test_a_limit_that_no_file_reaches_is_reported(tmp_path: Path) -> None:
     assert write_until_full(tmp_path, 100, [10**7]) == [10**7]

@@ -1,4 +1,4 @@
-"""A process that writes checkpoints until it is killed, or until it may write no more."""
+"""The process of the crash tests: writes checkpoints until it is killed or out of space."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from epochal.records.manifests import (
 KEPT = 2
 
 
-def write_one(folder: Path, step: int, data: bytes) -> None:
-    """Commit one checkpoint, by the very functions that write those of runs."""
+def write_checkpoint(folder: Path, step: int, data: bytes) -> None:
+    """Write one checkpoint with the functions that runs use."""
     target = folder / f"step-{step}"
     blobs = {"weights": durable.Blob("U8", (len(data),), data)}
     with durable.staged_dir(target, str(os.getpid())) as staged:
@@ -40,12 +40,12 @@ def write_one(folder: Path, step: int, data: bytes) -> None:
         staged.write_bytes(MANIFEST, encode_manifest(manifest))
 
 
-def write_on(folder: Path, size: int, first: int) -> None:
-    """Write checkpoint after checkpoint, say each number, and keep the last few."""
+def write_forever(folder: Path, size: int, first: int) -> None:
+    """Write checkpoints, print the step of each, and keep the last few."""
     data, step = os.urandom(size), first
-    durable.remove_stale(folder, lambda owner: True)  # of those that were killed before
+    durable.remove_stale(folder, lambda owner: True)  # of processes that were killed before
     while True:
-        write_one(folder, step, data)
+        write_checkpoint(folder, step, data)
         os.write(sys.stdout.fileno(), b"%d\n" % step)
         for old in find_checkpoints(folder)[:-KEPT]:
             durable.remove_tree(old.path, str(os.getpid()))
@@ -53,19 +53,19 @@ def write_on(folder: Path, size: int, first: int) -> None:
 
 
 def write_until_full(folder: Path, size: int, limits: list[int]) -> list[int]:
-    """Try to write when files may grow to each limit only; gives the limits that cost something.
+    """Write with each limit on the file size; gives the limits that damaged something.
 
-    A limit on the size of files fails as a full disk does: in the midst of a write.
+    Such a limit fails in the middle of a write, as a full disk does.
     """
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     data = os.urandom(size)
-    write_one(folder, 0, data)
-    costly = []
+    write_checkpoint(folder, 0, data)
+    damaging = []
     for number, limit in enumerate(limits, start=1):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
         try:
-            write_one(folder, number, data)
+            write_checkpoint(folder, number, data)
             has_failed = False
         except (OSError, EpochalError):
             has_failed = True
@@ -75,17 +75,17 @@ def write_until_full(folder: Path, size: int, limits: list[int]) -> list[int]:
         entries = [entry.name for entry in folder.iterdir()]
         is_kept = newest is not None and newest.step == 0 and not damage
         if not (has_failed and is_kept and entries == ["step-0"]):
-            costly.append(limit)
-    return costly
+            damaging.append(limit)
+    return damaging
 
 
 def main(folder: str, size: str, *words: str) -> int:
-    """Write on from a first number, or, with several numbers, within limits."""
+    """Write ``forever`` from a first step, or once with each of several ``limits``."""
     kind, numbers = words[0], [int(word) for word in words[1:]]
-    if kind == "on":
-        write_on(Path(folder), int(size), numbers[0])
-    costly = write_until_full(Path(folder), int(size), numbers)
-    os.write(sys.stdout.fileno(), b"%d\n" % len(costly))
+    if kind == "forever":
+        write_forever(Path(folder), int(size), numbers[0])
+    damaging = write_until_full(Path(folder), int(size), numbers)
+    os.write(sys.stdout.fileno(), b"%d\n" % len(damaging))
     return 0
 
 

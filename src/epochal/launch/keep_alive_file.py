@@ -1,4 +1,4 @@
-"""What is kept alive: one small file that outlives supervisors and machines."""
+"""The file of a command with ``--keep-alive``: it outlives supervisors and reboots."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _FOLDER = Path(".epochal")
 
 @final
 @dataclass(frozen=True, slots=True)
-class Ticket:
-    """The file of one command that is kept alive; it is there as long as its work is not done."""
+class KeepAliveFile:
+    """The file of one supervised command; it exists until the work is done or given up."""
 
     path: Path
 
     @property
     def run_file(self) -> Path:
-        """Where the run's process writes which folder it has."""
+        """Where the run's process writes the path of its folder."""
         return self.path.with_suffix(".run")
 
     @property
-    def is_open(self) -> bool:
-        """Whether there is work left from before."""
+    def exists(self) -> bool:
+        """Whether an earlier supervisor left work."""
         return self.path.exists()
 
     def read_run(self) -> Path | None:
-        """The folder of the run, if it has one yet, as people would type it."""
+        """The folder of the run, relative if it is below the current one; None if it has none."""
         try:
             text = self.run_file.read_text("utf-8").strip()
         except OSError:
@@ -50,11 +50,11 @@ class Ticket:
         here = Path.cwd()
         return folder.relative_to(here) if here in folder.parents else folder
 
-    def take(self, command: Sequence[str]) -> None:
-        """Make this process the one that looks after the command.
+    def claim(self, command: Sequence[str]) -> None:
+        """Make this process the supervisor of the command.
 
         Raises:
-            RecordError: Another living process does.
+            RecordError: Another living process supervises it.
         """
         owner = durable.find_object(self.path)
         pid, host = owner.get("pid"), owner.get("host")
@@ -62,7 +62,7 @@ class Ticket:
             token = owner.get("process")
             if not is_gone(pid, host=host, token=token if isinstance(token, str) else ""):
                 raise RecordError(
-                    f"keep-alive: process {pid} on {host} looks after this command already\n"
+                    f"keep-alive: process {pid} on {host} supervises this command already\n"
                     f"  stop it first, or delete {self.path} if it is surely gone"
                 )
         facts = {"command": list(command), "time": _now(), "host": host_name()}
@@ -71,14 +71,14 @@ class Ticket:
             self.path, {**facts, "pid": os.getpid(), "process": process_token(os.getpid())}
         )
 
-    def open(self, command: Sequence[str]) -> None:
-        """Note that there is work, for somebody who comes later."""
-        if not self.is_open:
+    def create(self, command: Sequence[str]) -> None:
+        """Note that there is work for a later supervisor."""
+        if not self.exists:
             self._make_folder()
             clean.write_json(self.path, {"command": list(command), "time": _now()})
 
-    def close(self) -> None:
-        """Note that the work is done, or given up."""
+    def remove(self) -> None:
+        """Remove it: the work is done or given up."""
         self.path.unlink(missing_ok=True)
         self.run_file.unlink(missing_ok=True)
 
@@ -87,11 +87,12 @@ class Ticket:
             durable.make_dir(self.path.parent)
 
 
-def find_ticket(name: str, command: Sequence[str]) -> Ticket:
-    """The ticket of a command in the current folder; the same command has the same one."""
+def find_keep_alive_file(name: str, command: Sequence[str]) -> KeepAliveFile:
+    """The file of a command in the current folder; the same command has the same file."""
     text = "\0".join([str(Path.cwd()), *command])
     digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
-    return Ticket(_FOLDER.absolute() / "keep-alive" / f"{slug(name, default='run')}-{digest}.json")
+    stem = f"{slug(name, default='run')}-{digest}"
+    return KeepAliveFile(_FOLDER.absolute() / "keep-alive" / f"{stem}.json")
 
 
 def _now() -> str:

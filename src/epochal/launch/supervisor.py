@@ -1,0 +1,215 @@
+"""Keeps a run alive: starts it, and restarts it from its checkpoints when it dies."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, final
+
+from epochal.errors import RecordError
+from epochal.launch.child_process import ChildProcess
+from epochal.launch.final_mail import FindMailSettings, send_final_mail
+from epochal.launch.restart_policy import (
+    SUCCESS,
+    ProcessExit,
+    RestartDecision,
+    RestartPolicy,
+)
+from epochal.records import clean
+from epochal.records.announce import VARIABLE
+from epochal.records.facts import describe_error, step_of
+from epochal.records.folder import FOLDS
+from epochal.records.manifests import newest_valid
+from epochal.records.parent import Parent
+from epochal.records.read import RunRecord, read_run
+from epochal.records.writer import DONE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+    from types import FrameType
+
+    from epochal.launch.keep_alive_file import KeepAliveFile
+
+_FORWARDED = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP")
+_HANG_UP = getattr(signal, "SIGHUP", None)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SupervisedCommands:
+    """How to start and resume a run."""
+
+    start: Sequence[str]
+    """The complete command that starts it."""
+
+    resume: Callable[[Path], Sequence[str]]
+    """The complete command that resumes the run in a folder."""
+
+    find_mail_settings: FindMailSettings = lambda: None
+    """Where the mail goes about a run that never had a folder; None for no mail."""
+
+
+@final
+@dataclass
+class StopRequest:
+    """A signal that asked the supervisor to stop, passed on to the current child."""
+
+    child: ChildProcess | None = None
+    number: int = 0
+    pipe: tuple[int, int] = field(default_factory=os.pipe)
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Pass a signal on; a closed terminal becomes SIGTERM, so that the run saves."""
+        self.number = signal.SIGTERM if number == _HANG_UP else number
+        if self.child is not None:
+            self.child.send_signal(self.number)
+        os.write(self.pipe[1], b"!")
+
+    def is_set(self) -> bool:
+        """Whether a signal has come."""
+        return self.number != 0
+
+    def wait(self, seconds: float) -> None:
+        """Wait so long, or until a signal comes."""
+        select.select([self.pipe[0]], [], [], seconds)
+
+
+def supervise(
+    commands: SupervisedCommands,
+    file: KeepAliveFile,
+    *,
+    limit: int,
+    tell: Callable[[str], None],
+    wait: Callable[[StopRequest, float], None] = StopRequest.wait,
+) -> int:
+    """Restart a run until it is done, given up, or a signal ends it; gives the exit code.
+
+    Args:
+        commands: How to start and resume it.
+        file: What an earlier supervisor left, and this one leaves for a later one.
+        limit: How many restarts in a row may make no progress.
+        tell: Shows a line to the user.
+        wait: Waits some seconds, or until a signal comes.
+    """
+    file.claim(commands.start)
+    policy = RestartPolicy(limit)
+    with _forwarded_signals() as stop:
+        while True:
+            end = _run_once(commands, file, stop)
+            folder = file.read_run()
+            if stop.is_set():
+                return _stop(end, file, stop)
+            decision = policy.decide(end)
+            if not decision.should_restart:
+                break
+            tell(f"the run {end}; {decision.why}")
+            _add_event(folder, "restart", end, why=decision.why)
+            wait(stop, decision.delay_seconds)
+            if stop.is_set():
+                return _stop(end, file, stop)
+    # Signals end this process again: Ctrl-C need not wait for a mail server.
+    file.remove()
+    _report_end(folder, end, decision, tell)
+    if send_final_mail(folder, end, decision, commands.find_mail_settings):
+        tell("`epochal mail` has the details")
+    return end.code if end.code >= 0 else 128 - end.code
+
+
+def _report_end(
+    folder: Path | None, end: ProcessExit, decision: RestartDecision, tell: Callable[[str], None]
+) -> None:
+    if decision.has_given_up:
+        _add_event(folder, "gave_up", end, why=decision.why)
+        tell(f"the run {end}; given up, since {decision.why}")
+    elif end.code != SUCCESS:
+        tell(f"the run {end}; {decision.why}")
+
+
+def _run_once(commands: SupervisedCommands, file: KeepAliveFile, stop: StopRequest) -> ProcessExit:
+    """Run one process, from start to exit."""
+    before = file.read_run()
+    first_step = _saved_step(before)
+    if before is not None and _is_done(before):
+        return ProcessExit(code=SUCCESS)
+    command = commands.start if before is None or first_step is None else commands.resume(before)
+    environment = {VARIABLE: str(file.run_file)}
+    if before is not None and first_step is None:
+        environment |= Parent(before.name, "retried").to_environment()
+    stop.child = ChildProcess(command, environment)
+    if stop.is_set():  # the signal came while the child was being started
+        stop.child.send_signal(stop.number)
+    code = stop.child.wait()
+    stop.child = None
+    after = file.read_run()
+    if after is None:
+        return ProcessExit(code=code)
+    if code != SUCCESS and _is_done(after):  # killed when nothing was left to do
+        code = SUCCESS
+    record = _read(after)
+    saved_step = _saved_step(after) or 0
+    step = 0 if record is None else step_of(record)
+    return ProcessExit(
+        code=code,
+        step=max(step, saved_step) if code < 0 else step,  # a killed run reported no last step
+        first_step=(first_step or 0) if after == before else 0,
+        saved_step=saved_step,
+        error=describe_error(record.result) if record is not None and code > 0 else "",
+    )
+
+
+def _saved_step(folder: Path | None) -> int | None:
+    """The step of a run's newest checkpoint, summed over folds; None if it has none."""
+    if folder is None:
+        return None
+    found = [newest_valid(one / "checkpoints")[0] for one in (folder, *(folder / FOLDS).glob("*"))]
+    steps = [manifest.step for manifest in found if manifest is not None]
+    return sum(steps) if steps else None
+
+
+def _is_done(folder: Path) -> bool:
+    record = _read(folder)
+    return record is not None and record.summary.status in DONE
+
+
+def _read(folder: Path) -> RunRecord | None:
+    """The record of a run; None if its process was killed before it wrote one."""
+    try:
+        return read_run(folder)
+    except RecordError:
+        return None
+
+
+def _stop(end: ProcessExit, file: KeepAliveFile, stop: StopRequest) -> int:
+    """The exit code after a signal; after Ctrl-C no later supervisor goes on."""
+    if end.code == SUCCESS or stop.number == signal.SIGINT:
+        file.remove()
+    return end.code if end.code >= 0 else 128 + stop.number
+
+
+def _add_event(folder: Path | None, kind: str, end: ProcessExit, *, why: str) -> None:
+    """Add an event to the record; no other process writes there between two of the run's."""
+    if folder is not None:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        event = {"time": now, "kind": kind, "step": end.step, "code": end.code}
+        with suppress(OSError):  # a full disk must not end the supervisor
+            clean.append_line(folder / "events.jsonl", {**event, "error": end.error, "why": why})
+
+
+@contextmanager
+def _forwarded_signals() -> Iterator[StopRequest]:
+    """Pass signals on to the child in a block; restores the handlers afterwards."""
+    stop = StopRequest()
+    numbers = [getattr(signal, name) for name in _FORWARDED if hasattr(signal, name)]
+    before = {number: signal.signal(number, stop.handle) for number in numbers}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for end in stop.pipe:
+            os.close(end)

@@ -1,0 +1,57 @@
+"""When a run is restarted, and when it is given up."""
+
+from __future__ import annotations
+
+import signal
+
+from epochal.launch.restart_policy import CRASH_LOOP, ProcessExit, RestartPolicy
+
+
+def killed(step: int = 0, *, first_step: int = 0, saved_step: int = 0) -> ProcessExit:
+    return ProcessExit(
+        code=-signal.SIGKILL, step=step, first_step=first_step, saved_step=saved_step
+    )
+
+
+def test_delays_double_up_to_a_minute() -> None:
+    policy = RestartPolicy(limit=9)
+    delays = [policy.decide(killed()).delay_seconds for _ in range(9)]
+    assert delays == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
+    assert policy.decide(killed()).has_given_up
+
+
+def test_progress_resets_the_count() -> None:
+    policy = RestartPolicy(limit=1)
+    for _ in range(5):
+        assert policy.decide(killed()).should_restart
+        assert policy.decide(killed(saved_step=4)).should_restart
+
+
+def test_kills_are_no_crash_loop_since_their_step_is_unknown() -> None:
+    policy = RestartPolicy(limit=99)
+    assert all(policy.decide(killed(7)).should_restart for _ in range(2 * CRASH_LOOP))
+
+
+def test_failures_at_different_steps_are_no_crash_loop() -> None:
+    policy = RestartPolicy(limit=99)
+    steps = [7, 7, 8, 7, 7]
+    assert all(policy.decide(ProcessExit(code=1, step=step)).should_restart for step in steps)
+    assert policy.decide(ProcessExit(code=1, step=7)).why == "it failed 3 times at step 7"
+
+
+def test_a_save_at_the_failing_step_does_not_end_a_crash_loop() -> None:
+    policy = RestartPolicy(limit=99)
+    ends = [ProcessExit(code=1, step=7, first_step=first, saved_step=7) for first in (4, 7, 7)]
+    assert [policy.decide(end).should_restart for end in ends] == [True, True, False]
+
+
+def test_exits_are_described_in_words() -> None:
+    table = {
+        killed(3): "was killed by SIGKILL at step 3",
+        ProcessExit(code=-99, step=3): "was killed by signal 99 at step 3",
+        ProcessExit(code=75, step=3): "was preempted at step 3",
+        ProcessExit(
+            code=1, step=3, error="KeyError: 1"
+        ): "ended with code 1 at step 3 (KeyError: 1)",
+    }
+    assert {end: str(end) for end in table} == table
