@@ -35,14 +35,22 @@ def read_yaml(text: Text, findings: Findings, *, layer: str, start: int = 0) -> 
         ConfigError: The document is too big or too deep to be read at all.
     """
     from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
 
     if endless := _ENDLESS_TAG.search(text.text, start):
         place = text.place(endless.start(1))
         findings.report_file(text.name, "a tag has more than 1,000 characters", place)
         return None
     events = YAML(typ="safe", pure=True).parse(text.text[start:])
-    reader = _Reader(text, findings, events, layer=layer, start=start)
+    return read_events(events, text, findings, layer=layer, start=start)
+
+
+def read_events(
+    events: Iterator[_Event], text: Text, findings: Findings, *, layer: str, start: int = 0
+) -> Node | None:
+    """The tree of a document that the YAML parser reports as events; as ``read_yaml``."""
+    from ruamel.yaml.error import YAMLError
+
+    reader = _YamlReader(text, findings, events, layer=layer, start=start)
     try:
         return reader.read_document()
     except (YAMLError, ValueError, OverflowError) as error:
@@ -52,7 +60,7 @@ def read_yaml(text: Text, findings: Findings, *, layer: str, start: int = 0) -> 
 
 
 @final
-class _Reader:
+class _YamlReader:
     """Turns parser events into nodes, counting as it goes."""
 
     def __init__(
@@ -167,6 +175,9 @@ class _Reader:
                 what = "the merge key '<<' is not read"
                 hint = "put the shared keys into a file of their own and write `$BASE: shared.yaml`"
                 self._findings.report(join(path, key), what, place, hint)
+                return None
+            if scalar.has_surrogates(key):
+                self._spoil(path, "holds half of a surrogate pair", place)
                 return None
             if event.tag is not None and event.tag not in _TEXT_TAGS:
                 self._refuse_tag(event, join(path, key))
