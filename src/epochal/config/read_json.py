@@ -6,16 +6,16 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from epochal.config.limits import refuse_depth
+from epochal.config.problems import refuse_depth
 from epochal.config.read_yaml import read_events
-from epochal.config.yaml_mistakes import Mistake
+from epochal.config.yaml_errors import Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from epochal.config.findings import Findings
     from epochal.config.node import Node
-    from epochal.config.source import Text
+    from epochal.config.problems import Findings
+    from epochal.config.source_file import SourceText
     from epochal.errors import Place
 
 _Token = re.Match[str]
@@ -49,7 +49,7 @@ _WORD_HINTS = {
 }
 
 
-def read_json(text: Text, findings: Findings, *, layer: str) -> Node | None:
+def read_json(text: SourceText, findings: Findings, *, layer: str) -> Node | None:
     """The tree of a JSON document, or nothing after a syntax error was reported.
 
     Raises:
@@ -85,7 +85,7 @@ def _events(text: str) -> Iterator[Any]:
         yield event
 
 
-def _explain(error: json.JSONDecodeError, text: Text) -> Mistake:
+def _explain(error: json.JSONDecodeError, text: SourceText) -> Mistake:
     """The mistake behind an error of ``json``."""
     place = text.place(error.pos)
     if what := _find_message(error, _IN_STRINGS):
@@ -110,7 +110,7 @@ def _find_message(error: json.JSONDecodeError, messages: Mapping[str, tuple[str,
     return next((what for what, (part, _) in messages.items() if part in error.msg), "")
 
 
-def _explain_end(opened: _Token | None, text: Text, place: Place) -> Mistake:
+def _explain_end(opened: _Token | None, text: SourceText, place: Place) -> Mistake:
     if opened is None:
         return Mistake("a value is missing here", place)
     what, hint = f"this {opened[0]!r} is never closed", f"add a {_CLOSING[opened[0]]}"
@@ -132,7 +132,7 @@ def _surroundings(text: str, at: int) -> tuple[_Token | None, _Token | None, _To
     return opened[-1] if opened else None, before, None
 
 
-def _explain_word(word: _Token, text: Text) -> Mistake:
+def _explain_word(word: _Token, text: SourceText) -> Mistake:
     hint = _WORD_HINTS.get(word[0], "put a text in double quotes")
     if word[0].strip("+-.0123456789") == "":
         hint = "write a number like 0.5 or 12"

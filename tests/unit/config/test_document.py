@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from epochal.config.document import read_document
-from epochal.config.findings import Findings
-from epochal.config.source import read_source
+from epochal.config.problems import Findings
+from epochal.config.source_file import read_source
 from epochal.errors import ConfigError
 
 Write = Callable[..., Path]

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epochal.config import load
-from epochal.config.findings import Findings
 from epochal.config.interpolate import interpolate
 from epochal.config.node import Node, from_plain
+from epochal.config.problems import Findings
 from epochal.errors import Place
 
 

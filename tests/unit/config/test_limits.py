@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from epochal.config.limits import MAX_NODES, measure, refuse, refuse_depth, refuse_size
 from epochal.config.node import from_plain
+from epochal.config.problems import MAX_NODES, measure, refuse, refuse_depth, refuse_size
 from epochal.errors import ConfigError
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epochal.config import load
-from epochal.config.findings import Findings
 from epochal.config.override import parse_override
+from epochal.config.problems import Findings
 from epochal.config.scalar import escape
 
 CONFIG = {"optim": {"lr": 1, "betas": [1, 2]}, "hooks": [{"type": "H", "patience": 1}], "tag": "x"}

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from epochal.config.merge import PathError, assign
 from epochal.config.node import from_plain
-from epochal.config.path import PathError, assign
 
 TREE = {"optim": {"lr": 1, "betas": [1, 2]}, "hooks": [{"patience": 1}], "model": None, "tag": "x"}
 

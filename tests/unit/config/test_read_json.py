@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.config.findings import Findings
+from epochal.config.problems import Findings
 from epochal.config.read_json import read_json
-from epochal.config.source import Text
+from epochal.config.source_file import SourceText
 from epochal.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def read(text: str) -> tuple[Node | None, Findings]:
     findings = Findings()
-    return read_json(Text("x.json", text), findings, layer="file"), findings
+    return read_json(SourceText("x.json", text), findings, layer="file"), findings
 
 
 plain = st.recursive(

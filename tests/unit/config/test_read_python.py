@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.config.duration import Duration
-from epochal.config.findings import Findings
+from epochal.config.problems import Findings
 from epochal.config.read_python import read_object, run_python
-from epochal.config.source import Text
+from epochal.config.source_file import SourceText
 from epochal.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Color(enum.Enum):
 
 def run(path: Path) -> tuple[Node | None, Findings]:
     findings = Findings()
-    return run_python(Text(str(path), path.read_text()), findings, layer="file"), findings
+    return run_python(SourceText(str(path), path.read_text()), findings, layer="file"), findings
 
 
 def test_objects_that_stand_for_plain_values_are_unwrapped() -> None:

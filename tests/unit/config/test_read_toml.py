@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.config.findings import Findings
+from epochal.config.problems import Findings
 from epochal.config.read_toml import read_toml
-from epochal.config.source import Text
+from epochal.config.source_file import SourceText
 
 if TYPE_CHECKING:
     from epochal.config.node import Node
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def read(text: str) -> tuple[Node | None, Findings]:
     findings = Findings()
-    return read_toml(Text("x.toml", text), findings, layer="file"), findings
+    return read_toml(SourceText("x.toml", text), findings, layer="file"), findings
 
 
 def test_a_config_is_read_with_places() -> None:

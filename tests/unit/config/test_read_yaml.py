@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.config.findings import Findings
+from epochal.config.problems import Findings
 from epochal.config.read_yaml import read_yaml
-from epochal.config.source import Text
+from epochal.config.source_file import SourceText
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def read(text: str) -> tuple[Node, list[Problem]]:
     findings = Findings()
-    node = read_yaml(Text("x.yaml", text), findings, layer="file")
+    node = read_yaml(SourceText("x.yaml", text), findings, layer="file")
     assert node is not None, findings.problems
     return node, findings.problems
 
@@ -210,7 +210,7 @@ def test_values_that_cannot_be_kept_are_reported(value: str, message: str) -> No
 
 def test_what_cannot_be_kept_counts_as_unknown() -> None:
     findings = Findings()
-    read_yaml(Text("x", "a: {b: 1e999}"), findings, layer="file")
+    read_yaml(SourceText("x", "a: {b: 1e999}"), findings, layer="file")
     assert findings.broken == {"a.b"}
 
 
@@ -227,7 +227,7 @@ def test_streams_and_directives_are_reported(text: str, message: str) -> None:
 
 def test_comments_alone_are_no_document() -> None:
     findings = Findings()
-    assert read_yaml(Text("x", "# nothing\n"), findings, layer="file") is None
+    assert read_yaml(SourceText("x", "# nothing\n"), findings, layer="file") is None
     assert not findings.problems
 
 
@@ -266,12 +266,12 @@ def test_levels_are_counted_through_aliases() -> None:
 
 def test_an_endless_tag_is_refused_before_it_costs_time() -> None:
     findings = Findings()
-    assert read_yaml(Text("x", "a: " + "!" * 500_000), findings, layer="file") is None
+    assert read_yaml(SourceText("x", "a: " + "!" * 500_000), findings, layer="file") is None
     assert "a tag has more than 1,000 characters" in findings.problems[0].what
 
 
 def test_reading_may_start_in_the_middle() -> None:
-    text = Text("command line", "a.b=[1, 22]")
+    text = SourceText("command line", "a.b=[1, 22]")
     node = read_yaml(text, Findings(), layer="command line", start=4)
     assert node is not None
     assert node.to_plain() == [1, 22]

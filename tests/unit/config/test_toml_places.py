@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from epochal.config.source import Text
+from epochal.config.source_file import SourceText
 from epochal.config.toml_places import Path, scan_toml
 from epochal.errors import ConfigError
 
@@ -62,18 +62,18 @@ v = 3
     ],
 )
 def test_every_value_has_its_place(path: Path, place: str, written: str) -> None:
-    spot = scan_toml(Text("x", DOCUMENT)).spots[path]
+    spot = scan_toml(SourceText("x", DOCUMENT)).spots[path]
     assert str(spot.place) == f"x:{place}"
     assert spot.written == written
 
 
 def test_keys_have_places_of_their_own() -> None:
-    spot = scan_toml(Text("x", DOCUMENT)).spots["model", "a", "b"]
+    spot = scan_toml(SourceText("x", DOCUMENT)).spots["model", "a", "b"]
     assert (str(spot.key_place), spot.key_place.width) == ("x:13:1", 3)
 
 
 def test_the_whole_document_is_understood() -> None:
-    found = scan_toml(Text("x", DOCUMENT))
+    found = scan_toml(SourceText("x", DOCUMENT))
     assert found.reached == len(DOCUMENT)
     assert found.duplicate is None
 
@@ -90,7 +90,7 @@ def test_the_whole_document_is_understood() -> None:
     ],
 )
 def test_the_scan_ends_where_the_text_is_not_toml(text: str, reached: int) -> None:
-    assert scan_toml(Text("x", text)).reached == reached
+    assert scan_toml(SourceText("x", text)).reached == reached
 
 
 @pytest.mark.parametrize(
@@ -103,14 +103,14 @@ def test_the_scan_ends_where_the_text_is_not_toml(text: str, reached: int) -> No
     ],
 )
 def test_a_key_that_is_set_twice_is_noticed(text: str, path: Path) -> None:
-    found = scan_toml(Text("x", text))
+    found = scan_toml(SourceText("x", text))
     assert found.duplicate is not None
     assert found.duplicate[0] == path
 
 
 def test_tables_below_each_other_are_no_duplicates() -> None:
     text = "[a.b]\nx = 1\n[a]\ny = 2\n[a.c]\n[[d]]\n[d.e]\n[[d]]\n[d.e]\n"
-    assert scan_toml(Text("x", text)).duplicate is None
+    assert scan_toml(SourceText("x", text)).duplicate is None
 
 
 @pytest.mark.parametrize(
@@ -124,9 +124,9 @@ def test_tables_below_each_other_are_no_duplicates() -> None:
 )
 def test_too_many_levels_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="more than 64 levels deep"):
-        scan_toml(Text("x", text))
+        scan_toml(SourceText("x", text))
 
 
 def test_too_many_values_are_refused() -> None:
     with pytest.raises(ConfigError, match="more than 10,000 values"):
-        scan_toml(Text("x", "a = [" + "1," * 20_000 + "]"))
+        scan_toml(SourceText("x", "a = [" + "1," * 20_000 + "]"))

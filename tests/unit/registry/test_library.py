@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from epochal.registry.library import Library
-from epochal.registry.source import Definition, Import
+from epochal.registry.parsed_module import Definition, Import
 
 Write = Callable[[Mapping[str, str]], Path]
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from epochal.config.alias import rename_aliases, rename_path, rename_spec, rename_value
-from epochal.config.findings import Findings
 from epochal.config.node import from_plain
+from epochal.config.problems import Findings
+from epochal.config.type_aliases import rename_aliases, rename_path, rename_spec, rename_value
 
 
 def renamed(tree: Any) -> Any:

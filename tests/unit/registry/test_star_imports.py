@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.registry.skim import (
+from epochal.registry.star_imports import (
     BINDS,
     DEFINES,
-    Skim,
+    StarImports,
     absolute_name,
     binding_of,
     mentions,
@@ -53,7 +53,7 @@ def test_relative_names_become_absolute() -> None:
 
 
 @pytest.fixture
-def skim(tmp_path: Path) -> Skim:
+def stars(tmp_path: Path) -> StarImports:
     texts = {
         "a": "from b import *\nclass A: pass",
         "b": "from a import *\nfrom c import *\ndef _hidden(): ...",
@@ -66,23 +66,23 @@ def skim(tmp_path: Path) -> Skim:
     def locate(dotted: str) -> tuple[Path, bool] | None:
         return (tmp_path / f"{dotted}.py", False) if dotted in texts else None
 
-    return Skim(locate)
+    return StarImports(locate)
 
 
-def test_stars_are_followed_in_circles_too(skim: Skim) -> None:
-    assert skim.may_offer("a", "C", defined=True)
-    assert skim.may_offer("b", "A", defined=True)
-    assert not skim.may_offer("c", "A", defined=False)
-    assert not skim.may_offer("nowhere", "A", defined=False)
+def test_stars_are_followed_in_circles_too(stars: StarImports) -> None:
+    assert stars.may_offer("a", "C", defined=True)
+    assert stars.may_offer("b", "A", defined=True)
+    assert not stars.may_offer("c", "A", defined=False)
+    assert not stars.may_offer("nowhere", "A", defined=False)
 
 
-def test_offered_names_are_listed_registered_or_defined(skim: Skim) -> None:
-    assert dict(skim.offered("a")) == {"A": "a", "C": "c", "D": "c", "E": "c"}
+def test_offered_names_are_listed_registered_or_defined(stars: StarImports) -> None:
+    assert dict(stars.offered("a")) == {"A": "a", "C": "c", "D": "c", "E": "c"}
 
 
-def test_a_star_without_source_is_blind(skim: Skim) -> None:
-    assert skim.is_blind("blind")
-    assert not skim.is_blind("a")
+def test_a_star_without_source_lacks_source(stars: StarImports) -> None:
+    assert stars.lacks_source("blind")
+    assert not stars.lacks_source("a")
 
 
 def test_a_folder_mentions_what_any_of_its_sources_holds(tmp_path: Path) -> None:

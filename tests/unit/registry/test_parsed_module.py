@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from epochal.config.source_file import display_name
 from epochal.registry.library import Library
-from epochal.registry.source import Definition, Import, Variable, full_name, shown_path
+from epochal.registry.parsed_module import Definition, Import, Variable, full_name
 
 Write = Callable[[Mapping[str, str]], Path]
 
@@ -70,5 +71,5 @@ def test_paths_below_the_current_folder_are_shown_relative(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert shown_path(tmp_path / "a" / "b.py") == os.path.join("a", "b.py")  # noqa: PTH118
-    assert shown_path(Path("/elsewhere/c.py")) == "/elsewhere/c.py"
+    assert display_name(tmp_path / "a" / "b.py") == os.path.join("a", "b.py")  # noqa: PTH118
+    assert display_name(Path("/elsewhere/c.py")) == "/elsewhere/c.py"

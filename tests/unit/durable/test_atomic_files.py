@@ -1,4 +1,4 @@
-"""Tests of epochal.durable.files."""
+"""Tests of epochal.durable.atomic_files."""
 
 from __future__ import annotations
 
@@ -128,9 +128,9 @@ def test_no_object_is_found_in_a_file_that_holds_none(tmp_path: Path, text: str)
 def test_safetensors_larger_than_a_chunk_are_hashed_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: int, small: int
 ) -> None:
-    monkeypatch.setattr(durable.files, "_CHUNK_BYTES", 7)
-    monkeypatch.setattr(durable.files, "_SMALL_BYTES", small)
-    monkeypatch.setattr(durable.files, "_MAX_AHEAD", ahead)
+    monkeypatch.setattr(durable.atomic_files, "_CHUNK_BYTES", 7)
+    monkeypatch.setattr(durable.atomic_files, "_SMALL_BYTES", small)
+    monkeypatch.setattr(durable.atomic_files, "_MAX_AHEAD", ahead)
     path = tmp_path / "a.safetensors"
     blobs = {
         "a": durable.Blob("U8", (100,), bytes(range(100))),

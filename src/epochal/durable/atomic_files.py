@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Files that are written atomically: complete or not at all."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, final
 
 from epochal.durable import system
-from epochal.durable.blobs import Blob, lay_out
-from epochal.durable.text import decode_json, encode_json
+from epochal.durable.encoding import decode_json, encode_json
+from epochal.durable.safetensors_layout import Blob, build_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -26,17 +26,17 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Put ``text`` at ``path`` as UTF-8; what UTF-8 cannot say is written as an escape."""
+    """Put ``text`` at ``path`` as UTF-8; lone surrogates are written as escapes."""
     write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def write_json(path: Path, value: object) -> None:
-    """Put ``value`` at ``path`` as JSON; see ``encode_json`` for what becomes of it."""
+    """Put ``value`` at ``path`` as JSON, converted by ``encode_json``."""
     write_bytes(path, encode_json(value, indent=1) + b"\n")
 
 
 def find_object(path: Path) -> dict[str, Any]:
-    """What ``write_json`` put at ``path``; empty if no object is there that can be read."""
+    """The object that ``write_json`` put at ``path``; empty if it cannot be read."""
     try:
         value = decode_json(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -45,8 +45,8 @@ def find_object(path: Path) -> dict[str, Any]:
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file; the disk may show it again after a power cut."""
-    with system.explained(path, "removed"):
+    """Remove a file, without a sync: it may be back after a power cut."""
+    with system.write_errors(path, "removed"):
         system.operations.unlink(path)
 
 
@@ -55,9 +55,9 @@ def make_dir(path: Path) -> None:
     missing = [path]
     while not missing[-1].parent.exists():
         missing.append(missing[-1].parent)
-    with system.explained(path, "made"):
+    with system.write_errors(path, "made"):
         for parent in reversed(missing[1:]):
-            with suppress(FileExistsError):  # another run made it in the meantime
+            with suppress(FileExistsError):  # another run made it meanwhile
                 system.operations.mkdir(parent)
                 system.sync_dir(parent.parent)
         system.operations.mkdir(path)
@@ -69,15 +69,15 @@ def write_safetensors(
 ) -> str:
     """Put tensors at ``path`` in the safetensors format; returns the file's SHA-256."""
     with Hasher() as hasher:
-        system.stage(path, filler(tensors, metadata or {}, hasher))
+        system.stage(path, tensor_writer(tensors, metadata or {}, hasher))
         return hasher.digest()
 
 
-def filler(
+def tensor_writer(
     tensors: Mapping[str, Blob], metadata: Mapping[str, str], hasher: Hasher
 ) -> Callable[[int], None]:
-    """What writes a safetensors file into a descriptor, and shows it to ``hasher``."""
-    header, names = lay_out(tensors, metadata)
+    """A function that writes a safetensors file to a descriptor and hashes it."""
+    header, names = build_header(tensors, metadata)
 
     def views() -> Iterator[memoryview]:
         yield memoryview(header)
@@ -95,14 +95,14 @@ def filler(
 
 @final
 class Hasher:
-    """The SHA-256 of what is being written, computed beside the writing and the syncing."""
+    """The SHA-256 of what is being written, computed in another thread."""
 
     def __init__(self) -> None:
         import hashlib
         from concurrent.futures import ThreadPoolExecutor
 
         self._digest = hashlib.sha256()
-        self._beside = ThreadPoolExecutor(max_workers=1)
+        self._executor = ThreadPoolExecutor(max_workers=1)
         self._waiting: deque[tuple[Future[None], int]] = deque()
         self._waiting_bytes = 0
 
@@ -113,7 +113,7 @@ class Hasher:
         if len(chunk) < _SMALL_BYTES and not self._waiting:  # not worth waking the other thread
             self._digest.update(chunk)
         else:
-            self._waiting.append((self._beside.submit(self._digest.update, chunk), len(chunk)))
+            self._waiting.append((self._executor.submit(self._digest.update, chunk), len(chunk)))
             self._waiting_bytes += len(chunk)
 
     def digest(self) -> str:
@@ -131,4 +131,4 @@ class Hasher:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._beside.shutdown(cancel_futures=True)
+        self._executor.shutdown(cancel_futures=True)

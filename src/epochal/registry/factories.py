@@ -1,4 +1,4 @@
-"""Names that need no dotted path: the built-in components and those that users register."""
+"""Short names of components: the built-in ones and those that users register."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS = (
     "runner",
 )
 ANY_KIND = "component"
-"""The kind of a spec inside another one, whose owner alone knows what it wants."""
+"""The kind of a spec inside another one: only its owner knows what it expects."""
 
 BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
@@ -107,7 +107,7 @@ class Factory:
     module: str
     qualname: str
     file: Path | None = None
-    """The source that defines it; nothing when its text could not be read."""
+    """The source that defines it; None when it could not be read."""
 
     line: int = 0
     object: Callable[..., Any] | None = None
@@ -122,7 +122,7 @@ class Factory:
 @final
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A factory that claimed a short name with ``register``."""
+    """A factory that ``register`` gave a short name."""
 
     factory: Factory
     override: bool
@@ -146,7 +146,7 @@ def register(
     if kind not in KINDS:
         raise ConfigError(Problem("register", f"unknown kind {kind!r}", hint=suggest(kind, KINDS)))
 
-    def claim(component: ComponentT) -> ComponentT:
+    def add(component: ComponentT) -> ComponentT:
         short = name or component.__name__
         code = getattr(component, "__code__", None)
         factory = Factory(
@@ -164,16 +164,16 @@ def register(
         REGISTERED[kind][short] = entry
         return component
 
-    return claim
+    return add
 
 
 def conflict(new: Registered, old: Registered | None) -> Problem | None:
-    """What is wrong with claiming a name that something else may hold already."""
+    """What is wrong with registering a name that may be taken."""
     factory = new.factory
     holder = BUILTINS.get(factory.kind, {}).get(factory.name, "").replace(":", ".")
     if old is not None:
         holder = old.factory.dotted
-    # The same definition again is a module that was loaded twice, as notebooks do.
+    # The same definition again: notebooks load a module twice.
     if new.override or not holder or holder == factory.dotted:
         return None
     return Problem(

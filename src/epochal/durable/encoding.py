@@ -1,7 +1,4 @@
-"""Values as JSON text and as lines that carry a checksum, and back.
-
-What JSON has no word for is written as the nearest thing that it has.
-"""
+"""Values as JSON, and as JSON lines with a checksum, and back."""
 
 from __future__ import annotations
 
@@ -50,16 +47,16 @@ def encode_json(value: object, *, indent: int | None = None) -> bytes:
 
 
 def decode_json(data: bytes) -> object:
-    """The value of a JSON text, with ``"$nan"`` and its kin as floats; may raise ValueError."""
+    """The value of a JSON text, with ``"$nan"`` and ``"$inf"`` as floats; may raise ValueError."""
     value = json.loads(data)
-    return _revive(value) if b'$inf"' in data or b'"$nan"' in data else value
+    return _restore_floats(value) if b'$inf"' in data or b'"$nan"' in data else value
 
 
-def _revive(value: object) -> object:
+def _restore_floats(value: object) -> object:
     if isinstance(value, dict):
-        return {key: _revive(child) for key, child in value.items()}
+        return {key: _restore_floats(child) for key, child in value.items()}
     if isinstance(value, list):
-        return [_revive(child) for child in value]
+        return [_restore_floats(child) for child in value]
     return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
 
 

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from epochal.config.findings import Findings
+from epochal.config.problems import Findings
 from epochal.config.read_yaml import read_yaml
-from epochal.config.source import Text
+from epochal.config.source_file import SourceText
 
 
 def message(text: str) -> str:
     findings = Findings()
-    assert read_yaml(Text("x.yaml", text), findings, layer="file") is None
+    assert read_yaml(SourceText("x.yaml", text), findings, layer="file") is None
     assert findings.broken == {""}
     (problem,) = findings.problems
     return str(problem)

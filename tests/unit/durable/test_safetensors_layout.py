@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from epochal.durable.blobs import Blob, lay_out
+from epochal.durable.safetensors_layout import Blob, build_header
 
 
 def test_data_starts_aligned_and_wide_types_come_first() -> None:
     blobs = {"a": Blob("U8", (1,), b"a"), "b": Blob("I64", (1,), bytes(8))}
-    header, names = lay_out(blobs, {})
+    header, names = build_header(blobs, {})
     assert names == ["b", "a"]
     assert len(header) % 8 == 0
     assert json.loads(header[8:])["a"]["data_offsets"] == [8, 9]
@@ -25,7 +25,7 @@ def test_bytes_are_made_when_their_turn_comes() -> None:
         return b"abc"
 
     blob = Blob("U8", (3,), make)
-    lay_out({"a": blob}, {})
+    build_header({"a": blob}, {})
     assert not made
     assert bytes(blob.view("a")) == b"abc"
 
@@ -36,7 +36,7 @@ def test_bytes_are_made_when_their_turn_comes() -> None:
 )
 def test_tensors_that_contradict_themselves_are_refused(name: str, blob: Blob) -> None:
     with pytest.raises(ValueError, match=f"{name}: "):
-        lay_out({name: blob}, {})
+        build_header({name: blob}, {})
 
 
 def test_made_bytes_of_another_size_are_refused() -> None:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from epochal.config.template import LONGEST, check_template, fill_template
+from epochal.config.checkpoint_name import LONGEST, check_template, fill_template
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,15 @@
-"""Reading config files: what is refused unread, and which line and column a character has."""
+"""Config files as text: what cannot be read, and the line and column of each character."""
 
 from __future__ import annotations
 
-import difflib
 import os
 from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from epochal.config.limits import MAX_BYTES, refuse
-from epochal.errors import MissingFileError, Place, Problem
+from epochal.config.problems import MAX_BYTES, refuse
+from epochal.errors import MissingFileError, Place, Problem, nearest
 
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".json": "json", ".py": "py"}
 _SHOWN = 160
@@ -19,16 +18,16 @@ _SHOWN = 160
 
 @final
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A file that a config was made of, as it was written."""
+class SourceFile:
+    """A config file and its text."""
 
     path: Path
     text: str
 
 
 @final
-class Text:
-    """A text that can tell the place of any stretch of itself."""
+class SourceText:
+    """A text that knows the line and column of each character."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
@@ -45,7 +44,7 @@ class Text:
         line, column = self._lines[number], start - self._starts[number]
         end = start + 1 if end is None else end
         width = max(1, min(end - start, len(line) - column))
-        # A tab would shift the caret, and a minified file is one endless line.
+        # A tab would shift the caret, and a minified file is one long line.
         shown = line[: _SHOWN + 40].replace("\t", " ") if column < _SHOWN else ""
         return Place(self.name, number + 1, column + 1, shown, width)
 
@@ -59,7 +58,7 @@ class Text:
 
 
 def display_name(path: Path) -> str:
-    """The path as a user would type it: relative when it lies below the current folder."""
+    """The path as a user would type it: relative if it is below the current folder."""
     absolute = Path(os.path.abspath(path))  # noqa: PTH100  resolve() would follow links
     try:
         return str(absolute.relative_to(Path.cwd()))
@@ -67,7 +66,7 @@ def display_name(path: Path) -> str:
         return str(absolute)
 
 
-def read_source(path: Path) -> Source:
+def read_source(path: Path) -> SourceFile:
     """The text of a config file.
 
     Raises:
@@ -89,7 +88,7 @@ def read_source(path: Path) -> Source:
     text = _decode(name, _read_bytes(path, name))
     if not text.strip():
         refuse(name, "is empty", "`epochal new` writes a config to start from")
-    return Source(path, text)
+    return SourceFile(path, text)
 
 
 def _read_bytes(path: Path, name: str) -> bytes:
@@ -113,9 +112,8 @@ def _decode(name: str, data: bytes) -> str:
         byte = data[error.start]
         refuse(name, f"is not UTF-8: byte 0x{byte:02x} in line {line}", "save it as UTF-8")
     if "\0" in text:
-        refuse(
-            name, f"is not text: NUL byte in line {text.count(chr(10), 0, text.index(chr(0))) + 1}"
-        )
+        line = text.count("\n", 0, text.index("\0")) + 1
+        refuse(name, f"is not text: NUL byte in line {line}")
     return text
 
 
@@ -124,10 +122,10 @@ def _alternatives(folder: Path, missing: Path) -> str:
         found = [p for p in sorted(folder.iterdir())[:500] if p.suffix.lower() in SUFFIXES]
     except OSError:
         return f"there is no folder {display_name(folder)}"
-    # Compared without suffixes: every two .yaml files are alike in five letters.
-    close = difflib.get_close_matches(missing.stem, [path.stem for path in found], n=1)
-    if close:
-        name = next(path.name for path in found if path.stem == close[0])
+    # Compared without suffixes, which make every two .yaml files similar.
+    close = nearest(missing.stem, (path.stem for path in found))
+    if close is not None:
+        name = next(path.name for path in found if path.stem == close)
         return f"did you mean {name!r}?"
     shown = ", ".join(path.name for path in found[:8])
     return f"there are: {shown}" if shown else "there is no config file in that folder"

@@ -1,4 +1,4 @@
-"""The layout of safetensors files: which tensor lies where, and the header that says so."""
+"""The layout of safetensors files: the header and the order of tensors."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Blob:
 
     shape: tuple[int, ...]
     data: bytes | memoryview | Callable[[], bytes | memoryview]
-    """The bytes, or what makes them when their turn comes, so that few are in memory at once."""
+    """The bytes, or a function that makes them when they are written, to save memory."""
 
     @property
     def num_bytes(self) -> int:
-        """How many bytes type and shape ask for."""
+        """The size that type and shape require."""
         return math.prod(self.shape) * DTYPE_BYTES[self.dtype]
 
     def view(self, name: str) -> memoryview:
@@ -45,7 +45,9 @@ class Blob:
         return memoryview(data).cast("B") if size else memoryview(b"")
 
 
-def lay_out(tensors: Mapping[str, Blob], metadata: Mapping[str, str]) -> tuple[bytes, list[str]]:
+def build_header(
+    tensors: Mapping[str, Blob], metadata: Mapping[str, str]
+) -> tuple[bytes, list[str]]:
     """The header of a file with these tensors, and their names in the order of their data."""
     names = sorted(tensors, key=lambda name: (-DTYPE_BYTES[tensors[name].dtype], name))
     entries: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}

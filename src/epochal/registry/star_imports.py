@@ -1,4 +1,4 @@
-"""What the bytes of modules tell without parsing them, as libraries are too large to parse."""
+"""Star imports followed by searching source bytes, as large libraries are slow to parse."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DEFINED = re.compile(rb"\n(?:class|def|async def) +([A-Za-z]\w*)")
 _DECORATED = re.compile(rb"\n@[^\n]*\n(?:class|def) +([A-Za-z]\w*)")
 _LISTED = re.compile(rb"\n__all__ *(?::[^\n=]*)?= *[\[(]([^\])]*)[\])]")
 _QUOTED = re.compile(rb"[\"'](\w+)[\"']")
-# What stands in front of a name on its line where a statement defines or otherwise binds it.
+# What precedes a name on a line that defines it, or binds it in another way.
 _IS_DEFINED = re.compile(rb"\s*(?:class|def|async\s+def)\s+")
 _IS_BOUND = re.compile(rb".*\bimport\b.*|.*\bas\s+|[\s\w,]*")
 _IN_WORD = re.compile(rb"\w")
@@ -34,11 +34,11 @@ def absolute_name(source: str, level: int, package: str) -> str:
 
 
 @final
-class Skim:
-    """Follows star imports by their text; each file is read once for every name asked for.
+class StarImports:
+    """Which names star imports bring, found by regular expressions over the source.
 
     Args:
-        locate: The file of a module, and whether it is a package's; nothing without source.
+        locate: The file of a module and whether it is a package; None without source.
     """
 
     def __init__(self, locate: Callable[[str], tuple[Path, bool] | None]) -> None:
@@ -47,7 +47,7 @@ class Skim:
         self._binds: dict[tuple[str, str], int] = {}
 
     def may_offer(self, dotted: str, name: str, *, defined: bool) -> bool:
-        """Whether a module, or one that it star-imports, may bind ``name``, or even define it."""
+        """Whether a module or its star imports may bind a name, or even define it."""
         wanted = DEFINES if defined else BINDS
         return any(self._binding(module, name) >= wanted for module in self._reachable(dotted))
 
@@ -61,7 +61,7 @@ class Skim:
                 names = _QUOTED.findall(listed[1]) + _DECORATED.findall(text)
             yield from ((name.decode(), module) for name in names)
 
-    def is_blind(self, dotted: str) -> bool:
+    def lacks_source(self, dotted: str) -> bool:
         """Whether a star import below here leads to a module without source."""
         return any(self._locate(module) is None for module in self._reachable(dotted))
 
@@ -104,7 +104,7 @@ def star_imports(text: bytes, package: str) -> Iterator[str]:
 
 
 def binding_of(text: bytes, name: str) -> int:
-    """What the text may do with ``name`` at most: ``DEFINES``, ``BINDS`` or nothing at all."""
+    """What the text does with ``name``: ``DEFINES``, maybe ``BINDS``, or 0."""
     word, most = name.encode(), 0
     start = text.find(word)
     while start >= 0:

@@ -1,4 +1,4 @@
-"""Names to factories: the one and only resolver of names to code."""
+"""The registry: resolves a name to its factory, and imports it on demand."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.errors import ConfigError, Place, Problem, UnknownComponentError
+from epochal.config.source_file import display_name
+from epochal.errors import ConfigError, Place, Problem, UnknownComponentError, nearest
 from epochal.registry.decorated import Decorated
+from epochal.registry.factories import ANY_KIND, BUILTINS, KINDS, REGISTERED, Factory, Registered
 from epochal.registry.library import Library
-from epochal.registry.nearest import nearest
-from epochal.registry.source import Definition, Import, shown_path
-from epochal.registry.table import ANY_KIND, BUILTINS, KINDS, REGISTERED, Factory, Registered
+from epochal.registry.parsed_module import Definition, Import
 from epochal.registry.targets import Refused, Target, find_target
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ _TORCH_MODULES = {
     "schedule": "torch.optim.lr_scheduler",
     "loss": "torch.nn.modules.loss",
 }
-_NO_COMPONENTS = ("Optimizer", "LRScheduler", "NLLLoss2d")  # interfaces, and what torch gave up
+_NO_COMPONENTS = ("Optimizer", "LRScheduler", "NLLLoss2d")  # interfaces, and deprecated ones
 
 
 @final
 class Registry:
-    """Finds the factory behind a name without importing it, and imports it when told to.
+    """Finds the factory of a name without importing it; ``load`` imports it.
 
-    Looked through in this order: built-in names, registered names, dotted paths under the
+    Searched in this order: built-in names, registered names, dotted paths under the
     project's roots, entry points of installed packages (groups ``epochal.<kind>``).
     """
 
@@ -55,10 +55,10 @@ class Registry:
         return tuple(self._decorated.problems)
 
     def find(self, kind: str, name: str, place: Place | None = None, *, key: str = "") -> Factory:
-        """The factory that ``name`` leads to; the kind ``component`` looks through all kinds.
+        """The factory of a name; the kind ``component`` searches all kinds.
 
         Raises:
-            UnknownComponentError: It leads nowhere, or somewhere a config may not go.
+            UnknownComponentError: There is none, or configs may not use it.
         """
         if "." in name or ":" in name:
             return self._find_dotted(kind, name, place, key)
@@ -77,11 +77,11 @@ class Registry:
         raise UnknownComponentError(Problem(key or kind, f"unknown {kind} {name!r}", place, hint))
 
     def names(self, kind: str, *, entry_points: bool = False) -> tuple[str, ...]:
-        """The short names of a kind; those of entry points only on demand, as it takes time."""
+        """The short names of a kind; those of entry points only on demand, as that is slow."""
         found = {*BUILTINS.get(kind, ()), *REGISTERED[kind], *self._decorated.tables[kind]}
         if entry_points:
-            claims = _claims(kind)
-            found |= {name for name, targets in claims.items() if len(targets) == 1}
+            targets_by_name = _entry_point_targets(kind)
+            found |= {name for name, targets in targets_by_name.items() if len(targets) == 1}
         return tuple(sorted(found | set(self._torch_names(kind))))
 
     def load(self, factory: Factory) -> Callable[..., Any]:
@@ -101,7 +101,7 @@ class Registry:
         if not callable(target):
             raise ConfigError(Problem(factory.name, f"{factory.dotted!r} is not callable"))
         if factory.file is None:
-            _check_unread(factory, target)
+            _check_is_component(factory, target)
         found: Callable[..., Any] = target
         return found
 
@@ -133,7 +133,7 @@ class Registry:
         if module is None or not name.isidentifier():
             return None
         names = {known.casefold(): known for known in self._torch_names(kind)}
-        if not names:  # without torch on this machine its classes are taken on trust
+        if not names:  # without torch its classes cannot be listed
             return Factory(kind, name, module, name)
         real = names.get(name.casefold())
         if real is None:
@@ -166,7 +166,7 @@ class Registry:
     def _find_entry_point(
         self, kind: str, name: str, place: Place | None, key: str
     ) -> Factory | None:
-        targets = _claims(kind).get(name, [])
+        targets = _entry_point_targets(kind).get(name, [])
         if not targets:
             return None
         if len(targets) > 1:
@@ -179,8 +179,8 @@ class Registry:
         return _factory(kind, name, Target(module, qualname, definition))
 
 
-def _claims(kind: str) -> dict[str, list[str]]:
-    """What the installed packages offer, by name; every target once."""
+def _entry_point_targets(kind: str) -> dict[str, list[str]]:
+    """The entry points of installed packages by name, without duplicates."""
     from importlib.metadata import entry_points
 
     found: dict[str, list[str]] = {}
@@ -211,7 +211,7 @@ def _import(factory: Factory) -> ModuleType:
         is_hidden = not any(factory.file.is_relative_to(folder) for folder in loaded)
         if not is_hidden or not factory.module.startswith(error.name):
             raise
-        what = f"the installed package {top!r} hides the one of {shown_path(factory.file)}"
+        what = f"the installed package {top!r} hides the one of {display_name(factory.file)}"
         hint = f"give {top!r} of your project another name"
         raise ConfigError(Problem(factory.name, what, hint=hint)) from error
 
@@ -224,8 +224,8 @@ def _known_names(kind: str, known: Iterable[str]) -> str:
     return f"known: {', '.join(names)}; {dotted}" if len(names) <= 12 else dotted
 
 
-def _check_unread(factory: Factory, target: object) -> None:
-    """What text could not show must be a class or function, and of the package it is named in."""
+def _check_is_component(factory: Factory, target: object) -> None:
+    """Refuse anything but a class or function of the package that the path names."""
     home = str(getattr(target, "__module__", ""))
     is_code = isinstance(target, type | FunctionType | BuiltinFunctionType)
     if not is_code or home.split(".")[0] != factory.module.split(".")[0]:
@@ -239,7 +239,7 @@ def _check_same_file(factory: Factory, loaded: Path) -> None:
             Problem(
                 factory.name,
                 f"two modules are called {factory.module!r}: "
-                f"{shown_path(factory.file)} and {shown_path(loaded)}",
+                f"{display_name(factory.file)} and {display_name(loaded)}",
                 hint="give one of them another name, or start a new process",
             )
         )

@@ -1,4 +1,4 @@
-"""Folders that appear and disappear whole, and links that are replaced at once."""
+"""Folders that appear and disappear atomically, and links that are replaced atomically."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, final
 
 from epochal.durable import system
-from epochal.durable.files import Hasher, filler
+from epochal.durable.atomic_files import Hasher, tensor_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from epochal.durable.blobs import Blob
+    from epochal.durable.safetensors_layout import Blob
 
 STAGING = ".staging-"
-"""How the names of folders begin that are not complete."""
+"""Prefix of folders that are not complete."""
 
 REMOVING = ".removing-"
-"""How the names of folders begin that are on their way out."""
+"""Prefix of folders that are being removed."""
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
@@ -42,7 +42,7 @@ class StagedDir:
     def write_safetensors(self, name: str, tensors: Mapping[str, Blob]) -> str:
         """Put tensors into the file ``name``; returns its SHA-256."""
         with Hasher() as hasher:
-            system.create(self.path / name, filler(tensors, {"format": "pt"}, hasher))
+            system.create(self.path / name, tensor_writer(tensors, {"format": "pt"}, hasher))
             return hasher.digest()
 
 
@@ -50,11 +50,11 @@ class StagedDir:
 def staged_dir(target: Path, owner: str) -> Iterator[StagedDir]:
     """A folder to fill, which gets the name ``target`` when the block ends, and not before.
 
-    Whatever goes wrong, ``target`` is there whole and synced, or not at all. ``target`` must
-    be free; ``owner`` tells ``remove_stale`` who was at work.
+    After any failure ``target`` is complete and synced, or missing. It must not exist before;
+    ``owner`` tells ``remove_stale`` who wrote it.
     """
     staging = target.with_name(f"{STAGING}{target.name}-{owner}")
-    with system.explained(target):
+    with system.write_errors(target):
         if target.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         system.operations.mkdir(staging)
@@ -70,9 +70,9 @@ def staged_dir(target: Path, owner: str) -> Iterator[StagedDir]:
 
 
 def replace_link(path: Path, name: str) -> None:
-    """Let ``path`` point to its neighbour ``name``, at once; a text file where links cannot be."""
+    """Point ``path`` to its neighbour ``name``, atomically; a text file without symlinks."""
     temporary = system.temporary_name(path)
-    with system.explained(path):
+    with system.write_errors(path):
         try:
             system.operations.symlink(name, temporary)
         except OSError as error:
@@ -90,15 +90,15 @@ def replace_link(path: Path, name: str) -> None:
 
 
 def rename(path: Path, target: Path) -> None:
-    """Give a file or folder another name beside the old one, durably."""
-    with system.explained(path, "renamed"):
+    """Rename a file or folder within its folder, durably."""
+    with system.write_errors(path, "renamed"):
         system.operations.replace(path, target)
         system.sync_dir(path.parent)
 
 
 def remove_tree(path: Path, owner: str) -> None:
-    """Remove a folder such that nobody sees half of it: it is renamed first."""
-    with system.explained(path, "removed"):
+    """Remove a folder atomically: it is renamed first."""
+    with system.write_errors(path, "removed"):
         gone = path.with_name(f"{REMOVING}{path.name}-{owner}")
         system.operations.replace(path, gone)
         system.sync_dir(path.parent)
@@ -106,12 +106,12 @@ def remove_tree(path: Path, owner: str) -> None:
 
 
 def remove_stale(folder: Path, is_stale: Callable[[str], bool]) -> list[str]:
-    """Remove what ``staged_dir`` and others left in ``folder`` when they were killed.
+    """Remove temporary files and folders that killed processes left in ``folder``.
 
-    ``is_stale`` is asked about each owner. Returns the names that were removed.
+    ``is_stale`` decides by the owner. Returns the names that were removed.
     """
     removed = []
-    with system.explained(folder, "cleaned"), suppress(FileNotFoundError):
+    with system.write_errors(folder, "cleaned"), suppress(FileNotFoundError):
         for path in sorted(folder.iterdir()):
             owner = _owner(path.name)
             if owner and is_stale(owner):

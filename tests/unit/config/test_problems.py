@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from epochal.config.findings import Findings, join
+from epochal.config.problems import Findings, join
 from epochal.errors import Place, Problem
 
 

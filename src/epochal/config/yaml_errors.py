@@ -1,4 +1,4 @@
-"""What a YAML syntax error means in a config, and what to type instead."""
+"""Explanations of YAML syntax errors, with what to write instead."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
-    from epochal.config.source import Text
+    from epochal.config.source_file import SourceText
     from epochal.errors import Place
 
 _NO_SPACE = re.compile(r"(\s*(?:- )?)([\w.$-]+):([^\s:/].*)")
@@ -17,14 +17,14 @@ _OPEN_KINDS = {"flow mapping": "{", "flow sequence": "["}
 @final
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """A syntax error in words."""
+    """An explained syntax error."""
 
     what: str
     place: Place
     hint: str = ""
 
 
-def explain(error: Exception, text: Text, *, start: int, reached: int) -> Mistake:
+def explain(error: Exception, text: SourceText, *, start: int, reached: int) -> Mistake:
     """The mistake behind an error of the parser.
 
     The parser began at ``start`` and understood at least the text up to ``reached``.
@@ -52,7 +52,7 @@ def _index(error: Exception, name: str, start: int) -> int | None:
     return None if mark is None else start + int(mark.index)
 
 
-def _unreadable_character(error: Exception, text: Text, start: int, reached: int) -> Mistake:
+def _unreadable_character(error: Exception, text: SourceText, start: int, reached: int) -> Mistake:
     position = getattr(error, "position", None)
     if isinstance(position, int):
         char = text.text[start + position : start + position + 1]
@@ -62,7 +62,7 @@ def _unreadable_character(error: Exception, text: Text, start: int, reached: int
     return Mistake("an escape sequence names no character", text.place(reached), hint)
 
 
-def _tab(problem: str, line: str, text: Text, place: Place) -> Mistake | None:
+def _tab(problem: str, line: str, text: SourceText, place: Place) -> Mistake | None:
     indent = line[: len(line) - len(line.lstrip())]
     if "'\\t'" not in problem and "\t" not in indent:
         return None
@@ -71,7 +71,7 @@ def _tab(problem: str, line: str, text: Text, place: Place) -> Mistake | None:
     return Mistake("a tab is used for indentation", where, "indent with spaces; YAML takes no tabs")
 
 
-def _interpolation(line: str, text: Text, place: Place, context: str) -> Mistake | None:
+def _interpolation(line: str, text: SourceText, place: Place, context: str) -> Mistake | None:
     found = line.rfind("${", 0, place.column + 1)
     if found < 0 or "flow" not in context:
         return None
@@ -84,7 +84,7 @@ def _interpolation(line: str, text: Text, place: Place, context: str) -> Mistake
 
 
 def _unclosed(
-    problem: str, context: str, text: Text, at: int, opened: int | None
+    problem: str, context: str, text: SourceText, at: int, opened: int | None
 ) -> Mistake | None:
     if opened is None:
         return None
@@ -102,7 +102,7 @@ def _unclosed(
     return Mistake(f"expected ',' or {closing!r} here", text.place(at), hint)
 
 
-def _bad_quote(problem: str, text: Text, at: int, opened: int) -> Mistake:
+def _bad_quote(problem: str, text: SourceText, at: int, opened: int) -> Mistake:
     if "end of stream" in problem or "document separator" in problem:
         quote = text.text[opened : opened + 1]
         return Mistake("this quote is never closed", text.place(opened), f"add a {quote}")
@@ -110,7 +110,7 @@ def _bad_quote(problem: str, text: Text, at: int, opened: int) -> Mistake:
     return Mistake(f"bad escape in a quoted text: {problem}", text.place(at), hint)
 
 
-def _colon(problem: str, line: str, text: Text, place: Place) -> Mistake | None:
+def _colon(problem: str, line: str, text: SourceText, place: Place) -> Mistake | None:
     if "mapping values are not allowed" not in problem and "find expected ':'" not in problem:
         return None
     for number in (place.line, place.line - 1):
@@ -127,7 +127,7 @@ def _colon(problem: str, line: str, text: Text, place: Place) -> Mistake | None:
     return _misplaced(text, place)
 
 
-def _misplaced(text: Text, place: Place) -> Mistake:
+def _misplaced(text: SourceText, place: Place) -> Mistake:
     bare = _line_without_colon(text, place.line)
     if bare:
         written = text.line(bare)
@@ -138,7 +138,7 @@ def _misplaced(text: Text, place: Place) -> Mistake:
     return Mistake("a key cannot stand here", place, hint)
 
 
-def _line_without_colon(text: Text, number: int) -> int:
+def _line_without_colon(text: SourceText, number: int) -> int:
     """The line before that begins a block without being a key, or 0."""
     indent = _indent(text.line(number))
     first = 0
@@ -147,7 +147,7 @@ def _line_without_colon(text: Text, number: int) -> int:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         if _indent(line) < indent:
-            # The text that its key began in the same line goes on here.
+            # Otherwise this continues the text that its key began.
             return first if line.rstrip().endswith(":") else 0
         if _indent(line) > indent or ":" in line or line.startswith("%"):
             return 0
@@ -160,7 +160,7 @@ def _indent(line: str) -> int:
 
 
 def _layout(
-    problem: str, context: str, text: Text, place: Place, opened: int | None
+    problem: str, context: str, text: SourceText, place: Place, opened: int | None
 ) -> Mistake | None:
     if "find expected ':'" in problem and opened is not None:
         return Mistake("a key without a colon", text.place(opened), "write `key: value`")
@@ -171,7 +171,7 @@ def _layout(
     return _bad_value(problem, text, place)
 
 
-def _bad_value(problem: str, text: Text, place: Place) -> Mistake | None:
+def _bad_value(problem: str, text: SourceText, place: Place) -> Mistake | None:
     if "sequence entries are not allowed" in problem:
         hint = "put it on the next line, or write [a, b]"
         return Mistake("a list cannot start in the line of its key", place, hint)
@@ -183,7 +183,7 @@ def _bad_value(problem: str, text: Text, place: Place) -> Mistake | None:
     return None
 
 
-def _unexpected(context: str, text: Text, place: Place, first: Place) -> Mistake:
+def _unexpected(context: str, text: SourceText, place: Place, first: Place) -> Mistake:
     before = text.line(place.line)[: place.column - 1]
     char = text.text[text.offset(place.line, place.column)]
     if before.rstrip().endswith(("'", '"')):

@@ -1,4 +1,4 @@
-"""Other systems' words for a component's name, read as ``type``."""
+"""The keys of other frameworks for a component's name, such as ``_target_``, read as ``type``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from epochal.config.findings import Findings, join
+from epochal.config.problems import Findings, join
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ALIASES = ("NAME", "_target_", "class_path")
 _FREE_SECTION = "extra"
-"""Users' own values: nothing is renamed in them."""
+"""Values of users: nothing in it is renamed."""
 
 
 def rename_aliases(root: Node, findings: Findings) -> Node:
@@ -34,7 +34,7 @@ def rename_value(node: Node, path: str, findings: Findings) -> Node:
 
 
 def rename_path(path: str) -> str:
-    """The path with ``type`` for a last part that means the same: ``model.NAME``."""
+    """The path with ``type`` in place of an alias at its end: ``model.NAME``."""
     head, dot, last = path.rpartition(".")
     return f"{head}.type" if dot and last in ALIASES and head != _FREE_SECTION else path
 

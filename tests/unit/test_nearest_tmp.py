@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from epochal.registry.nearest import misspelling_of, nearest, nearest_few
+from epochal.errors import misspelling_of, nearest, nearest_few
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Python modules read as text: what they define and import, with nothing executed."""
+"""Python modules parsed but not executed: what they define and import."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import ast
 import copy
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, final
 
+from epochal.config.source_file import display_name
 from epochal.errors import Place
-from epochal.registry.skim import absolute_name
+from epochal.registry.star_imports import absolute_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 DefinitionNode = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -44,7 +45,7 @@ Binding = Import | Variable | ast.ClassDef | ast.FunctionDef | ast.AsyncFunction
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Module:
-    """One module as text: the names that it binds at its top level."""
+    """A parsed module: the names that it binds at its top level."""
 
     name: str
     file: Path
@@ -57,14 +58,14 @@ class Module:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether names may exist here that the text does not show."""
+        """Whether names may exist here that the source does not bind."""
         return "__getattr__" in self.bindings or any(
             isinstance(node, ast.Name) and node.id in ("globals", "setattr", "vars")
             for node in ast.walk(self.tree)
         )
 
     def offers(self, name: str) -> bool:
-        """Whether a star import of this module brings ``name``, should it exist here."""
+        """Whether a star import of this module brings ``name``, if it exists here."""
         listed = self.bindings.get("__all__")
         if not isinstance(listed, Variable):
             return not name.startswith("_")
@@ -87,7 +88,7 @@ class Module:
         text = lines[node.lineno - 1] if node.lineno <= len(lines) else ""
         found = text.find(word, node.col_offset) if word else node.col_offset
         column = found if found >= 0 else node.col_offset
-        return Place(shown_path(self.file), node.lineno, column + 1, text, len(word) or 1)
+        return Place(display_name(self.file), node.lineno, column + 1, text, len(word) or 1)
 
 
 @final
@@ -117,16 +118,8 @@ def full_name(module: Module, expression: ast.expr) -> str:
     return expression.id if binding is None else f"{module.name}.{expression.id}"
 
 
-def shown_path(path: Path) -> str:
-    """A file's path as the user would type it: relative when it lies below the folder here."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
-
-
 def read_module(name: str, file: Path, is_package: bool) -> Module:
-    """The module in ``file``, as text."""
+    """The module in ``file``, parsed."""
     tree, error = _parse(file)
     bindings: dict[str, Binding] = {}
     stars: list[str] = []
@@ -170,7 +163,7 @@ def _collect(
         elif isinstance(statement, ast.Assign | ast.AnnAssign):
             _bind_assignment(statement, bindings)
         elif isinstance(statement, ast.AugAssign | ast.Expr):
-            _bind_longer_list(statement, bindings)
+            _bind_extended_all(statement, bindings)
         elif isinstance(statement, ast.If | ast.Try | ast.With):
             _collect_block(statement, package, bindings, stars)
 
@@ -188,7 +181,7 @@ def _collect_block(
         others += statement.finalbody
     fallback: dict[str, Binding] = {}
     _collect(others, package, fallback, stars)
-    for name, binding in fallback.items():  # what the first branch bound is the usual case
+    for name, binding in fallback.items():  # the first branch is the usual case
         bindings.setdefault(name, binding)
 
 
@@ -228,13 +221,13 @@ def _decorated(binding: Binding | None, value: ast.expr) -> DefinitionNode | Non
         return None
     if not any(getattr(argument, "id", "") == binding.name for argument in value.args):
         return None
-    changed = copy.copy(binding)  # the tree itself is shared by all who read this file
+    changed = copy.copy(binding)  # the tree is shared by all readers of this file
     changed.decorator_list = [*binding.decorator_list, value.func]
     return changed
 
 
-def _bind_longer_list(statement: ast.AugAssign | ast.Expr, bindings: dict[str, Binding]) -> None:
-    """Note that ``__all__ += ...`` or ``__all__.extend(...)`` makes a list that is computed."""
+def _bind_extended_all(statement: ast.AugAssign | ast.Expr, bindings: dict[str, Binding]) -> None:
+    """Treat ``__all__`` as computed after ``__all__ += ...`` or ``__all__.extend(...)``."""
     target = statement.target if isinstance(statement, ast.AugAssign) else statement.value
     while isinstance(target, ast.Call | ast.Attribute):
         target = target.func if isinstance(target, ast.Call) else target.value

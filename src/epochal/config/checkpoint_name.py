@@ -1,4 +1,4 @@
-"""Names made from a template, such as ``{tag}-{step}-{val/acc:.3f}``."""
+"""Checkpoint names from a template such as ``{tag}-{step}-{val/acc:.3f}``."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 NUMBERS = ("step", "epoch", "samples")
-"""Where a run is; one of them tells its checkpoints apart."""
+"""The position of a run; a template needs one of them to give unique names."""
 
 TEXTS = ("tag",)
 LONGEST = 120
-"""In bytes, as file systems count."""
+"""In bytes, the unit of file systems."""
 
 _ODD = re.compile(r"[^\w.,+=@~-]+")
 
 
 def check_template(text: str) -> None:
-    """Refuse a template from which names of checkpoints cannot be made.
+    """Refuse a template that gives no valid checkpoint names.
 
     Raises:
-        ValueError: The text says what is wrong, and after a line break what to write.
+        ValueError: Says what is wrong and, after a line break, what to write.
     """
     fields = _parse(text)
     names = [name for name, _ in fields]
@@ -48,9 +48,9 @@ def check_template(text: str) -> None:
 
 
 def fill_template(text: str, values: Mapping[str, object]) -> str:
-    """The name for some values; what is not known is called ``none``.
+    """The name for some values; a missing value is written as ``none``.
 
-    Characters that do not belong into the name of a file, or have no code here, become dashes.
+    Characters that a file name cannot have, or that cannot be encoded, become dashes.
     """
     parts = []
     for literal, name, spec, _ in Formatter().parse(text):

@@ -5,49 +5,49 @@ from pathlib import Path
 
 import pytest
 
-from epochal.config.source import Text, display_name, read_source
+from epochal.config.source_file import SourceText, display_name, read_source
 from epochal.errors import ConfigError, MissingFileError
 
 Write = Callable[..., Path]
 
 
 def test_a_place_has_line_column_text_and_width() -> None:
-    text = Text("x.yaml", "a: 1\nkey: value\n")
+    text = SourceText("x.yaml", "a: 1\nkey: value\n")
     place = text.place(10, 15)
     assert (place.name, place.line, place.column) == ("x.yaml", 2, 6)
     assert (place.text, place.width) == ("key: value", 5)
 
 
 def test_a_place_underlines_no_more_than_its_first_line() -> None:
-    assert Text("x", "abc\ndef").place(1, 6).width == 2
+    assert SourceText("x", "abc\ndef").place(1, 6).width == 2
 
 
 def test_places_are_the_same_with_windows_line_ends() -> None:
-    unix, windows = Text("x", "a: 1\nb: 2\n"), Text("x", "a: 1\r\nb: 2\r\n")
+    unix, windows = SourceText("x", "a: 1\nb: 2\n"), SourceText("x", "a: 1\r\nb: 2\r\n")
     assert unix.place(5, 6) == windows.place(5, 6)
 
 
 def test_tabs_are_shown_as_one_column() -> None:
-    assert Text("x", "\ta").place(1).text == " a"
+    assert SourceText("x", "\ta").place(1).text == " a"
 
 
 def test_an_endless_line_is_cut_and_not_shown_where_the_caret_would_be_far_right() -> None:
-    text = Text("x", "a" * 10_000)
+    text = SourceText("x", "a" * 10_000)
     assert len(text.place(3).text) == 200
     assert text.place(5_000).text == ""
     assert text.place(5_000).column == 5_001
 
 
 def test_offsets_and_places_are_inverse() -> None:
-    text = Text("x", "one\ntwo\n\nfour")
+    text = SourceText("x", "one\ntwo\n\nfour")
     for offset in range(len(text.text)):
         place = text.place(offset)
         assert text.offset(place.line, place.column) == offset
 
 
 def test_lines_out_of_range_are_empty() -> None:
-    assert Text("x", "a").line(0) == ""
-    assert Text("x", "a").line(2) == ""
+    assert SourceText("x", "a").line(0) == ""
+    assert SourceText("x", "a").line(2) == ""
 
 
 def test_names_are_relative_below_the_current_folder_and_absolute_elsewhere(write: Write) -> None:
