@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from epochal import errors
 from epochal.errors import ConfigError, EpochalError, Place, Problem, suggest
 
@@ -23,9 +21,8 @@ def test_every_error_and_its_exit_code_stand_in_the_tree_at_the_top() -> None:
         assert inherited or str(kind.exit_code) in line.split()
 
 
-@pytest.mark.parametrize(
-    ("name", "code"),
-    [
+def test_exit_codes_are_those_that_scripts_depend_on() -> None:
+    for name, code in (
         ("ConfigError", 78),
         ("UnknownComponentError", 78),
         ("MissingFileError", 66),
@@ -33,10 +30,8 @@ def test_every_error_and_its_exit_code_stand_in_the_tree_at_the_top() -> None:
         ("DataError", 65),
         ("CheckpointError", 74),
         ("RecordError", 74),
-    ],
-)
-def test_exit_codes_are_those_that_scripts_depend_on(name: str, code: int) -> None:
-    assert getattr(errors, name).exit_code == code
+    ):
+        assert getattr(errors, name).exit_code == code
 
 
 def test_place_reads_as_editors_expect_it() -> None:

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from epochal.config.duration import Duration, parse_duration
 
 
-@pytest.mark.parametrize(
-    ("text", "amount", "unit"),
-    [
+def test_durations_are_parsed() -> None:
+    for text, amount, unit in (
         ("10ep", 10, "ep"),
         ("500st", 500, "st"),
         ("1_000st", 1000, "st"),
@@ -22,17 +21,14 @@ from epochal.config.duration import Duration, parse_duration
         ("2h", 7200, "s"),
         ("1d", 86_400, "s"),
         ("0.25s", 0.25, "s"),
-    ],
-)
-def test_durations_are_parsed(text: str, amount: float, unit: str) -> None:
-    duration = parse_duration(text)
-    assert (duration.amount, duration.unit) == (amount, unit)
-    assert type(duration.amount) is type(amount)
+    ):
+        duration = parse_duration(text)
+        assert (duration.amount, duration.unit) == (amount, unit), text
+        assert type(duration.amount) is type(amount), text
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_what_is_no_duration_is_refused() -> None:
+    for text, message in (
         ("0ep", "must be more than zero, got 0ep"),
         ("-3st", "must be more than zero, got -3st"),
         ("2.5st", "steps are counted whole, got 2.5st"),
@@ -46,12 +42,12 @@ def test_durations_are_parsed(text: str, amount: float, unit: str) -> None:
         ("1e400ep", "cannot last"),
         ("9" * 50 + "st", "expected a duration"),
         ("1" + "0" * 20 + "st", "cannot last"),
-    ],
-)
-def test_what_is_no_duration_is_refused(text: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message) as caught:
-        parse_duration(text)
-    assert "write 10ep (epochs), 500st (steps), 1e6sa (samples), 2h (time" in str(caught.value)
+    ):
+        with pytest.raises(ValueError, match=message) as caught:
+            parse_duration(text)
+        assert "write 10ep (epochs), 500st (steps), 1e6sa (samples), 2h (time" in str(
+            caught.value
+        ), text
 
 
 def test_a_number_is_no_duration() -> None:
@@ -81,11 +77,15 @@ def test_true_is_no_amount() -> None:
         Duration(True, "ep")
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(86_400, "1d"), (5400, "90min"), (61, "61s"), (0.5, "0.5s"), (7200, "2h")]
-)
-def test_times_are_shown_in_the_largest_whole_unit(seconds: float, text: str) -> None:
-    assert str(Duration(seconds, "s")) == text
+def test_times_are_shown_in_the_largest_whole_unit() -> None:
+    for seconds, text in (
+        (86_400, "1d"),
+        (5400, "90min"),
+        (61, "61s"),
+        (0.5, "0.5s"),
+        (7200, "2h"),
+    ):
+        assert str(Duration(seconds, "s")) == text
 
 
 @given(

@@ -177,24 +177,19 @@ def test_a_missing_base_of_a_section_leaves_only_that_unknown(write: Write) -> N
     assert config.broken == {"optim", "model"}
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_a_base_that_cannot_be_read_is_a_problem(write: Write) -> None:
+    for content, message in (
         (b"", "is empty"),
         (b"a: \0", "NUL byte"),
         (b"a: " + b"x" * 1_000_000, "bigger than"),
         (b"[" * 100, "64 levels deep"),
         (b"- a\n" * 20_000, "10,000 values"),
-    ],
-)
-def test_a_base_that_cannot_be_read_is_a_problem(
-    write: Write, content: bytes, message: str
-) -> None:
-    write("base.yaml", content)
-    config = load(write("c.yaml", "$BASE: base.yaml\n"))
-    assert message in only_problem(config)
-    assert "set in c.yaml:1:8" in only_problem(config)
-    assert config.broken == {""}
+    ):
+        write("base.yaml", content)
+        config = load(write("c.yaml", "$BASE: base.yaml\n"))
+        assert message in only_problem(config), content
+        assert "set in c.yaml:1:8" in only_problem(config), content
+        assert config.broken == {""}, content
 
 
 def test_a_mistake_in_a_base_is_shown_where_it_is(write: Write) -> None:
@@ -210,9 +205,8 @@ def test_a_syntax_error_in_a_base_breaks_its_section(write: Write) -> None:
     assert config.broken == {"optim", "x"}
 
 
-@pytest.mark.parametrize(
-    ("base", "message"),
-    [
+def test_what_names_no_base_is_reported(write: Write) -> None:
+    for base, message in (
         ("3", "expected a path, a list or a mapping of sections, got 3"),
         ("null", "got null"),
         ("[a.yaml, true]", "got true"),
@@ -220,11 +214,9 @@ def test_a_syntax_error_in_a_base_breaks_its_section(write: Write) -> None:
         ("{a..b: a.yaml}", "'a..b' is no path of keys"),
         (".", "is a folder"),
         ("a.txt", "no such file"),
-    ],
-)
-def test_what_names_no_base_is_reported(write: Write, base: str, message: str) -> None:
-    write("a.yaml", "a: 1")
-    assert message in only_problem(load(write("c.yaml", f"$BASE: {base}\n")))
+    ):
+        write("a.yaml", "a: 1")
+        assert message in only_problem(load(write("c.yaml", f"$BASE: {base}\n")))
 
 
 def test_python_bases_need_permission(write: Write) -> None:

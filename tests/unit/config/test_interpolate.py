@@ -26,16 +26,14 @@ def filled(tree: Any, environment: dict[str, str] | None = None) -> Any:
     return node.to_plain()
 
 
-@pytest.mark.parametrize("value", [3, 0.5, True, None, "x", [1, 2], {"k": 1}])
-def test_a_whole_reference_keeps_the_type(value: Any) -> None:
-    assert filled({"a": value, "b": "${a}"})["b"] == value
+def test_a_whole_reference_keeps_the_type() -> None:
+    for value in (3, 0.5, True, None, "x", [1, 2], {"k": 1}):
+        assert filled({"a": value, "b": "${a}"})["b"] == value
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(3, "3"), (0.5, "0.5"), (True, "true"), (None, "null"), ("x", "x")]
-)
-def test_a_reference_inside_a_text_becomes_text(value: Any, text: str) -> None:
-    assert filled({"a": value, "b": "<${a}>"})["b"] == f"<{text}>"
+def test_a_reference_inside_a_text_becomes_text() -> None:
+    for value, text in ((3, "3"), (0.5, "0.5"), (True, "true"), (None, "null"), ("x", "x")):
+        assert filled({"a": value, "b": "<${a}>"})["b"] == f"<{text}>"
 
 
 def test_references_lead_through_each_other() -> None:
@@ -61,9 +59,8 @@ def test_several_references_in_one_text() -> None:
     assert filled({"a": 1, "b": 2, "c": "${a}${b} and ${a}"})["c"] == "12 and 1"
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
+def test_dollars_are_read() -> None:
+    for text, value in (
         ("$${a}", "${a}"),
         ("$$${a}", "$${a}"),
         ("$${a} ${a}", "${a} 1"),
@@ -75,10 +72,8 @@ def test_several_references_in_one_text() -> None:
         ("$inf", math.inf),
         ("$$null", "$null"),
         ("$$delete", "$delete"),
-    ],
-)
-def test_dollars_are_read(text: str, value: Any) -> None:
-    assert filled({"a": 1, "b": text})["b"] == value
+    ):
+        assert filled({"a": 1, "b": text})["b"] == value
 
 
 def test_what_a_reference_brings_is_not_read_again() -> None:
@@ -103,9 +98,8 @@ def test_copied_values_keep_their_own_places() -> None:
     assert copy.mapping["k"].place.line == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "what", "hint"),
-    [
+def test_a_reference_that_cannot_be_filled_in_is_reported() -> None:
+    for text, what, hint in (
         (
             "${modl.width}",
             "refers to 'modl.width', which is not set",
@@ -123,17 +117,15 @@ def test_copied_values_keep_their_own_places() -> None:
         ("${env:HOME}", "environment name 'HOME' is not declared", "`env: [HOME]`"),
         ("${env:UNSET}", "environment variable 'UNSET' is not set", "export UNSET=VALUE"),
         ("${broken}", "references form a cycle: broken -> broken", "set one of these"),
-    ],
-)
-def test_a_reference_that_cannot_be_filled_in_is_reported(text: str, what: str, hint: str) -> None:
-    tree = {"model": {"width": 1}, "sizes": [1], "env": ["UNSET"], "broken": text}
-    node, findings = fill(tree)
-    (problem,) = findings.problems
-    assert problem.key == "broken"
-    assert problem.what == what or what in problem.what
-    assert hint in problem.hint
-    assert findings.broken == {"broken"}
-    assert node.mapping["broken"].value == text
+    ):
+        tree = {"model": {"width": 1}, "sizes": [1], "env": ["UNSET"], "broken": text}
+        node, findings = fill(tree)
+        (problem,) = findings.problems
+        assert problem.key == "broken", text
+        assert problem.what == what or what in problem.what, text
+        assert hint in problem.hint, text
+        assert findings.broken == {"broken"}, text
+        assert node.mapping["broken"].value == text
 
 
 def test_a_cycle_is_reported_once_with_its_chain() -> None:
@@ -180,10 +172,10 @@ def test_the_real_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) ->
     assert config.root.to_plain()["a"] == "yes"
 
 
-@pytest.mark.parametrize("section", ["HOME", {"HOME": 1}, [1], ["A", ["B"]], None])
-def test_environment_names_must_be_a_list_of_texts(section: Any) -> None:
-    _, findings = fill({"env": section})
-    assert findings.problems[0].what == "expected a list of names"
+def test_environment_names_must_be_a_list_of_texts() -> None:
+    for section in ("HOME", {"HOME": 1}, [1], ["A", ["B"]], None):
+        _, findings = fill({"env": section})
+        assert findings.problems[0].what == "expected a list of names", section
 
 
 def test_what_came_from_the_environment_keeps_a_template_that_stands_alone() -> None:

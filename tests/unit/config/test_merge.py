@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,10 +21,10 @@ def test_mappings_merge_key_by_key() -> None:
     }
 
 
-@pytest.mark.parametrize("above", [[3], 3, "x", None, [], {"z": 1}])
-def test_lists_and_scalars_replace(above: object) -> None:
-    assert merged({"a": [1, 2]}, {"a": above}) == {"a": above}
-    assert merged({"a": above}, {"a": [1, 2]}) == {"a": [1, 2]}
+def test_lists_and_scalars_replace() -> None:
+    for above in ([3], 3, "x", None, [], {"z": 1}):
+        assert merged({"a": [1, 2]}, {"a": above}) == {"a": above}
+        assert merged({"a": above}, {"a": [1, 2]}) == {"a": [1, 2]}
 
 
 def test_an_empty_mapping_above_removes_nothing() -> None:

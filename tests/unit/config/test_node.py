@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from epochal.config.node import Node, from_plain
 from epochal.errors import Place
 
@@ -20,21 +18,21 @@ def test_values_that_are_not_plain_become_text() -> None:
     assert from_plain({"place": Place("x")}).to_plain() == {"place": "x"}
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [("model.width", 3), ("model.sizes.1", 2.5), ("model.sizes.2.deep", None), ("tag", "x")],
-)
-def test_a_dotted_path_leads_to_a_value(path: str, value: object) -> None:
-    node = from_plain(PLAIN).find(path)
-    assert node is not None
-    assert node.to_plain() == value
+def test_a_dotted_path_leads_to_a_value() -> None:
+    for path, value in (
+        ("model.width", 3),
+        ("model.sizes.1", 2.5),
+        ("model.sizes.2.deep", None),
+        ("tag", "x"),
+    ):
+        node = from_plain(PLAIN).find(path)
+        assert node is not None, path
+        assert node.to_plain() == value, path
 
 
-@pytest.mark.parametrize(
-    "path", ["modl", "model.sizes.3", "model.sizes.x", "tag.x", "model..width"]
-)
-def test_a_path_that_leads_nowhere_finds_nothing(path: str) -> None:
-    assert from_plain(PLAIN).find(path) is None
+def test_a_path_that_leads_nowhere_finds_nothing() -> None:
+    for path in ("modl", "model.sizes.3", "model.sizes.x", "tag.x", "model..width"):
+        assert from_plain(PLAIN).find(path) is None
 
 
 def test_the_empty_path_is_the_tree_itself() -> None:

@@ -4,7 +4,6 @@ import json
 import math
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,9 +21,8 @@ def overridden(*overrides: str) -> Any:
     return config.root.to_plain()
 
 
-@pytest.mark.parametrize(
-    ("value", "result"),
-    [
+def test_values_are_read() -> None:
+    for value, result in (
         ("1e-3", 1e-3),
         ("12", 12),
         ("true", True),
@@ -47,10 +45,8 @@ def overridden(*overrides: str) -> Any:
         ("*", "*"),
         ("%5", "%5"),
         (" 3 ", 3),
-    ],
-)
-def test_values_are_read(value: str, result: Any) -> None:
-    assert overridden(f"extra={value}")["extra"] == result
+    ):
+        assert overridden(f"extra={value}")["extra"] == result
 
 
 def test_list_elements_are_reached_by_number() -> None:
@@ -100,9 +96,8 @@ def test_an_override_knows_where_it_was_typed() -> None:
     assert whole.replaced is not None
 
 
-@pytest.mark.parametrize(
-    ("override", "what", "hint"),
-    [
+def test_mistakes_are_reported() -> None:
+    for override, what, hint in (
         ("lr", "an override sets a value, got 'lr'", "write lr=VALUE"),
         ("--lr", "an override sets a value, got '--lr'", "write lr=VALUE"),
         ("--optim.lr=3", "an override has no dashes", "write optim.lr=VALUE"),
@@ -124,15 +119,13 @@ def test_an_override_knows_where_it_was_typed() -> None:
         ("a={b: 1, b: 2}", "duplicate key", "keep one"),
         ("a=!!python/name:os.system x", "is not read", "plain values"),
         ("a=${b}", "refers to 'b', which is not set", ""),
-    ],
-)
-def test_mistakes_are_reported(override: str, what: str, hint: str) -> None:
-    config = load(CONFIG, overrides=[override])
-    (problem,) = config.problems
-    assert what in problem.what
-    assert hint in problem.hint
-    assert problem.place is not None
-    assert problem.place.name == "command line"
+    ):
+        config = load(CONFIG, overrides=[override])
+        (problem,) = config.problems
+        assert what in problem.what, override
+        assert hint in problem.hint, override
+        assert problem.place is not None, override
+        assert problem.place.name == "command line", override
 
 
 def test_a_mistake_is_underlined() -> None:

@@ -14,9 +14,8 @@ def assigned(path: str, value: Any) -> Any:
     return assign(from_plain(TREE), path, from_plain(value)).to_plain()
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "changed"),
-    [
+def test_a_value_is_set_by_its_path() -> None:
+    for path, value, changed in (
         ("optim.lr", 2, {"optim": {"lr": 2, "betas": [1, 2]}}),
         ("optim.eps", 3, {"optim": {"lr": 1, "betas": [1, 2], "eps": 3}}),
         ("optim", {"lr": 5}, {"optim": {"lr": 5, "betas": [1, 2]}}),
@@ -29,28 +28,23 @@ def assigned(path: str, value: Any) -> Any:
         ("tag", {"a": 1}, {"tag": {"a": 1}}),
         ("optim.lr", "$delete", {"optim": {"betas": [1, 2]}}),
         ("hooks.0", "$delete", {"hooks": []}),
-    ],
-)
-def test_a_value_is_set_by_its_path(path: str, value: Any, changed: dict[str, Any]) -> None:
-    assert assigned(path, value) == TREE | changed
+    ):
+        assert assigned(path, value) == TREE | changed
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "what", "hint"),
-    [
+def test_a_path_that_leads_nowhere_is_refused() -> None:
+    for path, value, what, hint in (
         ("tag.x", 1, "tag is 'x' and has no key 'x'", ""),
         ("optim.lr.x", 1, "optim.lr is 1 and has no key 'x'", ""),
         ("hooks.1", 1, "hooks is a list of 1 and has no element '1'", "from 0 to 0"),
         ("hooks.first", 1, "hooks is a list of 1 and has no element 'first'", "from 0 to 0"),
         ("hooks.99999999999999999999", 1, "has no element", "from 0 to 0"),
         ("optim.lrr", "$delete", "nothing to delete at optim.lrr", "did you mean 'lr'?"),
-    ],
-)
-def test_a_path_that_leads_nowhere_is_refused(path: str, value: Any, what: str, hint: str) -> None:
-    with pytest.raises(PathError) as caught:
-        assigned(path, value)
-    assert what in str(caught.value)
-    assert hint in caught.value.hint
+    ):
+        with pytest.raises(PathError) as caught:
+            assigned(path, value)
+        assert what in str(caught.value), path
+        assert hint in caught.value.hint, path
 
 
 def test_an_empty_list_has_no_elements_to_set() -> None:
@@ -69,13 +63,13 @@ def test_what_was_replaced_is_remembered() -> None:
     assert made.replaced is root.find("model")
 
 
-@pytest.mark.parametrize("path", ["hooks.0.patience", "metrics.1", "imports.0"])
-@pytest.mark.parametrize("tree", [{}, {"hooks": None, "metrics": None, "imports": None}])
-def test_an_element_of_a_list_that_is_not_there_is_refused(path: str, tree: dict) -> None:
-    name = path.split(".")[0]
-    with pytest.raises(PathError, match=f"there are no {name}") as caught:
-        assign(from_plain(tree), path, from_plain(3))
-    assert caught.value.hint == f"add them: {name}=[...]"
+def test_an_element_of_a_list_that_is_not_there_is_refused() -> None:
+    for tree in ({}, {"hooks": None, "metrics": None, "imports": None}):
+        for path in ("hooks.0.patience", "metrics.1", "imports.0"):
+            name = path.split(".")[0]
+            with pytest.raises(PathError, match=f"there are no {name}") as caught:
+                assign(from_plain(tree), path, from_plain(3))
+            assert caught.value.hint == f"add them: {name}=[...]", path
 
 
 def test_numbers_may_be_keys_of_ones_own() -> None:

@@ -70,9 +70,8 @@ def test_values_and_keys_know_their_places() -> None:
     assert (second.place.column, second.place.width) == (39, 4)
 
 
-@pytest.mark.parametrize(
-    ("text", "what", "place", "hint"),
-    [
+def test_a_mistake_is_named_and_placed() -> None:
+    for text, what, place, hint in (
         ("{", "this '{' is never closed", "1:1", "add a }"),
         ('{"a": [1, 2', "this '[' is never closed", "1:7", "add a ]"),
         ('{"a": 1', "this '{' is never closed", "1:1", "add a }"),
@@ -96,32 +95,27 @@ def test_values_and_keys_know_their_places() -> None:
         ('{"a": "\\q"}', "bad character or escape", "1:8", "\\\\"),
         ('{"a": 1} x', "text after the end", "1:10", ""),
         ('{"a": }', "a value is missing here", "1:7", ""),
-    ],
-)
-def test_a_mistake_is_named_and_placed(text: str, what: str, place: str, hint: str) -> None:
-    node, findings = read(text)
-    (problem,) = findings.problems
-    assert node is None
-    assert what in problem.what
-    assert str(problem.place) == f"x.json:{place}"
-    assert hint in problem.hint
+    ):
+        node, findings = read(text)
+        (problem,) = findings.problems
+        assert node is None, text
+        assert what in problem.what, text
+        assert str(problem.place) == f"x.json:{place}", text
+        assert hint in problem.hint, text
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
+def test_values_that_cannot_be_kept_are_reported() -> None:
+    for value, message in (
         ("99999999999999999999", "integer does not fit in 64 bits, got 9999"),
         ("9" * 5000, "integer does not fit in 64 bits"),
         ("-1e999", "number is too big for a float, got -1e999"),
         (r'"\ud800"', "half of a surrogate pair"),
-    ],
-)
-def test_values_that_cannot_be_kept_are_reported(value: str, message: str) -> None:
-    _, findings = read(f'{{"a": {{"b": {value}}}}}')
-    (problem,) = findings.problems
-    assert problem.key == "a.b"
-    assert message in problem.what
-    assert findings.broken == {"a.b"}
+    ):
+        _, findings = read(f'{{"a": {{"b": {value}}}}}')
+        (problem,) = findings.problems
+        assert problem.key == "a.b", value
+        assert message in problem.what, value
+        assert findings.broken == {"a.b"}, value
 
 
 def test_a_duplicate_key_names_the_first_place() -> None:
@@ -140,10 +134,10 @@ def test_surrogate_pairs_are_one_character() -> None:
     assert node.to_plain() == {"a": "😀"}
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000])
-def test_too_many_levels_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="more than 64 levels deep"):
-        read(text)
+def test_too_many_levels_are_refused() -> None:
+    for text in ("[" * 100_000, '{"a":' * 100_000):
+        with pytest.raises(ConfigError, match="more than 64 levels deep"):
+            read(text)
 
 
 def test_too_many_values_are_refused() -> None:

@@ -86,24 +86,21 @@ def test_omegaconf_below_a_dict_is_read_too() -> None:
     assert read_object(value, Findings()).to_plain() == {"model": {"width": 3}}
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
+def test_values_that_are_not_plain_are_reported() -> None:
+    for value, message in (
         (object(), "plain values, got an object of object"),
         ({1, 2}, "got an object of set"),
         (2**70, "integer does not fit in 64 bits"),
         ("\ud800", "half of a surrogate pair"),
         (b"x", "got an object of bytes"),
         (len, "got an object of builtin_function_or_method"),
-    ],
-)
-def test_values_that_are_not_plain_are_reported(value: object, message: str) -> None:
-    findings = Findings()
-    read_object({"a": [value]}, findings)
-    (problem,) = findings.problems
-    assert problem.key == "a.0"
-    assert message in problem.what
-    assert findings.broken == {"a.0"}
+    ):
+        findings = Findings()
+        read_object({"a": [value]}, findings)
+        (problem,) = findings.problems
+        assert problem.key == "a.0", value
+        assert message in problem.what, value
+        assert findings.broken == {"a.0"}, value
 
 
 def test_keys_that_read_the_same_are_reported() -> None:
@@ -146,9 +143,8 @@ def test_a_python_file_gives_its_config(write: Write) -> None:
     assert sys.path == before
 
 
-@pytest.mark.parametrize(
-    ("code", "what", "place"),
-    [
+def test_what_a_python_file_does_wrong_is_reported(write: Write) -> None:
+    for code, what, place in (
         ("a = 1\nb = a / 0\n", "raised ZeroDivisionError: division by zero", "c.py:2:1"),
         ("def f():\n    raise KeyError('x')\nf()\n", "raised KeyError: 'x'", "c.py:2:5"),
         ("a = (\n", "raised SyntaxError", "c.py:1:1"),
@@ -157,13 +153,9 @@ def test_a_python_file_gives_its_config(write: Write) -> None:
         ("raise SystemExit", "raised SystemExit", "c.py:1:1"),
         ("config = 3", "sets no dict named 'config'", "None"),
         ("x = {}", "sets no dict named 'config'", "None"),
-    ],
-)
-def test_what_a_python_file_does_wrong_is_reported(
-    write: Write, code: str, what: str, place: str
-) -> None:
-    node, findings = run(write("c.py", code))
-    (problem,) = findings.problems
-    assert node is None
-    assert what in problem.what
-    assert str(problem.place) == place
+    ):
+        node, findings = run(write("c.py", code))
+        (problem,) = findings.problems
+        assert node is None, code
+        assert what in problem.what, code
+        assert str(problem.place) == place, code

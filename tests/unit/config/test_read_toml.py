@@ -4,7 +4,6 @@ import math
 import tomllib
 from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,9 +52,8 @@ def test_own_infinities_are_read() -> None:
     assert math.isnan(values["d"])
 
 
-@pytest.mark.parametrize(
-    ("text", "what", "place", "hint"),
-    [
+def test_a_mistake_is_named_and_placed() -> None:
+    for text, what, place, hint in (
         ("a = foo", "this is no TOML value", "1:5", '"foo"'),
         ("a = ${x}", "this is no TOML value", "1:5", '"${x}"'),
         ("a = None", "this is no TOML value", "1:5", '"$null"'),
@@ -74,47 +72,39 @@ def test_own_infinities_are_read() -> None:
         ("[a", "table declaration", "1:3", "[section]"),
         ("a = 01", "expected newline", "1:6", "leading zeros"),
         ("a = " + "9" * 5000, "too many digits", "1:5", ""),
-    ],
-)
-def test_a_mistake_is_named_and_placed(text: str, what: str, place: str, hint: str) -> None:
-    node, findings = read(text)
-    (problem,) = findings.problems
-    assert node is None
-    assert what in problem.what
-    assert str(problem.place) == f"x.toml:{place}"
-    assert hint in problem.hint
+    ):
+        node, findings = read(text)
+        (problem,) = findings.problems
+        assert node is None, text
+        assert what in problem.what, text
+        assert str(problem.place) == f"x.toml:{place}", text
+        assert hint in problem.hint, text
 
 
-@pytest.mark.parametrize(
-    ("text", "key", "place"),
-    [
+def test_a_duplicate_key_names_the_first_place() -> None:
+    for text, key, place in (
         ("[optim]\nlr = 1\nlr = 2", "optim.lr", "3:1"),
         ("[a]\nx = 1\n[a]\ny = 1", "a", "3:2"),
         ("[[a]]\nb = 1\n[a]\nb = 2", "a", "3:2"),
-    ],
-)
-def test_a_duplicate_key_names_the_first_place(text: str, key: str, place: str) -> None:
-    _, findings = read(text)
-    (problem,) = findings.problems
-    assert problem.key == key
-    assert problem.what == f"duplicate key {key.split('.')[-1]!r}"
-    assert str(problem.place) == f"x.toml:{place}"
-    assert "first set in line" in problem.hint
+    ):
+        _, findings = read(text)
+        (problem,) = findings.problems
+        assert problem.key == key, text
+        assert problem.what == f"duplicate key {key.split('.')[-1]!r}", text
+        assert str(problem.place) == f"x.toml:{place}", text
+        assert "first set in line" in problem.hint, text
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
+def test_values_that_cannot_be_kept_are_reported() -> None:
+    for value, message in (
         ("99999999999999999999", "integer does not fit in 64 bits, got 9999"),
         ("-1e999", "number is too big for a float, got -1e999"),
-    ],
-)
-def test_values_that_cannot_be_kept_are_reported(value: str, message: str) -> None:
-    _, findings = read(f"[a]\nb = {value}")
-    (problem,) = findings.problems
-    assert (problem.key, str(problem.place)) == ("a.b", "x.toml:2:5")
-    assert message in problem.what
-    assert findings.broken == {"a.b"}
+    ):
+        _, findings = read(f"[a]\nb = {value}")
+        (problem,) = findings.problems
+        assert (problem.key, str(problem.place)) == ("a.b", "x.toml:2:5"), value
+        assert message in problem.what, value
+        assert findings.broken == {"a.b"}, value
 
 
 @given(st.text(alphabet="ab.=[]{}\"'#\n ,1", max_size=30))

@@ -91,9 +91,8 @@ def test_a_folder_is_no_config(write: Write) -> None:
         read_source(Path("configs"))
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
+def test_what_is_no_text_is_refused(write: Write) -> None:
+    for name, content, message in (
         ("a.txt", "a: 1", "unknown kind of config file '.txt'"),
         ("a.yaml", b"", "is empty"),
         ("a.yaml", b" \n\n", "is empty"),
@@ -101,11 +100,9 @@ def test_a_folder_is_no_config(write: Write) -> None:
         ("a.yaml", "a: 1".encode("utf-16"), "written in UTF-16"),
         ("a.yaml", b"a: 1\nb\0: 1", "NUL byte in line 2"),
         ("a.yaml", b"a: " + b"x" * 1_000_000, "bigger than 1,000,000 bytes"),
-    ],
-)
-def test_what_is_no_text_is_refused(write: Write, name: str, content: bytes, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        read_source(write(name, content))
+    ):
+        with pytest.raises(ConfigError, match=message):
+            read_source(write(name, content))
 
 
 def test_a_file_that_is_no_regular_one_is_refused(write: Write) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from epochal.config.source_file import SourceText
-from epochal.config.toml_places import Path, scan_toml
+from epochal.config.toml_places import scan_toml
 from epochal.errors import ConfigError
 
 DOCUMENT = '''\
@@ -38,9 +38,8 @@ v = 3
 '''
 
 
-@pytest.mark.parametrize(
-    ("path", "place", "written"),
-    [
+def test_every_value_has_its_place() -> None:
+    for path, place, written in (
         (("tag",), "2:7", '"x"'),
         (("quoted.key",), "3:16", "1"),
         (("single",), "4:12", "'a # b'"),
@@ -59,12 +58,10 @@ v = 3
         (("hooks", 0, "options", "k"), "21:5", "1"),
         (("hooks", 0, "inner", 1, "v"), "25:5", "2"),
         (("hooks", 1, "inner", 0, "v"), "28:5", "3"),
-    ],
-)
-def test_every_value_has_its_place(path: Path, place: str, written: str) -> None:
-    spot = scan_toml(SourceText("x", DOCUMENT)).spots[path]
-    assert str(spot.place) == f"x:{place}"
-    assert spot.written == written
+    ):
+        spot = scan_toml(SourceText("x", DOCUMENT)).spots[path]
+        assert str(spot.place) == f"x:{place}", path
+        assert spot.written == written, path
 
 
 def test_keys_have_places_of_their_own() -> None:
@@ -78,34 +75,28 @@ def test_the_whole_document_is_understood() -> None:
     assert found.duplicate is None
 
 
-@pytest.mark.parametrize(
-    ("text", "reached"),
-    [
+def test_the_scan_ends_where_the_text_is_not_toml() -> None:
+    for text, reached in (
         ("a = 1\nb 2", 8),
         ("a = 'x", 4),
         ("a = [1 2]", 7),
         ("a = {b = 1 c = 2}", 11),
         ("[a", 2),
         ("a = ", 4),
-    ],
-)
-def test_the_scan_ends_where_the_text_is_not_toml(text: str, reached: int) -> None:
-    assert scan_toml(SourceText("x", text)).reached == reached
+    ):
+        assert scan_toml(SourceText("x", text)).reached == reached
 
 
-@pytest.mark.parametrize(
-    ("text", "path"),
-    [
+def test_a_key_that_is_set_twice_is_noticed() -> None:
+    for text, path in (
         ("a = 1\na = 2", ("a",)),
         ("[a]\n[a]", ("a",)),
         ("a.b = 1\na.b.c = 2", ("a", "b")),
         ("x = {a = 1, a = 2}", ("x", "a")),
-    ],
-)
-def test_a_key_that_is_set_twice_is_noticed(text: str, path: Path) -> None:
-    found = scan_toml(SourceText("x", text))
-    assert found.duplicate is not None
-    assert found.duplicate[0] == path
+    ):
+        found = scan_toml(SourceText("x", text))
+        assert found.duplicate is not None, text
+        assert found.duplicate[0] == path, text
 
 
 def test_tables_below_each_other_are_no_duplicates() -> None:
@@ -113,18 +104,15 @@ def test_tables_below_each_other_are_no_duplicates() -> None:
     assert scan_toml(SourceText("x", text)).duplicate is None
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_too_many_levels_are_refused() -> None:
+    for text in (
         "a = " + "[" * 100_000,
         ".".join(["a"] * 100_000) + " = 1",
         "[" + "a." * 100_000 + "a]",
         "a = " + "{a=" * 100,
-    ],
-)
-def test_too_many_levels_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="more than 64 levels deep"):
-        scan_toml(SourceText("x", text))
+    ):
+        with pytest.raises(ConfigError, match="more than 64 levels deep"):
+            scan_toml(SourceText("x", text))
 
 
 def test_too_many_values_are_refused() -> None:

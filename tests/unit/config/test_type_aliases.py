@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from epochal.config.node import from_plain
 from epochal.config.problems import Findings
 from epochal.config.type_aliases import rename_aliases, rename_path, rename_spec, rename_value
@@ -16,13 +14,13 @@ def renamed(tree: Any) -> Any:
     return result
 
 
-@pytest.mark.parametrize("alias", ["NAME", "_target_", "class_path"])
-def test_other_words_for_type_are_read_as_type(alias: str) -> None:
-    tree = {"model": {alias: "a.B", "inner": {alias: "C"}}, "hooks": [{alias: "H"}]}
-    assert renamed(tree) == {
-        "model": {"type": "a.B", "inner": {"type": "C"}},
-        "hooks": [{"type": "H"}],
-    }
+def test_other_words_for_type_are_read_as_type() -> None:
+    for alias in ("NAME", "_target_", "class_path"):
+        tree = {"model": {alias: "a.B", "inner": {alias: "C"}}, "hooks": [{alias: "H"}]}
+        assert renamed(tree) == {
+            "model": {"type": "a.B", "inner": {"type": "C"}},
+            "hooks": [{"type": "H"}],
+        }, alias
 
 
 def test_a_renamed_key_keeps_its_position() -> None:
@@ -40,31 +38,27 @@ def test_arguments_of_a_class_path_move_up() -> None:
     assert renamed(tree) == {"model": {"type": "a.B", "x": {"type": "C"}}}
 
 
-@pytest.mark.parametrize(
-    "tree",
-    [
+def test_what_names_no_component_is_left_alone() -> None:
+    for tree in (
         {"NAME": "top level"},
         {"extra": {"NAME": "mine", "deep": {"class_path": "x"}}},
         {"model": {"NAME": {"not": "a name"}}},
         {"model": {"type": "M", "init_args": {"x": 1}}},
         {"model": {"class_path": "M", "init_args": 3}} and {"model": {"init_args": 3}},
-    ],
-)
-def test_what_names_no_component_is_left_alone(tree: Any) -> None:
-    assert renamed(tree) == tree
+    ):
+        assert renamed(tree) == tree
 
 
-@pytest.mark.parametrize(
-    ("spec", "what"),
-    [
+def test_two_names_of_one_component_are_reported() -> None:
+    for spec, what in (
         ({"type": "A", "NAME": "B"}, "both 'type' and 'NAME' name the component"),
         ({"NAME": "A", "_target_": "B"}, "both 'NAME' and '_target_' name the component"),
-    ],
-)
-def test_two_names_of_one_component_are_reported(spec: Any, what: str) -> None:
-    findings = Findings()
-    rename_aliases(from_plain({"model": spec}), findings)
-    assert [(problem.key, problem.what) for problem in findings.problems] == [("model", what)]
+    ):
+        findings = Findings()
+        rename_aliases(from_plain({"model": spec}), findings)
+        assert [(problem.key, problem.what) for problem in findings.problems] == [
+            ("model", what)
+        ], spec
 
 
 def test_an_argument_given_twice_is_reported() -> None:
@@ -87,15 +81,12 @@ def test_values_set_by_path_are_renamed_outside_extra() -> None:
     assert rename_value(node, "extra.x", Findings()).to_plain() == [{"NAME": "A"}]
 
 
-@pytest.mark.parametrize(
-    ("path", "result"),
-    [
+def test_paths_are_renamed_in_their_last_part() -> None:
+    for path, result in (
         ("model.NAME", "model.type"),
         ("a.b._target_", "a.b.type"),
         ("NAME", "NAME"),
         ("extra.NAME", "extra.NAME"),
         ("model.width", "model.width"),
-    ],
-)
-def test_paths_are_renamed_in_their_last_part(path: str, result: str) -> None:
-    assert rename_path(path) == result
+    ):
+        assert rename_path(path) == result

@@ -3,8 +3,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from epochal.config import load, variant_names
 
 Write = Callable[..., Path]
@@ -83,20 +81,15 @@ def test_a_variant_that_a_missing_base_may_hold_is_not_missed(write: Write) -> N
     assert [problem.key for problem in config.problems] == ["$BASE"]
 
 
-@pytest.mark.parametrize(
-    ("variants", "key", "what"),
-    [
+def test_variants_of_the_wrong_shape_are_reported(write: Write) -> None:
+    for variants, key, what in (
         ("3", "variants", "expected a mapping, got 3"),
         ("[a]", "variants", "expected a mapping, got a list"),
         ("{a: 3}", "variants.a", "expected a mapping, got 3"),
         ("{a: [1]}", "variants.a", "expected a mapping, got a list"),
-    ],
-)
-def test_variants_of_the_wrong_shape_are_reported(
-    write: Write, variants: str, key: str, what: str
-) -> None:
-    (problem,) = load(write("c.yaml", f"variants: {variants}")).problems
-    assert (problem.key, problem.what) == (key, what)
+    ):
+        (problem,) = load(write("c.yaml", f"variants: {variants}")).problems
+        assert (problem.key, problem.what) == (key, what), variants
 
 
 def test_a_variant_through_a_scalar_is_reported(write: Write) -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from epochal.config.problems import Findings
 from epochal.config.read_yaml import read_yaml
 from epochal.config.source_file import SourceText
@@ -45,9 +43,8 @@ def test_a_colon_without_a_space() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "what", "place", "hint"),
-    [
+def test_a_mistake_is_named_and_placed() -> None:
+    for text, what, place, hint in (
         ("a: [${x}, 1]", "must be quoted", "1:5", '"${x}"'),
         ("a:\n  - {b: 1,\n     c: ${x}}", "must be quoted", "3:9", '"${x}"'),
         ("lr:3\nwidth: 3", "a colon needs a space", "1:1", "`lr: 3`"),
@@ -79,13 +76,11 @@ def test_a_colon_without_a_space() -> None:
         ("a: 1\nb\n", "a key without a colon", "2:1", "`key: value`"),
         ("a: \x01", "the character '\\x01'", "1:4", "delete it"),
         ("%FOO\n", "document start", "2:1", ""),
-    ],
-)
-def test_a_mistake_is_named_and_placed(text: str, what: str, place: str, hint: str) -> None:
-    first, where, *rest = message(text).split("\n")
-    assert what in first
-    assert where == f"  set in x.yaml:{place}"
-    assert hint in "\n".join(rest)
+    ):
+        first, where, *rest = message(text).split("\n")
+        assert what in first, text
+        assert where == f"  set in x.yaml:{place}", text
+        assert hint in "\n".join(rest), text
 
 
 def test_a_url_with_a_colon_is_no_missing_space() -> None:

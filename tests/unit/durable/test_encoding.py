@@ -24,9 +24,9 @@ def test_lines_carry_a_checksum_that_finds_any_changed_byte() -> None:
         assert durable.decode_line(bytes(changed)) != {"kind": "saved", "step": 12}, changed
 
 
-@pytest.mark.parametrize("line", [b"", b"\n", b"{", b"[1]\n", b"\xff\n", b'{"a":1,"crc":x}\n'])
-def test_damaged_lines_are_none(line: bytes) -> None:
-    assert durable.decode_line(line) is None
+def test_damaged_lines_are_none() -> None:
+    for line in (b"", b"\n", b"{", b"[1]\n", b"\xff\n", b'{"a":1,"crc":x}\n'):
+        assert durable.decode_line(line) is None
 
 
 def test_lines_written_by_hand_need_no_checksum() -> None:

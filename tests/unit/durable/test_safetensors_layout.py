@@ -30,13 +30,13 @@ def test_bytes_are_made_when_their_turn_comes() -> None:
     assert bytes(blob.view("a")) == b"abc"
 
 
-@pytest.mark.parametrize(
-    ("name", "blob"),
-    [("a", Blob("F32", (2,), bytes(4))), ("__metadata__", Blob("U8", (1,), b"x"))],
-)
-def test_tensors_that_contradict_themselves_are_refused(name: str, blob: Blob) -> None:
-    with pytest.raises(ValueError, match=f"{name}: "):
-        build_header({name: blob}, {})
+def test_tensors_that_contradict_themselves_are_refused() -> None:
+    for name, blob in (
+        ("a", Blob("F32", (2,), bytes(4))),
+        ("__metadata__", Blob("U8", (1,), b"x")),
+    ):
+        with pytest.raises(ValueError, match=f"{name}: "):
+            build_header({name: blob}, {})
 
 
 def test_made_bytes_of_another_size_are_refused() -> None:

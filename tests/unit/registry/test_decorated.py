@@ -74,19 +74,16 @@ def test_a_built_in_name_cannot_be_claimed_silently(write_project) -> None:
     assert "epochal.components.optim.schedules.Cosine" in registry.problems[0].what
 
 
-@pytest.mark.parametrize(
-    ("name", "what"),
-    [
+def test_imports_outside_the_roots_or_missing_are_problems(write_project) -> None:
+    for name, what in (
         ("os", "code of the standard library cannot be named in a config"),
         ("numpy", "'numpy' is outside the project's roots"),
         ("torch.nn", "'torch.nn' is outside the project's roots"),
         ("p.nothing", "there is no module 'p.nothing'"),
-    ],
-)
-def test_imports_outside_the_roots_or_missing_are_problems(write_project, name, what) -> None:
-    registry: Registry = write_project({"p/__init__.py": ""}, imports=(name,))
-    (problem,) = registry.problems
-    assert (problem.key, problem.what) == ("imports.0", what)
+    ):
+        registry: Registry = write_project({"p/__init__.py": ""}, imports=(name,))
+        (problem,) = registry.problems
+        assert (problem.key, problem.what) == ("imports.0", what), name
 
 
 def test_imports_are_never_told_to_list_what_cannot_be_listed(write_project) -> None:

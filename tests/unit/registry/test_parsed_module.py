@@ -33,12 +33,12 @@ def test_an_unreadable_module_has_an_error_and_no_names(write_files: Write) -> N
     assert not module.bindings
 
 
-@pytest.mark.parametrize("content", [b"x = '\0'", b"# coding: nonsense", b"x = " + b"(" * 5000])
-def test_hostile_text_is_an_error_and_no_crash(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "m.py").write_bytes(content)
-    module = Library([tmp_path]).find_module("m")
-    assert module is not None
-    assert module.error is not None
+def test_hostile_text_is_an_error_and_no_crash(tmp_path: Path) -> None:
+    for content in (b"x = '\0'", b"# coding: nonsense", b"x = " + b"(" * 5000):
+        (tmp_path / "m.py").write_bytes(content)
+        module = Library([tmp_path]).find_module("m")
+        assert module is not None, content
+        assert module.error is not None, content
 
 
 def test_a_changed_file_is_read_again(tmp_path: Path) -> None:

@@ -58,9 +58,10 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("modules", "expected"),
-    [
+def test_without_a_project_file_the_nearest_folder_that_holds_a_module_is_taken(
+    write_files: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for modules, expected in (
         (["near"], "work/configs"),
         (["tasks"], "work"),
         (["inner"], "work"),
@@ -69,16 +70,12 @@ LAYERS = {
         (["models"], "work/configs/deep"),  # above the current folder
         (["nowhere"], "work/configs/deep"),
         ([], "work/configs/deep"),
-    ],
-)
-def test_without_a_project_file_the_nearest_folder_that_holds_a_module_is_taken(
-    write_files: Write, monkeypatch: pytest.MonkeyPatch, modules: list[str], expected: str
-) -> None:
-    folder = write_files(LAYERS)
-    monkeypatch.chdir(folder / "work")
-    found = find_project(folder / "work/configs/deep/a.yaml", modules=modules)
-    assert found.dir == folder / expected
-    assert found.name == Path(expected).name
+    ):
+        folder = write_files(LAYERS)
+        monkeypatch.chdir(folder / "work")
+        found = find_project(folder / "work/configs/deep/a.yaml", modules=modules)
+        assert found.dir == folder / expected, modules
+        assert found.name == Path(expected).name, modules
 
 
 def test_a_config_elsewhere_finds_modules_beside_it_only(
@@ -100,19 +97,16 @@ def test_a_project_file_or_a_user_dir_ends_the_search(
     assert find_project(folder / "work/configs", modules=["models"]).dir == folder / "work"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_a_wrong_project_file_is_refused(write_files: Write) -> None:
+    for text, message in (
         ('nmae = "x"', "nmae: unknown project setting\n.*\n  did you mean 'name'"),
         ('roots = "torchvision"', "roots: expected package names, got 'torchvision'"),
         ('roots = ["a b"]', "roots: expected package names"),
         ("name = 3", "name: expected text, got 3"),
         ("name = ", "not valid TOML"),
-    ],
-)
-def test_a_wrong_project_file_is_refused(write_files: Write, text: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        find_project(write_files({"epochal.toml": text}))
+    ):
+        with pytest.raises(ConfigError, match=message):
+            find_project(write_files({"epochal.toml": text}))
 
 
 def test_a_table_that_is_none_is_refused(write_files: Write) -> None:

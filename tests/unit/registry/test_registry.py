@@ -19,9 +19,8 @@ def registry(tmp_path: Path) -> Registry:
     return Registry(Project(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "dotted"),
-    [
+def test_built_in_and_torch_names_lead_home(registry) -> None:
+    for kind, name, dotted in (
         ("hook", "EarlyStopping", "epochal.hooks.early_stopping.EarlyStopping"),
         ("schedule", "cosine", "epochal.components.optim.schedules.Cosine"),
         ("task", "module", "epochal.engine.task.ModuleTask"),
@@ -33,12 +32,10 @@ def registry(tmp_path: Path) -> Registry:
         ("schedule", "StepLR", "torch.optim.lr_scheduler.StepLR"),
         ("schedule", "steplr", "torch.optim.lr_scheduler.StepLR"),
         ("component", "cosine", "epochal.components.optim.schedules.Cosine"),
-    ],
-)
-def test_built_in_and_torch_names_lead_home(registry, kind: str, name: str, dotted: str) -> None:
-    found = registry.find(kind, name)
-    assert (found.dotted, found.name) == (dotted, name)
-    assert found.file is not None
+    ):
+        found = registry.find(kind, name)
+        assert (found.dotted, found.name) == (dotted, name), kind
+        assert found.file is not None, kind
 
 
 def test_every_optimizer_and_scheduler_of_torch_has_its_name(registry: Registry) -> None:

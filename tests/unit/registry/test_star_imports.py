@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
+def test_a_text_shows_whether_it_may_bind_a_name() -> None:
+    for text, answer in (
         ("class Net: pass", DEFINES),
         ("    async  def Net(): ...", DEFINES),
         ("x = Net()\nclass Net: pass", DEFINES),
@@ -34,10 +33,8 @@ if TYPE_CHECKING:
         ("def f(x: Net): return [Net]", 0),
         ("    raise TypeError('Net')", 0),
         ("", 0),
-    ],
-)
-def test_a_text_shows_whether_it_may_bind_a_name(text: str, answer: int) -> None:
-    assert binding_of(b"\n" + text.encode(), "Net") == answer
+    ):
+        assert binding_of(b"\n" + text.encode(), "Net") == answer
 
 
 def test_star_imports_are_read_from_bytes() -> None:
