@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,8 @@ from epochal.config.problems import Findings
 from epochal.config.source_file import read_source
 from epochal.errors import ConfigError
 
-Write = Callable[..., Path]
 
-
-def test_every_format_gives_the_same_tree(write: Write) -> None:
+def test_every_format_gives_the_same_tree(write) -> None:
     for name, text in (
         ("a.yaml", "model: {NAME: M, width: 3}"),
         ("a.YML", "model:\n  NAME: M\n  width: 3\n"),
@@ -29,7 +26,7 @@ def test_every_format_gives_the_same_tree(write: Write) -> None:
         assert not findings.problems, name
 
 
-def test_python_is_not_run_unless_allowed(write: Write) -> None:
+def test_python_is_not_run_unless_allowed(write) -> None:
     findings = Findings()
     path = write("a.py", "open('ran', 'w').close()\nconfig = {}")
     assert read_document(read_source(path), findings, layer="file").to_plain() == {}
@@ -38,7 +35,7 @@ def test_python_is_not_run_unless_allowed(write: Write) -> None:
     assert not Path("ran").exists()
 
 
-def test_the_top_level_must_be_a_mapping(write: Write) -> None:
+def test_the_top_level_must_be_a_mapping(write) -> None:
     for name, text, what, hint in (
         ("a.yaml", "- a\n- b", "must be a mapping, got a list", "`key: value`"),
         ("a.yaml", "hello", "must be a mapping, got 'hello'", "`key: value`"),
@@ -56,7 +53,7 @@ def test_the_top_level_must_be_a_mapping(write: Write) -> None:
         assert findings.broken == {""}, name
 
 
-def test_a_file_without_values_is_refused_or_reported(write: Write) -> None:
+def test_a_file_without_values_is_refused_or_reported(write) -> None:
     for text in ("# only\n# comments\n", "---\n", "null\n"):
         findings = Findings()
         source = read_source(write("a.yaml", text))
@@ -68,7 +65,7 @@ def test_a_file_without_values_is_refused_or_reported(write: Write) -> None:
             assert "must be a mapping, got null" in findings.problems[0].what, text
 
 
-def test_a_toml_file_of_comments_is_refused_too(write: Write) -> None:
+def test_a_toml_file_of_comments_is_refused_too(write) -> None:
     findings = Findings()
     source = read_source(write("a.toml", "# nothing\n"))
     with pytest.raises(ConfigError, match="is empty"):

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +11,9 @@ from epochal.config.interpolate import interpolate
 from epochal.config.node import Node, from_plain
 from epochal.config.problems import Findings
 from epochal.errors import Place
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def fill(tree: Any, environment: dict[str, str] | None = None) -> tuple[Node, Findings]:
@@ -153,7 +155,6 @@ def test_the_reference_itself_is_underlined() -> None:
     findings = Findings()
     interpolate(tree, findings, {})
     place = findings.problems[0].place
-    assert place is not None
     assert (place.line, place.column, place.width) == (3, 6, 7)
 
 

@@ -56,10 +56,8 @@ def test_an_empty_list_has_no_elements_to_set() -> None:
 def test_what_was_replaced_is_remembered() -> None:
     root = from_plain(TREE)
     changed = assign(root, "optim.lr", from_plain(2, layer="command line")).find("optim.lr")
-    assert changed
     assert changed.replaced is root.find("optim.lr")
     made = assign(root, "model.width", from_plain(2)).find("model")
-    assert made
     assert made.replaced is root.find("model")
 
 

@@ -41,7 +41,6 @@ def test_json_is_read_as_the_standard_library_reads_it(
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only).replace("\x7f", "\\u007f")
     node, findings = read(text)
     assert not findings.problems
-    assert node is not None
     assert node.to_plain() == json.loads(text)
     assert repr(node.to_plain()) == repr(value)
 
@@ -61,10 +60,7 @@ def test_what_the_standard_library_refuses_is_a_problem(text: str) -> None:
 
 def test_values_and_keys_know_their_places() -> None:
     node, _ = read('{\n  "optim": {"lr": 0.1, "betas": [0.9, 0.99]}\n}')
-    assert node is not None
     lr, second = node.find("optim.lr"), node.find("optim.betas.1")
-    assert lr
-    assert second
     assert (lr.place.line, lr.place.column, lr.place.width) == (2, 19, 3)
     assert (lr.key_place.column, lr.key_place.width) == (13, 4)
     assert (second.place.column, second.place.width) == (39, 4)
@@ -121,7 +117,6 @@ def test_values_that_cannot_be_kept_are_reported() -> None:
 def test_a_duplicate_key_names_the_first_place() -> None:
     node, findings = read('{"a": 1,\n "b": 2,\n "a": 3}')
     (problem,) = findings.problems
-    assert node
     assert node.to_plain() == {"a": 1, "b": 2}
     assert problem.what == "duplicate key 'a'"
     assert str(problem.place) == "x.json:3:2"
@@ -130,7 +125,6 @@ def test_a_duplicate_key_names_the_first_place() -> None:
 
 def test_surrogate_pairs_are_one_character() -> None:
     node, _ = read(r'{"a": "\ud83d\ude00"}')
-    assert node
     assert node.to_plain() == {"a": "😀"}
 
 

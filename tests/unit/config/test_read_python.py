@@ -4,7 +4,6 @@ import argparse
 import enum
 import math
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +17,6 @@ from epochal.errors import ConfigError
 
 if TYPE_CHECKING:
     from epochal.config.node import Node
-
-Write = Callable[..., Path]
 
 
 class Color(enum.Enum):
@@ -126,7 +123,7 @@ def test_other_objects_are_no_config() -> None:
         read_object(3, Findings())
 
 
-def test_a_python_file_gives_its_config(write: Write) -> None:
+def test_a_python_file_gives_its_config(write) -> None:
     write("neighbour_of_config.py", "WIDTH = 7")
     path = write(
         "c.py", "from neighbour_of_config import WIDTH\nconfig = {'model': {'width': WIDTH}}"
@@ -137,13 +134,12 @@ def test_a_python_file_gives_its_config(write: Write) -> None:
     finally:
         sys.modules.pop("neighbour_of_config", None)
     assert not findings.problems
-    assert node
     assert node.to_plain() == {"model": {"width": 7}}
     assert node.mapping["model"].place.name == "c.py"
     assert sys.path == before
 
 
-def test_what_a_python_file_does_wrong_is_reported(write: Write) -> None:
+def test_what_a_python_file_does_wrong_is_reported(write) -> None:
     for code, what, place in (
         ("a = 1\nb = a / 0\n", "raised ZeroDivisionError: division by zero", "c.py:2:1"),
         ("def f():\n    raise KeyError('x')\nf()\n", "raised KeyError: 'x'", "c.py:2:5"),

@@ -24,7 +24,6 @@ def test_a_config_is_read_with_places() -> None:
     node, findings = read(
         'tag = "x"\n[optim]\nlr = 5e-4\nbetas = [0.9, 0.99]\n[[hooks]]\ntype = "A"\n'
     )
-    assert node
     assert not findings.problems
     assert node.to_plain() == {
         "tag": "x",
@@ -32,21 +31,17 @@ def test_a_config_is_read_with_places() -> None:
         "hooks": [{"type": "A"}],
     }
     second, hook = node.find("optim.betas.1"), node.find("hooks.0.type")
-    assert second
-    assert hook
     assert (str(second.place), second.place.width) == ("x.toml:4:15", 4)
     assert (str(hook.key_place), hook.key_place.width) == ("x.toml:6:1", 4)
 
 
 def test_dates_are_the_text_that_yaml_would_give() -> None:
     node, _ = read("a = 2020-01-01\nb = 2020-01-01 10:00:00\nc = 07:32:00\n")
-    assert node
     assert node.to_plain() == {"a": "2020-01-01", "b": "2020-01-01 10:00:00", "c": "07:32:00"}
 
 
 def test_own_infinities_are_read() -> None:
     node, _ = read("a = inf\nb = -inf\nc = +inf\nd = nan\n")
-    assert node
     values = node.to_plain()
     assert (values["a"], values["b"], values["c"]) == (math.inf, -math.inf, math.inf)
     assert math.isnan(values["d"])
@@ -116,6 +111,5 @@ def test_what_the_standard_library_reads_is_read_with_a_place_for_each_value(tex
         assert node is None
         assert len(findings.problems) == 1
         return
-    assert node is not None
     assert node.to_plain() == expected
     assert all(leaf.place.line for path, leaf in node.iter_leaves() if path)

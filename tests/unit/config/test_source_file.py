@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from epochal.config.source_file import SourceText, display_name, read_source
 from epochal.errors import ConfigError, MissingFileError
-
-Write = Callable[..., Path]
 
 
 def test_a_place_has_line_column_text_and_width() -> None:
@@ -50,22 +47,22 @@ def test_lines_out_of_range_are_empty() -> None:
     assert SourceText("x", "a").line(2) == ""
 
 
-def test_names_are_relative_below_the_current_folder_and_absolute_elsewhere(write: Write) -> None:
+def test_names_are_relative_below_the_current_folder_and_absolute_elsewhere(write) -> None:
     write("sub/a.yaml", "a: 1")
     assert display_name(Path("sub/a.yaml").resolve()) == str(Path("sub/a.yaml"))
     assert display_name(Path("sub/../sub/a.yaml")) == str(Path("sub/a.yaml"))
     assert display_name(Path("../x.yaml")) == str(Path.cwd().parent / "x.yaml")
 
 
-def test_the_text_is_kept_as_written(write: Write) -> None:
+def test_the_text_is_kept_as_written(write) -> None:
     assert read_source(write("a.yaml", "a: 1\r\n# ä\r\n")).text == "a: 1\r\n# ä\r\n"
 
 
-def test_a_byte_order_mark_is_dropped(write: Write) -> None:
+def test_a_byte_order_mark_is_dropped(write) -> None:
     assert read_source(write("a.yaml", b"\xef\xbb\xbfa: 1")).text == "a: 1"
 
 
-def test_a_missing_file_suggests_the_nearest_name(write: Write) -> None:
+def test_a_missing_file_suggests_the_nearest_name(write) -> None:
     write("digits.yaml", "a: 1")
     write("base.toml", "a = 1")
     with pytest.raises(
@@ -76,7 +73,7 @@ def test_a_missing_file_suggests_the_nearest_name(write: Write) -> None:
         read_source(Path("zzz.yaml"))
 
 
-def test_a_missing_folder_is_named(write: Write) -> None:
+def test_a_missing_folder_is_named(write) -> None:
     write("a.yaml", "a: 1")
     with pytest.raises(MissingFileError, match="there is no folder configs"):
         read_source(Path("configs/a.yaml"))
@@ -85,13 +82,13 @@ def test_a_missing_folder_is_named(write: Write) -> None:
         read_source(Path("configs/a.yaml"))
 
 
-def test_a_folder_is_no_config(write: Write) -> None:
+def test_a_folder_is_no_config(write) -> None:
     write("configs/a.yaml", "a: 1")
     with pytest.raises(MissingFileError, match=r"is a folder[^\n]*\n  there are: a\.yaml"):
         read_source(Path("configs"))
 
 
-def test_what_is_no_text_is_refused(write: Write) -> None:
+def test_what_is_no_text_is_refused(write) -> None:
     for name, content, message in (
         ("a.txt", "a: 1", "unknown kind of config file '.txt'"),
         ("a.yaml", b"", "is empty"),
@@ -105,7 +102,7 @@ def test_what_is_no_text_is_refused(write: Write) -> None:
             read_source(write(name, content))
 
 
-def test_a_file_that_is_no_regular_one_is_refused(write: Write) -> None:
+def test_a_file_that_is_no_regular_one_is_refused(write) -> None:
     write("a.yaml", "a: 1")
     Path("endless.yaml").symlink_to("/dev/zero")
     with pytest.raises(ConfigError, match="not a regular file"):

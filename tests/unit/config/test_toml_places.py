@@ -95,7 +95,6 @@ def test_a_key_that_is_set_twice_is_noticed() -> None:
         ("x = {a = 1, a = 2}", ("x", "a")),
     ):
         found = scan_toml(SourceText("x", text))
-        assert found.duplicate is not None, text
         assert found.duplicate[0] == path, text
 
 

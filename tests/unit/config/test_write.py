@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,7 +11,8 @@ from hypothesis import strategies as st
 from epochal.config import Config, dump, from_plain, load
 from epochal.config.type_aliases import ALIASES
 
-Write = Callable[..., Path]
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FORMATS = ("yaml", "toml", "json")
 RESERVED = {"$BASE", "variants", "sweep", "env", *ALIASES}
