@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from epochal.config.problems import Findings, join
+from epochal.config.node import Node, from_plain
+from epochal.config.problems import Findings, join, measure
 from epochal.errors import Place, Problem
 
 
@@ -11,29 +12,20 @@ def test_paths_are_joined_with_a_dot_where_both_have_something() -> None:
 
 
 def test_problems_of_an_included_file_get_the_key_they_are_loaded_at() -> None:
-    inner, outer = Findings(), Findings()
+    inner, middle, outer = Findings(), Findings(), Findings()
     inner.report("lr", "is odd", Place("optim.yaml", 1, 1))
     inner.broken.add("lr")
-    outer.include(inner, "optim")
-    assert outer.problems == [Problem("optim.lr", "is odd", Place("optim.yaml", 1, 1))]
-    assert outer.broken == {"optim.lr"}
-
-
-def test_problems_of_whole_files_keep_the_name_of_the_file() -> None:
-    inner, outer = Findings(), Findings()
-    inner.report_file("optim.yaml", "is odd")
-    outer.include(inner, "optim")
-    assert outer.problems == [Problem("optim.yaml", "is odd")]
-    assert outer.broken == {"optim"}
-
-
-def test_files_included_twice_over_keep_their_name_too() -> None:
-    inner, middle, outer = Findings(), Findings(), Findings()
-    inner.report_file("deep.yaml", "is odd")
-    middle.include(inner, "b")
+    middle.include(inner, "optim")
+    middle.report_file("deep.yaml", "is odd")  # a file keeps its name
     outer.include(middle, "a")
-    assert outer.problems == [Problem("deep.yaml", "is odd")]
-    assert outer.broken == {"a.b"}
+    assert outer.problems == [
+        Problem("a.optim.lr", "is odd", Place("optim.yaml", 1, 1)),
+        Problem("deep.yaml", "is odd"),
+    ]
+    assert outer.broken == {"a.optim.lr", "a"}
+    last = Findings()
+    last.include(outer, "b")
+    assert last.problems[1] == Problem("deep.yaml", "is odd")
 
 
 def test_a_value_is_unknown_below_everything_that_is_broken() -> None:
@@ -56,3 +48,16 @@ def test_a_copy_grows_on_its_own() -> None:
     third = Findings()
     third.include(second, "model")
     assert [problem.key for problem in third.problems] == ["a.yaml", "model.b"]
+
+
+def test_a_tree_is_measured_by_its_values_and_levels() -> None:
+    assert measure(from_plain(3)) == (1, 1)
+    assert measure(from_plain({"a": [1, 2], "b": {}})) == (5, 3)
+
+
+def test_measuring_a_tree_of_shared_nodes_stops_early() -> None:
+    node = from_plain({"a": 1})
+    for _ in range(40):
+        node = Node((node, node))
+    count, _ = measure(node, enough=100)
+    assert 100 < count < 1_000
