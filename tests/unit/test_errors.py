@@ -80,17 +80,14 @@ def test_config_error_shows_all_problems_with_a_blank_line_between() -> None:
     assert [problem.key for problem in error.problems] == ["a", "b"]
 
 
-def test_close_names_are_suggested_whatever_their_case() -> None:
-    assert suggest("adamw", ["SGD", "AdamW"]) == "did you mean 'AdamW'?"
-
-
-def test_few_known_names_are_listed_when_none_is_close() -> None:
-    assert suggest("zzz", ["b", "a"]) == "known: a, b"
-
-
-def test_nothing_is_suggested_when_nothing_helps() -> None:
-    assert suggest("zzz", []) == ""
-    assert suggest("zzz", [f"name{i}" for i in range(40)]) == ""
+def test_a_close_name_is_suggested_or_a_few_names_are_listed() -> None:
+    for known, hint in (
+        (["SGD", "AdamW"], "did you mean 'AdamW'?"),
+        (["b", "a"], "known: a, b"),
+        ([], ""),
+        ([f"name{i}" for i in range(40)], ""),
+    ):
+        assert suggest("adamw", known) == hint
 
 
 def test_words_of_the_command_line_have_no_line_number() -> None:
@@ -100,7 +97,7 @@ def test_words_of_the_command_line_have_no_line_number() -> None:
     assert shown.splitlines()[3] == "             ^^^^"
 
 
-def test_problems_without_a_place_learn_it() -> None:
+def test_problems_without_a_place_get_one() -> None:
     known = Place("a.yaml", 1, 1)
     error = ConfigError(Problem("a", "one", known), Problem("b", "two"), Problem("c", "three"))
     error.locate({"a": Place("x.yaml", 9, 9), "b": Place("b.yaml", 2, 3)}.get)
@@ -117,9 +114,6 @@ def test_the_closest_name_is_found_whatever_its_case() -> None:
         ("", None),
     ):
         assert nearest(name, ["SGD", "Adam", "AdamW"]) == expected
-
-
-def test_nothing_is_near_when_nothing_is_known() -> None:
     assert nearest("adam", []) is None
 
 
@@ -135,7 +129,7 @@ def test_several_names_come_with_the_closest_first() -> None:
 KNOWN = ("batch_metric", "epoch_end", "onBatchEnd", "setup", "to", "postprocess", "eval_end")
 
 
-def test_a_misspelling_has_the_same_words_with_a_slip() -> None:
+def test_a_misspelling_has_the_same_words_with_one_typo() -> None:
     for written, meant in (
         ("batch_metrics", "batch_metric"),
         ("bacth_metirc", "batch_metric"),

@@ -53,7 +53,7 @@ def test_options_within_their_bounds_pass() -> None:
     guard(Options(size=9, rate=0.0), "here")
 
 
-def test_options_outside_of_them_are_refused() -> None:
+def test_options_outside_their_bounds_are_refused() -> None:
     for options, message in (
         (Options(size=0), r"here\.size: must be at least 1, got 0\n  write a number that is at"),
         (Options(rate=1.0), r"here\.rate: must be below 1, got 1\.0"),

@@ -9,7 +9,7 @@ import pytest
 from epochal.config.checkpoint_name import LONGEST, check_template, fill_template
 
 
-def test_names_hold_what_the_run_knows() -> None:
+def test_names_are_filled_from_the_values_of_a_run() -> None:
     for template, name in (
         ("{tag}-{step}", "digits-42"),
         ("{tag}-{step:06d}-{val/acc:.3f}", "digits-000042-0.938"),
@@ -37,7 +37,7 @@ def test_names_are_never_empty_or_long() -> None:
     assert len(fill_template("{tag}-{step}", {"tag": "x" * 500, "step": 1})) == LONGEST
 
 
-def test_templates_that_cannot_be_meant_are_refused() -> None:
+def test_wrong_templates_are_refused() -> None:
     for template, message in (
         ("{tag}", "same name\nadd {step}"),
         ("best", "same name\nadd {step}"),
@@ -55,7 +55,7 @@ def test_templates_that_cannot_be_meant_are_refused() -> None:
         assert message in str(caught.value), template
 
 
-def test_letters_that_have_no_code_here_become_dashes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_characters_that_cannot_be_encoded_become_dashes(monkeypatch) -> None:
     assert fill_template("{tag}-{step}", {"tag": "größe", "step": 3}) == "größe-3"
     monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
     assert fill_template("{tag}-{step}", {"tag": "größe", "step": 3}) == "gr-e-3"

@@ -39,7 +39,7 @@ def test_what_is_no_condition_is_refused_with_an_example() -> None:
             parse_condition(text)
 
 
-def test_what_is_no_number_cannot_be_reached() -> None:
+def test_a_condition_needs_a_finite_number() -> None:
     for number in ("nan", "inf", "high", "0,9"):
         with pytest.raises(ValueError, match="is no number to reach"):
             parse_condition(f"val/acc >= {number}")
@@ -51,7 +51,7 @@ def test_a_sign_must_not_contradict_the_comparison() -> None:
             parse_condition(text)
 
 
-def test_a_value_that_is_not_a_number_reaches_nothing() -> None:
+def test_nan_meets_no_condition() -> None:
     assert parse_condition("a >= 1").holds(1.0)
     assert not parse_condition("a >= 1").holds(0.999)
     assert parse_condition("a <= 1").holds(1.0)

@@ -308,7 +308,7 @@ def test_toml_infinities_are_read() -> None:
 
 
 @given(st.text(alphabet="ab.=[]{}\"'#\n ,1", max_size=30))
-def test_what_tomllib_reads_is_read_with_a_place_for_each_value(text: str) -> None:
+def test_what_tomllib_reads_is_read_with_a_place_for_each_value(text) -> None:
     node, findings = read("toml", text)
     try:
         expected = tomllib.loads(text)
@@ -334,7 +334,7 @@ trees = st.recursive(
 
 
 @given(trees, st.sampled_from([None, 0, 2, "\t"]), st.booleans())
-def test_json_is_read_as_the_json_module_reads_it(tree: object, indent: Any, ascii: bool) -> None:
+def test_json_is_read_as_the_json_module_reads_it(tree, indent, ascii) -> None:
     text = json.dumps(tree, indent=indent, ensure_ascii=ascii)
     assert repr(plain("json", text)) == repr(tree)
 
@@ -346,7 +346,7 @@ def test_json_strings_are_never_read_as_yaml() -> None:
 
 
 @given(st.text(alphabet='{}[]",:0.1eE+-ntrufalsN \\\n/', max_size=25))
-def test_what_the_json_module_refuses_is_a_problem(text: str) -> None:
+def test_what_the_json_module_refuses_is_a_problem(text) -> None:
     node, findings = read("json", text)
     try:
         json.loads(text, parse_constant=lambda word: 1 / 0)

@@ -54,7 +54,7 @@ def test_objects_are_configs_without_files() -> None:
         assert (config.path, config.sources, config.format) == (None, (), "yaml")
 
 
-def test_the_sweep_section_stands_apart_and_can_be_overridden(write) -> None:
+def test_the_sweep_section_is_separate_and_can_be_overridden(write) -> None:
     path = write("c.yaml", "a: 1\nsweep: {trials: 5, space: {a: '${x}'}}")
     config = load(path, overrides=["sweep.trials=9"])
     assert config.root.to_plain() == {"a": 1}
@@ -158,7 +158,7 @@ HOSTILE = {
 }
 
 
-def test_hostile_files_are_answered_with_problems(write) -> None:
+def test_hostile_files_are_reported_as_problems(write) -> None:
     for name in HOSTILE:
         path = write(name, HOSTILE[name])
         try:
@@ -184,7 +184,7 @@ SNIPPETS = st.lists(
 @pytest.mark.parametrize("suffix", ["yaml", "toml", "json"])
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(text=SNIPPETS)
-def test_no_text_is_answered_with_another_exception(write, suffix: str, text: str) -> None:
+def test_no_text_raises_another_exception(write, suffix, text) -> None:
     try:
         config = load(write(f"x.{suffix}", text), variant="v")
     except ConfigError:
@@ -194,7 +194,7 @@ def test_no_text_is_answered_with_another_exception(write, suffix: str, text: st
         assert "\n" not in problem.what
 
 
-def test_all_variants_are_made_of_one_reading(tmp_path: Path) -> None:
+def test_all_variants_are_made_of_one_reading(tmp_path) -> None:
     file = tmp_path / "a.py"
     text = (
         "from pathlib import Path\n"
@@ -213,7 +213,7 @@ def test_all_variants_are_made_of_one_reading(tmp_path: Path) -> None:
         assert load(file, variant=one.variant, overrides=["c=4"], allow_python=True) == one
 
 
-def test_a_mistake_of_one_variant_is_none_of_the_next(tmp_path: Path) -> None:
+def test_mistakes_of_one_variant_do_not_affect_the_next(tmp_path) -> None:
     source = {"a": 1, "variants": {"bad": {"a.b": 2}, "good": {"a": 3}}}
     found = {
         one.variant: [problem.key for problem in one.problems] for one in load_variants(source)

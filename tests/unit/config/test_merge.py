@@ -48,7 +48,7 @@ def test_delete_removes_what_lies_below() -> None:
     assert merged({"a": {"x": 1}}, {"a": "$delete"}) == {}
 
 
-def test_delete_that_finds_nothing_waits_for_a_tree_further_down() -> None:
+def test_an_unused_delete_is_kept_for_the_next_merge() -> None:
     assert merged({"b": 1}, {"a": "$delete"}) == {"b": 1, "a": "$delete"}
 
 
@@ -86,12 +86,12 @@ mappings = st.dictionaries(st.sampled_from("abc"), plain, max_size=3)
 
 
 @given(mappings)
-def test_merging_a_tree_with_itself_changes_nothing(tree: object) -> None:
+def test_merging_a_tree_with_itself_changes_nothing(tree) -> None:
     assert merged(tree, tree) == tree
 
 
 @given(mappings, mappings, mappings)
-def test_merging_is_associative(a: object, b: object, c: object) -> None:
+def test_merging_is_associative(a, b, c) -> None:
     assert merged(merged(a, b), c) == merged(a, merged(b, c)) or _hides(a, b, c)
 
 
@@ -169,5 +169,5 @@ def test_an_element_of_a_list_that_is_not_there_is_refused() -> None:
             assert caught.value.hint == f"add them: {name}=[...]", path
 
 
-def test_numbers_may_be_keys_of_ones_own() -> None:
+def test_numbers_may_be_keys_of_extra() -> None:
     assert assigned("extra.0.x", 1)["extra"] == {"0": {"x": 1}}

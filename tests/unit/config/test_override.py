@@ -65,7 +65,7 @@ def test_overrides_apply_in_order() -> None:
     }
 
 
-def test_other_words_for_type_are_read() -> None:
+def test_type_aliases_are_read_in_overrides() -> None:
     assert overridden("hooks.0.NAME=G")["hooks"] == [{"type": "G", "patience": 1}]
     assert overridden("model={class_path: M, init_args: {x: 1}}")["model"] == {"type": "M", "x": 1}
 
@@ -148,7 +148,7 @@ def test_every_mistake_is_reported_at_once() -> None:
     assert config.root.to_plain()["optim"]["lr"] == 5
 
 
-def test_what_a_missing_base_may_hold_is_not_missed() -> None:
+def test_a_key_that_a_missing_base_may_set_is_not_reported() -> None:
     config = load({"$BASE": "nope.yaml"}, overrides=["optim.lr=$delete"])
     assert [problem.key for problem in config.problems] == ["$BASE"]
 
@@ -188,7 +188,7 @@ values = st.recursive(
 
 
 @given(st.lists(keys, min_size=1, max_size=4), values)
-def test_any_value_can_be_set(parts: list[str], value: Any) -> None:
+def test_any_value_can_be_set(parts, value) -> None:
     path = ".".join(["extra", *parts])
     written = json.dumps(escaped(value), ensure_ascii=False)
     config = load({}, overrides=[f"{path}={written}"])
@@ -198,7 +198,7 @@ def test_any_value_can_be_set(parts: list[str], value: Any) -> None:
 
 
 @given(st.text(max_size=30))
-def test_no_text_is_answered_with_an_exception(text: str) -> None:
+def test_no_text_raises_an_exception(text) -> None:
     findings = Findings()
     assert (parse_override(text, findings) is None) == bool(findings.problems)
     assert load({"a": 1}, overrides=[text]) is not None

@@ -39,7 +39,7 @@ def test_a_value_is_unknown_below_everything_that_is_broken() -> None:
     assert findings.is_unknown("anything")
 
 
-def test_a_copy_grows_on_its_own() -> None:
+def test_a_copy_is_independent() -> None:
     first = Findings()
     first.report_file("a.yaml", "is torn")
     second = first.copy()

@@ -28,7 +28,7 @@ def run(path: Path) -> tuple[Node | None, Findings]:
     return run_python(SourceText(str(path), path.read_text()), findings, layer="file"), findings
 
 
-def test_objects_that_stand_for_plain_values_are_unwrapped() -> None:
+def test_wrapped_plain_values_are_unwrapped() -> None:
     findings = Findings()
     value = {
         "path": Path("a/b"),

@@ -123,11 +123,11 @@ def test_tags_of_keys_are_refused() -> None:
     assert plain("!!str 1: 2") == {"1": 2}
 
 
-def test_a_tuple_tag_is_answered_with_a_list() -> None:
+def test_a_tuple_tag_suggests_a_list() -> None:
     assert "write a plain list" in only_problem("a: !!python/tuple [1, 2]").hint
 
 
-def test_a_tag_that_is_not_kept_is_reported() -> None:
+def test_a_value_that_does_not_match_its_tag_is_reported() -> None:
     assert "is tagged !!int but is not one, got x" in only_problem("a: !!int x").what
     assert "is tagged !!int but is not one" in only_problem("a: !!int true").what
 
@@ -196,7 +196,7 @@ def test_levels_are_counted_through_aliases() -> None:
         read(f"a: &a {deep}\nb: " + "[" * 30 + "*a" + "]" * 30)
 
 
-def test_an_endless_tag_is_refused_before_it_costs_time() -> None:
+def test_a_very_long_tag_is_refused_quickly() -> None:
     findings = Findings()
     assert read_yaml(SourceText("x", "a: " + "!" * 500_000), findings, layer="file") is None
     assert "a tag has more than 1,000 characters" in findings.problems[0].what

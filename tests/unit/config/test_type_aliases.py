@@ -14,7 +14,7 @@ def renamed(tree: Any) -> Any:
     return result
 
 
-def test_other_words_for_type_are_read_as_type() -> None:
+def test_type_aliases_are_read_as_type() -> None:
     for alias in ("NAME", "_target_", "class_path"):
         tree = {"model": {alias: "a.B", "inner": {alias: "C"}}, "hooks": [{alias: "H"}]}
         assert renamed(tree) == {
@@ -38,7 +38,7 @@ def test_arguments_of_a_class_path_move_up() -> None:
     assert renamed(tree) == {"model": {"type": "a.B", "x": {"type": "C"}}}
 
 
-def test_what_names_no_component_is_left_alone() -> None:
+def test_values_that_name_no_component_are_not_renamed() -> None:
     for tree in (
         {"NAME": "top level"},
         {"extra": {"NAME": "mine", "deep": {"class_path": "x"}}},

@@ -36,7 +36,7 @@ def test_nested_mappings_merge(write) -> None:
     assert config.root.to_plain()["model"] == {"type": "M", "width": 8, "depth": 9}
 
 
-def test_other_words_for_type_are_read_in_variants(write) -> None:
+def test_type_aliases_are_read_in_variants(write) -> None:
     root = load(write("c.yaml", TEXT), variant="other").root.to_plain()
     assert root["model"]["type"] == "N"
     assert root["optim"] == {"type": "O", "lr": 1}
@@ -68,7 +68,7 @@ def test_a_file_without_variants_says_so(write) -> None:
     assert problem.hint == "the file has no variants"
 
 
-def test_a_variant_that_a_missing_base_may_hold_is_not_missed(write) -> None:
+def test_a_variant_that_a_missing_base_may_define_is_not_reported(write) -> None:
     config = load(write("c.yaml", "$BASE: nope.yaml"), variant="wide")
     assert [problem.key for problem in config.problems] == ["$BASE"]
 

@@ -61,9 +61,7 @@ trees = st.dictionaries(
 @pytest.mark.parametrize("format", FORMATS)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(tree=trees)
-def test_what_is_written_is_read_back_unchanged(
-    format: str, tmp_path: Path, tree: dict[str, Any]
-) -> None:
+def test_what_is_written_is_read_back_unchanged(format, tmp_path, tree) -> None:
     text = dump(tree, format)
     config = reload(text, format, tmp_path)
     assert not config.problems, text
@@ -79,16 +77,14 @@ def ordered(value: Any) -> str:
     return str([ordered(child) for child in value]) if isinstance(value, list) else repr(value)
 
 
-def test_a_written_node_is_read_back_too(tmp_path: Path) -> None:
+def test_a_written_node_is_read_back_too(tmp_path) -> None:
     for format in FORMATS:
         tree = {"a": [1, {"b": None}], "c": -math.inf, "d": "${x}", "e": {}, "f": [], "g": math.nan}
         again = reload(dump(from_plain(tree), format), format, tmp_path).root.to_plain()
         assert ordered(again) == ordered(tree), format
 
 
-def test_values_of_the_environment_are_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_values_of_the_environment_are_not_written(tmp_path, monkeypatch) -> None:
     for format in FORMATS:
         monkeypatch.setenv("EPOCHAL_TOKEN", "secret")
         source = {"env": ["EPOCHAL_TOKEN"], "a": "${env:EPOCHAL_TOKEN}", "b": ["x-${a}"]}
@@ -227,6 +223,6 @@ def test_long_lists_take_one_line_each() -> None:
         st.none() | st.booleans() | st.integers() | texts | st.lists(texts, max_size=5),
     )
 )
-def test_other_readers_of_yaml_agree(tree: dict[str, Any]) -> None:
+def test_other_readers_of_yaml_agree(tree) -> None:
     yaml = pytest.importorskip("yaml")
     assert yaml.safe_load(dump(tree)) == tree

@@ -82,7 +82,7 @@ def test_imports_outside_the_roots_or_missing_are_problems(write_project) -> Non
         assert (problem.key, problem.what) == ("imports.0", what), name
 
 
-def test_imports_are_never_told_to_list_what_cannot_be_listed(write_project) -> None:
+def test_hints_never_suggest_roots_that_cannot_be_listed(write_project) -> None:
     registry = write_project({"calendar.py": ""}, imports=("os", "torch.nn", "calendar"))
     assert len(registry.problems) == 3
     assert not any("roots =" in problem.hint for problem in registry.problems)

@@ -72,7 +72,7 @@ def test_definitions_are_found_through_every_kind_of_import(write_files) -> None
     assert library.find_definition("p.b") is None
 
 
-def test_a_circle_of_imports_leads_nowhere(write_files) -> None:
+def test_circular_imports_find_nothing(write_files) -> None:
     folder = write_files({"a.py": "from b import X", "b.py": "from a import X"})
     library = Library([folder])
     module = library.find_module("a")
@@ -105,7 +105,7 @@ def test_public_names_include_what_stars_bring(write_files) -> None:
     assert library.submodules("epochal") >= {"errors", "config", "registry"}
 
 
-def test_stars_of_stars_lead_to_the_module_that_defines(write_files) -> None:
+def test_nested_star_imports_lead_to_the_defining_module(write_files) -> None:
     for dotted, home in (
         ("big.BertConfig", "big.models.bert.config.BertConfig"),
         ("big.Bert", "big.models.bert.model.Bert"),
@@ -137,7 +137,7 @@ def test_a_listed_name_wins_over_a_helper_of_the_same_name(write_files) -> None:
     assert found.dotted == "p.a.Block"
 
 
-def test_a_list_of_names_that_grows_may_hold_anything(write_files) -> None:
+def test_an_extended_all_may_hold_any_name(write_files) -> None:
     for addition in ("__all__ += ['B']", "__all__.extend(['B'])"):
         files = {
             "p.py": "from a import *\nfrom b import *",
@@ -159,7 +159,7 @@ def test_a_class_that_a_call_replaces_counts_as_decorated(write_files) -> None:
     assert not getattr(module.tree.body[0], "decorator_list", None)  # the tree is shared
 
 
-def test_a_name_may_hide_only_where_code_spells_it_or_text_is_missing(write_files) -> None:
+def test_a_name_may_be_dynamic_only_if_it_is_mentioned_or_source_is_missing(write_files) -> None:
     files = BIG | {"seen.py": "class A: pass", "blind/__init__.py": "from .compiled import *"}
     library = Library([write_files(files)])
     for module, name, may_hide in (

@@ -2,15 +2,9 @@ from __future__ import annotations
 
 import ast
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from epochal.config.source_file import display_name
 from epochal.registry.library import Library
 from epochal.registry.parsed_module import Definition, Import, Variable, full_name
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_names_are_told_apart_by_what_binds_them(write_files) -> None:
@@ -30,14 +24,14 @@ def test_an_unreadable_module_has_an_error_and_no_names(write_files) -> None:
     assert not module.bindings
 
 
-def test_hostile_text_is_an_error_and_no_crash(tmp_path: Path) -> None:
+def test_hostile_text_is_an_error_and_no_crash(tmp_path) -> None:
     for content in (b"x = '\0'", b"# coding: nonsense", b"x = " + b"(" * 5000):
         (tmp_path / "m.py").write_bytes(content)
         module = Library([tmp_path]).find_module("m")
         assert module.error is not None, content
 
 
-def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+def test_a_changed_file_is_read_again(tmp_path) -> None:
     file = tmp_path / "m.py"
     file.write_text("class A: pass")
     assert Library([tmp_path]).find_definition("m.A") is not None
@@ -60,11 +54,3 @@ def test_full_names_follow_import_aliases(write_files) -> None:
     written = ("nn.Module", "os.path.join", "c.x", "D", "int", "f().x")
     expected = ["torch.nn.Module", "os.path.join", "a.b.x", "m.D", "int", ""]
     assert [full_name(module, ast.parse(w, mode="eval").body) for w in written] == expected
-
-
-def test_paths_below_the_current_folder_are_shown_relative(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert display_name(tmp_path / "a" / "b.py") == os.path.join("a", "b.py")  # noqa: PTH118
-    assert display_name(Path("/elsewhere/c.py")) == "/elsewhere/c.py"

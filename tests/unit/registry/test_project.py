@@ -9,7 +9,7 @@ from epochal.registry import Project, find_project
 from epochal.registry.project import registering_modules
 
 
-def test_without_a_project_file_the_folder_itself_is_the_project(tmp_path: Path) -> None:
+def test_without_a_project_file_the_folder_itself_is_the_project(tmp_path) -> None:
     assert find_project(tmp_path) == Project(tmp_path, (), tmp_path.name)
 
 
@@ -30,7 +30,7 @@ def test_the_nearest_project_file_above_wins(write_files) -> None:
     assert found == Project(folder / "inner", ("torchvision",), "digits")
 
 
-def test_a_pyproject_of_other_tools_is_passed_by(write_files) -> None:
+def test_a_pyproject_without_our_table_is_ignored(write_files) -> None:
     folder = write_files(
         {
             "epochal.toml": 'roots = ["timm"]',
@@ -56,7 +56,7 @@ LAYERS = {
 
 
 def test_without_a_project_file_the_nearest_folder_that_holds_a_module_is_taken(
-    write_files, monkeypatch: pytest.MonkeyPatch
+    write_files, monkeypatch
 ) -> None:
     for modules, expected in (
         (["near"], "work/configs"),
@@ -75,17 +75,13 @@ def test_without_a_project_file_the_nearest_folder_that_holds_a_module_is_taken(
         assert found.name == Path(expected).name, modules
 
 
-def test_a_config_elsewhere_finds_modules_beside_it_only(
-    write_files, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_config_elsewhere_finds_modules_beside_it_only(write_files, monkeypatch) -> None:
     folder = write_files(LAYERS | {"other/b.yaml": ""})
     monkeypatch.chdir(folder / "work")
     assert find_project(folder / "other", modules=["tasks", "models"]).dir == folder / "other"
 
 
-def test_a_project_file_or_a_user_dir_ends_the_search(
-    write_files, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_project_file_or_a_user_dir_ends_the_search(write_files, monkeypatch) -> None:
     folder = write_files(LAYERS)
     monkeypatch.chdir(folder)
     chosen = find_project(folder / "work/configs", user_dir=folder / "work", modules=["models"])
@@ -106,7 +102,7 @@ def test_a_wrong_project_file_is_refused(write_files) -> None:
             find_project(write_files({"epochal.toml": text}))
 
 
-def test_a_table_that_is_none_is_refused(write_files) -> None:
+def test_a_setting_in_place_of_the_table_is_refused(write_files) -> None:
     folder = write_files({"pyproject.toml": "[tool]\nepochal = 3"})
     with pytest.raises(ConfigError, match="expected a table, got 3"):
         find_project(folder)
@@ -130,9 +126,7 @@ def test_modules_that_register_are_listed_by_their_dotted_names(write_files) -> 
     assert set(found) == {"a", "p", "p.q.r", "s.t"}
 
 
-def test_a_module_that_is_hidden_is_looked_for_after_all_others(
-    write_files, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_that_is_hidden_is_looked_for_after_all_others(write_files, monkeypatch) -> None:
     folder = write_files({"calendar/model.py": "", "inner/own.py": "", "inner/configs/a.yaml": ""})
     monkeypatch.chdir(folder)
     start = folder / "inner/configs"

@@ -14,12 +14,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.fixture(autouse=True)
+def own_path(monkeypatch) -> None:
+    """Loading puts folders of projects on the path."""
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+
+
 @pytest.fixture
 def registry(tmp_path: Path) -> Registry:
     return Registry(Project(tmp_path))
 
 
-def test_built_in_and_torch_names_lead_home(registry) -> None:
+def test_built_in_and_torch_names_are_resolved(registry) -> None:
     for kind, name, dotted in (
         ("hook", "EarlyStopping", "epochal.hooks.early_stopping.EarlyStopping"),
         ("schedule", "cosine", "epochal.components.optim.schedules.Cosine"),
@@ -38,7 +44,7 @@ def test_built_in_and_torch_names_lead_home(registry) -> None:
         assert found.file is not None, kind
 
 
-def test_every_optimizer_and_scheduler_of_torch_has_its_name(registry: Registry) -> None:
+def test_every_optimizer_and_scheduler_of_torch_has_its_name(registry) -> None:
     import torch
 
     for kind, module, base in (
@@ -52,7 +58,7 @@ def test_every_optimizer_and_scheduler_of_torch_has_its_name(registry: Registry)
             assert registry.load(registry.find(kind, name)) is getattr(module, name)
 
 
-def test_a_miss_names_the_place_and_the_closest_name(registry: Registry) -> None:
+def test_an_unknown_name_shows_its_place_and_the_closest_name(registry) -> None:
     place = Place("a.yaml", 3, 9, "  type: adamm", 5)
     with pytest.raises(UnknownComponentError) as caught:
         registry.find("optimizer", "adamm", place, key="optim.type")
@@ -65,12 +71,12 @@ def test_a_miss_names_the_place_and_the_closest_name(registry: Registry) -> None
     ]
 
 
-def test_a_miss_without_any_names_shows_the_form_of_a_dotted_path(registry: Registry) -> None:
+def test_an_unknown_name_without_known_ones_shows_a_dotted_path(registry) -> None:
     with pytest.raises(UnknownComponentError, match="write a dotted path such as"):
         registry.find("model", "Mlp")
 
 
-def test_a_registered_object_is_found_and_loaded_as_it_is(registry: Registry) -> None:
+def test_a_registered_object_is_found_and_loaded_as_it_is(registry) -> None:
     @register("model")
     class Tiny:
         pass
@@ -79,7 +85,7 @@ def test_a_registered_object_is_found_and_loaded_as_it_is(registry: Registry) ->
     assert "Tiny" in registry.names("model")
 
 
-def test_an_override_takes_the_place_of_a_built_in(registry: Registry) -> None:
+def test_an_override_takes_the_place_of_a_built_in(registry) -> None:
     @register("schedule", "cosine", override=True)
     class Mine:
         pass
@@ -87,38 +93,26 @@ def test_an_override_takes_the_place_of_a_built_in(registry: Registry) -> None:
     assert registry.load(registry.find("schedule", "cosine")) is Mine
 
 
-def test_loading_imports_the_module_from_the_project(
-    write_project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "path", sys.path.copy())
+def test_loading_imports_the_module_from_the_project(write_project) -> None:
     registry = write_project({"loaded_once/model.py": "class Mlp:\n    width = 3"})
     found = registry.load(registry.find("model", "loaded_once.model.Mlp"))
     assert found.width == 3
 
 
-def test_imports_run_before_the_first_component_is_loaded(
-    write_project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "path", sys.path.copy())
+def test_imports_run_before_the_first_component_is_loaded(write_project) -> None:
     files = {"first_module.py": "", "second_module.py": "class A: pass"}
     registry = write_project(files, imports=("first_module",))
     registry.load(registry.find("model", "second_module.A"))
     assert "first_module" in sys.modules
 
 
-def test_an_error_of_user_code_reaches_the_user_as_it_is(
-    write_project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "path", sys.path.copy())
+def test_an_error_of_user_code_reaches_the_user_as_it_is(write_project) -> None:
     registry = write_project({"failing_module.py": "class A: pass\n1 / 0"})
     with pytest.raises(ZeroDivisionError):
         registry.load(registry.find("model", "failing_module.A"))
 
 
-def test_two_modules_of_one_name_are_never_confused(
-    write_files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "path", sys.path.copy())
+def test_two_modules_of_one_name_are_an_error(write_files, tmp_path) -> None:
     text = "class A: pass"
     write_files({"one/shared_name.py": text, "two/shared_name.py": text})
     first, second = (Registry(Project(tmp_path / name)) for name in ("one", "two"))
@@ -127,10 +121,7 @@ def test_two_modules_of_one_name_are_never_confused(
         second.load(second.find("model", "shared_name.A"))
 
 
-def test_a_target_that_is_not_there_after_all_is_refused(
-    write_project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "path", sys.path.copy())
+def test_a_target_that_is_no_class_when_loaded_is_refused(write_project) -> None:
     registry = write_project({"vanishing_module.py": "class A: pass\nA = 3"})
     with pytest.raises(UnknownComponentError, match="it is a variable"):
         registry.find("model", "vanishing_module.A")
@@ -139,7 +130,7 @@ def test_a_target_that_is_not_there_after_all_is_refused(
         registry.load(registry.find("model", "deleting_module.A"))
 
 
-def test_entry_points_are_the_last_resort(tmp_path: Path) -> None:
+def test_entry_points_are_the_last_resort(tmp_path) -> None:
     folder = tmp_path / "plugin-1.0.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
@@ -163,7 +154,7 @@ def test_entry_points_are_the_last_resort(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["plugin.nets.Resnet 1", "Resnet short"], done.stderr
 
 
-def test_an_entry_point_that_two_packages_claim_names_both(tmp_path: Path) -> None:
+def test_an_entry_point_that_two_packages_claim_names_both(tmp_path) -> None:
     for package in ("one", "two"):
         folder = tmp_path / f"{package}-1.0.dist-info"
         folder.mkdir()
@@ -188,30 +179,21 @@ def test_an_entry_point_that_two_packages_claim_names_both(tmp_path: Path) -> No
     assert "'two.nets.Net'" in done.stderr
 
 
-def test_a_package_that_a_loaded_one_hides_is_to_be_renamed(
-    write_project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "path", sys.path.copy())
+def test_a_package_that_a_loaded_one_hides_is_to_be_renamed(write_project) -> None:
     assert "numpy" in sys.modules or __import__("numpy")
     registry = write_project({"numpy/__init__.py": "", "numpy/nets.py": "class Net: pass"})
     with pytest.raises(ConfigError, match=r"the installed package 'numpy' hides the one of .*nets"):
         registry.load(registry.find("model", "numpy.nets.Net"))
 
 
-def test_a_module_that_user_code_misses_is_the_users_own_error(
-    write_project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "path", sys.path.copy())
+def test_a_module_that_user_code_misses_is_the_users_own_error(write_project) -> None:
     files = {"missing_one/__init__.py": "", "missing_one/nets.py": "import nowhere\nclass Net: ..."}
     registry = write_project(files)
     with pytest.raises(ModuleNotFoundError, match="nowhere"):
         registry.load(registry.find("model", "missing_one.nets.Net"))
 
 
-def test_what_text_could_not_show_must_be_code_of_its_own_package(
-    write_project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "path", sys.path.copy())
+def test_dynamic_names_must_be_code_of_their_own_package(write_project) -> None:
     text = """
         import subprocess
         class Real: pass
@@ -235,9 +217,7 @@ def test_nothing_is_loaded_while_the_imports_are_wrong(write_project) -> None:
     assert "some_module" not in sys.modules
 
 
-def test_without_torch_its_optimizers_are_taken_on_trust(
-    registry: Registry,
-) -> None:
+def test_without_torch_its_optimizers_are_accepted_unchecked(registry) -> None:
     class WithoutTorch(Library):
         def find_module(self, dotted: str) -> None:
             return None

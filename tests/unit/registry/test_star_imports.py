@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_text_shows_whether_it_may_bind_a_name() -> None:
+def test_source_is_searched_for_names_that_it_may_bind() -> None:
     for text, answer in (
         ("class Net: pass", DEFINES),
         ("    async  def Net(): ...", DEFINES),
@@ -66,23 +66,23 @@ def stars(tmp_path: Path) -> StarImports:
     return StarImports(locate)
 
 
-def test_stars_are_followed_in_circles_too(stars: StarImports) -> None:
+def test_circular_star_imports_are_followed(stars) -> None:
     assert stars.may_offer("a", "C", defined=True)
     assert stars.may_offer("b", "A", defined=True)
     assert not stars.may_offer("c", "A", defined=False)
     assert not stars.may_offer("nowhere", "A", defined=False)
 
 
-def test_offered_names_are_listed_registered_or_defined(stars: StarImports) -> None:
+def test_offered_names_are_listed_registered_or_defined(stars) -> None:
     assert dict(stars.offered("a")) == {"A": "a", "C": "c", "D": "c", "E": "c"}
 
 
-def test_a_star_without_source_lacks_source(stars: StarImports) -> None:
+def test_star_imports_without_source_are_detected(stars) -> None:
     assert stars.lacks_source("blind")
     assert not stars.lacks_source("a")
 
 
-def test_a_folder_mentions_what_any_of_its_sources_holds(tmp_path: Path) -> None:
+def test_a_folder_mentions_what_any_of_its_sources_holds(tmp_path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "a.pyi").write_text("lazy = ['Thing']")
     (tmp_path / "note.txt").write_text("Other")

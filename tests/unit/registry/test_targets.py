@@ -9,8 +9,6 @@ import pytest
 from epochal.errors import UnknownComponentError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from epochal.registry import Registry
 
 USER = """
@@ -57,14 +55,14 @@ def registry(write_project) -> Registry:
     return found
 
 
-def test_hostile_targets_are_refused(registry: Registry) -> None:
+def test_hostile_targets_are_refused(registry) -> None:
     for target in HOSTILE:
         for kind in ("model", "hook", "component", "data"):
             with pytest.raises(UnknownComponentError):
                 registry.find(kind, target)
 
 
-def test_refusing_imports_nothing(tmp_path: Path) -> None:
+def test_refusing_imports_nothing(tmp_path) -> None:
     (tmp_path / "user.py").write_text("raise SystemExit('imported')")
     script = (
         "import sys; from pathlib import Path; from epochal.registry import Registry, Project\n"
@@ -82,7 +80,7 @@ def test_refusing_imports_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_components_are_found_at_home(registry: Registry) -> None:
+def test_dotted_paths_are_resolved_to_the_defining_module(registry) -> None:
     for target, home in (
         ("user.Mlp", "user.Mlp"),
         ("user.make", "user.make"),
@@ -149,7 +147,7 @@ def test_a_listed_root_that_is_not_installed_says_so(write_project) -> None:
         registry.find("model", "not_installed_here.models.X")
 
 
-def test_a_name_that_a_dynamic_root_spells_nowhere_is_refused_with_the_nearest(
+def test_a_name_that_a_dynamic_root_never_mentions_is_refused(
     write_project,
 ) -> None:
     files = {
@@ -187,7 +185,7 @@ def test_a_package_that_another_one_hides_is_to_be_renamed(write_project) -> Non
         assert problem.hint == f"give {target.split('.')[0]!r} there another name", file
 
 
-def test_what_hides_nothing_is_found_as_ever(write_project) -> None:
+def test_a_project_module_beside_an_installed_one_is_found(write_project) -> None:
     registry = write_project({"torch/nn.py": "", "rich/__init__.py": "class Mlp: pass"})
     assert registry.find("model", "torch.nn.Linear").qualname == "Linear"
     assert registry.find("model", "rich.Mlp").qualname == "Mlp"
