@@ -8,7 +8,7 @@ EpochalError                   exit code 1
 ├── DataError               65 a loader is empty, or died
 ├── CheckpointError         74 weights cannot be written or read
 └── RecordError             74 a run's record is missing or damaged
-Preempted                   75 not an error: the run ends here, to go on later
+Preempted                   75 not an error: the run stops, and is continued later
 
 A message answers three questions in this order: where, what, what now.
 """
@@ -16,6 +16,7 @@ A message answers three questions in this order: where, what, what now.
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, final
 
@@ -93,7 +94,7 @@ def _underline(place: Place) -> list[str]:
 
 
 class EpochalError(Exception):
-    """A mistake that its maker can mend; shown without a traceback."""
+    """A mistake that the user can fix; shown without a traceback."""
 
     exit_code: ClassVar[int] = 1
 
@@ -108,7 +109,7 @@ class ConfigError(EpochalError):
         self.problems = problems
 
     def locate(self, find_place: Callable[[str], Place | None]) -> None:
-        """Say where each key was written, for problems that do not know it yet."""
+        """Add the place of each key to the problems that have none."""
         self.problems = tuple(
             problem if problem.place else replace(problem, place=find_place(problem.key))
             for problem in self.problems
@@ -145,7 +146,7 @@ class CheckpointError(EpochalError):
 
 
 class Preempted(KeyboardInterrupt):
-    """The machine is wanted for something else: whatever goes on ends now, to go on later."""
+    """The job is preempted: it stops now and is continued later."""
 
     exit_code: ClassVar[int] = 75
 
@@ -159,10 +160,63 @@ class RecordError(EpochalError):
 def suggest(name: str, known: Iterable[str]) -> str:
     """A "did you mean" hint for ``name``, or the known names, or nothing."""
     names = sorted(set(known))
-    folded = {candidate.casefold(): candidate for candidate in names}
-    close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean {folded[close[0]]!r}?"
-    if names and len(names) <= 12:
-        return "known: " + ", ".join(names)
-    return ""
+    close = nearest(name, names)
+    if close is not None:
+        return f"did you mean {close!r}?"
+    return "known: " + ", ".join(names) if names and len(names) <= 12 else ""
+
+
+def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """The known name closest to ``name``, if one is close enough; case does not count."""
+    close = nearest_few(name, known, 1, cutoff=cutoff)
+    return close[0] if close else None
+
+
+def nearest_few(
+    name: str, known: Iterable[str], count: int, *, cutoff: float = 0.6
+) -> tuple[str, ...]:
+    """The closest known names that are close enough, the closest first."""
+    folded = {candidate.casefold(): candidate for candidate in sorted(set(known))}
+    close = difflib.get_close_matches(name.casefold(), folded, n=count, cutoff=cutoff)
+    return tuple(folded[found] for found in close)
+
+
+def misspelling_of(name: str, known: Iterable[str]) -> str | None:
+    """The known name that ``name`` misspells: the same words, each with at most one typo.
+
+    Stricter than ``nearest``, for names that users may choose freely: ``batch_metrics``
+    misspells ``batch_metric``, but ``batch_loss_fn`` has one word more and does not.
+    """
+    words = _words(name)
+    meant = [other for other in known if _has_typos(words, _words(other))]
+    return nearest(name, meant, cutoff=0.0)
+
+
+def _words(name: str) -> list[str]:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().split("_")
+
+
+def _has_typos(written: list[str], meant: list[str]) -> bool:
+    if written == meant or len(written) != len(meant):
+        return "".join(written) == "".join(meant)
+    if len(meant) == 1 and written[0] == f"{meant[0]}s":
+        return False  # the plural of a single word is a word of its own
+    pairs = zip(written, meant, strict=True)
+    return all(one == other or _is_one_typo(one, other) for one, other in pairs)
+
+
+def _is_one_typo(written: str, meant: str) -> bool:
+    """Whether one letter is missing, added or another, or two neighbours changed places."""
+    shorter = min(len(written), len(meant))
+    start = 0
+    while start < shorter and written[start] == meant[start]:
+        start += 1
+    end = 0
+    while end < shorter - start and written[-1 - end] == meant[-1 - end]:
+        end += 1
+    one, other = written[start : len(written) - end], meant[start : len(meant) - end]
+    if len(one) == 2 and one == other[::-1]:
+        return True
+    is_replaced = len(one) == len(other) == 1
+    # Short words are one letter away from many others.
+    return shorter > 3 if is_replaced else shorter > 2 and len(one) + len(other) == 1

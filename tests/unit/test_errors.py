@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
-
 from epochal import errors
-from epochal.errors import ConfigError, EpochalError, Place, Problem, suggest
+from epochal.errors import (
+    ConfigError,
+    EpochalError,
+    Place,
+    Problem,
+    misspelling_of,
+    nearest,
+    nearest_few,
+    suggest,
+)
 
 
 def all_kinds() -> list[type[EpochalError]]:
@@ -23,9 +30,8 @@ def test_every_error_and_its_exit_code_stand_in_the_tree_at_the_top() -> None:
         assert inherited or str(kind.exit_code) in line.split()
 
 
-@pytest.mark.parametrize(
-    ("name", "code"),
-    [
+def test_exit_codes_are_those_that_scripts_depend_on() -> None:
+    for name, code in (
         ("ConfigError", 78),
         ("UnknownComponentError", 78),
         ("MissingFileError", 66),
@@ -33,10 +39,8 @@ def test_every_error_and_its_exit_code_stand_in_the_tree_at_the_top() -> None:
         ("DataError", 65),
         ("CheckpointError", 74),
         ("RecordError", 74),
-    ],
-)
-def test_exit_codes_are_those_that_scripts_depend_on(name: str, code: int) -> None:
-    assert getattr(errors, name).exit_code == code
+    ):
+        assert getattr(errors, name).exit_code == code
 
 
 def test_place_reads_as_editors_expect_it() -> None:
@@ -76,17 +80,14 @@ def test_config_error_shows_all_problems_with_a_blank_line_between() -> None:
     assert [problem.key for problem in error.problems] == ["a", "b"]
 
 
-def test_close_names_are_suggested_whatever_their_case() -> None:
-    assert suggest("adamw", ["SGD", "AdamW"]) == "did you mean 'AdamW'?"
-
-
-def test_few_known_names_are_listed_when_none_is_close() -> None:
-    assert suggest("zzz", ["b", "a"]) == "known: a, b"
-
-
-def test_nothing_is_suggested_when_nothing_helps() -> None:
-    assert suggest("zzz", []) == ""
-    assert suggest("zzz", [f"name{i}" for i in range(40)]) == ""
+def test_a_close_name_is_suggested_or_a_few_names_are_listed() -> None:
+    for known, hint in (
+        (["SGD", "AdamW"], "did you mean 'AdamW'?"),
+        (["b", "a"], "known: a, b"),
+        ([], ""),
+        ([f"name{i}" for i in range(40)], ""),
+    ):
+        assert suggest("adamw", known) == hint
 
 
 def test_words_of_the_command_line_have_no_line_number() -> None:
@@ -96,9 +97,55 @@ def test_words_of_the_command_line_have_no_line_number() -> None:
     assert shown.splitlines()[3] == "             ^^^^"
 
 
-def test_problems_without_a_place_learn_it() -> None:
+def test_problems_without_a_place_get_one() -> None:
     known = Place("a.yaml", 1, 1)
     error = ConfigError(Problem("a", "one", known), Problem("b", "two"), Problem("c", "three"))
     error.locate({"a": Place("x.yaml", 9, 9), "b": Place("b.yaml", 2, 3)}.get)
     assert [problem.place for problem in error.problems] == [known, Place("b.yaml", 2, 3), None]
     assert "b: two\n  set in b.yaml:2:3" in str(error)
+
+
+def test_the_closest_name_is_found_whatever_its_case() -> None:
+    for name, expected in (
+        ("adamm", "Adam"),
+        ("ADAMW", "AdamW"),
+        ("sdg", "SGD"),
+        ("zzz", None),
+        ("", None),
+    ):
+        assert nearest(name, ["SGD", "Adam", "AdamW"]) == expected
+    assert nearest("adam", []) is None
+
+
+def test_a_higher_cutoff_refuses_what_is_only_similar() -> None:
+    assert nearest("batch_forwards", ["batch_forward"], cutoff=0.85) == "batch_forward"
+    assert nearest("forward_all", ["batch_forward"], cutoff=0.85) is None
+
+
+def test_several_names_come_with_the_closest_first() -> None:
+    assert nearest_few("adamw", ["SGD", "Adam", "NAdam", "AdamW"], 2) == ("AdamW", "Adam")
+
+
+KNOWN = ("batch_metric", "epoch_end", "onBatchEnd", "setup", "to", "postprocess", "eval_end")
+
+
+def test_a_misspelling_has_the_same_words_with_one_typo() -> None:
+    for written, meant in (
+        ("batch_metrics", "batch_metric"),
+        ("bacth_metirc", "batch_metric"),
+        ("batchMetric", "batch_metric"),
+        ("epoch_ned", "epoch_end"),
+        ("on_batch_end", "onBatchEnd"),
+        ("setpu", "setup"),
+        ("set_up", "setup"),
+        ("val_end", "eval_end"),
+        ("post_process", "postprocess"),
+        ("batch_metric_fn", None),
+        ("batch_metal", None),
+        ("epoch_and", None),
+        ("setups", None),
+        ("tot", None),
+        ("do", None),
+        ("", None),
+    ):
+        assert misspelling_of(written, KNOWN) == meant

@@ -6,13 +6,13 @@ import ast
 from typing import TYPE_CHECKING
 
 from epochal.check.decorators import is_plainly_decorated
-from epochal.registry.source import full_name
+from epochal.registry.parsed_module import full_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from epochal.registry.library import Library
-    from epochal.registry.source import Definition, FunctionNode
+    from epochal.registry.parsed_module import Definition, FunctionNode
 
 # Bases that bring no constructor and change none.
 _PLAIN_BASES = ("object", "Generic", "Protocol", "ABC")

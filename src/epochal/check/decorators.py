@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from epochal.registry.source import full_name
+from epochal.registry.parsed_module import full_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from epochal.registry.library import Library
-    from epochal.registry.source import Definition, FunctionNode
+    from epochal.registry.parsed_module import Definition, FunctionNode
 
 _KNOWN = frozenset(
     {

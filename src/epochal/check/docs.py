@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from epochal.registry.source import DefinitionNode, Module
+    from epochal.registry.parsed_module import DefinitionNode, Module
 
 _HEADINGS = ("args", "arguments", "parameters", "keyword args", "keyword arguments")
 _ENTRY = re.compile(r"\*{0,2}`{0,2}(\w+)`{0,2}\s*(?:\([^)]*\))?\s*:\s*(.*)")

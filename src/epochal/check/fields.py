@@ -10,13 +10,13 @@ from epochal.check.decorators import is_plainly_decorated
 from epochal.check.docs import field_docs
 from epochal.check.literals import MISSING, Plain, read_field_default, read_literal
 from epochal.check.parameters import Parameter, Signature, annotation_of, key_of
-from epochal.registry.source import full_name
+from epochal.registry.parsed_module import full_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from epochal.registry.library import Library
-    from epochal.registry.source import Definition, Module
+    from epochal.registry.parsed_module import Definition, Module
 
 
 def fields_signature(order: Sequence[Definition | None], library: Library) -> Signature:

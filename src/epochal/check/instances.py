@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from epochal.check.classes import lookup_order
 from epochal.check.types import ANY, last_name, parse_type
 from epochal.registry.library import is_standard
-from epochal.registry.source import full_name
+from epochal.registry.parsed_module import full_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from epochal.check.parameters import Parameter
     from epochal.config.node import Node
     from epochal.registry.library import Library
-    from epochal.registry.source import Definition, Module
+    from epochal.registry.parsed_module import Definition, Module
 
 _LISTS = ("list", "List", "Sequence", "Iterable", "Collection")
 _DTYPE = "torch.dtype"

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, final
 
-from epochal.registry.source import Variable
+from epochal.registry.parsed_module import Variable
 
 if TYPE_CHECKING:
-    from epochal.registry.source import Module
+    from epochal.registry.parsed_module import Module
 
 Plain = Any  # whatever a config may hold: scalars, lists and mappings of them
 

@@ -10,7 +10,7 @@ from epochal.check.methods import is_assigned
 from epochal.check.shapes import is_several
 from epochal.check.signature import called_signature, read_signature
 from epochal.check.walk import listing
-from epochal.registry.nearest import nearest
+from epochal.errors import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from epochal.check.walk import Walk
     from epochal.config.node import Node
     from epochal.errors import Place
-    from epochal.registry.source import Definition
+    from epochal.registry.parsed_module import Definition
 
 TOTAL = "loss"
 """The name of the weighted sum."""

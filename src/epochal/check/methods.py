@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from epochal.check.classes import binds, class_definitions
 from epochal.check.sections import read_table
-from epochal.errors import Problem
-from epochal.registry.nearest import misspelling_of
+from epochal.errors import Problem, misspelling_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from epochal.registry.library import Library
-    from epochal.registry.source import Definition, Module
+    from epochal.registry.parsed_module import Definition, Module
 
 _REQUIRED = "epochal.engine.task:REQUIRED_METHODS"
 _OPTIONAL = "epochal.engine.task:OPTIONAL_METHODS"

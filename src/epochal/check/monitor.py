@@ -12,7 +12,7 @@ from epochal.check.methods import find_method, is_assigned
 from epochal.check.sections import SECTIONS
 from epochal.check.several import has_members
 from epochal.config.condition import Condition, parse_condition
-from epochal.registry.nearest import nearest
+from epochal.errors import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from epochal.config.node import Node
     from epochal.errors import Place
     from epochal.registry.library import Library
-    from epochal.registry.source import Definition, FunctionNode
+    from epochal.registry.parsed_module import Definition, FunctionNode
 
 AVERAGED = "val_ema"
 """Stands for the split in names of metrics of ``val`` with averaged weights."""

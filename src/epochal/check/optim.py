@@ -12,14 +12,14 @@ from epochal.check.sections import SECTIONS
 from epochal.check.several import has_members
 from epochal.check.signature import read_signature
 from epochal.check.walk import listing
-from epochal.registry.nearest import nearest
+from epochal.errors import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from epochal.check.walk import Walk
     from epochal.config.node import Node
-    from epochal.registry.source import Definition
+    from epochal.registry.parsed_module import Definition
 
 _NAME = re.compile(r"[A-Za-z0-9_.+-]+")
 _NAME_HINT = "use letters, digits and any of _ . + -"

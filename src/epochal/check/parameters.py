@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, final
 
 from epochal.check.literals import MISSING, Absent, Opaque, Plain
-from epochal.registry.source import Variable
+from epochal.registry.parsed_module import Variable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from epochal.registry.source import Definition, Module
+    from epochal.registry.parsed_module import Definition, Module
 
 _ALIASED = (ast.Subscript, ast.BinOp, ast.Name, ast.Attribute)
 

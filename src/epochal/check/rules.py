@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from epochal.check.schedules import check_schedules
 from epochal.check.sections import read_table, split_names
 from epochal.config.bounds import Above, explain
+from epochal.config.checkpoint_name import check_template
 from epochal.config.duration import parse_duration
 from epochal.config.scalar import REDACTED
-from epochal.config.template import check_template
-from epochal.registry.nearest import nearest
+from epochal.errors import nearest
 
 if TYPE_CHECKING:
     from epochal.check.walk import Walk

@@ -12,9 +12,9 @@ from epochal.check.several import SHARED
 from epochal.check.signature import read_signature
 from epochal.check.types import Type, parse_type
 from epochal.errors import ConfigError
-from epochal.registry.names import Registry
+from epochal.registry.factories import KINDS
 from epochal.registry.project import Project, registering_modules
-from epochal.registry.table import KINDS
+from epochal.registry.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, final
 from epochal.check.literals import MISSING, Absent, Plain, read_literal
 from epochal.check.parameters import Parameter, Signature
 from epochal.check.signature import definition_signature
-from epochal.registry.source import Variable
+from epochal.registry.parsed_module import Variable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

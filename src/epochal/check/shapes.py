@@ -11,9 +11,8 @@ from epochal.check.types import is_spec
 from epochal.check.walk import listing, with_entries
 from epochal.config.node import Node
 from epochal.config.scalar import show
-from epochal.errors import Place
-from epochal.registry.nearest import nearest
-from epochal.registry.source import shown_path
+from epochal.config.source_file import display_name
+from epochal.errors import Place, nearest
 
 if TYPE_CHECKING:
     from epochal.check.sections import Section
@@ -118,4 +117,4 @@ def _place(own: Signature) -> Place:
     if own.definition is None:
         return Place(own.owner)
     module = own.definition.module
-    return Place(shown_path(module.file), own.definition.node.lineno, 1)
+    return Place(display_name(module.file), own.definition.node.lineno, 1)

@@ -30,8 +30,8 @@ from epochal.registry.library import Library
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from epochal.registry.source import Definition, FunctionNode, Module
-    from epochal.registry.table import Factory
+    from epochal.registry.factories import Factory
+    from epochal.registry.parsed_module import Definition, FunctionNode, Module
 
 # Given by whoever builds the component, so a config cannot set them.
 _SUPPLIED = {"optimizer": ("params",), "schedule": ("optimizer",)}

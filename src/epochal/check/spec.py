@@ -12,7 +12,7 @@ from epochal.check.parameters import Signature
 from epochal.check.sections import SECTIONS, own_signature
 from epochal.check.signature import read_signature
 from epochal.errors import ConfigError, Problem
-from epochal.registry.table import ANY_KIND, Factory
+from epochal.registry.factories import ANY_KIND, Factory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from epochal.check.sections import split_names
-from epochal.registry.nearest import nearest
+from epochal.errors import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

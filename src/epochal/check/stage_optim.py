@@ -14,8 +14,7 @@ from epochal.check.several import SHARED, expand_members, has_members, member_si
 from epochal.check.signature import read_signature
 from epochal.check.walk import Walk, listing, with_entries
 from epochal.config.scalar import show
-from epochal.errors import ConfigError, Place
-from epochal.registry.nearest import nearest
+from epochal.errors import ConfigError, Place, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Collection

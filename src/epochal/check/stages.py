@@ -18,13 +18,12 @@ from epochal.check.walk import Walk, listing, with_entries
 from epochal.config.duration import Duration, parse_duration
 from epochal.config.node import Node
 from epochal.config.scalar import show
-from epochal.errors import COMMAND_LINE
-from epochal.registry.nearest import nearest
+from epochal.errors import COMMAND_LINE, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from epochal.registry.source import Definition
+    from epochal.registry.parsed_module import Definition
 
 _SPECS = ("optim", "schedule", "data", "task", "loss")
 """Keys of a stage that are checked against something else than their types."""

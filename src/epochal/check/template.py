@@ -10,13 +10,13 @@ from epochal.check.schema import find_component, knowing_registry
 from epochal.check.sections import SECTIONS, Section, own_signature
 from epochal.check.signature import read_signature
 from epochal.check.types import describe, parse_type
-from epochal.registry.table import KINDS
+from epochal.registry.factories import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from epochal.check.parameters import Parameter, Signature
-    from epochal.registry.names import Registry
+    from epochal.registry.registry import Registry
 
 _WIDTH = 96
 

@@ -11,7 +11,7 @@ from epochal.config.bounds import broken_bound, explain, read_bound
 from epochal.config.condition import parse_condition
 from epochal.config.duration import parse_duration
 from epochal.config.scalar import show
-from epochal.registry.nearest import nearest
+from epochal.errors import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,10 +23,9 @@ from epochal.check.types import (
 )
 from epochal.config.node import NOWHERE, Node, from_plain
 from epochal.config.scalar import show
-from epochal.errors import ConfigError, Place
-from epochal.registry.nearest import nearest
-from epochal.registry.source import shown_path
-from epochal.registry.table import ANY_KIND
+from epochal.config.source_file import display_name
+from epochal.errors import ConfigError, Place, nearest
+from epochal.registry.factories import ANY_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -250,7 +249,7 @@ def _best_place(node: Node) -> Place:
 def _default_place(factory: Factory) -> Place:
     if factory.file is None:
         return Place(factory.dotted)
-    return Place(shown_path(factory.file), factory.line, 1)
+    return Place(display_name(factory.file), factory.line, 1)
 
 
 def listing(known: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from epochal.check.walk import Walk
     from epochal.config.node import Node
-    from epochal.registry.source import Definition
+    from epochal.registry.parsed_module import Definition
 
 _TRAIN = "epochal.engine.runner.Train"
 _MODULE_TASK = "epochal.engine.task.ModuleTask"

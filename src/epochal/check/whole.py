@@ -24,16 +24,15 @@ from epochal.check.stages import expand_stages
 from epochal.check.walk import Walk
 from epochal.check.watched import check_watched
 from epochal.config.node import Node, from_plain
-from epochal.errors import COMMAND_LINE, Place
-from epochal.registry.names import Registry
-from epochal.registry.nearest import nearest
+from epochal.errors import COMMAND_LINE, Place, nearest
 from epochal.registry.project import find_project
+from epochal.registry.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from epochal.config import Config
-    from epochal.registry.source import Definition
+    from epochal.registry.parsed_module import Definition
 
 _DEFAULT = Place("default")
 _RUNNERS = {

@@ -1,11 +1,11 @@
-"""Text to one frozen tree whose every value knows its file, line and column."""
+"""Config files read into one frozen tree; every value knows its file, line and column."""
 
 from epochal.config.bounds import Above, AtLeast, AtMost, Below
 from epochal.config.condition import Condition, parse_condition
 from epochal.config.duration import Duration, parse_duration
 from epochal.config.load import Config, load, load_variants, variant_names
 from epochal.config.node import Node, from_plain
-from epochal.config.source import Source
+from epochal.config.source_file import SourceFile
 from epochal.config.write import dump
 
 __all__ = [
@@ -17,7 +17,7 @@ __all__ = [
     "Config",
     "Duration",
     "Node",
-    "Source",
+    "SourceFile",
     "dump",
     "from_plain",
     "load",

@@ -1,7 +1,7 @@
 """Bounds of numbers as part of their types: ``width: Annotated[int, AtLeast(1)]``.
 
-``epochal check`` reads them as text, for components of users too; ``guard`` holds Python
-callers of our own options to them.
+``epochal check`` reads them from source, for components of users too; ``guard`` checks our
+own options when Python code makes them.
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ def broken_bound(value: object, bounds: tuple[Bound, ...]) -> Bound | None:
 
 def explain(value: object, bound: Bound) -> tuple[str, str]:
     """What is wrong with a number that breaks a bound, and what to write instead."""
-    told = f"{bound.words} {bound.limit}"
-    return f"must be {told}, got {value!r}", f"write a number that is {told}"
+    wanted = f"{bound.words} {bound.limit}"
+    return f"must be {wanted}, got {value!r}", f"write a number that is {wanted}"
 
 
 def read_bound(expression: ast.expr) -> Bound | None:
-    """The bound that an expression such as ``AtLeast(1)`` writes, if it does."""
+    """The bound of an expression such as ``AtLeast(1)``; None for any other."""
     if not isinstance(expression, ast.Call):
         return None
     function = expression.func
@@ -107,7 +107,7 @@ def read_bound(expression: ast.expr) -> Bound | None:
 
 
 def guard(options: DataclassInstance, key: str) -> None:
-    """Hold a dataclass to the bounds of its fields, whose types must be there as text.
+    """Check the fields of a dataclass against their bounds; their types must be strings.
 
     Raises:
         ConfigError: A field, shown as ``key.field``, breaks its bound.

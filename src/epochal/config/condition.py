@@ -16,12 +16,12 @@ _WRITTEN = re.compile(r"([-+]?)\s*([^\s<>=+-][^\s<>=]*)\s*(>=|<=)\s*(\S+)")
 @final
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A metric that is to reach a value.
+    """A value that a metric must reach.
 
     Args:
         metric: Its full name, such as ``val/acc``.
-        sign: ``+`` if it is to be at least the value, ``-`` if at most.
-        value: What to reach.
+        sign: ``+`` for at least the value, ``-`` for at most.
+        value: The value to reach.
     """
 
     metric: str
@@ -29,7 +29,7 @@ class Condition:
     value: float
 
     def holds(self, value: float) -> bool:
-        """Whether a value of the metric is good enough; one that is NaN never is."""
+        """Whether a value of the metric meets the condition; NaN never does."""
         return value >= self.value if self.sign == "+" else value <= self.value
 
     @override
@@ -38,7 +38,7 @@ class Condition:
 
 
 def parse_condition(text: str | Condition) -> Condition:
-    """The condition that a text such as ``val/acc >= 0.95`` spells; a sign may stand in front.
+    """The condition in a text such as ``val/acc >= 0.95``, with an optional sign in front.
 
     >>> parse_condition("+val/acc >= 0.95")
     Condition(metric='val/acc', sign='+', value=0.95)
@@ -46,7 +46,7 @@ def parse_condition(text: str | Condition) -> Condition:
     False
 
     Raises:
-        ValueError: The text spells none; the message says what is accepted.
+        ValueError: The text is no condition; the message says what is accepted.
     """
     if isinstance(text, Condition):
         return text
@@ -60,7 +60,7 @@ def parse_condition(text: str | Condition) -> Condition:
         value = math.nan
     if not math.isfinite(value):
         raise ValueError(f"{number!r} is no number to reach; write {ACCEPTED}")
-    meant = "+" if compared == ">=" else "-"
-    if sign not in ("", meant):
+    direction = "+" if compared == ">=" else "-"
+    if sign not in ("", direction):
         raise ValueError(f"the sign of {text!r} contradicts {compared!r}; leave out the sign")
-    return Condition(metric, meant, value)
+    return Condition(metric, direction, value)

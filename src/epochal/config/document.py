@@ -1,34 +1,34 @@
-"""One config file or object, read into a tree that is certain to be a mapping."""
+"""One config file or object, read into a tree whose root is a mapping."""
 
 from __future__ import annotations
 
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from epochal.config.alias import rename_aliases
-from epochal.config.limits import refuse
 from epochal.config.node import Node
+from epochal.config.problems import refuse
 from epochal.config.scalar import show
-from epochal.config.source import SUFFIXES, Source, Text, display_name
+from epochal.config.source_file import SUFFIXES, SourceFile, SourceText, display_name
+from epochal.config.type_aliases import rename_aliases
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from epochal.config.findings import Findings
+    from epochal.config.problems import Findings
     from epochal.errors import Place
 
 EMPTY = Node(MappingProxyType({}))
 
 
 def read_document(
-    source: Source, findings: Findings, *, layer: str, allow_python: bool = False
+    source: SourceFile, findings: Findings, *, layer: str, allow_python: bool = False
 ) -> Node:
-    """The tree of a file; empty after a mistake that left nothing to read.
+    """The tree of a file; empty after a mistake that leaves nothing to read.
 
     Raises:
         ConfigError: The file is too big, too deep, or holds no value at all.
     """
-    text = Text(display_name(source.path), source.text)
+    text = SourceText(display_name(source.path), source.text)
     kind = SUFFIXES[source.path.suffix.lower()]
     if kind == "py" and not allow_python:
         what = "a Python config is run as code, which was not allowed"
@@ -42,7 +42,7 @@ def read_document(
     return EMPTY if node is None else as_config(node, findings, text)
 
 
-def as_config(node: Node, findings: Findings, text: Text | None = None) -> Node:
+def as_config(node: Node, findings: Findings, text: SourceText | None = None) -> Node:
     """The tree with component names under ``type``; reports a root that is not a mapping."""
     if node.is_mapping:
         return rename_aliases(node, findings)
@@ -66,7 +66,7 @@ def _kind_of(node: Node) -> str:
 
 
 def _reader(kind: str) -> Callable[..., Node | None]:
-    # Only the parser of the format at hand is imported.
+    # Only the parser that is needed is imported.
     if kind == "toml":
         from epochal.config.read_toml import read_toml
 

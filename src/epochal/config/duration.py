@@ -19,7 +19,7 @@ _WRITTEN = re.compile(r"([-+]?)(\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d{1,4})?)\s*([A-Z
 @final
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """So many epochs, steps or samples, or so much time.
+    """A number of epochs, steps or samples, or a time.
 
     Args:
         amount: How many; more than zero, and whole unless it is a time.
@@ -72,7 +72,7 @@ class Duration:
 
 
 def parse_duration(text: str | Duration) -> Duration:
-    """The duration that a text such as ``10ep`` or ``1.5h`` spells.
+    """The duration in a text such as ``10ep`` or ``1.5h``.
 
     >>> parse_duration("1e6sa")
     Duration(amount=1000000, unit='sa')
@@ -80,7 +80,7 @@ def parse_duration(text: str | Duration) -> Duration:
     '2h'
 
     Raises:
-        ValueError: The text spells none; the message says what is accepted.
+        ValueError: The text is no duration; the message says what is accepted.
     """
     if isinstance(text, Duration):
         return text

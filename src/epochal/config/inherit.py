@@ -8,22 +8,23 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
-from epochal.config.alias import rename_spec
 from epochal.config.document import read_document
-from epochal.config.findings import Findings, join
-from epochal.config.limits import (
+from epochal.config.merge import merge, merge_all, nest
+from epochal.config.problems import (
     MAX_BASE_DEPTH,
     MAX_BASES,
     MAX_DEPTH,
     MAX_NODES,
+    Findings,
+    join,
     measure,
     refuse,
     refuse_depth,
     refuse_size,
 )
-from epochal.config.merge import merge, merge_all, nest
 from epochal.config.scalar import show
-from epochal.config.source import Source, display_name, read_source
+from epochal.config.source_file import SourceFile, display_name, read_source
+from epochal.config.type_aliases import rename_spec
 from epochal.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ BASE = "$BASE"
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Composed:
+class _BaseFile:
     """A base file with its own bases merged in, and what was wrong with it."""
 
     node: Node
@@ -49,12 +50,12 @@ class Inheritance:
     """Merges base files into a tree, each file being read once."""
 
     allow_python: bool = False
-    sources: list[Source] = field(default_factory=list)
+    sources: list[SourceFile] = field(default_factory=list)
     """The base files that were read, in order."""
 
-    _composed: dict[str, _Composed] = field(default_factory=dict)
+    _composed: dict[str, _BaseFile] = field(default_factory=dict)
     _chain: list[str] = field(default_factory=list)
-    """Real paths of the files being composed now: only a file among them closes a cycle."""
+    """Real paths of the files being composed: a file that is among them closes a cycle."""
 
     _included: int = 0
 
@@ -142,7 +143,7 @@ class Inheritance:
         findings.include(composed.findings, path)
         return rename_spec(composed.node, path, findings) if path else composed.node
 
-    def _compose_file(self, target: Path) -> _Composed:
+    def _compose_file(self, target: Path) -> _BaseFile:
         real = os.path.realpath(target)
         if real in self._chain:
             chain = [*self._chain[self._chain.index(real) :], real]
@@ -158,5 +159,5 @@ class Inheritance:
             source = read_source(target)
             self.sources.append(source)
             node = read_document(source, findings, layer="base", allow_python=self.allow_python)
-            self._composed[real] = _Composed(self.compose(node, target, findings), findings)
+            self._composed[real] = _BaseFile(self.compose(node, target, findings), findings)
         return self._composed[real]

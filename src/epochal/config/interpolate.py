@@ -1,4 +1,4 @@
-"""Filling in ``${...}``: other keys of the config and declared environment names."""
+"""Interpolation of ``${...}``: other keys of the config and declared environment variables."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
 from epochal.config import scalar
-from epochal.config.limits import MAX_BYTES, MAX_DEPTH, MAX_NODES, measure
 from epochal.config.node import Node
+from epochal.config.problems import MAX_BYTES, MAX_DEPTH, MAX_NODES, measure
 from epochal.errors import Place, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from epochal.config.findings import Findings
+    from epochal.config.problems import Findings
 
 ENV = "env:"
 ENV_OPENING = "${env:"
-"""What a template holds when its value came from the environment."""
+"""The start of a reference to the environment."""
 
-_OPENING = re.compile(r"(?<!\$)(\$+)\{")  # the look behind keeps endless dollars cheap
+_OPENING = re.compile(r"(?<!\$)(\$+)\{")  # the lookbehind avoids quadratic time on many dollars
 _Path = tuple[str, ...]  # a key may hold dots, so a dotted text would be ambiguous
 _INSIDE = re.compile(r"([^{}]*)\}")
 _NESTED_CALLS = 128
-"""References that lead through each other; more would exhaust Python's stack."""
+"""Maximum depth of references to references; more would exhaust Python's stack."""
 
 _SUGGESTIONS = 5
-"""Dangling references that get a suggestion: finding one takes a while in a big config."""
+"""How many dangling references get a suggestion, which is slow in a big config."""
 
 
 class _Unresolved(Exception):  # noqa: N818  never leaves this module
-    """A reference that cannot be filled in; without words when its target was reported."""
+    """A reference that cannot be resolved; without a message when its target was reported."""
 
     def __init__(self, what: str = "", hint: str = "", *, written: str = "") -> None:
         super().__init__(what)
@@ -46,7 +46,7 @@ class _Unresolved(Exception):  # noqa: N818  never leaves this module
 @final
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A stretch of a text: itself, or what a reference in it stands for."""
+    """A part of a text: literal, or a reference with its target."""
 
     written: str
     target: Node | None = None
@@ -60,9 +60,9 @@ class _Piece:
 def interpolate(
     root: Node, findings: Findings, environment: Mapping[str, str] | None = None
 ) -> Node:
-    """The config with every reference filled in and every ``$`` spelling read.
+    """The config with every reference resolved and every ``$`` word decoded.
 
-    A value that cannot be filled in keeps its text; it is reported and counted as broken.
+    A value that cannot be resolved keeps its text; it is reported and added to ``broken``.
     """
     resolver = _Resolver(root, findings, os.environ if environment is None else environment)
     return resolver.resolve(root, ())
@@ -77,15 +77,15 @@ class _Resolver:
         self._declared = _declared_names(root, findings)
         self._done: dict[_Path, Node] = {}
         self._open: list[_Path] = []
-        self._spoiled: set[_Path] = set()
-        """Values that could not be filled in, and everything that contains one."""
+        self._unresolved: set[_Path] = set()
+        """Values that could not be resolved, and everything that contains one."""
 
         self._copied_nodes = 0
         self._copied_characters = 0
         self._suggestions = 0
 
     def resolve(self, node: Node, path: _Path) -> Node:
-        """The node at ``path`` with everything in and below it filled in."""
+        """The node at ``path`` with all references in it resolved."""
         if path in self._done:
             return self._done[path]
         if len(self._open) >= _NESTED_CALLS:
@@ -119,7 +119,7 @@ class _Resolver:
             if error.what:
                 self._findings.report(key, error.what, _narrow(node, error.written), error.hint)
             self._findings.broken.add(key)
-            self._spoiled.update(path[:length] for length in range(len(path) + 1))
+            self._unresolved.update(path[:length] for length in range(len(path) + 1))
             return replace(node, template=node.value)
 
     def _is_leftover(self, node: Node, path: _Path) -> bool:
@@ -134,7 +134,7 @@ class _Resolver:
 
     def _fill(self, node: Node, text: str, path: _Path) -> Node:
         if text == scalar.DELETE:
-            raise _Unresolved("only a key of a mapping can be deleted", "write the list anew")
+            raise _Unresolved("only a key of a mapping can be deleted", "write the whole list")
         pieces = list(self._pieces(text, path))
         references = [piece for piece in pieces if piece.target is not None]
         if not references:
@@ -178,7 +178,7 @@ class _Resolver:
             hint = "write ${section.key}, or $${ for the text itself"
             raise _Unresolved(f"{written!r} names nothing", hint, written=written)
         node, target = self._find(reference, written)
-        if target in self._spoiled:
+        if target in self._unresolved:
             raise _Unresolved
         count, height = measure(node)
         self._copied_nodes += count
@@ -187,12 +187,12 @@ class _Resolver:
         return node
 
     def _find(self, reference: str, written: str) -> tuple[Node, _Path]:
-        """What a reference leads to, filled in, and the path it has."""
+        """The target of a reference, resolved, and its path."""
         node, path = self._root, _Path()
         parts = reference.split(".")
         for i, part in enumerate(parts):
             if isinstance(node.value, str) and "${" in node.value:
-                inner = self._settle(node, path, written).find(".".join(parts[i:]))
+                inner = self._resolve_target(node, path, written).find(".".join(parts[i:]))
                 if inner is None:
                     raise self._dangling(reference, written)
                 return inner, path
@@ -200,9 +200,9 @@ class _Resolver:
             if child is None:
                 raise self._dangling(reference, written)
             node, path = child, (*path, part)
-        return self._settle(node, path, written), path
+        return self._resolve_target(node, path, written), path
 
-    def _settle(self, node: Node, path: _Path, written: str) -> Node:
+    def _resolve_target(self, node: Node, path: _Path, written: str) -> Node:
         if path in self._open:
             links = [*self._open[self._open.index(path) :], path]
             chain = " -> ".join(".".join(link) for link in links)
@@ -267,7 +267,7 @@ def _as_text(node: Node) -> str:
 
 def _as_template(piece: _Piece) -> str:
     if piece.target is None:
-        # An escaped opening lost one dollar when the text was cut into pieces.
+        # ``_pieces`` removed one dollar of an escaped opening.
         return f"${piece.written}" if _OPENING.fullmatch(piece.written) else piece.written
     if piece.from_environment and piece.target.template:
         return piece.target.template

@@ -1,4 +1,4 @@
-"""From a file, a mapping or a namespace to one config: read, inherit, vary, override, fill in."""
+"""Loading a config: read, inherit, apply variant and overrides, interpolate."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
 from epochal.config.document import EMPTY, as_config, read_document
-from epochal.config.findings import Findings
 from epochal.config.inherit import Inheritance
 from epochal.config.interpolate import interpolate
-from epochal.config.limits import MAX_DEPTH, MAX_NODES, measure
 from epochal.config.override import apply_overrides
-from epochal.config.source import SUFFIXES, Source, read_source
+from epochal.config.problems import MAX_DEPTH, MAX_NODES, Findings, measure
+from epochal.config.source_file import SUFFIXES, SourceFile, read_source
 from epochal.config.variant import apply_variant, split_variants
 
 if TYPE_CHECKING:
@@ -28,12 +27,12 @@ SWEEP = "sweep"
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """A config with everything that was asked for applied, and all that is wrong with it."""
+    """A loaded config, and every problem that was found in it."""
 
     root: Node
-    """The composed tree, filled in; without ``$BASE``, ``variants`` and ``sweep``."""
+    """The composed and interpolated tree; without ``$BASE``, ``variants`` and ``sweep``."""
 
-    sources: tuple[Source, ...] = ()
+    sources: tuple[SourceFile, ...] = ()
     """The files it was made of, the main one first."""
 
     format: str = "yaml"
@@ -110,8 +109,8 @@ class _Composed:
 
     root: Node
     variants: Mapping[str, Node]
-    main: Source | None
-    sources: tuple[Source, ...]
+    main: SourceFile | None
+    sources: tuple[SourceFile, ...]
     findings: Findings
 
 
@@ -157,7 +156,7 @@ def _within_limits(root: Node, findings: Findings) -> Node:
     return EMPTY
 
 
-def _read(source: object, findings: Findings, allow_python: bool) -> tuple[Node, Source | None]:
+def _read(source: object, findings: Findings, allow_python: bool) -> tuple[Node, SourceFile | None]:
     if isinstance(source, str | Path):
         main = read_source(Path(source))
         return read_document(main, findings, layer="file", allow_python=allow_python), main

@@ -1,4 +1,4 @@
-"""The config tree: frozen values that know where they were written."""
+"""The config tree: frozen values with the place where they were written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, final
 from epochal.errors import Place
 
 Scalar = None | bool | int | float | str
-Plain = Any  # dicts, lists and scalars, nested: there is no narrower type that is of use
+Plain = Any  # nested dicts, lists and scalars: no narrower type is useful
 NOWHERE = Place("")
 
 
@@ -26,13 +26,13 @@ class Node:
     """Where the value was written."""
 
     key_place: Place = NOWHERE
-    """Where the key it stands under was written."""
+    """Where its key was written."""
 
     layer: str = "file"
-    """Who set it: default, base, file, variant, sweep or command line."""
+    """What set it: default, base, file, variant, sweep or command line."""
 
     replaced: Node | None = None
-    """What stood here before a higher layer replaced it."""
+    """The value that a higher layer replaced."""
 
     template: str | None = None
     """The text with its ``${...}`` as written, when the value came from one."""
@@ -71,7 +71,7 @@ class Node:
         return node
 
     def find_place(self, path: str) -> Place | None:
-        """Where the value at a path was written, or else what it would stand in; None: nowhere."""
+        """Where the value at a path was written, or its nearest parent; None: unknown."""
         while path:
             node = self.find(path)
             if node is not None and node.layer != "default":
@@ -102,7 +102,7 @@ class Node:
         return self.value
 
     def to_public(self) -> Plain:
-        """As ``to_plain``, but what came from the environment, maybe a secret, as written."""
+        """As ``to_plain``, but values from the environment, maybe secrets, stay references."""
         if self.template is not None and "${env:" in self.template:
             return self.template
         if isinstance(self.value, Mapping):
@@ -113,7 +113,7 @@ class Node:
 
 
 def from_plain(value: Plain, *, place: Place = NOWHERE, layer: str = "file") -> Node:
-    """A tree whose every node claims the same place: for values that come from Python."""
+    """A tree of Python values whose nodes all have the same place."""
     if isinstance(value, Mapping):
         entries = {
             str(key): from_plain(child, place=place, layer=layer) for key, child in value.items()

@@ -1,4 +1,4 @@
-"""Overrides: ``optim.lr=1e-3`` and the like, given on the command line."""
+"""Overrides from the command line, such as ``optim.lr=1e-3``."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
 from epochal.config import scalar
-from epochal.config.alias import rename_path, rename_value
-from epochal.config.findings import Findings
 from epochal.config.inherit import BASE
-from epochal.config.limits import MAX_DEPTH
+from epochal.config.merge import PathError, assign
 from epochal.config.node import Node
-from epochal.config.path import PathError, assign
-from epochal.config.source import Text
+from epochal.config.problems import MAX_DEPTH, Findings
+from epochal.config.source_file import SourceText
+from epochal.config.type_aliases import rename_path, rename_value
 from epochal.config.variant import VARIANTS
 from epochal.errors import COMMAND_LINE, Place, suggest
 
@@ -37,7 +36,7 @@ class Override:
 
 
 def apply_overrides(root: Node, overrides: Sequence[str], findings: Findings) -> Node:
-    """The config with all overrides laid over it, in order; mistakes are reported."""
+    """The config with all overrides applied in order; mistakes are reported."""
     seen: set[str] = set()
     for written in overrides:
         override = parse_override(written, findings)
@@ -58,12 +57,12 @@ def apply_overrides(root: Node, overrides: Sequence[str], findings: Findings) ->
 
 
 def parse_override(written: str, findings: Findings) -> Override | None:
-    """The change that a text such as ``optim.lr=1e-3`` asks for, unless it is malformed.
+    """The change in a text such as ``optim.lr=1e-3``; None if it is malformed.
 
-    The value is read as YAML where it starts with a bracket, a quote or a tag; anything
-    else is one plain word, so that a text with a colon needs no quotes.
+    A value that starts with a bracket, a quote or a tag is read as YAML; anything else is
+    one word, so that a text with a colon needs no quotes.
     """
-    text = Text(COMMAND_LINE, written.replace("\r", " ").replace("\n", " "))
+    text = SourceText(COMMAND_LINE, written.replace("\r", " ").replace("\n", " "))
     key, equals, _ = written.partition("=")
     start = len(key) + 1
     key = key.strip()
@@ -91,7 +90,7 @@ def _key_problem(key: str, has_equals: bool) -> tuple[str, str]:
     return ("is nested too deep", "") if key.count(".") >= MAX_DEPTH - 1 else ("", "")
 
 
-def _read_value(text: Text, start: int, key: str, findings: Findings) -> Node | None:
+def _read_value(text: SourceText, start: int, key: str, findings: Findings) -> Node | None:
     value = text.text[start:]
     begin = start + len(value) - len(value.lstrip())
     place = text.place(begin, len(text.text.rstrip()))
@@ -104,7 +103,7 @@ def _read_value(text: Text, start: int, key: str, findings: Findings) -> Node | 
         return None
 
 
-def _read_structured(text: Text, begin: int, key: str, findings: Findings) -> Node | None:
+def _read_structured(text: SourceText, begin: int, key: str, findings: Findings) -> Node | None:
     from epochal.config.read_yaml import read_yaml
 
     own = Findings()

@@ -1,4 +1,4 @@
-"""Configs that come from Python: mappings, argparse namespaces, OmegaConf, trusted files."""
+"""Configs from Python: mappings, argparse namespaces, OmegaConf, trusted files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal.config import scalar
 from epochal.config.duration import Duration
-from epochal.config.findings import Findings, join
-from epochal.config.limits import MAX_DEPTH, MAX_NODES, refuse_depth, refuse_size
 from epochal.config.node import Node, Plain, Scalar
+from epochal.config.problems import MAX_DEPTH, MAX_NODES, Findings, join, refuse_depth, refuse_size
 from epochal.errors import Place
 
 if TYPE_CHECKING:
-    from epochal.config.source import Text
+    from epochal.config.source_file import SourceText
 
 
 def read_object(value: object, findings: Findings) -> Node:
@@ -36,13 +35,13 @@ def read_object(value: object, findings: Findings) -> Node:
     else:
         what = "a config is a path, a mapping, a namespace or an OmegaConf object"
         raise TypeError(f"{what}, got {type(value).__name__}")
-    return _Reader(place, findings, "file").read(value, "", 1)
+    return _PythonReader(place, findings, "file").read(value, "", 1)
 
 
-def run_python(text: Text, findings: Findings, *, layer: str) -> Node | None:
-    """The dict ``config`` that a Python file makes; its code is executed.
+def run_python(text: SourceText, findings: Findings, *, layer: str) -> Node | None:
+    """The dict ``config`` of a Python file, whose code is executed.
 
-    Only for files that the user chose to trust. What the file raises is reported.
+    Only for files that the user trusts. An exception of the file is reported.
     """
     import runpy
 
@@ -61,15 +60,15 @@ def run_python(text: Text, findings: Findings, *, layer: str) -> Node | None:
     if not isinstance(variables.get("config"), Mapping):
         findings.report_file(text.name, "sets no dict named 'config'", hint="write config = {...}")
         return None
-    return _Reader(Place(text.name), findings, layer).read(variables["config"], "", 1)
+    return _PythonReader(Place(text.name), findings, layer).read(variables["config"], "", 1)
 
 
 def is_omegaconf(value: object) -> bool:
-    """Whether the object is a config of OmegaConf, told without importing it."""
+    """Whether the object is an OmegaConf config; does not import OmegaConf."""
     return type(value).__module__.split(".")[0] == "omegaconf"
 
 
-def _place_of(error: BaseException, text: Text) -> Place:
+def _place_of(error: BaseException, text: SourceText) -> Place:
     line = 0
     if isinstance(error, SyntaxError) and error.filename == text.name:
         line = error.lineno or 0
@@ -87,7 +86,7 @@ def _place_of(error: BaseException, text: Text) -> Place:
 
 
 @final
-class _Reader:
+class _PythonReader:
     def __init__(self, place: Place, findings: Findings, layer: str) -> None:
         self._place = place
         self._findings = findings
@@ -143,14 +142,14 @@ class _Reader:
 
 
 def _without_subclass(value: bool | int | float | None) -> Scalar:
-    # numpy's float64 is a float whose repr would show through in messages.
+    # numpy's float64 is a float with another repr, which messages would show.
     if isinstance(value, float):
         return float(value)
     return value if value is None or isinstance(value, bool) else int(value)
 
 
 def _unwrap(value: Plain) -> Plain:
-    """The plain form of the objects that stand for plain values."""
+    """The plain value of enums, paths, namespaces and other wrappers."""
     if isinstance(value, argparse.Namespace):
         value = vars(value)
     elif isinstance(value, enum.Enum):

@@ -1,4 +1,4 @@
-"""TOML into a tree with places: the standard parser for values, a scan for positions."""
+"""TOML into a tree with places: values from ``tomllib``, positions from a scan."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from epochal.config.toml_places import Path, Spot, TomlPlaces, scan_toml
 from epochal.errors import Place
 
 if TYPE_CHECKING:
-    from epochal.config.findings import Findings
-    from epochal.config.source import Text
+    from epochal.config.problems import Findings
+    from epochal.config.source_file import SourceText
 
 _POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _SIGNED_INF = re.compile(r"[-+]?inf")
@@ -43,7 +43,7 @@ _OPEN_QUOTE = re.compile(
 _ENDLESS_NUMBER = re.compile(r"[0-9_]{4000,}")
 
 
-def read_toml(text: Text, findings: Findings, *, layer: str) -> Node | None:
+def read_toml(text: SourceText, findings: Findings, *, layer: str) -> Node | None:
     """The tree of a TOML document, or nothing after a syntax error was reported.
 
     Raises:
@@ -62,7 +62,9 @@ def read_toml(text: Text, findings: Findings, *, layer: str) -> Node | None:
 
 @final
 class _Builder:
-    def __init__(self, text: Text, findings: Findings, places: TomlPlaces, layer: str) -> None:
+    def __init__(
+        self, text: SourceText, findings: Findings, places: TomlPlaces, layer: str
+    ) -> None:
         self._nowhere = Spot(Place(text.name), Place(text.name))
         self._findings = findings
         self._spots = places.spots
@@ -104,7 +106,7 @@ def _short(text: str) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-def _explain(error: Exception, text: Text, places: TomlPlaces, findings: Findings) -> None:
+def _explain(error: Exception, text: SourceText, places: TomlPlaces, findings: Findings) -> None:
     if places.duplicate is not None:
         path, first, second = places.duplicate
         names = [part for part in path if isinstance(part, str)]
@@ -130,7 +132,7 @@ def _explain(error: Exception, text: Text, places: TomlPlaces, findings: Finding
     findings.report_file(text.name, what, place, _hint(what, text, place))
 
 
-def _hint(what: str, text: Text, place: Place) -> str:
+def _hint(what: str, text: SourceText, place: Place) -> str:
     line = text.line(place.line)
     rest = line[place.column - 1 :].strip()
     if line.lstrip().startswith("$"):

@@ -8,16 +8,23 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.config import scalar
-from epochal.config.findings import Findings, join
-from epochal.config.limits import MAX_DEPTH, MAX_NODES, measure, refuse_depth, refuse_size
 from epochal.config.node import Node, Scalar
-from epochal.config.yaml_mistakes import explain
+from epochal.config.problems import (
+    MAX_DEPTH,
+    MAX_NODES,
+    Findings,
+    join,
+    measure,
+    refuse_depth,
+    refuse_size,
+)
+from epochal.config.yaml_errors import explain
 from epochal.errors import Place, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from epochal.config.source import Text
+    from epochal.config.source_file import SourceText
 
 _Event = Any  # the library does not type its events
 _TAGS = "tag:yaml.org,2002:"
@@ -26,7 +33,7 @@ _TEXT_TAGS = frozenset({"!", f"{_TAGS}str"})
 _ENDLESS_TAG = re.compile(r"(?:^|[\s\[{,])(![^\s]{1024})")
 
 
-def read_yaml(text: Text, findings: Findings, *, layer: str, start: int = 0) -> Node | None:
+def read_yaml(text: SourceText, findings: Findings, *, layer: str, start: int = 0) -> Node | None:
     """The tree of a YAML document, or nothing after a syntax error was reported.
 
     The document begins at the character ``start``.
@@ -35,14 +42,22 @@ def read_yaml(text: Text, findings: Findings, *, layer: str, start: int = 0) -> 
         ConfigError: The document is too big or too deep to be read at all.
     """
     from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
 
     if endless := _ENDLESS_TAG.search(text.text, start):
         place = text.place(endless.start(1))
         findings.report_file(text.name, "a tag has more than 1,000 characters", place)
         return None
     events = YAML(typ="safe", pure=True).parse(text.text[start:])
-    reader = _Reader(text, findings, events, layer=layer, start=start)
+    return read_events(events, text, findings, layer=layer, start=start)
+
+
+def read_events(
+    events: Iterator[_Event], text: SourceText, findings: Findings, *, layer: str, start: int = 0
+) -> Node | None:
+    """The tree of a document that the YAML parser reports as events; as ``read_yaml``."""
+    from ruamel.yaml.error import YAMLError
+
+    reader = _YamlReader(text, findings, events, layer=layer, start=start)
     try:
         return reader.read_document()
     except (YAMLError, ValueError, OverflowError) as error:
@@ -52,12 +67,12 @@ def read_yaml(text: Text, findings: Findings, *, layer: str, start: int = 0) -> 
 
 
 @final
-class _Reader:
+class _YamlReader:
     """Turns parser events into nodes, counting as it goes."""
 
     def __init__(
         self,
-        text: Text,
+        text: SourceText,
         findings: Findings,
         events: Iterator[_Event],
         *,
@@ -75,7 +90,7 @@ class _Reader:
         self._open_anchors: set[str] = set()
 
     def read_document(self) -> Node | None:
-        """The only document of the stream; nothing when there is none."""
+        """The only document of the stream; None when there is none."""
         root: Node | None = None
         for event in self._events:
             kind = type(event).__name__
@@ -146,7 +161,7 @@ class _Reader:
         return entries, event
 
     def _has_colon(self, key: _Event, value: _Event, path: str) -> bool:
-        """Whether a key of a ``{...}`` was given a value; YAML would take null for it."""
+        """Whether a key in ``{...}`` has a colon; YAML would read null without one."""
         if getattr(value, "value", None) != "" or value.style is not None or value.anchor:
             return True
         if "?" in path.rpartition(".")[2] or type(key).__name__ != "ScalarEvent":
@@ -168,6 +183,9 @@ class _Reader:
                 hint = "put the shared keys into a file of their own and write `$BASE: shared.yaml`"
                 self._findings.report(join(path, key), what, place, hint)
                 return None
+            if scalar.has_surrogates(key):
+                self._report_broken(path, "holds half of a surrogate pair", place)
+                return None
             if event.tag is not None and event.tag not in _TEXT_TAGS:
                 self._refuse_tag(event, join(path, key))
             if event.anchor is not None:
@@ -183,7 +201,7 @@ class _Reader:
     def _scalar(self, event: _Event, path: str) -> Scalar:
         text, tag = str(event.value), event.tag
         if scalar.has_surrogates(text):
-            self._spoil(path, "holds half of a surrogate pair", self._place(event))
+            self._report_broken(path, "holds half of a surrogate pair", self._place(event))
             return ""
         plain = event.style is None
         if tag is None and not plain:
@@ -192,7 +210,7 @@ class _Reader:
             return scalar.resolve(text) if tag is None else self._tagged(event, text, path)
         except ValueError as error:
             shown = text if len(text) <= 40 else f"{text[:37]}..."
-            self._spoil(path, f"{error}, got {shown}", self._place(event))
+            self._report_broken(path, f"{error}, got {shown}", self._place(event))
             return text
 
     def _tagged(self, event: _Event, text: str, path: str) -> Scalar:
@@ -220,7 +238,7 @@ class _Reader:
         hint = "a config holds plain values; name code with `type:`"
         if shown == "!!python/tuple":
             hint = "write a plain list; it becomes a tuple where the signature asks for one"
-        self._spoil(path, f"tag {shown!r} is not read", self._place(event), hint)
+        self._report_broken(path, f"tag {shown!r} is not read", self._place(event), hint)
 
     def _follow(self, event: _Event, path: str, depth: int) -> Node:
         place, name = self._place(event), event.anchor
@@ -230,7 +248,7 @@ class _Reader:
             if name not in self._open_anchors:
                 what = f"alias '*{name}' names no anchor"
                 hint = suggest(name, self._anchors) or f'put quotes around it: "*{name}"'
-            self._spoil(path, what, place, hint)
+            self._report_broken(path, what, place, hint)
             return Node(None, place, layer=self._layer)
         count, height = measure(target)
         self._count += count - 1
@@ -240,7 +258,7 @@ class _Reader:
             refuse_depth(self._text.name)
         return replace(target, place=place)
 
-    def _spoil(self, path: str, what: str, place: Place, hint: str = "") -> None:
+    def _report_broken(self, path: str, what: str, place: Place, hint: str = "") -> None:
         self._findings.report(path or self._text.name, what, place, hint)
         self._findings.broken.add(path)
 

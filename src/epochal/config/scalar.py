@@ -1,4 +1,4 @@
-"""What a word in a config means: numbers, null, and the ``$`` spellings of every format.
+"""Scalars: numbers, null, and the ``$`` words that every format understands.
 
 ``"$null"``, ``"$inf"``, ``"-$inf"`` and ``"$nan"`` mean the same in YAML, TOML and JSON;
 ``"$delete"`` removes an inherited key. One more ``$`` in front makes any of them, and ``${``,
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 DELETE = "$delete"
 REDACTED = "<redacted>"
-"""What a record holds in the place of a secret, so that a config with it cannot run."""
+"""What a record holds in place of a secret; a config with it cannot run."""
 
 _SPELLED: dict[str, Scalar] = {
     "$null": None,
@@ -26,7 +26,7 @@ _SPELLED: dict[str, Scalar] = {
     "$nan": math.nan,
 }
 _WORD = re.compile(r"\$+(?:null|inf|nan|delete)|-\$+inf")
-_OPENING = re.compile(r"(?<!\$)(\$+)\{")  # the look behind keeps endless dollars cheap
+_OPENING = re.compile(r"(?<!\$)(\$+)\{")  # the lookbehind avoids quadratic time on many dollars
 
 _WORDS: dict[str, Scalar] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -41,7 +41,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_$][\w.$-]*")
 _INF = re.compile(r"([-+]?)\.(?:inf|Inf|INF)")
 _NAN = re.compile(r"\.(?:nan|NaN|NAN)")
 _INT_DIGITS = 400
-"""Longer ones are out of range anyway, and slow to convert."""
+"""Longer integers are out of range and slow to convert."""
 
 
 def resolve(text: str) -> Scalar:
@@ -101,12 +101,12 @@ def _show_key(key: object) -> str:
 
 
 def has_surrogates(text: str) -> bool:
-    """Whether a text holds half characters that no file or terminal can take."""
+    """Whether a text holds lone surrogates, which cannot be encoded."""
     return not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def decode(text: str, unescaped: str) -> Scalar:
-    """The value of a text without references, given what its ``$${`` stand for."""
+    """The value of a text without references; ``unescaped`` has ``${`` for its ``$${``."""
     if text in _SPELLED:
         return _SPELLED[text]
     return text.replace("$", "", 1) if _WORD.fullmatch(text) else unescaped

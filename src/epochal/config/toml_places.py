@@ -1,4 +1,4 @@
-"""Where every key and value of a TOML text stands."""
+"""The position of every key and value in a TOML text."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
-from epochal.config.limits import MAX_DEPTH, MAX_NODES, refuse_depth, refuse_size
+from epochal.config.problems import MAX_DEPTH, MAX_NODES, refuse_depth, refuse_size
 
 if TYPE_CHECKING:
-    from epochal.config.source import Text
+    from epochal.config.source_file import SourceText
     from epochal.errors import Place
 
 Path = tuple[str | int, ...]
@@ -31,14 +31,14 @@ _SCALARS = (_STRING, _DATE_TIME, _WORD)
 _UNESCAPED = re.compile(r'"([^"\\]*)"|\'([^\']*)\'')
 
 
-class _Lost(Exception):  # noqa: N818  never leaves this module
-    """The text is not TOML from here on; the real parser will say why."""
+class _NotToml(Exception):  # noqa: N818  never leaves this module
+    """The text is not TOML from here on; ``tomllib`` reports why."""
 
 
 @final
 @dataclass
 class Spot:
-    """Where one value stands, and the key it stands under."""
+    """The position of a value and of its key."""
 
     place: Place
     key_place: Place
@@ -56,17 +56,17 @@ class TomlPlaces:
     """The first key that is set twice: its path, its first and its second spot."""
 
     reached: int = 0
-    """How far the text was understood."""
+    """The offset at which the scan stopped."""
 
 
-def scan_toml(text: Text) -> TomlPlaces:
+def scan_toml(text: SourceText) -> TomlPlaces:
     """The places of all keys and values up to the first syntax error.
 
     Raises:
         ConfigError: The document is too big or too deep to be read at all.
     """
     scanner = _Scanner(text)
-    with contextlib.suppress(_Lost):
+    with contextlib.suppress(_NotToml):
         scanner.scan()
     scanner.found.reached = scanner.at
     return scanner.found
@@ -74,7 +74,7 @@ def scan_toml(text: Text) -> TomlPlaces:
 
 @final
 class _Scanner:
-    def __init__(self, text: Text) -> None:
+    def __init__(self, text: SourceText) -> None:
         self.found = TomlPlaces()
         self.at = 0
         self._text = text
@@ -150,7 +150,7 @@ class _Scanner:
             matches = (pattern.match(self._all, self.at) for pattern in _SCALARS)
             match = next((match for match in matches if match), None)
             if match is None:
-                raise _Lost
+                raise _NotToml
             self.at = match.end()
 
     def _array(self, path: Path, key_place: Place, depth: int) -> None:
@@ -164,7 +164,7 @@ class _Scanner:
             index += 1
             self._skip(_BLANK)
             if not self._take(",") and self._all[self.at : self.at + 1] != "]":
-                raise _Lost
+                raise _NotToml
             self._skip(_BLANK)
 
     def _inline_table(self, path: Path, depth: int) -> None:
@@ -173,7 +173,7 @@ class _Scanner:
             self._assignment(path, depth)
             self._skip(_SPACE)
             if not self._take(",") and self._all[self.at : self.at + 1] != "}":
-                raise _Lost
+                raise _NotToml
             self._skip(_SPACE)
 
     def _key(self) -> tuple[list[str], Place]:
@@ -196,7 +196,7 @@ class _Scanner:
             return bare[0]
         quoted = _STRING.match(self._all, self.at)
         if quoted is None:
-            raise _Lost
+            raise _NotToml
         self.at = quoted.end()
         if simple := _UNESCAPED.fullmatch(quoted[0]):
             return simple[1] or simple[2] or ""
@@ -219,7 +219,7 @@ class _Scanner:
 
     def _expect(self, token: str) -> None:
         if not self._take(token):
-            raise _Lost
+            raise _NotToml
 
     def _skip(self, pattern: re.Pattern[str]) -> None:
         if match := pattern.match(self._all, self.at):
@@ -232,4 +232,4 @@ def _unquote(written: str) -> str:
     try:
         return next(iter(tomllib.loads(f"{written} = 0")))
     except tomllib.TOMLDecodeError:
-        raise _Lost from None
+        raise _NotToml from None

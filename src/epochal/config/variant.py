@@ -1,4 +1,4 @@
-"""Variants: several experiments in one file, told apart by name."""
+"""Variants: several named experiments in one file."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from epochal.config.alias import rename_path
-from epochal.config.findings import Findings, join
-from epochal.config.merge import relabel
-from epochal.config.path import PathError, assign
+from epochal.config.merge import PathError, assign, relabel
+from epochal.config.problems import Findings, join
 from epochal.config.scalar import show
+from epochal.config.type_aliases import rename_path
 from epochal.errors import suggest
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def split_variants(root: Node, findings: Findings) -> tuple[Node, Mapping[str, N
 
 
 def apply_variant(root: Node, variants: Mapping[str, Node], name: str, findings: Findings) -> Node:
-    """The config with the named variant laid over it; dotted keys lead to deeper values."""
+    """The config with the named variant applied; its dotted keys set nested values."""
     variant = variants.get(name)
     if variant is None and findings.is_unknown(VARIANTS):
         return root

@@ -2,14 +2,13 @@
 
 A file is staged beside its final name, synced, renamed, and its folder is synced: readers
 see the old content or the new one, never a mixture. Appended records are whole or absent.
-Every call to the operating system goes through ``system.operations``, so that each of them can
-be made to fail, and what then remains on disk can be looked at. Failures are ``WriteError``.
+Every system call goes through ``system.operations``, so that tests can make each of them fail
+and check what is left on disk. Failures are ``WriteError``.
 """
 
 from epochal.durable import system
 from epochal.durable.append import Appender, append_line, open_lines
-from epochal.durable.blobs import DTYPE_BYTES, Blob
-from epochal.durable.files import (
+from epochal.durable.atomic_files import (
     find_object,
     make_dir,
     remove_file,
@@ -18,7 +17,7 @@ from epochal.durable.files import (
     write_safetensors,
     write_text,
 )
-from epochal.durable.folders import (
+from epochal.durable.atomic_folders import (
     REMOVING,
     STAGING,
     StagedDir,
@@ -28,9 +27,10 @@ from epochal.durable.folders import (
     replace_link,
     staged_dir,
 )
-from epochal.durable.shared import is_kept, keep_bytes, share
+from epochal.durable.encoding import decode_json, decode_line, encode_json, encode_line
+from epochal.durable.hard_links import is_untouched, link_or_copy, write_readonly
+from epochal.durable.safetensors_layout import DTYPE_BYTES, Blob
 from epochal.durable.system import Operations, WriteError
-from epochal.durable.text import decode_json, decode_line, encode_json, encode_line
 
 __all__ = [
     "DTYPE_BYTES",
@@ -47,8 +47,8 @@ __all__ = [
     "encode_json",
     "encode_line",
     "find_object",
-    "is_kept",
-    "keep_bytes",
+    "is_untouched",
+    "link_or_copy",
     "make_dir",
     "open_lines",
     "remove_file",
@@ -56,11 +56,11 @@ __all__ = [
     "remove_tree",
     "rename",
     "replace_link",
-    "share",
     "staged_dir",
     "system",
     "write_bytes",
     "write_json",
+    "write_readonly",
     "write_safetensors",
     "write_text",
 ]

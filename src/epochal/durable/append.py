@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self, final
 
 from epochal.durable import system
+from epochal.durable.encoding import encode_line
 from epochal.durable.system import WriteError
-from epochal.durable.text import encode_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @final
 class Appender:
-    """Adds records to the end of one file; nobody else may write to it meanwhile.
+    """Appends records to a file that has no other writer.
 
     Args:
-        path: The file; made when it is missing.
+        path: The file; created when it is missing.
         sync: Whether each record must be on the disk before ``append`` returns. Without it
             a record outlives the process, but not a power cut before the next ``sync``.
         keep: How many bytes of an existing file are good; the rest is cut off.
@@ -29,8 +29,8 @@ class Appender:
     def __init__(self, path: Path, *, sync: bool = False, keep: int | None = None) -> None:
         self.path = path
         self._is_synced = sync
-        self._good_bytes: int | None = None  # where to cut before writing on, after a failure
-        with system.explained(path):
+        self._good_bytes: int | None = None  # where to truncate after a failure
+        with system.write_errors(path):
             is_new = not path.exists()
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
             self._descriptor = system.operations.open(path, flags, 0o666)
@@ -46,25 +46,25 @@ class Appender:
     def append(self, data: bytes) -> None:
         """Add one record, whole, in one write; when it raises, nothing was added."""
         try:
-            self._mend()
+            self._truncate()
             written = system.operations.write(self._descriptor, data)
             if written < len(data) or self._is_synced:
                 self._complete(data, written)
         except OSError as error:
-            with suppress(OSError):  # then the next append mends, before it writes
-                self._mend()
+            with suppress(OSError):  # then the next append truncates first
+                self._truncate()
             raise WriteError(self.path, error) from error
 
     def sync(self) -> None:
-        """Bring everything that was appended onto the disk."""
-        with system.explained(self.path):
+        """Sync everything that was appended."""
+        with system.write_errors(self.path):
             system.operations.fsync(self._descriptor)
 
     def close(self) -> None:
-        """Let go of the file; a second call does nothing."""
+        """Close the file; a second call does nothing."""
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
-            with system.explained(self.path):
+            with system.write_errors(self.path):
                 system.operations.close(descriptor)
 
     def _complete(self, data: bytes, written: int) -> None:
@@ -74,7 +74,7 @@ class Appender:
             system.operations.fsync(self._descriptor)
         self._good_bytes = None
 
-    def _mend(self) -> None:
+    def _truncate(self) -> None:
         if self._good_bytes is not None:
             system.operations.truncate(self._descriptor, self._good_bytes)
             self._good_bytes = None
@@ -89,7 +89,7 @@ class Appender:
 def open_lines(path: Path, *, sync: bool = False) -> Appender:
     """An appender for ``encode_line`` records; a last line cut short by a crash is removed."""
     good_bytes = 0
-    with system.explained(path, "read"), suppress(FileNotFoundError), path.open("rb") as file:
+    with system.write_errors(path, "read"), suppress(FileNotFoundError), path.open("rb") as file:
         position = file.seek(0, os.SEEK_END)
         while position and not good_bytes:
             start = max(0, position - 4096)
@@ -107,11 +107,11 @@ def append_line(path: Path, value: Mapping[str, object]) -> None:
 
 
 def extend(path: Path, keep: int, data: bytes) -> None:
-    """Cut a file after ``keep`` bytes and add to it; for what can be made again: nothing is synced.
+    """Truncate a file to ``keep`` bytes and append ``data``, without a sync.
 
-    Whoever reads it must be able to tell whether all of it arrived.
+    For data that can be rebuilt; readers must detect an incomplete file.
     """
-    with system.explained(path):
+    with system.write_errors(path):
         flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
         descriptor = system.operations.open(path, flags, 0o666)
         try:

@@ -30,7 +30,7 @@ class WriteError(OSError):
 @final
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """Every call that durable files need; replace ``operations`` to interfere with them."""
+    """Every system call that durable files need; tests replace ``operations``."""
 
     open: Callable[[Path, int, int], int] = os.open
     write: Callable[[int, bytes | memoryview], int] = os.write
@@ -49,14 +49,13 @@ operations = Operations()
 
 
 def temporary_name(path: Path) -> Path:
-    """A name that nobody has, for what will be renamed to ``path``."""
-    # Beside the target, never in the system's folder for temporary files: a rename
-    # across file systems would be a copy, and a copy can be interrupted.
+    """A unique name beside ``path``, for a file that is renamed to it."""
+    # Never in the system's temporary folder: a rename across file systems is not atomic.
     return path.with_name(f".{path.name[:40]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
 
 
 def create(path: Path, fill: Callable[[int], None]) -> None:
-    """Make a new file, let ``fill`` write it, and bring it onto the disk."""
+    """Make a new file, let ``fill`` write it, and sync it."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
     descriptor = operations.open(path, flags, 0o666)
     try:
@@ -68,16 +67,24 @@ def create(path: Path, fill: Callable[[int], None]) -> None:
 
 def stage(path: Path, fill: Callable[[int], None]) -> None:
     """Let ``fill`` write the file ``path``: readers see the old one or the new one."""
-    temporary = temporary_name(path)
-    with explained(path):
-        try:
+    with write_errors(path):
+        with replacing(path) as temporary:
             create(temporary, fill)
+        sync_dir(path.parent)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary name to write to, which is renamed to ``path`` when the block ends."""
+    temporary = temporary_name(path)
+    with write_errors(path):
+        try:
+            yield temporary
             operations.replace(temporary, path)
         except BaseException:  # also Ctrl-C must not leave half a file behind
             with suppress(OSError):
                 operations.unlink(temporary)
             raise
-        sync_dir(path.parent)
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
@@ -91,7 +98,7 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
 
 
 def sync_dir(path: Path) -> None:
-    """Bring the names in a folder onto the disk."""
+    """Sync the names in a folder."""
     if os.name == "nt":  # folders cannot be opened there
         return
     descriptor = operations.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0), 0)
@@ -105,8 +112,8 @@ def sync_dir(path: Path) -> None:
 
 
 @contextmanager
-def explained(path: Path, verb: str = "written") -> Iterator[None]:
-    """Turns every OSError into a WriteError that names ``path``."""
+def write_errors(path: Path, verb: str = "written") -> Iterator[None]:
+    """Turn every OSError into a WriteError that names ``path``."""
     try:
         yield
     except WriteError:

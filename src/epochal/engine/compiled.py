@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-from epochal.errors import ConfigError, Problem
-from epochal.registry.nearest import nearest
+from epochal.errors import ConfigError, Problem, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

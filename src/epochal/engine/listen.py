@@ -15,9 +15,8 @@ from epochal.engine.hook import ALIASES, EVENTS, TASK_PRIORITY, USER_PRIORITY, H
 from epochal.engine.splits import SPLITS, split_name
 from epochal.engine.task import OPTIONAL_METHODS, REQUIRED_METHODS
 from epochal.engine.uses import names_used
-from epochal.errors import TaskError, suggest
+from epochal.errors import TaskError, misspelling_of, suggest
 from epochal.records.times import HOOKS
-from epochal.registry.nearest import misspelling_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, final
 
 from epochal.config.bounds import Above, AtLeast, AtMost, guard
+from epochal.config.checkpoint_name import check_template
 from epochal.config.condition import Condition, parse_condition
 from epochal.config.duration import Duration, parse_duration
-from epochal.config.template import check_template
 from epochal.engine.every import Every
 from epochal.engine.splits import split_name
 from epochal.errors import ConfigError, Problem

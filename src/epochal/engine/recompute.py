@@ -12,8 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from epochal.engine.select import is_meant
-from epochal.errors import ConfigError, Problem
-from epochal.registry.nearest import nearest_few
+from epochal.errors import ConfigError, Problem, nearest_few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

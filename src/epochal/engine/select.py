@@ -6,7 +6,7 @@ import sys
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, final
 
-from epochal.registry.nearest import nearest_few
+from epochal.errors import nearest_few
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -14,7 +14,7 @@ from epochal.engine.every import Every
 from epochal.errors import ConfigError, EpochalError, Place, Problem, suggest
 from epochal.experiment.interrupts import deferring_interrupts
 from epochal.registry import Registry, find_project
-from epochal.registry.table import ANY_KIND
+from epochal.registry.factories import ANY_KIND
 
 Component = Any  # whatever the user's factory makes
 _MAX_SHOWN = 200

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from epochal.errors import ConfigError, Problem
+from epochal.errors import ConfigError, Problem, misspelling_of
 from epochal.experiment import conduct, optimizer, steps
 from epochal.experiment.given import read_sections
-from epochal.registry.nearest import misspelling_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, final
 from typing_extensions import override
 
 from epochal import durable
-from epochal.config.template import fill_template
+from epochal.config.checkpoint_name import fill_template
 from epochal.engine.every import Every
 from epochal.engine.hook import Hook
 from epochal.engine.options import CheckpointOptions

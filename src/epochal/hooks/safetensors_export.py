@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from epochal import durable
 from epochal.checkpoint import save_weights
-from epochal.config.template import check_template, fill_template
+from epochal.config.checkpoint_name import check_template, fill_template
 from epochal.engine.every import Every
 from epochal.engine.hook import Hook
 from epochal.engine.saving import fresh_metrics

@@ -88,8 +88,8 @@ def change_provenance(
         attempts: The last one knows every change.
     """
     from epochal.config import from_plain
-    from epochal.config.findings import Findings
     from epochal.config.override import apply_overrides
+    from epochal.config.problems import Findings
 
     try:
         root = apply_overrides(from_plain(expanded), attempts[-1].overrides, Findings())

@@ -1,7 +1,7 @@
-"""Names to factories; the one and only resolver of names to code."""
+"""Names to factories: the only package that resolves names to code."""
 
-from epochal.registry.names import Registry
+from epochal.registry.factories import REGISTERED, Factory, register
 from epochal.registry.project import Project, find_project
-from epochal.registry.table import REGISTERED, Factory, register
+from epochal.registry.registry import Registry
 
 __all__ = ["REGISTERED", "Factory", "Project", "Registry", "find_project", "register"]

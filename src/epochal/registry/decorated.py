@@ -6,9 +6,9 @@ import ast
 from typing import TYPE_CHECKING, final
 
 from epochal.errors import Problem
-from epochal.registry.source import DefinitionNode, Import, Module, full_name
-from epochal.registry.table import KINDS, Factory, Registered, conflict
-from epochal.registry.targets import Refused, hiding, is_allowed_module, outside
+from epochal.registry.factories import KINDS, Factory, Registered, conflict
+from epochal.registry.parsed_module import DefinitionNode, Import, Module, full_name
+from epochal.registry.targets import Refused, hidden_by, is_allowed_module, outside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from epochal.registry.library import Library
     from epochal.registry.project import Project
 
-_REGISTER = ("epochal.register", "epochal.registry.register", "epochal.registry.table.register")
+_REGISTER = ("epochal.register", "epochal.registry.register", "epochal.registry.factories.register")
 
 
 @final
@@ -48,7 +48,7 @@ class Decorated:
         for node in module.definitions().values():
             for entry in _entries(module, node):
                 self._claim(entry)
-        for imported in _imported(module):  # importing a module runs the modules it imports
+        for imported in _imported(module):  # importing it runs these too
             self._visit(imported)
 
     def _claim(self, entry: Registered) -> None:
@@ -67,8 +67,8 @@ def _refusal(name: str, project: Project, library: Library) -> Refused | None:
         return None
     what = f"{name!r} is outside the project's roots"
     if top == "torch":
-        return hiding(top, project, library) or Refused(what, "list modules of your own")
-    return hiding(top, project, library) or outside(top, what)
+        return hidden_by(top, project, library) or Refused(what, "list modules of your own")
+    return hidden_by(top, project, library) or outside(top, what)
 
 
 def _imported(module: Module) -> Iterator[str]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.registry.skim import Skim, mentions
-from epochal.registry.source import Definition, Import, Module, Variable, read_module
+from epochal.registry.parsed_module import Definition, Import, Module, Variable, read_module
+from epochal.registry.star_imports import StarImports, mentions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,17 +23,17 @@ class Library:
     """Looked through before the installed packages."""
 
     kept: dict[tuple[str, ...], Any] = field(default_factory=dict)
-    """What readers of its modules have worked out, so that they do so only once."""
+    """Results that readers of the modules cache here."""
 
     _modules: dict[str, Module | None] = field(default_factory=dict)
     _located: dict[str, tuple[Path, bool] | None] = field(default_factory=dict)
     _folders: dict[str, tuple[Path, ...]] = field(default_factory=dict)
     _entries: dict[Path, frozenset[str]] = field(default_factory=dict)
     _spelled: dict[tuple[str, str], bool] = field(default_factory=dict)
-    _skim: Skim = field(init=False)
+    _star_imports: StarImports = field(init=False)
 
     def __post_init__(self) -> None:
-        self._skim = Skim(self._find_file)
+        self._star_imports = StarImports(self._find_file)
 
     def find_module(self, dotted: str) -> Module | None:
         """The module with this dotted name, if its source can be found."""
@@ -63,22 +63,26 @@ class Library:
         return names
 
     def public_names(self, module: Module) -> dict[str, str]:
-        """The names that a module seems to offer, each with the module that binds it."""
-        names = {name: source for star in module.stars for name, source in self._skim.offered(star)}
+        """The public names of a module, each with the module that binds it."""
+        names = {
+            name: source
+            for star in module.stars
+            for name, source in self._star_imports.offered(star)
+        }
         for name, binding in module.bindings.items():
             if not name.startswith("_") and not isinstance(binding, Variable):
                 names[name] = module.name
         return names
 
     def may_hide(self, module: Module, name: str) -> bool:
-        """Whether ``name`` may exist in a module although its text does not show it."""
-        if any(self._skim.is_blind(star) for star in module.stars):
+        """Whether ``name`` may exist in a module although its source does not bind it."""
+        if any(self._star_imports.lacks_source(star) for star in module.stars):
             return True
-        # What code makes up while it runs, it usually still spells out somewhere.
+        # A name that is bound at run time is usually written somewhere in the package.
         return module.is_dynamic and self.is_spelled(module, name)
 
     def is_spelled(self, module: Module, name: str) -> bool:
-        """Whether any text of the package that a module belongs to holds ``name``."""
+        """Whether any source of the module's package contains ``name``."""
         top = module.name.partition(".")[0]
         if (top, name) not in self._spelled:
             folders = self.find_folders(top)
@@ -87,9 +91,9 @@ class Library:
         return self._spelled[top, name]
 
     def resolve(self, module: Module, name: str) -> Definition | Variable | Import | None:
-        """What ``name`` is in ``module``, following imports as far as text allows.
+        """What ``name`` is in ``module``, following imports through source files.
 
-        An ``Import`` answer is where the trail ends: a module, or one without source.
+        The answer is an ``Import`` if it leads to a module, or to one without source.
         """
         found = self._follow(module, name, set(), strict=True)
         if found is None or isinstance(found, Import):
@@ -97,7 +101,7 @@ class Library:
         return found
 
     def find_definition(self, dotted: str) -> Definition | None:
-        """The class or function with this full name, wherever it is imported from."""
+        """The class or function with this full name, also if the module only imports it."""
         module_name, _, name = dotted.rpartition(".")
         module = self.find_module(module_name) if module_name else None
         found = self.resolve(module, name) if module is not None else None
@@ -122,12 +126,12 @@ class Library:
     def _follow_stars(
         self, module: Module, name: str, seen: set[tuple[str, str]], *, strict: bool
     ) -> Definition | Variable | Import | None:
-        """What a star import brings; strictly only what its source defines and offers."""
+        """What a star import brings; ``strict``: only what its source defines and exports."""
         for star in reversed(module.stars):
-            if not self._skim.may_offer(star, name, defined=strict):
-                continue  # to parse them all would take minutes
+            if not self._star_imports.may_offer(star, name, defined=strict):
+                continue  # parsing them all would take minutes
             source = self.find_module(star)
-            # Decorators may lengthen __all__, so what it lacks may still be offered.
+            # Decorators may extend __all__, so a name that it lacks may still be exported.
             lenient = not strict and not name.startswith("_")
             if source is not None and (lenient or source.offers(name)):
                 found = self._follow(source, name, seen, strict=strict)
@@ -142,7 +146,7 @@ class Library:
             if (path / top / "__init__.py").is_file() or (path / f"{top}.py").is_file():
                 yield path
                 return
-        for path in self.dirs:  # a folder without __init__.py counts only after all others
+        for path in self.dirs:  # namespace packages come last
             if (path / top).is_dir() and not _installed_folders(top):
                 yield path
 
@@ -152,7 +156,7 @@ class Library:
         return self._located[dotted]
 
     def _in_folder(self, folder: Path, name: str) -> tuple[Path, bool] | None:
-        if folder not in self._entries:  # one list instead of a question for every module
+        if folder not in self._entries:  # one listing instead of a stat per module
             self._entries[folder] = frozenset(entry.name for entry in folder.iterdir())
         entries = self._entries[folder]
         if name in entries:
@@ -205,7 +209,7 @@ def _installed_folders(top: str) -> tuple[Path, ...]:
 
 
 def _top_level_spec(top: str) -> tuple[str | None, tuple[str, ...]] | None:
-    # Only finders are asked, and only about a top-level name: neither imports anything.
+    # Finders of a top-level name import nothing.
     for finder in sys.meta_path:
         find = getattr(finder, "find_spec", None)
         spec = None if find is None else find(top, None)

@@ -1,4 +1,4 @@
-"""The project that a config belongs to: its folder, and whose code its configs may name."""
+"""The project of a config: its folder, and the packages that its configs may name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_FILES = 500
 @final
 @dataclass(frozen=True, slots=True)
 class Project:
-    """Where the user's code lies and which other packages its configs may name."""
+    """The folder of the user's code, and the other packages that configs may name."""
 
     dir: Path
     """The folder whose packages and modules configs may name."""
@@ -42,7 +42,7 @@ class Project:
         return not is_reserved(top) and self.holds(top)
 
     def holds(self, top: str) -> bool:
-        """Whether its folders have a module of this name, which another one may hide."""
+        """Whether its folders have a module of this name, even if another one hides it."""
         return any(_is_module(folder, top) for folder in self.code_dirs)
 
     def own_modules(self) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ class Project:
 
 
 def registering_modules(project: Project) -> tuple[str, ...]:
-    """The project's own modules whose text speaks of registering, for lists of names."""
+    """The project's own modules whose source contains ``register``, to list names."""
     found = []
     for folder in project.code_dirs:
         for top in project.own_modules():
@@ -94,7 +94,7 @@ def find_project(
 def _nearest_owner(folder: Path, modules: Collection[str]) -> Path | None:
     current = Path.cwd()
     above = [parent for parent in folder.parents if parent.is_relative_to(current)]
-    for is_owner in (Project.owns, Project.holds):  # what is hidden is looked for to say so
+    for is_owner in (Project.owns, Project.holds):  # a hidden module is found to report it
         for candidate in (folder, *above):
             if any(is_owner(Project(candidate), top) for top in modules):
                 return candidate
@@ -105,7 +105,7 @@ def _is_module(folder: Path, top: str) -> bool:
     if (folder / f"{top}.py").is_file():
         return True
     package = folder / top
-    # Without __init__.py it is a package all the same, if it holds code at all.
+    # A folder of code is a package without __init__.py too.
     patterns = ("__init__.py", "*.py", "*/*.py")
     return any(next(package.glob(pattern), None) is not None for pattern in patterns)
 
@@ -115,7 +115,7 @@ def _read_project_file(folder: Path) -> tuple[dict[str, Any], Path | None]:
     if own.is_file():
         return _checked(_parse(own), own), own
     shared = folder / "pyproject.toml"
-    # Most folders have another tool's file only: do not pay for a TOML parser then.
+    # Most pyproject files have no table of ours: avoid the cost of parsing them.
     if shared.is_file() and b"epochal" in shared.read_bytes():
         table = _parse(shared).get("tool", {}).get("epochal")
         if table is not None:

@@ -1,4 +1,4 @@
-"""Which dotted paths a config may name, decided by reading text and never by importing."""
+"""Which dotted paths a config may name, decided from source files without importing."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
+from epochal.errors import nearest, nearest_few
 from epochal.registry.library import Library, is_reserved, is_standard
-from epochal.registry.nearest import nearest, nearest_few
+from epochal.registry.parsed_module import Definition, Import, Module, Variable
 from epochal.registry.project import FIXED_ROOTS, Project
-from epochal.registry.source import Definition, Import, Module, Variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-# Of our own package only what is made to be named; the rest could read files or start runs.
+# Only components of our own package; the rest could read files or start runs.
 _OWN_MODULES = (
     "epochal.components",
     "epochal.hooks",
@@ -23,7 +23,7 @@ _OWN_MODULES = (
     "epochal.engine.update",
 )
 
-# Values of variables that may be a class or function after all; loading makes sure.
+# Values of variables that may be a class or function; loading checks it.
 _MAY_BE_CODE = (ast.Name, ast.Attribute, ast.Call, ast.IfExp)
 _TRIES = 3
 
@@ -31,14 +31,14 @@ _TRIES = 3
 @final
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A dotted path that may be built; without a definition its text could not be read."""
+    """A dotted path that may be built; without a definition its source could not be read."""
 
     module: str
     name: str
     definition: Definition | None = None
 
 
-class Refused(Exception):  # noqa: N818 - an answer inside the registry, shown to nobody
+class Refused(Exception):  # noqa: N818 - never leaves the registry
     """Why a dotted path may not be built, and what to write instead."""
 
     def __init__(self, why: str, hint: str = "") -> None:
@@ -57,7 +57,7 @@ def find_target(dotted: str, project: Project, library: Library) -> Target:
     try:
         return _find_target(dotted, parts, project, library)
     except Refused:
-        hidden = hiding(parts[0], project, library)
+        hidden = hidden_by(parts[0], project, library)
         if hidden is None:
             raise
     raise hidden
@@ -72,7 +72,7 @@ def _find_target(dotted: str, parts: list[str], project: Project, library: Libra
     if module.error is not None:
         line = module.error.lineno or 0
         raise Refused(f"{module.file.name}:{line} cannot be parsed: {module.error.msg}")
-    # Of a library that hides its names, one look at all of its text is faster than any trail.
+    # For a library with lazy imports, searching its source once is faster than following them.
     is_lazy = is_listed(dotted, project) and module.is_dynamic and name not in module.bindings
     is_absent = is_lazy and not library.is_spelled(module, name)
     found = None if is_absent else library.resolve(module, name)
@@ -101,7 +101,7 @@ def _is_below(dotted: str, root: str) -> bool:
 def is_listed(dotted: str, project: Project) -> bool:
     """Whether the project file names the package that ``dotted`` belongs to."""
     if is_standard(dotted.split(".")[0]):
-        return False  # the standard library can do anything, and is nobody's component
+        return False  # the standard library can do anything
     return any(_is_below(dotted, root) for root in project.roots)
 
 
@@ -113,8 +113,8 @@ def is_allowed_module(dotted: str, project: Project) -> bool:
     return any(_is_below(dotted, root) for root in FIXED_ROOTS)
 
 
-def hiding(top: str, project: Project, library: Library) -> Refused | None:
-    """Why a module of the project cannot be reached, if another one has its name."""
+def hidden_by(top: str, project: Project, library: Library) -> Refused | None:
+    """Why a module of the project cannot be imported, if another one has its name."""
     if not project.holds(top):
         return None
     found = library.find_module(top)
@@ -128,7 +128,7 @@ def hiding(top: str, project: Project, library: Library) -> Refused | None:
 
 
 def outside(top: str, why: str) -> Refused:
-    """The refusal of a module that is outside the project's roots, with what to do about it."""
+    """The refusal of a module outside the project's roots, with a hint."""
     if is_standard(top):
         hint = "write a function or class of your own that uses it"
         return Refused("code of the standard library cannot be named in a config", hint)
@@ -225,7 +225,7 @@ def _explain(
 
 
 def _nearest_definition(name: str, known: Mapping[str, str], library: Library) -> str:
-    """The nearest name that really leads to a class or function, or nothing."""
+    """The nearest name that is a class or function, or nothing."""
     for close in nearest_few(name, known, _TRIES):
         if library.find_definition(f"{known[close]}.{close}") is not None:
             return close

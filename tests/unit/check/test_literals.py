@@ -11,7 +11,7 @@ from epochal.check.literals import MISSING, Opaque, read_field_default, read_lit
 from epochal.registry.library import Library
 
 if TYPE_CHECKING:
-    from epochal.registry.source import Module
+    from epochal.registry.parsed_module import Module
 
 
 @pytest.fixture

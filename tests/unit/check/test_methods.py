@@ -8,7 +8,7 @@ from epochal.check.methods import find_method, known_methods, misspelt_methods
 from epochal.registry.library import Library
 
 if TYPE_CHECKING:
-    from epochal.registry.source import Definition
+    from epochal.registry.parsed_module import Definition
 
 
 @pytest.fixture

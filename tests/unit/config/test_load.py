@@ -3,7 +3,6 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,8 @@ from hypothesis import strategies as st
 from epochal.config import load, load_variants, variant_names
 from epochal.errors import ConfigError, MissingFileError
 
-Write = Callable[..., Path]
 
-
-def test_layers_win_in_order(write: Write) -> None:
+def test_layers_win_in_order(write) -> None:
     write("base.yaml", "a: base\nb: base\nc: base\nd: base\n")
     text = "$BASE: base.yaml\nb: file\nc: file\nd: file\nvariants: {v: {c: variant, d: variant}}\n"
     config = load(write("c.yaml", text), variant="v", overrides=["d=line"])
@@ -29,28 +26,25 @@ def test_layers_win_in_order(write: Write) -> None:
     ]
 
 
-def test_interpolation_sees_the_final_values(write: Write) -> None:
+def test_interpolation_sees_the_final_values(write) -> None:
     path = write("c.yaml", "a: 1\nb: ${a}\n")
     assert load(path, overrides=["a=5"]).root.to_plain() == {"a": 5, "b": 5}
 
 
-def test_a_config_knows_where_it_came_from(write: Write) -> None:
+def test_a_config_knows_where_it_came_from(write) -> None:
     config = load(write("c.toml", "a = 1\n"), overrides=["a=2"])
     assert (config.path, config.format, config.overrides) == (Path("c.toml"), "toml", ("a=2",))
     assert [(source.path.name, source.text) for source in config.sources] == [("c.toml", "a = 1\n")]
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "format"),
-    [
+def test_the_format_is_known(write) -> None:
+    for name, text, format in (
         ("c.yml", "a: 1", "yaml"),
         ("c.json", '{"a": 1}', "json"),
         ("c.py", "config = {'a': 1}", "yaml"),
-    ],
-)
-def test_the_format_is_known(write: Write, name: str, text: str, format: str) -> None:
-    config = load(str(write(name, text)), allow_python=True)
-    assert (config.format, config.root.to_plain()) == (format, {"a": 1})
+    ):
+        config = load(str(write(name, text)), allow_python=True)
+        assert (config.format, config.root.to_plain()) == (format, {"a": 1}), name
 
 
 def test_objects_are_configs_without_files() -> None:
@@ -60,16 +54,15 @@ def test_objects_are_configs_without_files() -> None:
         assert (config.path, config.sources, config.format) == (None, (), "yaml")
 
 
-def test_the_sweep_section_stands_apart_and_can_be_overridden(write: Write) -> None:
+def test_the_sweep_section_is_separate_and_can_be_overridden(write) -> None:
     path = write("c.yaml", "a: 1\nsweep: {trials: 5, space: {a: '${x}'}}")
     config = load(path, overrides=["sweep.trials=9"])
     assert config.root.to_plain() == {"a": 1}
-    assert config.sweep is not None
     assert config.sweep.to_plain() == {"trials": 9, "space": {"a": "${x}"}}
     assert not config.problems
 
 
-def test_all_mistakes_are_collected(write: Write) -> None:
+def test_all_mistakes_are_collected(write) -> None:
     text = "a: 1\na: 2\nb: ${nope}\n$BASE: {x: nope.yaml}\nmodel: {type: A, NAME: B}\n"
     config = load(write("c.yaml", text), variant="none", overrides=["bad"])
     assert {problem.key for problem in config.problems} == {
@@ -82,35 +75,33 @@ def test_all_mistakes_are_collected(write: Write) -> None:
     }
 
 
-def test_after_a_syntax_error_everything_is_unknown(write: Write) -> None:
+def test_after_a_syntax_error_everything_is_unknown(write) -> None:
     config = load(write("c.yaml", "a: [1\n"), variant="v", overrides=["a.b=3"])
     assert len(config.problems) == 1
     assert config.broken == {""}
     assert len(config.sources) == 1
 
 
-def test_the_same_problem_is_reported_once(write: Write) -> None:
+def test_the_same_problem_is_reported_once(write) -> None:
     write("base.yaml", "a: [1\n")
     path = write("c.yaml", "$BASE: [base.yaml, base.yaml]")
     assert len(load(path).problems) == 1
 
 
-def test_a_missing_file_is_raised(write: Write) -> None:
+def test_a_missing_file_is_raised(write) -> None:
     write("c.yaml", "a: 1")
     with pytest.raises(MissingFileError, match=r"did you mean 'c\.yaml'") as caught:
         load("cc.yaml")
     assert caught.value.exit_code == 66
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"# only\n", b"a: \0", b"\x80", b"[" * 99, b"x" * 1_000_001]
-)
-def test_what_cannot_be_read_at_all_is_raised(write: Write, content: bytes) -> None:
-    with pytest.raises(ConfigError, match=r"^c\.yaml: "):
-        load(write("c.yaml", content))
+def test_what_cannot_be_read_at_all_is_raised(write) -> None:
+    for content in (b"", b"# only\n", b"a: \0", b"\x80", b"[" * 99, b"x" * 1_000_001):
+        with pytest.raises(ConfigError, match=r"^c\.yaml: "):
+            load(write("c.yaml", content))
 
 
-def test_names_of_variants_are_listed(write: Write) -> None:
+def test_names_of_variants_are_listed(write) -> None:
     assert variant_names(write("c.yaml", "variants: {b: {}, a: {}}")) == ["b", "a"]
     assert variant_names({"a": 1}) == []
 
@@ -120,7 +111,7 @@ def test_other_objects_are_refused() -> None:
         load([1, 2])
 
 
-def test_variants_that_nest_too_deep_are_a_problem(write: Write) -> None:
+def test_variants_that_nest_too_deep_are_a_problem(write) -> None:
     path = write("c.yaml", f"variants: {{v: {{{'a.' * 100}b: 1}}}}")
     config = load(path, variant="v")
     assert "too big or too deep" in config.problems[0].what
@@ -167,17 +158,17 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_files_are_answered_with_problems(write: Write, name: str) -> None:
-    path = write(name, HOSTILE[name])
-    try:
-        problems = load(path).problems
-    except ConfigError as error:
-        problems = error.problems
-    harmless = {"anchors.yaml", "dollars.yaml", "escapes.yaml"}
-    assert problems or name in harmless
-    assert len("\n".join(map(str, problems))) < 200_000
-    assert not Path("pwned").exists()
+def test_hostile_files_are_reported_as_problems(write) -> None:
+    for name in HOSTILE:
+        path = write(name, HOSTILE[name])
+        try:
+            problems = load(path).problems
+        except ConfigError as error:
+            problems = error.problems
+        harmless = {"anchors.yaml", "dollars.yaml", "escapes.yaml"}
+        assert problems or name in harmless
+        assert len("\n".join(map(str, problems))) < 200_000, name
+        assert not Path("pwned").exists(), name
 
 
 SNIPPETS = st.lists(
@@ -193,7 +184,7 @@ SNIPPETS = st.lists(
 @pytest.mark.parametrize("suffix", ["yaml", "toml", "json"])
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(text=SNIPPETS)
-def test_no_text_is_answered_with_another_exception(write: Write, suffix: str, text: str) -> None:
+def test_no_text_raises_another_exception(write, suffix, text) -> None:
     try:
         config = load(write(f"x.{suffix}", text), variant="v")
     except ConfigError:
@@ -203,7 +194,7 @@ def test_no_text_is_answered_with_another_exception(write: Write, suffix: str, t
         assert "\n" not in problem.what
 
 
-def test_all_variants_are_made_of_one_reading(tmp_path: Path) -> None:
+def test_all_variants_are_made_of_one_reading(tmp_path) -> None:
     file = tmp_path / "a.py"
     text = (
         "from pathlib import Path\n"
@@ -222,7 +213,7 @@ def test_all_variants_are_made_of_one_reading(tmp_path: Path) -> None:
         assert load(file, variant=one.variant, overrides=["c=4"], allow_python=True) == one
 
 
-def test_a_mistake_of_one_variant_is_none_of_the_next(tmp_path: Path) -> None:
+def test_mistakes_of_one_variant_do_not_affect_the_next(tmp_path) -> None:
     source = {"a": 1, "variants": {"bad": {"a.b": 2}, "good": {"a": 3}}}
     found = {
         one.variant: [problem.key for problem in one.problems] for one in load_variants(source)

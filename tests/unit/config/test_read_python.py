@@ -4,22 +4,19 @@ import argparse
 import enum
 import math
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from epochal.config.duration import Duration
-from epochal.config.findings import Findings
+from epochal.config.problems import Findings
 from epochal.config.read_python import read_object, run_python
-from epochal.config.source import Text
+from epochal.config.source_file import SourceText
 from epochal.errors import ConfigError
 
 if TYPE_CHECKING:
     from epochal.config.node import Node
-
-Write = Callable[..., Path]
 
 
 class Color(enum.Enum):
@@ -28,10 +25,10 @@ class Color(enum.Enum):
 
 def run(path: Path) -> tuple[Node | None, Findings]:
     findings = Findings()
-    return run_python(Text(str(path), path.read_text()), findings, layer="file"), findings
+    return run_python(SourceText(str(path), path.read_text()), findings, layer="file"), findings
 
 
-def test_objects_that_stand_for_plain_values_are_unwrapped() -> None:
+def test_wrapped_plain_values_are_unwrapped() -> None:
     findings = Findings()
     value = {
         "path": Path("a/b"),
@@ -86,24 +83,21 @@ def test_omegaconf_below_a_dict_is_read_too() -> None:
     assert read_object(value, Findings()).to_plain() == {"model": {"width": 3}}
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
+def test_values_that_are_not_plain_are_reported() -> None:
+    for value, message in (
         (object(), "plain values, got an object of object"),
         ({1, 2}, "got an object of set"),
         (2**70, "integer does not fit in 64 bits"),
         ("\ud800", "half of a surrogate pair"),
         (b"x", "got an object of bytes"),
         (len, "got an object of builtin_function_or_method"),
-    ],
-)
-def test_values_that_are_not_plain_are_reported(value: object, message: str) -> None:
-    findings = Findings()
-    read_object({"a": [value]}, findings)
-    (problem,) = findings.problems
-    assert problem.key == "a.0"
-    assert message in problem.what
-    assert findings.broken == {"a.0"}
+    ):
+        findings = Findings()
+        read_object({"a": [value]}, findings)
+        (problem,) = findings.problems
+        assert problem.key == "a.0", value
+        assert message in problem.what, value
+        assert findings.broken == {"a.0"}, value
 
 
 def test_keys_that_read_the_same_are_reported() -> None:
@@ -129,7 +123,7 @@ def test_other_objects_are_no_config() -> None:
         read_object(3, Findings())
 
 
-def test_a_python_file_gives_its_config(write: Write) -> None:
+def test_a_python_file_gives_its_config(write) -> None:
     write("neighbour_of_config.py", "WIDTH = 7")
     path = write(
         "c.py", "from neighbour_of_config import WIDTH\nconfig = {'model': {'width': WIDTH}}"
@@ -140,15 +134,13 @@ def test_a_python_file_gives_its_config(write: Write) -> None:
     finally:
         sys.modules.pop("neighbour_of_config", None)
     assert not findings.problems
-    assert node
     assert node.to_plain() == {"model": {"width": 7}}
     assert node.mapping["model"].place.name == "c.py"
     assert sys.path == before
 
 
-@pytest.mark.parametrize(
-    ("code", "what", "place"),
-    [
+def test_what_a_python_file_does_wrong_is_reported(write) -> None:
+    for code, what, place in (
         ("a = 1\nb = a / 0\n", "raised ZeroDivisionError: division by zero", "c.py:2:1"),
         ("def f():\n    raise KeyError('x')\nf()\n", "raised KeyError: 'x'", "c.py:2:5"),
         ("a = (\n", "raised SyntaxError", "c.py:1:1"),
@@ -157,13 +149,9 @@ def test_a_python_file_gives_its_config(write: Write) -> None:
         ("raise SystemExit", "raised SystemExit", "c.py:1:1"),
         ("config = 3", "sets no dict named 'config'", "None"),
         ("x = {}", "sets no dict named 'config'", "None"),
-    ],
-)
-def test_what_a_python_file_does_wrong_is_reported(
-    write: Write, code: str, what: str, place: str
-) -> None:
-    node, findings = run(write("c.py", code))
-    (problem,) = findings.problems
-    assert node is None
-    assert what in problem.what
-    assert str(problem.place) == place
+    ):
+        node, findings = run(write("c.py", code))
+        (problem,) = findings.problems
+        assert node is None, code
+        assert what in problem.what, code
+        assert str(problem.place) == place, code

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.config.findings import Findings
+from epochal.config.problems import Findings
 from epochal.config.read_yaml import read_yaml
-from epochal.config.source import Text
+from epochal.config.source_file import SourceText
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 def read(text: str) -> tuple[Node, list[Problem]]:
     findings = Findings()
-    node = read_yaml(Text("x.yaml", text), findings, layer="file")
+    node = read_yaml(SourceText("x.yaml", text), findings, layer="file")
     assert node is not None, findings.problems
     return node, findings.problems
 
@@ -52,30 +51,15 @@ def test_quoted_numbers_are_text() -> None:
     }
 
 
-def test_values_and_keys_know_their_places() -> None:
-    node, _ = read("tag: x\noptim:\n  lr: 5e-4  # warm\n  betas: [0.9, 0.99]\n")
-    lr, betas, second = (node.find(path) for path in ("optim.lr", "optim.betas", "optim.betas.1"))
-    assert lr
-    assert betas
-    assert second
-    assert (lr.place.line, lr.place.column, lr.place.width) == (3, 7, 4)
-    assert lr.place.text == "  lr: 5e-4  # warm"
-    assert (lr.key_place.line, lr.key_place.column, lr.key_place.width) == (3, 3, 2)
-    assert (betas.place.column, betas.place.width) == (10, 11)
-    assert (second.place.column, second.place.width) == (16, 4)
-
-
 def test_places_count_characters_not_bytes() -> None:
     node, _ = read("ä: {😀: 1, b: 2}\n")
     found = node.find("ä.b")
-    assert found
     assert found.place.column == 14
 
 
 def test_unusual_line_ends_do_not_shift_places() -> None:
     node, _ = read("a: 'x\u2028y'\nb: 2\n")
     found = node.find("b")
-    assert found
     assert (found.place.line, found.place.column) == (2, 4)
 
 
@@ -95,7 +79,6 @@ def test_anchors_repeat_values() -> None:
     assert [problem.key for problem in problems] == ["key"]
     assert node.to_plain() == {"a": {"x": 1}, "b": {"x": 1}, "c": [{"x": 1}], "key": 3, "d": 3}
     alias = node.find("b")
-    assert alias
     assert (alias.place.line, alias.place.column, alias.place.width) == (2, 4, 7)
 
 
@@ -115,27 +98,24 @@ def test_infinities_are_read() -> None:
     assert plain("a: .inf\nb: -.inf") == {"a": math.inf, "b": -math.inf}
 
 
-@pytest.mark.parametrize(
-    "tag",
-    [
-        "!!python/object/apply:os.system",
-        "!!python/name:os.system",
-        "!!python/module:os",
-        "!!python/object/new:type",
-        "!custom",
-        "!!set",
-        "!!binary",
-        "!!timestamp",
-        "tag:yaml.org,2002:python/none",
-    ],
-)
-@pytest.mark.parametrize("value", ["['ls']", "{a: 1}", "x"])
-def test_other_tags_are_refused(tag: str, value: str) -> None:
-    written = f"!<{tag}>" if tag.startswith("tag:") else tag
-    problem = only_problem(f"a: {written} {value}")
-    assert problem.key == "a"
-    assert "is not read" in problem.what
-    assert "plain values" in problem.hint
+def test_other_tags_are_refused() -> None:
+    for value in ("['ls']", "{a: 1}", "x"):
+        for tag in (
+            "!!python/object/apply:os.system",
+            "!!python/name:os.system",
+            "!!python/module:os",
+            "!!python/object/new:type",
+            "!custom",
+            "!!set",
+            "!!binary",
+            "!!timestamp",
+            "tag:yaml.org,2002:python/none",
+        ):
+            written = f"!<{tag}>" if tag.startswith("tag:") else tag
+            problem = only_problem(f"a: {written} {value}")
+            assert problem.key == "a", tag
+            assert "is not read" in problem.what, tag
+            assert "plain values" in problem.hint, tag
 
 
 def test_tags_of_keys_are_refused() -> None:
@@ -143,11 +123,11 @@ def test_tags_of_keys_are_refused() -> None:
     assert plain("!!str 1: 2") == {"1": 2}
 
 
-def test_a_tuple_tag_is_answered_with_a_list() -> None:
+def test_a_tuple_tag_suggests_a_list() -> None:
     assert "write a plain list" in only_problem("a: !!python/tuple [1, 2]").hint
 
 
-def test_a_tag_that_is_not_kept_is_reported() -> None:
+def test_a_value_that_does_not_match_its_tag_is_reported() -> None:
     assert "is tagged !!int but is not one, got x" in only_problem("a: !!int x").what
     assert "is tagged !!int but is not one" in only_problem("a: !!int true").what
 
@@ -157,21 +137,6 @@ def test_merge_keys_point_to_base_files() -> None:
     assert problem.key == "b.<<"
     assert "`$BASE: shared.yaml`" in problem.hint
     assert plain("'<<': 1") == {"<<": 1}
-
-
-def test_a_duplicate_key_names_the_first_place() -> None:
-    problem = only_problem("model:\n  width: 1\n  depth: 2\n  width: 3\n")
-    assert str(problem) == (
-        "model.width: duplicate key 'width'\n"
-        "  set in x.yaml:4:3\n"
-        "    width: 3\n"
-        "    ^^^^^\n"
-        "  first set in line 2; keep one of the two"
-    )
-
-
-def test_keys_that_only_look_different_are_duplicates() -> None:
-    assert "duplicate key" in only_problem("a: 1\n'a': 2").what
 
 
 def test_a_key_must_be_a_word() -> None:
@@ -195,39 +160,17 @@ def test_an_alias_of_itself_is_refused() -> None:
     assert "refers to itself" in only_problem("a: &x [*x]").what
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ("99999999999999999999", "integer does not fit in 64 bits, got 99999999999999999999"),
-        ("9" * 5000, r"integer does not fit in 64 bits, got 9{37}\.\.\."),
-        ("1e999", "number is too big for a float, got 1e999"),
-        (r'"\ud800"', "half of a surrogate pair"),
-    ],
-)
-def test_values_that_cannot_be_kept_are_reported(value: str, message: str) -> None:
-    assert re.search(message, only_problem(f"a: {value}").what)
-
-
-def test_what_cannot_be_kept_counts_as_unknown() -> None:
-    findings = Findings()
-    read_yaml(Text("x", "a: {b: 1e999}"), findings, layer="file")
-    assert findings.broken == {"a.b"}
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_streams_and_directives_are_reported() -> None:
+    for text, message in (
         ("%YAML 1.1\n---\na: 1", "%YAML and %TAG lines are not read"),
         ("a: 1\n---\nb: 2", "a second document starts here"),
-    ],
-)
-def test_streams_and_directives_are_reported(text: str, message: str) -> None:
-    assert only_problem(text).what == message
+    ):
+        assert only_problem(text).what == message
 
 
 def test_comments_alone_are_no_document() -> None:
     findings = Findings()
-    assert read_yaml(Text("x", "# nothing\n"), findings, layer="file") is None
+    assert read_yaml(SourceText("x", "# nothing\n"), findings, layer="file") is None
     assert not findings.problems
 
 
@@ -247,32 +190,20 @@ def test_a_thousand_laughs_are_read() -> None:
     assert len(str(plain(laughs(3)))) > 1000
 
 
-def test_too_many_values_are_refused() -> None:
-    with pytest.raises(ConfigError, match="more than 10,000 values"):
-        read("- a\n" * 10_001)
-
-
-@pytest.mark.parametrize("text", ["[" * 100_000, "- " * 100_000, "{a: " * 70 + "1" + "}" * 70])
-def test_too_many_levels_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="more than 64 levels deep"):
-        read(text)
-
-
 def test_levels_are_counted_through_aliases() -> None:
     deep = "[" * 40 + "]" * 40
     with pytest.raises(ConfigError, match="more than 64 levels deep"):
         read(f"a: &a {deep}\nb: " + "[" * 30 + "*a" + "]" * 30)
 
 
-def test_an_endless_tag_is_refused_before_it_costs_time() -> None:
+def test_a_very_long_tag_is_refused_quickly() -> None:
     findings = Findings()
-    assert read_yaml(Text("x", "a: " + "!" * 500_000), findings, layer="file") is None
+    assert read_yaml(SourceText("x", "a: " + "!" * 500_000), findings, layer="file") is None
     assert "a tag has more than 1,000 characters" in findings.problems[0].what
 
 
 def test_reading_may_start_in_the_middle() -> None:
-    text = Text("command line", "a.b=[1, 22]")
+    text = SourceText("command line", "a.b=[1, 22]")
     node = read_yaml(text, Findings(), layer="command line", start=4)
-    assert node is not None
     assert node.to_plain() == [1, 22]
     assert (node.elements[1].place.column, node.elements[1].place.width) == (9, 2)

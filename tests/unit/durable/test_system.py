@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_temporary_file_lies_beside_its_target(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_temporary_file_lies_beside_its_target(tmp_path, monkeypatch) -> None:
     renamed: list[tuple[Path, Path]] = []
 
     def replace(old: Path, new: Path) -> None:
@@ -38,7 +36,7 @@ def test_temporary_file_lies_beside_its_target(
 @pytest.mark.parametrize("code", ERRORS)
 @pytest.mark.parametrize("allowed", range(8))
 def test_a_failing_write_leaves_the_old_or_the_whole_new_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: int, code: int
+    tmp_path, monkeypatch, allowed, code
 ) -> None:
     path = tmp_path / "status.json"
     path.write_bytes(b"old")
@@ -51,9 +49,7 @@ def test_a_failing_write_leaves_the_old_or_the_whole_new_file(
     assert files(tmp_path) == ["status.json"]
 
 
-def test_temporary_file_that_cannot_be_removed_is_not_under_the_final_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stuck_temporary_file_does_not_get_the_final_name(tmp_path, monkeypatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.EIO, "fault")
 
@@ -66,9 +62,7 @@ def test_temporary_file_that_cannot_be_removed_is_not_under_the_final_name(
     assert left.endswith(".tmp")
 
 
-def test_interrupting_a_write_removes_the_temporary_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupting_a_write_removes_the_temporary_file(tmp_path, monkeypatch) -> None:
     def interrupt(_: int) -> None:
         raise KeyboardInterrupt
 
@@ -79,7 +73,7 @@ def test_interrupting_a_write_removes_the_temporary_file(
     assert files(tmp_path) == []
 
 
-def test_short_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_writes_are_completed(tmp_path, monkeypatch) -> None:
     drip = dataclasses.replace(
         durable.system.operations, write=lambda fd, data: os.write(fd, data[:3])
     )
@@ -90,9 +84,7 @@ def test_short_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == b"0123456789"
 
 
-def test_a_write_that_gets_nowhere_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_of_nothing_is_an_error(tmp_path, monkeypatch) -> None:
     stuck = dataclasses.replace(durable.system.operations, write=lambda *_: 0)
     monkeypatch.setattr(durable.system, "operations", stuck)
     with pytest.raises(WriteError, match="nothing was written"):
@@ -100,9 +92,7 @@ def test_a_write_that_gets_nowhere_is_an_error(
 
 
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP])
-def test_file_systems_that_cannot_sync_folders_are_accepted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
+def test_file_systems_that_cannot_sync_folders_are_accepted(tmp_path, monkeypatch, code) -> None:
     def fsync(descriptor: int) -> None:
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):
             raise OSError(code, "not for folders")
@@ -113,9 +103,7 @@ def test_file_systems_that_cannot_sync_folders_are_accepted(
     assert files(tmp_path) == ["a"]
 
 
-def test_errors_name_the_file_the_reason_and_the_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors_name_the_file_the_reason_and_the_number(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(
         durable.system, "operations", Faults(allowed=0, code=errno.ENOSPC).operations
     )
@@ -124,3 +112,13 @@ def test_errors_name_the_file_the_reason_and_the_number(
     assert str(caught.value) == f"{tmp_path / 'a'}: cannot be written: no space left on device"
     assert caught.value.errno == errno.ENOSPC
     assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_file_is_synced_before_it_gets_its_name_and_the_folder_after(tmp_path, monkeypatch) -> None:
+    faults = Faults(allowed=1000)
+    monkeypatch.setattr(durable.system, "operations", faults.operations)
+    durable.write_bytes(tmp_path / "a", b"x")
+    assert faults.names == [
+        *("open", "write", "fsync", "close", "replace"),
+        *("open", "fsync", "close"),
+    ]

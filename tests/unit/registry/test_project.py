@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -9,19 +8,17 @@ from epochal.errors import ConfigError
 from epochal.registry import Project, find_project
 from epochal.registry.project import registering_modules
 
-Write = Callable[[Mapping[str, str]], Path]
 
-
-def test_without_a_project_file_the_folder_itself_is_the_project(tmp_path: Path) -> None:
+def test_without_a_project_file_the_folder_itself_is_the_project(tmp_path) -> None:
     assert find_project(tmp_path) == Project(tmp_path, (), tmp_path.name)
 
 
-def test_a_config_belongs_to_the_folder_it_lies_in(write_files: Write) -> None:
+def test_a_config_belongs_to_the_folder_it_lies_in(write_files) -> None:
     folder = write_files({"a.yaml": ""})
     assert find_project(folder / "a.yaml").dir == folder
 
 
-def test_the_nearest_project_file_above_wins(write_files: Write) -> None:
+def test_the_nearest_project_file_above_wins(write_files) -> None:
     folder = write_files(
         {
             "pyproject.toml": '[tool.epochal]\nname = "outer"',
@@ -33,7 +30,7 @@ def test_the_nearest_project_file_above_wins(write_files: Write) -> None:
     assert found == Project(folder / "inner", ("torchvision",), "digits")
 
 
-def test_a_pyproject_of_other_tools_is_passed_by(write_files: Write) -> None:
+def test_a_pyproject_without_our_table_is_ignored(write_files) -> None:
     folder = write_files(
         {
             "epochal.toml": 'roots = ["timm"]',
@@ -43,7 +40,7 @@ def test_a_pyproject_of_other_tools_is_passed_by(write_files: Write) -> None:
     assert find_project(folder / "inner") == Project(folder, ("timm",), folder.name)
 
 
-def test_user_dir_replaces_the_folder_but_keeps_the_settings(write_files: Write) -> None:
+def test_user_dir_replaces_the_folder_but_keeps_the_settings(write_files) -> None:
     folder = write_files({"epochal.toml": 'name = "n"', "code/a.py": "", "configs/a.yaml": ""})
     found = find_project(folder / "configs", user_dir=folder / "code")
     assert (found.dir, found.name) == (folder / "code", "n")
@@ -58,9 +55,10 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("modules", "expected"),
-    [
+def test_without_a_project_file_the_nearest_folder_that_holds_a_module_is_taken(
+    write_files, monkeypatch
+) -> None:
+    for modules, expected in (
         (["near"], "work/configs"),
         (["tasks"], "work"),
         (["inner"], "work"),
@@ -69,29 +67,21 @@ LAYERS = {
         (["models"], "work/configs/deep"),  # above the current folder
         (["nowhere"], "work/configs/deep"),
         ([], "work/configs/deep"),
-    ],
-)
-def test_without_a_project_file_the_nearest_folder_that_holds_a_module_is_taken(
-    write_files: Write, monkeypatch: pytest.MonkeyPatch, modules: list[str], expected: str
-) -> None:
-    folder = write_files(LAYERS)
-    monkeypatch.chdir(folder / "work")
-    found = find_project(folder / "work/configs/deep/a.yaml", modules=modules)
-    assert found.dir == folder / expected
-    assert found.name == Path(expected).name
+    ):
+        folder = write_files(LAYERS)
+        monkeypatch.chdir(folder / "work")
+        found = find_project(folder / "work/configs/deep/a.yaml", modules=modules)
+        assert found.dir == folder / expected, modules
+        assert found.name == Path(expected).name, modules
 
 
-def test_a_config_elsewhere_finds_modules_beside_it_only(
-    write_files: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_config_elsewhere_finds_modules_beside_it_only(write_files, monkeypatch) -> None:
     folder = write_files(LAYERS | {"other/b.yaml": ""})
     monkeypatch.chdir(folder / "work")
     assert find_project(folder / "other", modules=["tasks", "models"]).dir == folder / "other"
 
 
-def test_a_project_file_or_a_user_dir_ends_the_search(
-    write_files: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_project_file_or_a_user_dir_ends_the_search(write_files, monkeypatch) -> None:
     folder = write_files(LAYERS)
     monkeypatch.chdir(folder)
     chosen = find_project(folder / "work/configs", user_dir=folder / "work", modules=["models"])
@@ -100,48 +90,43 @@ def test_a_project_file_or_a_user_dir_ends_the_search(
     assert find_project(folder / "work/configs", modules=["models"]).dir == folder / "work"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_a_wrong_project_file_is_refused(write_files) -> None:
+    for text, message in (
         ('nmae = "x"', "nmae: unknown project setting\n.*\n  did you mean 'name'"),
         ('roots = "torchvision"', "roots: expected package names, got 'torchvision'"),
         ('roots = ["a b"]', "roots: expected package names"),
         ("name = 3", "name: expected text, got 3"),
         ("name = ", "not valid TOML"),
-    ],
-)
-def test_a_wrong_project_file_is_refused(write_files: Write, text: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        find_project(write_files({"epochal.toml": text}))
+    ):
+        with pytest.raises(ConfigError, match=message):
+            find_project(write_files({"epochal.toml": text}))
 
 
-def test_a_table_that_is_none_is_refused(write_files: Write) -> None:
+def test_a_setting_in_place_of_the_table_is_refused(write_files) -> None:
     folder = write_files({"pyproject.toml": "[tool]\nepochal = 3"})
     with pytest.raises(ConfigError, match="expected a table, got 3"):
         find_project(folder)
 
 
-def test_modules_and_packages_of_the_folder_and_of_src_are_its_own(write_files: Write) -> None:
+def test_modules_and_packages_of_the_folder_and_of_src_are_its_own(write_files) -> None:
     files = dict.fromkeys(("one.py", "two/__init__.py", "three/m.py", "src/four/__init__.py"), "")
     project = Project(write_files({**files, "docs/index.md": ""}))
     assert project.own_modules() == ("four", "one", "three", "two")
 
 
-def test_a_module_named_like_one_of_python_is_not_the_projects(write_files: Write) -> None:
+def test_a_module_named_like_one_of_python_is_not_the_projects(write_files) -> None:
     project = Project(write_files({"os.py": "", "torch/__init__.py": "", "epochal.py": ""}))
     assert not any(project.owns(name) for name in ("os", "torch", "epochal"))
 
 
-def test_modules_that_register_are_listed_by_their_dotted_names(write_files: Write) -> None:
+def test_modules_that_register_are_listed_by_their_dotted_names(write_files) -> None:
     text = "@ep.register('model')\nclass A: ..."
     files = {"a.py": text, "b.py": "", "p/__init__.py": text, "p/q/r.py": text, "src/s/t.py": text}
     found = registering_modules(Project(write_files(files)))
     assert set(found) == {"a", "p", "p.q.r", "s.t"}
 
 
-def test_a_module_that_is_hidden_is_looked_for_after_all_others(
-    write_files: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_that_is_hidden_is_looked_for_after_all_others(write_files, monkeypatch) -> None:
     folder = write_files({"calendar/model.py": "", "inner/own.py": "", "inner/configs/a.yaml": ""})
     monkeypatch.chdir(folder)
     start = folder / "inner/configs"

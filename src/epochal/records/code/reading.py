@@ -167,14 +167,14 @@ class CodeWriter:
         if file.at and target.is_file():
             return
         if self.store is None:
-            durable.keep_bytes(target, self.fetch(file))
+            durable.write_readonly(target, self.fetch(file))
             return
         try:
-            durable.share(self.store.place_of(file.sha256), target)
+            durable.link_or_copy(self.store.place_of(file.sha256), target)
         except OSError as error:
             if not is_missing(error):
                 raise
-            durable.keep_bytes(target, self.fetch(file))  # removed in the meantime
+            durable.write_readonly(target, self.fetch(file))  # removed in the meantime
 
 
 def _folded(path: str) -> str:

@@ -145,9 +145,9 @@ class Snapshot:
         target = folder / own.archive
         try:
             if self.store is None or not (self.store.folder / own.archive).is_file():
-                durable.keep_bytes(target, Package.find(package_dir()).archive()[1])
+                durable.write_readonly(target, Package.find(package_dir()).archive()[1])
             else:
-                durable.share(self.store.folder / own.archive, target)
+                durable.link_or_copy(self.store.folder / own.archive, target)
         except OSError:
             return replace(own, archive="")
         return own

@@ -42,7 +42,7 @@ class Store:
 
     def has(self, name: str, size: int) -> bool:
         """Whether it holds this content, as far as that can be told without reading it."""
-        return durable.is_kept(self.place_of(name), size)
+        return durable.is_untouched(self.place_of(name), size)
 
     def put(self, contents: Mapping[str, bytes]) -> None:
         """Take in contents by their hashes."""
@@ -51,11 +51,11 @@ class Store:
         places = {self.place_of(name): data for name, data in contents.items()}
         if len(places) < 4:
             for place, data in places.items():
-                durable.keep_bytes(place, data)
+                durable.write_readonly(place, data)
             return
         # Several at once, since each waits for the disk.
         with ThreadPoolExecutor(min(_THREADS, len(places))) as pool:
-            for done in [pool.submit(durable.keep_bytes, *item) for item in places.items()]:
+            for done in [pool.submit(durable.write_readonly, *item) for item in places.items()]:
                 done.result()
 
     def keep_package(self, package: Package) -> str:
@@ -74,13 +74,15 @@ class Store:
         digest, data = package.archive()
         self.folder.mkdir(parents=True, exist_ok=True)
         if not self._has_archive(digest, len(data)):
-            durable.keep_bytes(self.folder / archive_name(digest), data)
+            durable.write_readonly(self.folder / archive_name(digest), data)
         if not package.is_young:
             durable.write_json(memory, {"stamp": stamp, "digest": digest, "size": len(data)})
         return digest
 
     def _has_archive(self, digest: str, size: object) -> bool:
-        return isinstance(size, int) and durable.is_kept(self.folder / archive_name(digest), size)
+        return isinstance(size, int) and durable.is_untouched(
+            self.folder / archive_name(digest), size
+        )
 
     def drop_unused(self) -> int:
         """Remove what no run's folder shares any more; gives the bytes that were freed.

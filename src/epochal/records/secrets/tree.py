@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from epochal.config.interpolate import ENV_OPENING
 from epochal.config.scalar import REDACTED
-from epochal.durable.text import to_plain
+from epochal.durable.encoding import to_plain
 from epochal.records.secrets.known import hiding
 from epochal.records.secrets.names import is_login_name, is_secret_name, is_token_name
 from epochal.records.secrets.text import is_nothing, redactor

@@ -1,0 +1,131 @@
+"""Config files as text: what cannot be read, and the line and column of each character."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from epochal.config.problems import MAX_BYTES, refuse
+from epochal.errors import MissingFileError, Place, Problem, nearest
+
+SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".json": "json", ".py": "py"}
+_SHOWN = 160
+"""Columns of a source line that a message may show; longer lines are cut."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A config file and its text."""
+
+    path: Path
+    text: str
+
+
+@final
+class SourceText:
+    """A text that knows the line and column of each character."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self.text = text.replace("\r\n", "\n").replace("\r", "\n")
+        self._lines = self.text.split("\n")
+        self._starts = [0]
+        for line in self._lines:
+            self._starts.append(self._starts[-1] + len(line) + 1)
+
+    def place(self, start: int, end: int | None = None) -> Place:
+        """The place of the characters from ``start`` to ``end``, in its first line."""
+        start = min(max(start, 0), len(self.text))
+        number = bisect_right(self._starts, start) - 1
+        line, column = self._lines[number], start - self._starts[number]
+        end = start + 1 if end is None else end
+        width = max(1, min(end - start, len(line) - column))
+        # A tab would shift the caret, and a minified file is one long line.
+        shown = line[: _SHOWN + 40].replace("\t", " ") if column < _SHOWN else ""
+        return Place(self.name, number + 1, column + 1, shown, width)
+
+    def line(self, number: int) -> str:
+        """The line with that number, counted from 1; empty when there is none."""
+        return self._lines[number - 1] if 0 < number <= len(self._lines) else ""
+
+    def offset(self, line: int, column: int = 1) -> int:
+        """Where in the text a line and column are, both counted from 1."""
+        return self._starts[min(max(line, 1), len(self._lines)) - 1] + column - 1
+
+
+def display_name(path: Path) -> str:
+    """The path as a user would type it: relative if it is below the current folder."""
+    absolute = Path(os.path.abspath(path))  # noqa: PTH100  resolve() would follow links
+    try:
+        return str(absolute.relative_to(Path.cwd()))
+    except ValueError:
+        return str(absolute)
+
+
+def read_source(path: Path) -> SourceFile:
+    """The text of a config file.
+
+    Raises:
+        MissingFileError: There is no such file, or it is a folder.
+        ConfigError: It is too big, empty, binary, or of an unknown kind.
+    """
+    name = display_name(path)
+    if path.is_dir():
+        what = "is a folder, not a config file"
+        raise MissingFileError(Problem(name, what, hint=_alternatives(path, path)))
+    if not path.exists():
+        hint = _alternatives(path.parent, path)
+        raise MissingFileError(Problem(name, "no such file", hint=hint))
+    if path.suffix.lower() not in SUFFIXES:
+        known = ", ".join(SUFFIXES)
+        refuse(name, f"unknown kind of config file {path.suffix!r}", f"name it with one of {known}")
+    if not path.is_file():
+        refuse(name, "is not a regular file")
+    text = _decode(name, _read_bytes(path, name))
+    if not text.strip():
+        refuse(name, "is empty", "`epochal new` writes a config to start from")
+    return SourceFile(path, text)
+
+
+def _read_bytes(path: Path, name: str) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        refuse(name, f"cannot be read: {error.strerror or error}")
+    if len(data) > MAX_BYTES:
+        refuse(name, f"is bigger than {MAX_BYTES:,} bytes", "a config names data; it holds none")
+    return data
+
+
+def _decode(name: str, data: bytes) -> str:
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        refuse(name, "is written in UTF-16", "save it as UTF-8")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        byte = data[error.start]
+        refuse(name, f"is not UTF-8: byte 0x{byte:02x} in line {line}", "save it as UTF-8")
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        refuse(name, f"is not text: NUL byte in line {line}")
+    return text
+
+
+def _alternatives(folder: Path, missing: Path) -> str:
+    try:
+        found = [p for p in sorted(folder.iterdir())[:500] if p.suffix.lower() in SUFFIXES]
+    except OSError:
+        return f"there is no folder {display_name(folder)}"
+    # Compared without suffixes, which make every two .yaml files similar.
+    close = nearest(missing.stem, (path.stem for path in found))
+    if close is not None:
+        name = next(path.name for path in found if path.stem == close)
+        return f"did you mean {name!r}?"
+    shown = ", ".join(path.name for path in found[:8])
+    return f"there are: {shown}" if shown else "there is no config file in that folder"

@@ -1,0 +1,183 @@
+"""Short names of components: the built-in ones and those that users register."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar, final
+
+from epochal.errors import ConfigError, Problem, suggest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ComponentT = TypeVar("ComponentT", bound=Callable[..., Any])
+
+KINDS = (
+    "task",
+    "model",
+    "data",
+    "loss",
+    "metric",
+    "optimizer",
+    "schedule",
+    "updater",
+    "average",
+    "hook",
+    "channel",
+    "runner",
+)
+ANY_KIND = "component"
+"""The kind of a spec inside another one: only its owner knows what it expects."""
+
+BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "task": {"module": "epochal.engine.task:ModuleTask"},
+        "runner": {
+            "train": "epochal.engine.runner:Train",
+            "test": "epochal.engine.runner:Test",
+            "predict": "epochal.engine.runner:Predict",
+        },
+        "channel": {
+            "smtp": "epochal.records.mail.channels:Smtp",
+            "webhook": "epochal.records.mail.channels:Webhook",
+            "apprise": "epochal.records.mail.channels:Apprise",
+        },
+        "schedule": {
+            "constant": "epochal.components.optim.schedules:Constant",
+            "cosine": "epochal.components.optim.schedules:Cosine",
+            "exponential": "epochal.components.optim.decays:Exponential",
+            "inverse_sqrt": "epochal.components.optim.decays:InverseSqrt",
+            "linear": "epochal.components.optim.schedules:Linear",
+            "multi_step": "epochal.components.optim.decays:MultiStep",
+            "noam": "epochal.components.optim.decays:Noam",
+            "one_cycle": "epochal.components.optim.schedules:OneCycle",
+            "plateau": "torch.optim.lr_scheduler:ReduceLROnPlateau",
+            "polynomial": "epochal.components.optim.schedules:Polynomial",
+            "step": "epochal.components.optim.decays:Step",
+            "wsd": "epochal.components.optim.schedules:Wsd",
+        },
+        "loss": {
+            "bce": "epochal.components.losses.bce:Bce",
+            "contrastive": "epochal.components.losses.contrastive:Contrastive",
+            "cross_entropy": "epochal.components.losses.cross_entropy:CrossEntropy",
+            "dice": "epochal.components.losses.dice:Dice",
+            "focal": "epochal.components.losses.focal:Focal",
+            "huber": "epochal.components.losses.regression:Huber",
+            "kl": "epochal.components.losses.kl:Kl",
+            "l1": "epochal.components.losses.regression:L1",
+            "mse": "epochal.components.losses.regression:Mse",
+        },
+        "metric": {
+            "accuracy": "epochal.components.metrics.accuracy:Accuracy",
+            "mean": "epochal.components.metrics.mean:Mean",
+        },
+        "average": {
+            "ema": "epochal.components.average.ema:Ema",
+            "swa": "epochal.components.average.swa:Swa",
+        },
+        "hook": {
+            "Console": "epochal.hooks.console:Console",
+            "CsvLog": "epochal.hooks.csv_log:CsvLog",
+            "CutMix": "epochal.hooks.mixing.cutmix:CutMix",
+            "EarlyStopping": "epochal.hooks.early_stopping:EarlyStopping",
+            "JsonLines": "epochal.hooks.json_lines:JsonLines",
+            "MLflow": "epochal.hooks.mlflow:MLflow",
+            "Mixup": "epochal.hooks.mixing.mixup:Mixup",
+            "Profiler": "epochal.hooks.profiler.profiling:Profiler",
+            "Recording": "epochal.hooks.recording:Recording",
+            "SafetensorsExport": "epochal.hooks.safetensors_export:SafetensorsExport",
+            "TensorBoard": "epochal.hooks.tensorboard:TensorBoard",
+            "WandB": "epochal.hooks.wandb:WandB",
+        },
+    }
+)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Factory:
+    """The callable that a name leads to, known without importing it."""
+
+    kind: str
+    name: str
+    """As it stands in the config."""
+
+    module: str
+    qualname: str
+    file: Path | None = None
+    """The source that defines it; None when it could not be read."""
+
+    line: int = 0
+    object: Callable[..., Any] | None = None
+    """The live callable, when Python code registered or passed it."""
+
+    @property
+    def dotted(self) -> str:
+        """The full name, such as ``digits.model.Mlp``."""
+        return f"{self.module}.{self.qualname}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A factory that ``register`` gave a short name."""
+
+    factory: Factory
+    override: bool
+
+
+REGISTERED: dict[str, dict[str, Registered]] = {kind: {} for kind in KINDS}
+"""What Python code registered so far, by kind and name."""
+
+
+def register(
+    kind: str, name: str | None = None, *, override: bool = False
+) -> Callable[[ComponentT], ComponentT]:
+    """A decorator that lets configs name a class or function by a short name.
+
+    The name is the object's own unless another is given. A taken name is an error unless
+    ``override`` says that the old component is to be replaced.
+
+    Raises:
+        ConfigError: The kind does not exist, or the name is taken.
+    """
+    if kind not in KINDS:
+        raise ConfigError(Problem("register", f"unknown kind {kind!r}", hint=suggest(kind, KINDS)))
+
+    def add(component: ComponentT) -> ComponentT:
+        short = name or component.__name__
+        code = getattr(component, "__code__", None)
+        factory = Factory(
+            kind,
+            short,
+            component.__module__,
+            component.__qualname__,
+            line=code.co_firstlineno if code is not None else 0,
+            object=component,
+        )
+        entry = Registered(factory, override)
+        problem = conflict(entry, REGISTERED[kind].get(short))
+        if problem is not None:
+            raise ConfigError(problem)
+        REGISTERED[kind][short] = entry
+        return component
+
+    return add
+
+
+def conflict(new: Registered, old: Registered | None) -> Problem | None:
+    """What is wrong with registering a name that may be taken."""
+    factory = new.factory
+    holder = BUILTINS.get(factory.kind, {}).get(factory.name, "").replace(":", ".")
+    if old is not None:
+        holder = old.factory.dotted
+    # The same definition again: notebooks load a module twice.
+    if new.override or not holder or holder == factory.dotted:
+        return None
+    return Problem(
+        f"{factory.kind} {factory.name}",
+        f"{factory.dotted!r} wants a name that {holder!r} has already",
+        hint="choose another name, or register it with override=True",
+    )

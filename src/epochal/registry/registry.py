@@ -1,0 +1,245 @@
+"""The registry: resolves a name to its factory, and imports it on demand."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+from functools import cached_property
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any, final
+
+from epochal.config.source_file import display_name
+from epochal.errors import ConfigError, Place, Problem, UnknownComponentError, nearest
+from epochal.registry.decorated import Decorated
+from epochal.registry.factories import ANY_KIND, BUILTINS, KINDS, REGISTERED, Factory, Registered
+from epochal.registry.library import Library
+from epochal.registry.parsed_module import Definition, Import
+from epochal.registry.targets import Refused, Target, find_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from epochal.registry.project import Project
+
+_TORCH_MODULES = {
+    "optimizer": "torch.optim",
+    "schedule": "torch.optim.lr_scheduler",
+    "loss": "torch.nn.modules.loss",
+}
+_NO_COMPONENTS = ("Optimizer", "LRScheduler", "NLLLoss2d")  # interfaces, and deprecated ones
+
+
+@final
+class Registry:
+    """Finds the factory of a name without importing it; ``load`` imports it.
+
+    Searched in this order: built-in names, registered names, dotted paths under the
+    project's roots, entry points of installed packages (groups ``epochal.<kind>``).
+    """
+
+    def __init__(self, project: Project, imports: Sequence[str] = ()) -> None:
+        self.project = project
+        self.imports = tuple(imports)
+        self.library = Library(project.code_dirs)
+        self._imports_loaded = False
+
+    @cached_property
+    def _decorated(self) -> Decorated:
+        return Decorated(self.imports, self.project, self.library)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong with the modules listed under ``imports:``."""
+        return tuple(self._decorated.problems)
+
+    def find(self, kind: str, name: str, place: Place | None = None, *, key: str = "") -> Factory:
+        """The factory of a name; the kind ``component`` searches all kinds.
+
+        Raises:
+            UnknownComponentError: There is none, or configs may not use it.
+        """
+        if "." in name or ":" in name:
+            return self._find_dotted(kind, name, place, key)
+        kinds = KINDS if kind == ANY_KIND else (kind,)
+        for one in kinds:
+            factory = self._find_short(one, name)
+            if factory is not None:
+                return factory
+        for one in kinds:
+            factory = self._find_entry_point(one, name, place, key)
+            if factory is not None:
+                return factory
+        known = [short for one in kinds for short in self.names(one)]
+        close = nearest(name, known)
+        hint = f"did you mean {close!r}?" if close else _known_names(kind, known)
+        raise UnknownComponentError(Problem(key or kind, f"unknown {kind} {name!r}", place, hint))
+
+    def names(self, kind: str, *, entry_points: bool = False) -> tuple[str, ...]:
+        """The short names of a kind; those of entry points only on demand, as that is slow."""
+        found = {*BUILTINS.get(kind, ()), *REGISTERED[kind], *self._decorated.tables[kind]}
+        if entry_points:
+            targets_by_name = _entry_point_targets(kind)
+            found |= {name for name, targets in targets_by_name.items() if len(targets) == 1}
+        return tuple(sorted(found | set(self._torch_names(kind))))
+
+    def load(self, factory: Factory) -> Callable[..., Any]:
+        """The live callable; the only place that imports code because a config names it.
+
+        Raises:
+            ConfigError: The module that was found is not the one that Python imported.
+        """
+        if factory.object is not None:
+            return factory.object
+        self._load_imports()
+        module = _import(factory)
+        loaded_from = getattr(module, "__file__", None)
+        if factory.file is not None and loaded_from is not None:
+            _check_same_file(factory, Path(loaded_from))
+        target = getattr(module, factory.qualname, None)
+        if not callable(target):
+            raise ConfigError(Problem(factory.name, f"{factory.dotted!r} is not callable"))
+        if factory.file is None:
+            _check_is_component(factory, target)
+        found: Callable[..., Any] = target
+        return found
+
+    def _load_imports(self) -> None:
+        if self.problems:
+            raise ConfigError(*self.problems)
+        for folder in reversed(self.project.code_dirs):
+            if str(folder) not in sys.path:
+                sys.path.insert(0, str(folder))
+        if not self._imports_loaded:
+            self._imports_loaded = True
+            for name in self.imports:
+                importlib.import_module(name)
+
+    def _find_short(self, kind: str, name: str) -> Factory | None:
+        claimed: Registered | None = REGISTERED[kind].get(name)
+        claimed = claimed or self._decorated.tables[kind].get(name)
+        if claimed is not None:
+            return claimed.factory
+        builtin = BUILTINS.get(kind, {}).get(name)
+        if builtin is not None:
+            module, _, qualname = builtin.partition(":")
+            definition = self.library.find_definition(f"{module}.{qualname}")
+            return _factory(kind, name, Target(module, qualname, definition))
+        return self._find_torch(kind, name)
+
+    def _find_torch(self, kind: str, name: str) -> Factory | None:
+        module = _TORCH_MODULES.get(kind)
+        if module is None or not name.isidentifier():
+            return None
+        names = {known.casefold(): known for known in self._torch_names(kind)}
+        if not names:  # without torch its classes cannot be listed
+            return Factory(kind, name, module, name)
+        real = names.get(name.casefold())
+        if real is None:
+            return None
+        definition = self.library.find_definition(f"{module}.{real}")
+        return _factory(kind, name, Target(module, real, definition))
+
+    def _torch_names(self, kind: str) -> list[str]:
+        module = self.library.find_module(_TORCH_MODULES[kind]) if kind in _TORCH_MODULES else None
+        if module is None:
+            return []
+        return [
+            name
+            for name, binding in module.bindings.items()
+            if name[0].isupper()
+            and name not in _NO_COMPONENTS
+            and (
+                isinstance(binding, ast.ClassDef)
+                or (isinstance(binding, Import) and binding.module.startswith(f"{module.name}."))
+            )
+        ]
+
+    def _find_dotted(self, kind: str, name: str, place: Place | None, key: str) -> Factory:
+        try:
+            return _factory(kind, name, find_target(name, self.project, self.library))
+        except Refused as refused:
+            what = f"cannot use {kind} {name!r}: {refused.why}"
+            raise UnknownComponentError(Problem(key or kind, what, place, refused.hint)) from None
+
+    def _find_entry_point(
+        self, kind: str, name: str, place: Place | None, key: str
+    ) -> Factory | None:
+        targets = _entry_point_targets(kind).get(name, [])
+        if not targets:
+            return None
+        if len(targets) > 1:
+            shown = " and ".join(repr(target.replace(":", ".")) for target in targets)
+            what = f"installed packages give the name {name!r} to {shown}"
+            hint = "uninstall one, or list a package under roots and write its dotted path"
+            raise UnknownComponentError(Problem(key or kind, what, place, hint))
+        module, _, qualname = targets[0].partition(":")
+        definition = self.library.find_definition(f"{module}.{qualname}")
+        return _factory(kind, name, Target(module, qualname, definition))
+
+
+def _entry_point_targets(kind: str) -> dict[str, list[str]]:
+    """The entry points of installed packages by name, without duplicates."""
+    from importlib.metadata import entry_points
+
+    found: dict[str, list[str]] = {}
+    for entry in entry_points(group=f"epochal.{kind}"):
+        target = entry.value if ":" in entry.value else f"{entry.value}:{entry.name}"
+        targets = found.setdefault(entry.name, [])
+        if target not in targets:
+            targets.append(target)
+    return found
+
+
+def _factory(kind: str, name: str, target: Target) -> Factory:
+    found: Definition | None = target.definition
+    if found is None:
+        return Factory(kind, name, target.module, target.name)
+    module = found.module
+    return Factory(kind, name, module.name, found.node.name, module.file, found.node.lineno)
+
+
+def _import(factory: Factory) -> ModuleType:
+    try:
+        return importlib.import_module(factory.module)
+    except ModuleNotFoundError as error:
+        top = factory.module.partition(".")[0]
+        loaded = getattr(sys.modules.get(top), "__path__", None)
+        if factory.file is None or error.name is None or loaded is None:
+            raise
+        is_hidden = not any(factory.file.is_relative_to(folder) for folder in loaded)
+        if not is_hidden or not factory.module.startswith(error.name):
+            raise
+        what = f"the installed package {top!r} hides the one of {display_name(factory.file)}"
+        hint = f"give {top!r} of your project another name"
+        raise ConfigError(Problem(factory.name, what, hint=hint)) from error
+
+
+def _known_names(kind: str, known: Iterable[str]) -> str:
+    names = sorted(set(known))
+    dotted = "or a dotted path such as 'package.module.Class'"
+    if not names:
+        return "write a dotted path such as 'package.module.Class'"
+    return f"known: {', '.join(names)}; {dotted}" if len(names) <= 12 else dotted
+
+
+def _check_is_component(factory: Factory, target: object) -> None:
+    """Refuse anything but a class or function of the package that the path names."""
+    home = str(getattr(target, "__module__", ""))
+    is_code = isinstance(target, type | FunctionType | BuiltinFunctionType)
+    if not is_code or home.split(".")[0] != factory.module.split(".")[0]:
+        what = f"{factory.dotted!r} is no class or function of that package"
+        raise ConfigError(Problem(factory.name, what))
+
+
+def _check_same_file(factory: Factory, loaded: Path) -> None:
+    if factory.file is not None and loaded.resolve() != factory.file.resolve():
+        raise ConfigError(
+            Problem(
+                factory.name,
+                f"two modules are called {factory.module!r}: "
+                f"{display_name(factory.file)} and {display_name(loaded)}",
+                hint="give one of them another name, or start a new process",
+            )
+        )
