@@ -19,7 +19,7 @@ from epochal.hooks.console.number_format import (
     format_duration,
     format_number,
 )
-from epochal.hooks.console.progress_display import GAP, ColumnWidths, ProgressDisplay, draw_summary
+from epochal.hooks.console.progress_display import GAP, ColumnWidths, ProgressDisplay, SummaryLine
 from epochal.hooks.console.run_progress import RunProgress
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Console(Hook):
         def show(means: dict[str, float]) -> None:
             values = self._format_values(means)
             norm = {"grad_norm": values.pop("grad_norm", "")}
-            line = GAP.join([head, *_pairs({**cells, **norm, **values})])
+            line = GAP.join([head, *_pairs(cells), *_pairs(norm), *_pairs(values)])
             if self._display is None:
                 logger.info(line)
             else:
@@ -129,11 +129,13 @@ class Console(Hook):
 
     @override
     def run_end(self, run: Run) -> None:
-        self._end_display()
+        if self._display is not None:
+            self._display.stop()
+            self._display = None
 
     @override
     def teardown(self, run: Run) -> None:
-        self._end_display()
+        self.run_end(run)  # has not been called after an early error
         self._progress = None
         if self._redirect is not None:
             self._redirect.end()
@@ -180,10 +182,9 @@ class Console(Hook):
         epoch, duration = self._follow(run).epoch_count, format_duration(seconds)
         cells = [f"Epoch [{epoch}]"] if epoch else []
         cells += [f"{split:<5}", *_pairs(values), f"({duration})", *(["* best"] if best else [])]
-        assert self.screen is not None
         head = (f"Epoch {epoch}{GAP}" if epoch else "") + f"{split:<5}"
         numbers = self._widths.setdefault(split, ColumnWidths()).cells(values)
-        picture = draw_summary(head, numbers, duration, self.screen.options, best=best)
+        picture = SummaryLine(head, numbers, duration, best=best)
         logger.info(GAP.join(cells), extra={"screen": picture})
 
     def _format_values(self, values: dict[str, float]) -> dict[str, str]:
@@ -191,11 +192,6 @@ class Console(Hook):
         ordered = sorted(values.items(), key=lambda item: "loss" not in item[0])
         is_hidden = {"grad_norm": not self._shows["grad_norm"]}
         return {name: format_number(one) for name, one in ordered if not is_hidden.get(name)}
-
-    def _end_display(self) -> None:
-        if self._display is not None:
-            self._display.stop()
-            self._display = None
 
 
 def _format_lr(run: Run) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, final
 
-from rich.console import Group
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Column
 from rich.text import Text
@@ -20,7 +19,7 @@ from epochal.hooks.console.number_format import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
     from epochal.engine.run import Run
     from epochal.hooks.console.run_progress import RunProgress
@@ -52,6 +51,7 @@ class ColumnWidths:
         ]
 
 
+@final
 class _CellsColumn(ProgressColumn):
     """The texts after the bar."""
 
@@ -103,6 +103,8 @@ class ProgressDisplay(Progress):
 
     @override
     def get_renderables(self) -> Iterator[RenderableType]:
+        if not self.tasks:  # rich asks once before there are any
+            return
         if self._is_training:
             yield from self._draw_epoch()
         if self._run.split != "train":
@@ -137,15 +139,18 @@ class ProgressDisplay(Progress):
         return self.make_tasks_table([bar])
 
 
-def draw_summary(
-    head: str, numbers: Sequence[Text], duration: str, options: ConsoleOptions, *, best: bool
-) -> Group:
+@final
+class SummaryLine:
     """The result of one epoch or evaluation; the best one so far is marked with a star."""
-    cells = [Text(head, "bold"), *numbers, Text(duration, "dim")]
-    if best:
+
+    def __init__(self, head: str, numbers: Sequence[Text], duration: str, *, best: bool) -> None:
+        self._cells = [Text(head, "bold"), *numbers, Text(duration, "dim")]
+        self._best = best
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         star = "*" if options.ascii_only else "\N{BLACK STAR}"
-        cells.append(Text(f"{star} best", "bold yellow"))
-    return Group(*_wrap(cells, options.max_width))
+        best = [Text(f"{star} best", "bold yellow")] if self._best else []
+        yield from _wrap([*self._cells, *best], options.max_width)
 
 
 def _width(cells: Sequence[Text]) -> int:

@@ -10,7 +10,7 @@ from rich.console import Console as Screen
 from rich.text import Text
 
 from epochal.engine.hook import Hook
-from epochal.hooks.console.progress_display import ColumnWidths, ProgressDisplay, draw_summary
+from epochal.hooks.console.progress_display import ColumnWidths, ProgressDisplay, SummaryLine
 from epochal.hooks.console.run_progress import RunProgress
 from epochal.testing import carry_out, short_options, tiny_run
 
@@ -145,10 +145,10 @@ def test_summary_has_a_star_only_when_best() -> None:
     numbers = ColumnWidths().cells({"acc": "0.9000"})
     for best, ending in ((True, "  ★ best"), (False, "")):
         screen = make_screen()
-        screen.print(draw_summary("Epoch  3/10  val", numbers, "1.23 s", screen.options, best=best))
+        screen.print(SummaryLine("Epoch  3/10  val", numbers, "1.23 s", best=best))
         assert read(screen) == [f"Epoch  3/10  val  acc 0.9000  1.23 s{ending}"]
     screen = make_screen(encoding="ascii")
-    screen.print(draw_summary("val", [], "1.00 s", screen.options, best=True))
+    screen.print(SummaryLine("val", [], "1.00 s", best=True))
     assert read(screen) == ["val  1.00 s  * best"]
 
 
@@ -156,7 +156,7 @@ def test_a_long_summary_breaks_between_numbers() -> None:
     numbers = [Text(f"loss_{name} 0.2500") for name in "abcdef"]
     for width in range(24, 120):
         screen = make_screen(width)
-        screen.print(draw_summary("Epoch 3", numbers, "1.23 s", screen.options, best=True))
+        screen.print(SummaryLine("Epoch 3", numbers, "1.23 s", best=True))
         lines = read(screen)
         assert all(len(line) <= width for line in lines)
         assert all(number.plain in "\n".join(lines) for number in numbers)
@@ -238,6 +238,8 @@ def test_stopping_restores_the_terminal() -> None:
 
 
 def test_stopping_before_the_start_does_nothing() -> None:
-    display = make_display(80)
+    run = tiny_run()
+    run.split = "test"
+    display = ProgressDisplay(make_screen(), run, RunProgress(run))
     display.stop()
     assert read(display.console) == []
