@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
 import epochal as ep
-from epochal.hooks.console.progress import Console
+from epochal.hooks.console import Console
 from epochal.hooks.early_stopping import EarlyStopping
 from epochal.testing import TinyModel, TinyTask
 

@@ -100,7 +100,7 @@ def test_killed_run_goes_on_bit_for_bit(dying: Path, epochal: Command) -> None:
     assert read_run(folder).summary.status == "lost"
     done = epochal("resume", folder.name, "--device", "cpu")
     assert done.code == 0, done.err
-    assert "going on: from shop-8: step 8, epoch 1" in done.out
+    assert "resumed: from shop-8: step 8, epoch 1" in done.out
     assert "config:" not in done.out
     record = read_run(folder)
     assert_same(start(device="cpu"), record)

@@ -1,1 +1,1 @@
-"""Hooks that come with epochal: what people see, what is recorded, when to stop."""
+"""Built-in hooks: console, records, trackers, checkpoints, early stopping, mixing, profiler."""

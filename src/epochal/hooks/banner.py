@@ -1,4 +1,4 @@
-"""Banner: what is about to run, on which machine, shown before the first step."""
+"""Banner: an overview of the run and its machine, shown before the first step."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ _EMPTY: tuple[object, ...] = (None, "", [], {})
 class Banner(Hook):
     """Shows tag, purpose, folder, machine, model, data and config when a run starts.
 
-    Of a run that only tests or predicts it shows the weights in place of the config; of one that
-    goes on, from where and what has changed.
+    A run that only tests or predicts shows its weights instead of the config. A resumed run shows
+    its checkpoint and what has changed.
 
     Args:
-        machine: What is known about the device, such as its ``name`` and ``driver``.
-        config: What to show as the config; by default all of the run's. Of a tree, values from
-            the environment are shown as they were written, since they may be secrets.
-        num_defaults: How many values of the config nobody wrote.
-        source: The config file, to say what lists those values.
+        machine: Facts about the device, such as its ``name`` and ``driver``.
+        config: The config to show; by default that of the run. In a ``Node``, values from the
+            environment are shown as they were written, since they may be secrets.
+        num_defaults: How many values of the config are defaults.
+        source: The config file, for the hint how to list those values.
     """
 
     priority = LOG_PRIORITY
@@ -76,7 +76,7 @@ class Banner(Hook):
         title, purpose = redact(title), redact(purpose)
         facts = {name: redact(fact) for name, fact in facts.items()}
         picture: Group | None = draw(title, purpose, facts, config)
-        # On a terminal the first record shows the whole picture, and the others nothing.
+        # On a terminal the first record shows the whole banner, the others nothing.
         for line in plain_lines(title, purpose, facts, config):
             logger.info(line, extra={"screen": picture})
             picture = None
@@ -105,7 +105,7 @@ class Banner(Hook):
 
 
 def evaluated_splits(run: Run) -> tuple[str, ...]:
-    """What a run that only tests or predicts goes through; nothing for all others."""
+    """The splits of a run that only tests or predicts; empty for all others."""
     runner = run.config.get("runner")
     options = runner if isinstance(runner, Mapping) else {"type": runner}
     if options.get("type") == "test":
@@ -116,7 +116,7 @@ def evaluated_splits(run: Run) -> tuple[str, ...]:
 
 
 def describe_weights(file: object) -> dict[str, str]:
-    """The run whose weights are used, as far as the place of the file tells, and the file."""
+    """The file of the weights, and its run if the file lies in a run's folder."""
     if not file:
         return {"weights": "as the model was built"}
     file = file.get("path") if isinstance(file, Mapping) else file
@@ -126,32 +126,32 @@ def describe_weights(file: object) -> dict[str, str]:
 
 
 def describe_resume(run: Run) -> dict[str, str]:
-    """From where a run goes on, and what is not as it was; nothing for a new one."""
+    """The checkpoint of a resumed run and the changes since; empty for a new run."""
     if run.resume is None:
         return {}
     point = run.resume.manifest
     changed = run.facts.get("changed") or ()
     return {
-        "going on": f"from {point.name}: step {point.step}, epoch {point.epoch}",
+        "resumed": f"from {point.name}: step {point.step}, epoch {point.epoch}",
         "changed": "; ".join(map(str, changed)),
     }
 
 
 def describe_device(device: torch.device, machine: Mapping[str, object]) -> str:
-    """The device in words, with what ``machine`` adds to it."""
+    """Name, memory and versions of the device, as known from ``machine``."""
     parts = [str(device), str(machine.get("name") or "")]
     memory = machine.get("memory_bytes")
     if isinstance(memory, int):
         parts.append(f"{memory / 2**30:.0f} GiB")
     for key in ("driver", "cuda"):
-        # A driver describes itself in a whole line; its version is what people compare.
+        # The driver reports a whole line; only its version is of interest.
         version = _VERSION.search(str(machine.get(key) or ""))
         parts.append(f"{key} {version[0]}" if version else "")
     return ", ".join(part for part in parts if part)
 
 
 def describe_model(model: torch.nn.Module) -> str:
-    """Its class and the number of its parameters; tied ones count once."""
+    """Class and number of parameters; tied parameters count once."""
     count = count_parameters(model)
     text = f"{type(model).__name__}, {_count(count.total, 'parameter')}"
     if count.trained != count.total:
@@ -160,7 +160,7 @@ def describe_model(model: torch.nn.Module) -> str:
 
 
 def describe_optimizer(optimizer: Optimizer | None) -> str:
-    """Its class and its form; empty when there is none."""
+    """Class, and whether it is fused; empty if there is no optimizer."""
     if optimizer is None:
         return ""
     if isinstance(optimizer, Optimizers):
@@ -171,7 +171,7 @@ def describe_optimizer(optimizer: Optimizer | None) -> str:
 
 
 def describe_data(run: Run, splits: Sequence[str] = SPLITS) -> str:
-    """Samples and batches of every loader, as far as they are known."""
+    """Samples and batches of every loader, where known."""
     sizes = []
     for split in splits:
         for name, loader in named_loaders(run.task, split).items():
@@ -194,7 +194,7 @@ def _count(count: int, unit: str) -> str:
 
 
 def compact(config: Node | Mapping[str, object]) -> list[str]:
-    """One line for each section of a config, without secrets and what is empty."""
+    """One line for each section of a config, without secrets and empty values."""
     shown = redact_node(config).to_public() if isinstance(config, Node) else redact_tree(config)
     return [
         f"{key}: {_flow(value)}"
@@ -238,7 +238,7 @@ def draw(title: str, purpose: str, facts: Mapping[str, str], config: Sequence[st
 
 
 def _flow(value: object) -> str:
-    """A value in one line, as it could stand in a YAML file."""
+    """A value in one line of YAML."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {_flow(child)}" for key, child in value.items()) + "}"
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Checkpointing: the whole state of a run is saved as often as the config says."""
+"""Checkpointing: saves the whole state of a run as often as the config says."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ logger = logging.getLogger(__name__)
 
 @final
 class Checkpointing(Hook):
-    """Asks for checkpoints: every so often, of each better model, at the end, after errors.
+    """Requests checkpoints: periodically, of each better model, at the end, and after errors.
 
-    The loop takes them at step boundaries, and a thread writes them. A run without a record
-    makes none.
+    The loop takes them between steps, and a thread writes them. A run without a record has none.
 
     Args:
         options: The section ``checkpoint``.
@@ -41,12 +40,12 @@ class Checkpointing(Hook):
 
     def __init__(self, options: CheckpointOptions | None = None) -> None:
         self._options = options or CheckpointOptions()
-        self._has_begun = False
+        self._has_started = False
 
     @override
     def setup(self, run: Run) -> None:
         options = self._options
-        self._has_begun = False
+        self._has_started = False
         run.saver = Saver(
             find_folder(run, options),
             name=self._name,
@@ -58,23 +57,23 @@ class Checkpointing(Hook):
 
     @override
     def stage_start(self, run: Run, name: str) -> None:
-        if self._has_begun and run.saver is not None and run.saver.serves_rollback:
+        if self._has_started and run.saver is not None and run.saver.serves_rollback:
             request_save(run, "stage")
-        if self._has_begun or run.saver is None:
+        if self._has_started or run.saver is None:
             return
-        self._has_begun = True
+        self._has_started = True
         if run.saver.serves_rollback and run.resume is None:
             request_save(run, "start")
         if run.saver.folder is None:
-            logger.info("%s", _nothing_is_kept(run.saver))
+            logger.info("%s", _warn_nothing_saved(run.saver))
             if not run.saver.serves_rollback:
                 return
         for every in self._options.periods:
-            run.plan.add_period(f"save every {every}", every, _ask)
+            run.plan.add_period(f"save every {every}", every, _request_periodic)
         if run.saver.folder is None:
             return
         first = Every(run.step + 1, "st")
-        run.plan.add_once("try whether the state can be saved", first, run.saver.rehearse)
+        run.plan.add_once("check that the state can be saved", first, run.saver.rehearse)
 
     @override
     def better_model(self, run: Run, value: float) -> None:
@@ -88,10 +87,10 @@ class Checkpointing(Hook):
         if not isinstance(error, Exception) or not self._options.on_error:
             return
         if is_between_steps(error):
-            _save_after(run, run.saver)
+            _save_after_error(run, run.saver)
         elif run.saver.saved_at is not None:
             step = run.saver.saved_at[0]
-            logger.info("the error came within a step; the checkpoint of step %d is whole", step)
+            logger.info("the error came within a step; the checkpoint of step %d is intact", step)
 
     @override
     def run_end(self, run: Run) -> None:
@@ -105,16 +104,16 @@ class Checkpointing(Hook):
 
 
 def find_folder(run: Run, options: CheckpointOptions) -> Path | None:
-    """Where the checkpoints of a run go; None if it keeps nothing.
+    """The folder for a run's checkpoints; None if the run has no record.
 
-    Checkpoints of another place have a folder there for each run, and a link in the run's own.
+    With ``checkpoint.dir`` that is a folder of the run there, with a link in the run's own folder.
     """
     own = run.checkpoint_dir
     if own is None or options.dir is None or run.dir is None:
         return own
     target = Path(options.dir).expanduser().absolute() / run.dir.name
     try:
-        if not target.is_dir():  # a run that goes on has made it already
+        if not target.is_dir():  # a resumed run has made it already
             durable.make_dir(target)
         if own.is_dir() and not own.is_symlink() and not any(own.iterdir()):
             own.rmdir()
@@ -125,21 +124,21 @@ def find_folder(run: Run, options: CheckpointOptions) -> Path | None:
     return own if own.is_dir() else target
 
 
-def _nothing_is_kept(saver: Saver) -> str:
-    text = "nothing is kept: no record, no checkpoints, and a run that is killed starts anew"
-    return f"{text}; rollback goes by states in memory" if saver.serves_rollback else text
+def _warn_nothing_saved(saver: Saver) -> str:
+    text = "nothing is saved: no record, no checkpoints; a killed run starts from the beginning"
+    return f"{text}; rollback uses states in memory" if saver.serves_rollback else text
 
 
-def _ask(run: Run) -> None:
+def _request_periodic(run: Run) -> None:
     request_save(run, "every")
 
 
-def _save_after(run: Run, saver: Saver) -> None:
-    """Save after an error; whatever goes wrong now must not hide it."""
+def _save_after_error(run: Run, saver: Saver) -> None:
+    """Save after an error; a failure to save must not hide that error."""
     try:
         saver.save(run, "error")
     except Exception as another:
         logger.error("the state was not saved after the error: %s", another)
         return
     if saver.saved_at is not None and saver.saved_at[0] == run.step:
-        logger.info("the state after step %d is saved: resume does again what failed", run.step)
+        logger.info("the state after step %d is saved: resuming repeats what failed", run.step)

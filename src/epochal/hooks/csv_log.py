@@ -1,4 +1,4 @@
-"""CsvLog: a run's points as one table of comma-separated values, for any other program."""
+"""CsvLog: the points of a run as a CSV file."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ FILE = "points.csv"
 
 @final
 class CsvLog(Tracker):
-    """Writes ``points.csv`` into the run's folder: one row of step, time, name and value each.
+    """Writes ``points.csv`` into the run's folder: a row of step, time, name and value per point.
 
     Args:
-        every: How often it takes points of training; 0 leaves out those between epochs.
+        every: How often training points are written; 0 writes only those of epochs.
     """
 
     is_rewritten = True

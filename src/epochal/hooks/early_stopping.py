@@ -1,4 +1,4 @@
-"""Early stopping: end the run when the monitored metric stops getting better."""
+"""Early stopping: ends the run when the monitored metric stops improving."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ logger = logging.getLogger(__name__)
 
 @final
 class EarlyStopping(Hook):
-    """Stop after ``patience`` values in a row that were not better, by the run's one monitor.
+    """Stops after ``patience`` values of the run's monitor in a row without improvement.
 
-    A value that is NaN is never better.
+    NaN is never an improvement.
 
     Args:
         patience: Evaluations without improvement after which the run stops.
-        min_delta: How much better a value must be to count here; 0 takes the monitor's own.
+        min_delta: How much better a value must be to count; 0 uses that of the monitor.
         lower_bound: Stop at once when the value is at most this.
         upper_bound: Stop at once when the value is at least this.
-        min_for: Train at least this long, such as ``5ep``, whatever the values are.
+        min_for: Train at least this long, such as ``5ep``.
     """
 
     priority = 250
@@ -63,44 +63,46 @@ class EarlyStopping(Hook):
         monitor = run.monitor
         if monitor is None:
             raise TaskError(
-                "EarlyStopping: the run has no monitor, so nothing says what better means\n"
+                "EarlyStopping: the run has no monitor, so there is no value to compare\n"
                 "  write for example `monitor: -val/loss`, or `+val/acc` if larger is better"
             )
-        self._own = None  # one object may serve several runs
-        if self._min_delta:  # other values count as better here than elsewhere
+        self._own = None  # one object can serve several runs
+        if self._min_delta:  # this hook needs a larger improvement than the run
             self._own = Monitor(monitor.metric, monitor.mode, min_delta=self._min_delta)
 
     @override
     def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
-        if split == "train":  # evaluations are heard of at their end
-            self._watch(run, metrics)
+        if split == "train":  # evaluations come with eval_end
+            self._check(run, metrics)
 
     @override
     def eval_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
-        self._watch(run, metrics)
+        self._check(run, metrics)
 
-    def _watch(self, run: Run, metrics: dict[str, float]) -> None:
-        # A hook may evaluate before the run starts, when there may be no monitor yet.
+    def _check(self, run: Run, metrics: dict[str, float]) -> None:
+        # Hooks can evaluate before the run starts, when there may be no monitor yet.
         value = None if run.monitor is None else metrics.get(run.monitor.metric)
         if run.monitor is None or value is None:
             return
         if self._own is not None:
             self._own.update(value)
-        reason = "" if self._is_early(run) else self._judge(self._own or run.monitor, value)
+        reason = (
+            "" if self._is_too_early(run) else self._find_reason(self._own or run.monitor, value)
+        )
         if reason:
             logger.info("stopping early: %s %s", run.monitor.metric, reason)
             run.stop("early_stop")
 
-    def _is_early(self, run: Run) -> bool:
+    def _is_too_early(self, run: Run) -> bool:
         least = self._min_for
         if least is None:
             return False
-        # At the end of an epoch of training it is not counted yet.
+        # The epoch that is ending has not been counted yet.
         is_over = least.unit == "ep" and run.is_in_epoch and run.feed.is_complete
         return position(run, least.unit) + is_over < least.amount
 
-    def _judge(self, monitor: Monitor, value: float) -> str:
-        """Why to stop, or nothing."""
+    def _find_reason(self, monitor: Monitor, value: float) -> str:
+        """Why to stop; empty to continue."""
         if value <= self._lower_bound:
             return f"reached {value:.4g}, at most the lower bound {self._lower_bound:.4g}"
         if value >= self._upper_bound:
@@ -112,11 +114,11 @@ class EarlyStopping(Hook):
         return f"was not better than {best} in {monitor.misses} {times}"
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps beside the run's monitor, if it judges otherwise than that."""
+        """The state of the own monitor, if ``min_delta`` needs one."""
         return {"own": None if self._own is None else self._own.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on counting from a checkpoint."""
+        """Continue counting from a checkpoint."""
         own = state["own"]
         if self._own is not None and own is not None:
             self._own.load_state_dict(own)

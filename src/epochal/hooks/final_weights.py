@@ -1,4 +1,4 @@
-"""Keeps the weights with which a training ended."""
+"""FinalWeights: saves the weights at the end of training."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ logger = logging.getLogger(__name__)
 
 @final
 class FinalWeights(Hook):
-    """Writes ``checkpoints/final.safetensors`` when a training has come to its end.
+    """Writes ``checkpoints/final.safetensors`` at the end of training.
 
-    Averaged weights, if the run has some, go into ``checkpoints/final-ema.safetensors``.
+    Averaged weights, if the run has them, go into ``checkpoints/final-ema.safetensors``.
 
-    An interrupted training has come to its end, too. One that failed leaves none, and neither
-    does one that was preempted, took no step or has no record.
+    An interrupted run writes its weights too. A run that failed, was preempted, took no step or
+    has no record writes none.
     """
 
     priority = 200

@@ -1,4 +1,4 @@
-"""JsonLines: a run's points as one JSON object per line, for any other program."""
+"""JsonLines: the points of a run as one JSON object per line."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ FILE = "points.jsonl"
 class JsonLines(Tracker):
     """Writes ``points.jsonl`` into the run's folder: step, time, and the points of that step.
 
-    Numbers that JSON does not have are the texts ``$nan``, ``$inf`` and ``-$inf``.
+    Values that JSON lacks are written as the strings ``$nan``, ``$inf`` and ``-$inf``.
 
     Args:
-        every: How often it takes points of training; 0 leaves out those between epochs.
+        every: How often training points are written; 0 writes only those of epochs.
     """
 
     is_rewritten = True

@@ -1,4 +1,4 @@
-"""MLflow: a run's points, its media and its config for an MLflow server or database."""
+"""MLflow: points, media and config of a run in an MLflow server or database."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from epochal.records.media import Media
 
 ORIGIN = "epochal.run"
-"""The tag by which a run that goes on finds itself."""
+"""The tag by which a resumed run finds its MLflow run."""
 
-_MOST_METRICS, _MOST_PARAMS = 1000, 100  # of one batch, says MLflow
-_LONGEST_PARAM = 500
+_MAX_METRICS, _MAX_PARAMS = 1000, 100  # MLflow's limits per batch
+_MAX_PARAM_LENGTH = 500
 _PASSWORD = re.compile(r"//[^/@]*@")
 _NOT_IN_NAMES = re.compile(r"[^\w\-. :/]")
 
@@ -32,13 +32,13 @@ _NOT_IN_NAMES = re.compile(r"[^\w\-. :/]")
 class MLflow(Tracker):
     """Shows a run in MLflow: points as metrics, media as artifacts, the config as parameters.
 
-    It takes nothing back: of steps that a run does again it keeps the first values.
+    MLflow cannot overwrite: for steps that a run repeats it keeps the first values.
 
     Args:
         uri: A server or a database, such as ``sqlite:///mlflow.db``; by default MLflow's own
-            choice, which ``MLFLOW_TRACKING_URI`` may say.
+            default, such as ``MLFLOW_TRACKING_URI``.
         experiment: By default the project of the run.
-        every: How often it takes points of training; 0 leaves out those between epochs.
+        every: How often training points are sent; 0 sends only those of epochs.
     """
 
     package = "mlflow"
@@ -59,17 +59,17 @@ class MLflow(Tracker):
             import mlflow
             from mlflow.entities import Metric, Param
 
-        for name in ("mlflow", "alembic"):  # they tell of each table that they make
+        for name in ("mlflow", "alembic"):  # they log every table that they create
             logging.getLogger(name).setLevel(logging.WARNING)
         client = mlflow.MlflowClient(self._uri)
         run_id, is_new = _find_run(client, self._experiment or source.project or "epochal", source)
         params = [
-            Param(clean(key), str(value)[:_LONGEST_PARAM])
+            Param(clean(key), str(value)[:_MAX_PARAM_LENGTH])
             for key, value in iter_leaves(source.read_config())
         ]
-        for start in range(0, len(params) if is_new else 0, _MOST_PARAMS):
-            client.log_batch(run_id, params=params[start : start + _MOST_PARAMS])
-        return _Page(client, run_id, Metric, source.dir)
+        for start in range(0, len(params) if is_new else 0, _MAX_PARAMS):
+            client.log_batch(run_id, params=params[start : start + _MAX_PARAMS])
+        return _MLflowSink(client, run_id, Metric, source.dir)
 
     @override
     def describe(self, run_dir: Path | None) -> str:
@@ -77,8 +77,8 @@ class MLflow(Tracker):
 
 
 @final
-class _Page(Sink):
-    """The metrics and artifacts of one run of MLflow."""
+class _MLflowSink(Sink):
+    """Writes the metrics and artifacts of one MLflow run."""
 
     def __init__(self, client: Any, run_id: str, make: Any, run_dir: Path) -> None:  # noqa: ANN401 - of an optional package
         self._client, self._run_id, self._make = client, run_id, make
@@ -92,8 +92,8 @@ class _Page(Sink):
             for entry in entries
             for name, value in entry.values.items()
         ]
-        for start in range(0, len(metrics), _MOST_METRICS):
-            self._client.log_batch(self._run_id, metrics=metrics[start : start + _MOST_METRICS])
+        for start in range(0, len(metrics), _MAX_METRICS):
+            self._client.log_batch(self._run_id, metrics=metrics[start : start + _MAX_METRICS])
 
     @override
     def show(self, media: Media) -> None:
@@ -121,12 +121,12 @@ class _Page(Sink):
 
 
 def clean(name: str) -> str:
-    """The name of a metric or a parameter, in letters that MLflow takes."""
+    """The name of a metric or parameter in characters that MLflow accepts."""
     return _NOT_IN_NAMES.sub("_", name)
 
 
 def _find_run(client: Any, name: str, source: Source) -> tuple[str, bool]:  # noqa: ANN401 - of an optional package
-    """The run of MLflow that shows this one, and whether it is new."""
+    """The id of the MLflow run for this run, and whether it is new."""
     experiment = client.get_experiment_by_name(name)
     number = client.create_experiment(name) if experiment is None else experiment.experiment_id
     found = client.search_runs([number], f"tags.`{ORIGIN}` = '{source.dir.name}'", max_results=1)

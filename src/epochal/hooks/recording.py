@@ -1,4 +1,4 @@
-"""Recording: points, events and the state of a run go into its record while it runs."""
+"""Recording: writes points, events and status of a run into its record."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     from epochal.engine.run import Run
     from epochal.records.writer import Status
 
-STEP_BEAT_SECONDS = 5.0
-EPOCH_BEAT_SECONDS = 1.0
+STEP_STATUS_SECONDS = 5.0
+EPOCH_STATUS_SECONDS = 1.0
 
 
 @runtime_checkable
 class StatusWriter(Protocol):
-    """A writer that also keeps where a run stands."""
+    """A writer that also stores the status of a run."""
 
     def write_status(self, status: Status, **fields: object) -> None:
-        """Where the run stands now."""
+        """Store the current status."""
 
 
 @final
 class Recording(Hook):
-    """Writes what happens into the run's record.
+    """Writes points and events into the run's record.
 
-    Training values are means since the last point, named ``train/<name>``, beside the learning
-    rate of every group, the scale of fp16 losses and what else is in ``run.variables``. Means of
-    epochs and values of evaluations are recorded by the engine.
+    Training values are means since the last point, named ``train/<name>``. The learning rate of
+    every group, the fp16 loss scale and all of ``run.variables`` are written with them. The engine
+    records the means of epochs and the results of evaluations.
 
     Args:
-        every: How often points are written; 0 leaves out those between epochs.
+        every: How often points are written; 0 writes only those of epochs.
     """
 
     priority = LOG_PRIORITY
@@ -50,7 +50,7 @@ class Recording(Hook):
     ) -> None:
         self.every = Every.parse(every)
         self._recorded_step = 0
-        self._beat_seconds = 0.0
+        self._status_seconds = 0.0
 
     @override
     def run_start(self, run: Run) -> None:
@@ -62,19 +62,19 @@ class Recording(Hook):
     @override
     def step_end(self, run: Run) -> None:
         self._record(run)
-        self._beat(run, STEP_BEAT_SECONDS)
+        self._update_status(run, STEP_STATUS_SECONDS)
 
     @override
     def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
         if split == "train":
-            self._beat(run, EPOCH_BEAT_SECONDS)
+            self._update_status(run, EPOCH_STATUS_SECONDS)
 
     @override
     def eval_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
         run.writer.event(
             "eval_end", step=run.step, epoch=run.epoch_number, split=split, metrics=metrics
         )
-        self._beat(run, EPOCH_BEAT_SECONDS)
+        self._update_status(run, EPOCH_STATUS_SECONDS)
 
     @override
     def better_model(self, run: Run, value: float) -> None:
@@ -92,21 +92,21 @@ class Recording(Hook):
     @override
     def run_end(self, run: Run) -> None:
         run.writer.event("run_end", step=run.step, epoch=run.epoch, reason=run.stop_reason)
-        # Last, since after a failure of the device its numbers cannot be read.
+        # Last, because after a device failure its numbers cannot be read.
         self._record_rest(run)
 
     def state_dict(self) -> dict[str, int]:
-        """What a checkpoint keeps."""
+        """The state for a checkpoint."""
         return {"recorded_step": self._recorded_step}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on from a checkpoint, with what its window holds since that step."""
+        """Continue from a checkpoint, whose meter window starts at that step."""
         self._recorded_step = state["recorded_step"]
 
     def _record_rest(self, run: Run) -> None:
-        """Record the last steps, which rarely fill a whole period."""
+        """Record the steps after the last full period."""
         if run.stop_status == PREEMPTED:
-            return  # the run goes on, and these steps are part of a later point
+            return  # the resumed run adds these steps to its next point
         if run.step > self._recorded_step and self.every and not self.every.is_never:
             variables = take_variables(run)
             _write(run, run.step, self._window.read(), variables())
@@ -117,15 +117,15 @@ class Recording(Hook):
         self._window.read_later(lambda means: _write(run, step, means, variables()))
         self._recorded_step = step
 
-    def _beat(self, run: Run, gap_seconds: float) -> None:
-        """Write the status, unless that was done a moment ago: each time costs a disk sync."""
-        if run.clock.seconds - self._beat_seconds >= gap_seconds:
+    def _update_status(self, run: Run, gap_seconds: float) -> None:
+        """Write the status unless that was done recently: each write costs a disk sync."""
+        if run.clock.seconds - self._status_seconds >= gap_seconds:
             self._write_status(run)
 
     def _write_status(self, run: Run) -> None:
-        self._beat_seconds = run.clock.seconds
+        self._status_seconds = run.clock.seconds
         if isinstance(run.writer, StatusWriter):
-            fields = read_spent(run).to_fields()  # for those who look now, or when it was killed
+            fields = read_spent(run).to_fields()  # for `epochal show` now, or after a kill
             run.writer.write_status("running", step=run.step, epoch=run.epoch, **fields)
 
 

@@ -1,4 +1,4 @@
-"""SafetensorsExport: plain files with the model's weights, for other programs."""
+"""SafetensorsExport: writes the model's weights for other programs."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ logger = logging.getLogger(__name__)
 
 @final
 class SafetensorsExport(Hook):
-    """Writes ``safetensors/<name>.safetensors`` into the run's folder every so often.
+    """Writes ``safetensors/<name>.safetensors`` into the run's folder periodically.
 
-    A file holds the weights and says tag, step, epoch and the task's ``meta`` in its metadata. It
-    cannot be resumed from; that is what checkpoints are for. ``every`` is 1ep unless it is given.
+    Its metadata has tag, step, epoch and the task's ``meta``. It has no optimizer state: use
+    checkpoints to resume. ``every`` is 1ep unless it is given.
 
     Args:
-        name: Of the files: {tag}, {step}, {epoch}, {samples} and metrics, as {val/acc:.3f}.
+        name: File name from {tag}, {step}, {epoch}, {samples} and metrics such as {val/acc:.3f}.
         keep: How many of the newest files are kept; null keeps all.
-        averaged: Write the averaged weights instead, if the run has some.
+        averaged: Write the averaged weights instead, if the run has them.
     """
 
     priority = 200
@@ -78,9 +78,9 @@ class SafetensorsExport(Hook):
         with run.average.swapped() if is_averaged and run.average else nullcontext():
             save_weights(path, run.model, metadata=facts)
         logger.debug("wrote %s", path)
-        self._forget_old(path)
+        self._delete_old(path)
 
-    def _forget_old(self, path: Path) -> None:
+    def _delete_old(self, path: Path) -> None:
         self._written = [one for one in self._written if one != path] + [path]
         while self._keep is not None and len(self._written) > self._keep:
             self._written.pop(0).unlink(missing_ok=True)

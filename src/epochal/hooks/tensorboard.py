@@ -1,4 +1,4 @@
-"""TensorBoard: a run's points and media as event files in its folder, for TensorBoard to show."""
+"""TensorBoard: points and media of a run as event files in its folder."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 FOLDER = "tensorboard"
 STORED = "summary_writer"
-"""The name in ``run.store`` of a writer for what users add by themselves."""
+"""The name in ``run.store`` of the ``SummaryWriter`` for users."""
 
-MOST_ROWS = 100
-"""Of a table that is shown as text."""
+MAX_ROWS = 100
+"""Rows of a table that are shown as text."""
 
-_IMAGES = ("png", "jpg", "jpeg", "gif", "bmp")  # what TensorBoard sends to a browser as images
+_IMAGES = ("png", "jpg", "jpeg", "gif", "bmp")  # formats that TensorBoard serves as images
 
 
 @final
@@ -36,12 +36,11 @@ class TensorBoard(Tracker):
     """Writes event files into ``tensorboard/`` of the run's folder.
 
     Every run has it if the package is installed, unless ``log.tensorboard`` is false. TensorBoard
-    keeps numbers with seven digits. It shows images, sounds (WAV), texts and small tables that the
-    run saves. For whatever else its own writer can, ``run.store.get("summary_writer")`` gives a
-    ``SummaryWriter`` of torch.
+    stores numbers as float32. It shows images, sounds (WAV), texts and small tables that the run
+    saves. For everything else, ``run.store.get("summary_writer")`` is a ``SummaryWriter`` of torch.
 
     Args:
-        every: How often it takes points of training; 0 leaves out those between epochs.
+        every: How often training points are written; 0 writes only those of epochs.
     """
 
     package = "tensorboard"
@@ -58,17 +57,17 @@ class TensorBoard(Tracker):
     def setup(self, run: Run) -> None:
         folder = run.dir / FOLDER / "added" if run.dir is not None and is_first_rank() else None
         is_resumed = bool(run.facts.get("attempt"))
-        additions = Additions(
+        writer = LazySummaryWriter(
             folder,
             purge_step=run.step if is_resumed else None,
-            # It does not name what holds it: the two would keep the run alive.
-            notice=lambda made: run.on("teardown", made.finish, priority=self.priority),
+            # Not the variable `writer`: a reference cycle would keep the run alive.
+            on_open=lambda opened: run.on("teardown", opened.close, priority=self.priority),
         )
-        run.store.try_set(STORED, additions)
+        run.store.try_set(STORED, writer)
 
     @override
     def open(self, source: Source) -> Sink:
-        return _Events(source.dir / FOLDER)
+        return _EventFileSink(source.dir / FOLDER)
 
     @override
     def describe(self, run_dir: Path | None) -> str:
@@ -77,8 +76,8 @@ class TensorBoard(Tracker):
 
 
 @final
-class _Events(Sink):
-    """One event file, in place of those that were there."""
+class _EventFileSink(Sink):
+    """Writes one event file, which replaces existing ones."""
 
     def __init__(self, folder: Path) -> None:
         with importing():
@@ -143,15 +142,15 @@ class _Events(Sink):
 
 
 def _read_size(png: bytes) -> tuple[int, int]:
-    """Width and height, which TensorBoard wants beside the file."""
+    """Width and height of the image."""
     if not png.startswith(b"\x89PNG\r\n\x1a\n") or len(png) < 24:
-        raise ValueError("the file is no PNG image")
+        raise ValueError("the file is not a PNG image")
     width, height = struct.unpack(">II", png[16:24])
     return width, height
 
 
 def to_markdown(media: Media) -> str | None:
-    """What TensorBoard shows of a text or a table; None if it can show nothing."""
+    """A text or table as Markdown; None for other media."""
     if media.suffix == "md":
         return media.read_text()
     if media.suffix == "txt":
@@ -164,7 +163,7 @@ def to_markdown(media: Media) -> str | None:
 
 
 def _read_table(media: Media) -> str:
-    cells = [[_escape(cell) for cell in row] for row in islice(media.iter_rows(), MOST_ROWS + 1)]
+    cells = [[_escape(cell) for cell in row] for row in islice(media.iter_rows(), MAX_ROWS + 1)]
     if not cells:
         return ""
     lines = [cells[0], ["---"] * len(cells[0]), *cells[1:]]
@@ -176,14 +175,14 @@ def _escape(cell: str) -> str:
 
 
 @final
-class Additions:
-    """Becomes a ``SummaryWriter`` of torch when something is added for the first time.
+class LazySummaryWriter:
+    """Opens a ``SummaryWriter`` of torch when something is added for the first time.
 
     Args:
-        folder: Where it writes; not to where the run's own points are, which may be written anew.
-            None writes nowhere.
-        purge_step: From which step on TensorBoard forgets what was added before.
-        notice: Told of this object when it has a writer, which has to be finished.
+        folder: Where it writes, apart from the run's own event files, which may be replaced.
+            None writes nothing.
+        purge_step: TensorBoard drops earlier entries from this step on.
+        on_open: Called with this object when the writer is opened, to have it closed later.
     """
 
     def __init__(
@@ -191,16 +190,16 @@ class Additions:
         folder: Path | None,
         *,
         purge_step: int | None = None,
-        notice: Callable[[Additions], object] = lambda _: None,
+        on_open: Callable[[LazySummaryWriter], object] = lambda _: None,
     ) -> None:
         self._folder = folder
         self._purge_step = purge_step
-        self._notice = notice
+        self._on_open = on_open
         self._writer: Any = None
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the writer has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - methods of the writer
         if not name.startswith("add_") and name not in ("flush", "get_logdir"):
-            raise AttributeError(f"{name}: a SummaryWriter of a run adds and flushes only")
+            raise AttributeError(f"{name}: the SummaryWriter of a run can only add and flush")
         if self._folder is None:
             return _add_nothing
         if self._writer is None:
@@ -208,14 +207,14 @@ class Additions:
 
             make: Any = SummaryWriter  # torch has no types here
             self._writer = make(str(self._folder), purge_step=self._purge_step)
-            self._notice(self)
+            self._on_open(self)
         return getattr(self._writer, name)
 
-    def finish(self) -> None:
+    def close(self) -> None:
         """Close the writer, if there is one."""
         if self._writer is not None:
             self._writer.close()
 
 
 def _add_nothing(*_: object, **__: object) -> None:
-    """Stand in for every way to add something."""
+    """Replaces every add method if nothing is written."""

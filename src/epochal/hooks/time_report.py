@@ -1,4 +1,4 @@
-"""Says where the time of a training went, when it is over."""
+"""TimeReport: shows where the time went at the end of training."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _BAR_WIDTH = 24
 
 @final
 class TimeReport(Hook):
-    """Shows the share of each part in the run's time, and what would make it faster.
+    """Shows the share of each part in the run's time, and advice to make it faster.
 
-    It comes after a training only; what else happens at its end, such as saving, is in it.
+    Only for runs that trained. It comes last, so that it includes saving at the end.
     """
 
     priority = 10_000
@@ -41,7 +41,7 @@ class TimeReport(Hook):
         title = f"{_describe_length(run, spent)}; {advice}"
         device = describe_device_time(device_time)
         picture: Table | None = draw(title, shares, device)
-        # On a terminal the first record shows the whole picture, and the others nothing.
+        # On a terminal the first record shows the whole report, the others nothing.
         for line in plain_lines(title, shares, device):
             logger.info(line, extra={"screen": picture})
             picture = None

@@ -1,4 +1,4 @@
-"""WandB: a run's points and media for Weights & Biases, online or for later."""
+"""WandB: points and media of a run in Weights & Biases, online or offline."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
     from epochal.records.media import Media
 
-NOTE = "known.json"
-_NOT_THERE = ("svg", "mov", "parquet")  # which W&B cannot show
+KNOWN_FILE = "known.json"
+_NOT_SHOWN = ("svg", "mov", "parquet")  # formats that W&B cannot show
 
 
 @final
 class WandB(Tracker):
     """Shows a run in Weights & Biases, under the name of its folder.
 
-    What W&B keeps on this machine lies in the run's folder. It takes steps in order and takes
-    nothing back: of steps that a run does again it keeps the first values. It shows images, sounds,
+    Local files of W&B are in the run's folder. W&B accepts steps only in order and cannot
+    overwrite: for steps that a run repeats it keeps the first values. It shows images, sounds,
     videos, texts and tables that the run saves.
 
     Args:
         project: By default that of the run.
         entity: User or team; by default that of the login.
-        mode: ``offline`` writes files only, which ``wandb sync`` sends later.
-        group: What runs are put together by.
-        every: How often it takes points of training; 0 leaves out those between epochs.
+        mode: ``offline`` only writes files, for ``wandb sync`` to send later.
+        group: The group of the run.
+        every: How often training points are sent; 0 sends only those of epochs.
     """
 
     package = "wandb"
@@ -71,8 +71,8 @@ class WandB(Tracker):
             notes=source.desc or None,
             config=source.read_config(),
             reinit="create_new",
-            # Standard output is the run's own, which has a log of it. So are the facts about the
-            # machine: W&B would add the whole command, with the secrets that were typed.
+            # The run's record has its own log and facts about the machine. W&B would also send
+            # the whole command line, with the secrets in it.
             settings=wandb.Settings(
                 console="off",
                 silent=True,
@@ -81,7 +81,7 @@ class WandB(Tracker):
                 **find_limits(wandb),
             ),
         )
-        return History(wandb, run, source.dir / "wandb" / NOTE)
+        return WandBSink(wandb, run, source.dir / "wandb" / KNOWN_FILE)
 
     @override
     def describe(self, run_dir: Path | None) -> str:
@@ -90,27 +90,27 @@ class WandB(Tracker):
 
 
 @final
-class History(Sink):
-    """The history of one run of W&B, and a note of how far it goes, which W&B would not tell."""
+class WandBSink(Sink):
+    """Writes one W&B run, and a file with the last step per name, which W&B cannot be asked for."""
 
-    def __init__(self, wandb: Any, run: Any, note: Path) -> None:  # noqa: ANN401 - of an optional package
+    def __init__(self, wandb: Any, run: Any, known_file: Path) -> None:  # noqa: ANN401 - of an optional package
         self._wandb, self._run = wandb, run
-        self._note = note
-        self._known: dict[str, int] = durable.find_object(note)
+        self._known_file = known_file
+        self._known: dict[str, int] = durable.find_object(known_file)
         self._step = max(self._known.values(), default=-1)
 
     @override
     def write(self, entries: list[Entry]) -> None:
         for entry in entries:
             self._log(dict(entry.values), entry.step)
-        durable.write_json(self._note, self._known)
+        durable.write_json(self._known_file, self._known)
 
     @override
     def show(self, media: Media) -> None:
         if media.step < self._step or (shown := to_wandb(self._wandb, media)) is None:
             return
         self._log({media.title: shown}, media.step)
-        durable.write_json(self._note, self._known)
+        durable.write_json(self._known_file, self._known)
 
     def _log(self, values: dict[str, Any], step: int) -> None:
         if step >= self._step:
@@ -132,12 +132,14 @@ class History(Sink):
             self._run.finish(exit_code=1 if has_failed else 0)
         except TimeoutError:
             rest = f"`wandb sync {self._run.settings.sync_dir}` sends the rest"
-            raise TimeoutError(f"not all was sent within {CLOSE_SECONDS:.0f} s; {rest}") from None
+            raise TimeoutError(
+                f"not everything was sent within {CLOSE_SECONDS:.0f} s; {rest}"
+            ) from None
 
 
 def to_wandb(wandb: Any, media: Media) -> Any:  # noqa: ANN401 - of an optional package
-    """What W&B shows of a file; None if it can show nothing."""
-    if media.suffix in _NOT_THERE:
+    """A file as W&B media; None if W&B cannot show it."""
+    if media.suffix in _NOT_SHOWN:
         return None
     if media.suffix == "html":
         return wandb.Html(str(media.path), inject=False)
@@ -167,6 +169,6 @@ def _to_number(cell: str) -> float | str:
 
 
 def find_limits(wandb: Any) -> dict[str, float]:  # noqa: ANN401 - of an optional package
-    """How long it may take to end, where W&B can be told: it holds a process that exits, too."""
+    """Time limits for closing, if this version of W&B has them: it would also block the exit."""
     limits = {"finish_timeout": CLOSE_SECONDS, "finish_timeout_raises": True}
     return limits if limits.keys() <= getattr(wandb.Settings, "model_fields", {}).keys() else {}

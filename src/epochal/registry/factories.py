@@ -85,7 +85,7 @@ BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "JsonLines": "epochal.hooks.json_lines:JsonLines",
             "MLflow": "epochal.hooks.mlflow:MLflow",
             "Mixup": "epochal.hooks.mixing.mixup:Mixup",
-            "Profiler": "epochal.hooks.profiler.profiling:Profiler",
+            "Profiler": "epochal.hooks.profiler.torch_profiler:Profiler",
             "Recording": "epochal.hooks.recording:Recording",
             "SafetensorsExport": "epochal.hooks.safetensors_export:SafetensorsExport",
             "TensorBoard": "epochal.hooks.tensorboard:TensorBoard",

@@ -1,4 +1,4 @@
-"""The banner: what people learn before the first step."""
+"""The banner before the first step."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_log_has_a_line_for_each_fact(caplog: pytest.LogCaptureFixture) -> N
     ]
 
 
-def test_a_terminal_gets_one_picture_of_it_all(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_terminal_gets_one_table(caplog: pytest.LogCaptureFixture) -> None:
     records = announce(Banner(), caplog, tag="tiny", config=CONFIG)
     first, *others = (record.screen for record in records)  # type: ignore[attr-defined]
     assert first is not None
@@ -81,20 +81,20 @@ def test_a_terminal_gets_one_picture_of_it_all(caplog: pytest.LogCaptureFixture)
     assert not any(others)
 
 
-def test_a_run_of_which_nothing_is_known_has_a_banner_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_without_facts_has_a_banner(caplog: pytest.LogCaptureFixture) -> None:
     lines = [record.getMessage() for record in announce(Banner(), caplog)]
     assert lines[0] == "untitled run"
     assert not any(line.startswith(("folder", "defaults", "config")) for line in lines)
 
 
-def test_the_config_to_show_can_be_given(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_shown_config_can_be_given(caplog: pytest.LogCaptureFixture) -> None:
     banner = Banner(config={"seed": 3})
     lines = [record.getMessage() for record in announce(banner, caplog, config=CONFIG)]
     assert lines[-2:] == ["config:", "  seed: 3"]
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_the_picture_fits_the_terminal(width: int) -> None:
+def test_the_banner_fits_the_terminal(width: int) -> None:
     screen = Screen(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
     facts = {"folder": "runs/" + "very-long/" * 15, "torch": "2.13.0"}
     long_section = "optim: {" + ", ".join(f"option_{i}: {i}" for i in range(20)) + "}"
@@ -121,18 +121,18 @@ def test_the_picture_fits_the_terminal(width: int) -> None:
         ({"driver": None}, "cuda:0"),
     ],
 )
-def test_the_device_is_described_as_far_as_it_is_known(machine: dict[str, Any], text: str) -> None:
+def test_the_device_is_described_by_its_known_facts(machine: dict[str, Any], text: str) -> None:
     assert describe_device(torch.device("cuda:0"), machine) == text
 
 
-def test_frozen_and_tied_parameters_are_counted_rightly() -> None:
+def test_frozen_and_tied_parameters_are_counted_correctly() -> None:
     model = TinyModel()
     model.linear.weight.requires_grad_(False)
     model.tied = model.linear.bias
     assert describe_model(model) == "TinyModel, 15 parameters, 3 of them trained"
 
 
-def test_loaders_that_do_not_know_their_size_are_named() -> None:
+def test_loaders_of_unknown_size_are_named() -> None:
     class Stream(IterableDataset):  # type: ignore[type-arg]  # reason: torch's generic at run time
         def __iter__(self) -> Any:
             return iter([])
@@ -146,7 +146,7 @@ def test_loaders_that_do_not_know_their_size_are_named() -> None:
     )
 
 
-def test_one_of_a_kind_is_no_plural(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_count_of_one_is_singular(caplog: pytest.LogCaptureFixture) -> None:
     task = TinyTask(num_samples=1)
     task.val_loader = task.test_loader = task.predict_loader = None  # type: ignore[assignment]
     assert describe_data(tiny_run(task=task)) == "train 1 sample in 1 batch"
@@ -155,7 +155,7 @@ def test_one_of_a_kind_is_no_plural(caplog: pytest.LogCaptureFixture) -> None:
     assert "defaults: 1 value filled in; `epochal plan a.yaml` lists it" in lines
 
 
-def test_of_a_lazy_model_the_known_sizes_are_counted() -> None:
+def test_a_lazy_model_counts_its_known_sizes() -> None:
     model = torch.nn.Sequential(torch.nn.LazyLinear(4), torch.nn.Linear(4, 1))
     assert (
         describe_model(model) == "Sequential, 5 parameters; some sizes are set by the first batch"
@@ -177,7 +177,7 @@ def test_of_a_lazy_model_the_known_sizes_are_counted() -> None:
         ("predict", None, ["weights: as the model was built", "data: predict 24 samples in 6 bat"]),
     ],
 )
-def test_a_test_shows_what_is_tested_and_no_config(
+def test_a_test_run_shows_its_weights_and_no_config(
     runner: object, weights: str | None, expected: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     config = CONFIG | {"runner": runner, "init_from": weights}
@@ -188,7 +188,7 @@ def test_a_test_shows_what_is_tested_and_no_config(
     assert "device: cpu" in lines
 
 
-def test_a_prediction_without_data_of_its_own_uses_that_of_the_test() -> None:
+def test_predict_without_its_own_loader_shows_the_test_loader() -> None:
     task = TinyTask()
     task.predict_loader = None  # type: ignore[assignment]
     run = tiny_run(task=task, setting=Setting(config={"runner": {"type": "predict"}}))
@@ -211,7 +211,7 @@ def test_values_of_a_config_are_written_as_in_yaml() -> None:
     assert lines == ['a: {x: true, y: [1, 2.5], z: "two: words", w: a b}', "n: 1e-3"]
 
 
-def test_values_from_the_environment_are_shown_as_they_were_written() -> None:
+def test_values_from_the_environment_are_shown_as_written() -> None:
     secret = Node("hunter2", Place("a.yaml"), template="${env:TOKEN}")
     tree = from_plain({"extra": {"user": "ada"}, "roots": [1, 2]})
     extra = Node({**tree.mapping["extra"].mapping, "token": secret}, Place("a.yaml"))
@@ -220,13 +220,13 @@ def test_values_from_the_environment_are_shown_as_they_were_written() -> None:
 
 
 @pytest.mark.parametrize(("fused", "text"), [(True, "AdamW (fused)"), (None, "AdamW")])
-def test_the_form_of_an_optimizer_is_told(fused: bool | None, text: str) -> None:
+def test_a_fused_optimizer_is_marked(fused: bool | None, text: str) -> None:
     optimizer = torch.optim.AdamW(TinyModel().parameters(), fused=fused)
     assert describe_optimizer(optimizer) == text
     assert describe_optimizer(None) == ""
 
 
-def test_a_run_that_goes_on_says_from_where_and_what_has_changed(
+def test_a_resumed_run_shows_its_checkpoint_and_changes(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     class Taking(Hook):
@@ -251,6 +251,6 @@ def test_a_run_that_goes_on_says_from_where_and_what_has_changed(
     with caplog.at_level(logging.INFO, logger="epochal.hooks.banner"):
         carry_out(run)
     lines = [one.getMessage() for one in caplog.records if one.name == "epochal.hooks.banner"]
-    assert "going on: from tiny-3: step 3, epoch 0" in lines
+    assert "resumed: from tiny-3: step 3, epoch 0" in lines
     assert "changed: train.for: 1 -> 2" in lines
     assert not [line for line in lines if line.startswith(("config", "defaults", "  "))]

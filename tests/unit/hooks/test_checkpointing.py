@@ -57,7 +57,7 @@ def test_periods_of_every_kind_can_be_combined(tmp_path: Path) -> None:
     assert [one.step for one in find_checkpoints(tmp_path)] == [2, 3, 4, 5, 6]
 
 
-def test_never_saves_the_end_alone(tmp_path: Path) -> None:
+def test_never_saves_only_the_end(tmp_path: Path) -> None:
     train(tmp_path, checkpoint={"every": 0, "keep_best": 0}, for_="4st")
     (manifest,) = find_checkpoints(tmp_path)
     assert (manifest.step, manifest.epoch, manifest.reason) == (4, 1, "end")
@@ -91,7 +91,7 @@ def test_each_better_model_is_saved_and_the_best_are_kept(tmp_path: Path, mode: 
     assert (tmp_path / "best").resolve().name == "tiny-6"
 
 
-def test_a_model_that_is_best_before_the_first_step_is_saved_as_it_is(tmp_path: Path) -> None:
+def test_a_best_model_before_the_first_step_is_saved(tmp_path: Path) -> None:
     train(tmp_path, checkpoint={"keep_last": None}, eval_at_start=True)
     assert find_checkpoints(tmp_path)[0].step == 0
 
@@ -104,15 +104,15 @@ def test_names_follow_the_template(tmp_path: Path) -> None:
     assert second.name.startswith("tiny-e2-")
 
 
-def test_without_a_record_nothing_is_written_and_the_run_says_so(
+def test_without_a_record_nothing_is_written_and_the_log_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
         train(None)
-    assert "nothing is kept: no record, no checkpoints" in caplog.text
+    assert "nothing is saved: no record, no checkpoints" in caplog.text
 
 
-def test_what_cannot_be_saved_is_an_error_at_the_first_step(tmp_path: Path) -> None:
+def test_state_that_cannot_be_saved_is_an_error_at_the_first_step(tmp_path: Path) -> None:
     class Odd(Hook):
         def state_dict(self) -> dict[str, Any]:
             return {"it": object()}
@@ -127,7 +127,7 @@ def test_what_cannot_be_saved_is_an_error_at_the_first_step(tmp_path: Path) -> N
         train(tmp_path, Odd())
 
 
-def test_another_place_has_a_folder_per_run_and_the_run_a_link_to_it(tmp_path: Path) -> None:
+def test_checkpoint_dir_has_a_folder_per_run_and_the_run_a_link_to_it(tmp_path: Path) -> None:
     own = tmp_path / "run-1" / "checkpoints"
     own.mkdir(parents=True)
     train(own, facts={"dir": own.parent}, checkpoint={"dir": str(tmp_path / "large")})
@@ -155,7 +155,7 @@ class Failing(Hook):
 
 @pytest.mark.parametrize("event", ["step_end", "eval_start"])
 @pytest.mark.parametrize("step", [2, 3])
-def test_an_error_between_steps_is_saved_and_what_failed_is_done_again(
+def test_the_state_is_saved_after_an_error_between_steps_and_resuming_repeats_it(
     tmp_path: Path, event: str, step: int
 ) -> None:
     whole = train(tmp_path / "whole", eval_every="1st")
@@ -180,17 +180,17 @@ def test_an_error_within_a_step_leaves_the_newest_checkpoint(
     manifest, _ = newest_valid(tmp_path)
     assert manifest is not None
     assert (manifest.step, manifest.epoch) == (3, 1)
-    assert "within a step; the checkpoint of step 3 is whole" in caplog.text
+    assert "within a step; the checkpoint of step 3 is intact" in caplog.text
 
 
-def test_errors_are_not_saved_where_nobody_wants_it(tmp_path: Path) -> None:
+def test_on_error_false_saves_nothing_after_errors(tmp_path: Path) -> None:
     checkpoint = {"on_error": False, "every": 0, "keep_best": 0}
     with pytest.raises(ArithmeticError):
         train(tmp_path, Failing("step_end", 2), checkpoint=checkpoint)
     assert not find_checkpoints(tmp_path)
 
 
-def test_one_hook_may_serve_several_runs(tmp_path: Path) -> None:
+def test_one_hook_can_serve_several_runs(tmp_path: Path) -> None:
     hook = Checkpointing()
     for name in ("a", "b"):
         train(tmp_path / name, hook=hook, for_="1ep", facts={"tag": name})
@@ -209,21 +209,21 @@ def going_back(folder: Path | None, checkpoint: dict[str, Any] | None = None) ->
     carry_out(run)
 
 
-def test_a_run_that_may_go_back_is_saved_before_its_first_step(tmp_path: Path) -> None:
+def test_a_run_with_rollback_is_saved_before_its_first_step(tmp_path: Path) -> None:
     going_back(tmp_path, {"keep_last": None, "keep_best": 0})
     found = [(one.step, one.reason) for one in find_checkpoints(tmp_path)]
     assert found[0] == (0, "start")
     assert [step for step, _ in found] == [0, 3, 6]
 
 
-def test_without_a_record_a_run_that_may_go_back_says_how(
+def test_without_a_record_rollback_uses_states_in_memory_and_the_log_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.INFO):
         going_back(None)
     told = (
-        "nothing is kept: no record, no checkpoints, and a run that is killed starts anew; "
-        "rollback goes by states in memory"
+        "nothing is saved: no record, no checkpoints; a killed run starts from the beginning; "
+        "rollback uses states in memory"
     )
     assert caplog.messages.count(told) == 1
     assert "checkpoints take" not in caplog.text

@@ -1,4 +1,4 @@
-"""CsvLog: every point as a row that any program reads."""
+"""CsvLog: every point as a row of a CSV file."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def read(folder: Path) -> Series:
     return found
 
 
-def test_rows_hold_what_the_record_holds_to_the_last_bit(tmp_path: Path) -> None:
+def test_rows_equal_the_record_bit_for_bit(tmp_path: Path) -> None:
     folder, result = carry_out_tracked(tmp_path, CsvLog(every="2st"))
     assert result.ok, result.message
     assert read(folder) == recorded(folder)
 
 
-def test_names_may_hold_anything(tmp_path: Path) -> None:
+def test_names_are_quoted(tmp_path: Path) -> None:
     sink = CsvLog().open(Source(tmp_path, "tiny", "", ""))
     sink.write([Entry(1, 2.5, {'a,"b"\nc': 0.1})])
     sink.close(has_failed=False)
     assert read(tmp_path) == {'a,"b"\nc': {1: 0.1}}
 
 
-def test_a_file_that_was_there_is_written_anew(tmp_path: Path) -> None:
+def test_an_existing_file_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "points.csv").write_text("step,time,name,value\n1,0.0,a,1.0\n2,0.")
     sink = CsvLog().open(Source(tmp_path, "tiny", "", ""))
     sink.write([Entry(1, 0.0, {"a": float("nan")})])
@@ -45,5 +45,5 @@ def test_a_file_that_was_there_is_written_anew(tmp_path: Path) -> None:
     assert (tmp_path / "points.csv").read_text() == "step,time,name,value\n1,0.0,a,nan\n"
 
 
-def test_it_says_where_it_is() -> None:
+def test_the_description_names_the_file() -> None:
     assert CsvLog().describe(None) == "points.csv"

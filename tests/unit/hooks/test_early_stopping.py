@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Scripted(TinyTask):
-    """Its evaluations come to the given scores, one after the other."""
+    """Its evaluations have the given scores, one after the other."""
 
     def __init__(self, scores: list[float]) -> None:
         super().__init__(num_samples=4)
@@ -68,7 +68,7 @@ def test_an_improvement_resets_the_patience() -> None:
     assert (result.status, result.epochs) == ("finished", 6)
 
 
-def test_smaller_is_better_where_the_monitor_says_so() -> None:
+def test_smaller_is_better_with_a_minus_monitor() -> None:
     result = stop_after([3.0, 2.0, 2.5, 2.2], EarlyStopping(patience=1), monitor="-val/score")
     assert result.epochs == 3
 
@@ -88,12 +88,12 @@ def test_small_gains_add_up_until_they_count() -> None:
     assert stop_after(scores, EarlyStopping(patience=2, min_delta=0.1)).status == "finished"
 
 
-def test_not_a_number_is_never_better() -> None:
+def test_nan_is_never_better() -> None:
     result = stop_after([0.5, math.nan, math.nan, 0.4], EarlyStopping(patience=2))
     assert result.epochs == 3
 
 
-def test_nothing_but_not_a_number_stops_too() -> None:
+def test_only_nan_values_stop_the_run() -> None:
     assert stop_after([math.nan] * 4, EarlyStopping(patience=2)).epochs == 2
 
 
@@ -105,7 +105,7 @@ def test_bounds_stop_at_once() -> None:
     assert stop_after(scores, hook, monitor="-val/score").epochs == 2
 
 
-def test_the_mean_of_an_epoch_can_be_watched() -> None:
+def test_the_training_mean_of_an_epoch_can_be_monitored() -> None:
     hook = EarlyStopping(patience=5, upper_bound=-1.0)  # any loss is above that
     result = stop_after([0.0] * 3, hook, monitor="-train/loss")
     assert (result.reason, result.steps) == ("early_stop", 1)
@@ -119,13 +119,13 @@ def test_evaluations_of_other_splits_do_not_count() -> None:
     assert result.epochs == 6  # val is evaluated after epochs 2, 4 and 6
 
 
-def test_a_run_without_monitor_is_told_to_name_one() -> None:
+def test_a_run_without_monitor_is_an_error_with_an_example() -> None:
     message = r"EarlyStopping: the run has no monitor(.|\n)*monitor: -val/loss"
     with pytest.raises(TaskError, match=message):
         stop_after([0.5], EarlyStopping(patience=1), monitor=None)
 
 
-def test_the_error_of_a_task_is_a_monitor() -> None:
+def test_post_metric_to_err_of_a_task_is_a_monitor() -> None:
     class Err(Scripted):
         def post_metric_to_err(self, result: dict[str, float]) -> float:
             return 1 - result["score"]
@@ -136,28 +136,28 @@ def test_the_error_of_a_task_is_a_monitor() -> None:
     assert carry_out(run).epochs == 2
 
 
-def test_one_object_starts_anew_in_each_run() -> None:
+def test_one_object_starts_over_in_each_run() -> None:
     hook = EarlyStopping(patience=2)
     assert stop_after([0.9, 0.5, 0.4], hook).reason == "early_stop"
     assert stop_after([0.1, 0.2, 0.3, 0.4], hook).reason == "max_epochs"
 
 
-def test_values_are_judged_once_for_the_best_model_and_for_the_end() -> None:
+def test_early_stopping_uses_the_monitor_of_the_run() -> None:
     hook, monitors = EarlyStopping(patience=2), []
     noting = Noting(monitors)
     result = stop_after([0.9, 0.5, 0.4], hook, noting)
     assert (monitors[0].best, monitors[0].misses) == (0.9, 2) == (result.best, 2)
-    assert hook.state_dict() == {"own": None}  # all it goes by is saved with the monitor
+    assert hook.state_dict() == {"own": None}  # the run saves its monitor
 
 
-def test_a_state_is_loaded_when_the_run_has_started_and_holds_for_that_run() -> None:
+def test_a_loaded_state_holds_for_one_run() -> None:
     hook = EarlyStopping(patience=1, min_delta=0.01)
     state = {"own": {"best": 0.9, "last": 0.9, "improved": True, "misses": 0}}
     assert stop_after([0.5, 0.6], hook, Loading(hook, state)).epochs == 1
     assert stop_after([0.5, 0.6], hook).epochs == 2
 
 
-def test_state_carries_the_patience_that_is_left() -> None:
+def test_state_has_the_remaining_patience() -> None:
     hook = EarlyStopping(patience=3, min_delta=0.01)
     stop_after([0.9, 0.5, 0.4], hook)
     twin = EarlyStopping(patience=3, min_delta=0.01)
@@ -166,7 +166,7 @@ def test_state_carries_the_patience_that_is_left() -> None:
     assert {"best": 0.9, "misses": 3}.items() <= twin.state_dict()["own"].items()
 
 
-def test_nothing_stops_early_before_the_least_duration() -> None:
+def test_nothing_stops_before_min_for() -> None:
     scores = [0.9, 0.5, 0.4, 0.3, 0.2]
     assert stop_after(scores, EarlyStopping(patience=1, min_for="4ep")).epochs == 4
     assert stop_after(scores, EarlyStopping(patience=1, min_for="3st")).steps == 3
@@ -174,7 +174,7 @@ def test_nothing_stops_early_before_the_least_duration() -> None:
     assert stop_after(scores, bounded).epochs == 2
 
 
-def test_the_epoch_that_ends_counts_for_the_least_duration() -> None:
+def test_the_ending_epoch_counts_for_min_for() -> None:
     hook = EarlyStopping(patience=5, upper_bound=-1.0, min_for="2ep")
     assert stop_after([0.0] * 3, hook, monitor="-train/loss").epochs == 2
 
@@ -187,6 +187,6 @@ def test_the_epoch_that_ends_counts_for_the_least_duration() -> None:
         ({"patience": 1, "min_delta": math.nan}, r"min_delta: must be at least 0, got nan"),
     ],
 )
-def test_impossible_arguments_are_named(arguments: dict[str, float], message: str) -> None:
+def test_invalid_arguments_are_errors(arguments: dict[str, float], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         EarlyStopping(**arguments)

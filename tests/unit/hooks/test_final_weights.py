@@ -1,4 +1,4 @@
-"""Final weights: kept after a training, and only then."""
+"""The weights saved at the end of training."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def test_the_weights_of_the_last_step_are_kept(tmp_path: Path) -> None:
     assert all(torch.equal(kept[name], tensor) for name, tensor in model.state_dict().items())
 
 
-def test_the_file_says_which_run_and_step_it_comes_from(tmp_path: Path) -> None:
+def test_metadata_names_run_and_step(tmp_path: Path) -> None:
     train(tmp_path)
     with safe_open(tmp_path / FINAL, "pt") as file:
         facts = file.metadata()
     assert (facts["tag"], facts["step"], facts["epoch"]) == ("tiny", "6", "1")
 
 
-def test_a_run_that_is_stopped_keeps_its_weights(tmp_path: Path) -> None:
+def test_a_stopped_run_keeps_its_weights(tmp_path: Path) -> None:
     class Stopper(Hook):
         def step_end(self, run: Run) -> None:
             run.stop("enough")
@@ -58,7 +58,7 @@ def test_a_run_that_is_stopped_keeps_its_weights(tmp_path: Path) -> None:
     assert (tmp_path / FINAL).exists()
 
 
-def test_a_run_that_failed_keeps_none(tmp_path: Path) -> None:
+def test_a_failed_run_keeps_no_weights(tmp_path: Path) -> None:
     class Broken(Hook):
         def step_end(self, run: Run) -> None:
             raise SabotageError("on purpose")
@@ -67,7 +67,7 @@ def test_a_run_that_failed_keeps_none(tmp_path: Path) -> None:
     assert not (tmp_path / FINAL).exists()
 
 
-def test_a_run_that_was_interrupted_keeps_its_weights_unless_it_took_no_step(
+def test_an_interrupted_run_keeps_its_weights_unless_it_took_no_step(
     tmp_path: Path,
 ) -> None:
     class Impatient(Hook):
@@ -83,7 +83,7 @@ def test_a_run_that_was_interrupted_keeps_its_weights_unless_it_took_no_step(
     assert (tmp_path / FINAL).exists()
 
 
-def test_a_failure_does_not_count_against_the_next_run_of_the_same_object(tmp_path: Path) -> None:
+def test_a_failure_does_not_affect_the_next_run_of_the_same_object(tmp_path: Path) -> None:
     keeper = FinalWeights()
     keeper.error(tiny_run(), SabotageError("on purpose"))
     setting = Setting(checkpoint_dir=tmp_path)
@@ -91,20 +91,20 @@ def test_a_failure_does_not_count_against_the_next_run_of_the_same_object(tmp_pa
     assert (tmp_path / FINAL).exists()
 
 
-def test_an_evaluation_and_a_run_without_record_keep_none(tmp_path: Path) -> None:
+def test_evaluations_and_runs_without_a_record_keep_no_weights(tmp_path: Path) -> None:
     train(tmp_path, runner=Evaluate())
     train(None)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_lazy_part_that_no_batch_reached_is_left_out(tmp_path: Path) -> None:
+def test_uninitialized_lazy_parameters_are_left_out(tmp_path: Path) -> None:
     model = TinyModel()
     model.unused = torch.nn.LazyLinear(2)
     train(tmp_path, model=model)
     assert set(load_weights(tmp_path / FINAL)) == {"linear.weight", "linear.bias"}
 
 
-def test_averaged_weights_are_kept_beside_them(tmp_path: Path) -> None:
+def test_averaged_weights_are_saved_too(tmp_path: Path) -> None:
     model, average = TinyModel(), Ema(decay=0.5)
     run = tiny_run(
         FinalWeights(),
@@ -120,6 +120,6 @@ def test_averaged_weights_are_kept_beside_them(tmp_path: Path) -> None:
     assert not torch.equal(own["linear.weight"], kept["linear.weight"])
 
 
-def test_a_run_without_an_average_leaves_one_file(tmp_path: Path) -> None:
+def test_a_run_without_averaging_writes_one_file(tmp_path: Path) -> None:
     train(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [FINAL]

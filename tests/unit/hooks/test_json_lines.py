@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_lines_hold_what_the_record_holds_to_the_last_bit(tmp_path: Path) -> None:
+def test_lines_equal_the_record_bit_for_bit(tmp_path: Path) -> None:
     folder, result = carry_out_tracked(tmp_path, JsonLines(every="2st"))
     assert result.ok, result.message
     found: Series = {}
@@ -27,7 +27,7 @@ def test_lines_hold_what_the_record_holds_to_the_last_bit(tmp_path: Path) -> Non
     assert found == recorded(folder)
 
 
-def test_each_line_is_json_that_any_program_reads(tmp_path: Path) -> None:
+def test_each_line_is_standard_json(tmp_path: Path) -> None:
     sink = JsonLines().open(Source(tmp_path, "tiny", "", ""))
     sink.write([Entry(3, 1.5, {"a": float("nan"), "b": 0.25}), Entry(4, 2.5, {"b": 0.5})])
     sink.close(has_failed=False)
@@ -36,5 +36,5 @@ def test_each_line_is_json_that_any_program_reads(tmp_path: Path) -> None:
     )
 
 
-def test_it_says_where_it_is() -> None:
+def test_the_description_names_the_file() -> None:
     assert JsonLines().describe(None) == "points.jsonl"

@@ -14,7 +14,7 @@ from epochal.hooks.mlflow import MLflow
 from epochal.records.media import Media
 from tracked import Series, carry_out_tracked, empty_database, recorded
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # those of the package are not ours
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of the package
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def read(client: Any, run: Any) -> Series:
     return series
 
 
-def test_the_database_holds_what_the_record_holds(tmp_path: Path, uri: str) -> None:
+def test_the_database_equals_the_record(tmp_path: Path, uri: str) -> None:
     folder, result = carry_out_tracked(tmp_path, MLflow(uri=uri, every="2st"))
     assert result.ok, result.message
     client, run = find(uri, "tests")
@@ -50,7 +50,7 @@ def test_the_database_holds_what_the_record_holds(tmp_path: Path, uri: str) -> N
     assert run.data.tags["mlflow.note.content"] == "to see"
 
 
-def test_a_run_that_goes_on_is_the_same_run_there(tmp_path: Path, uri: str) -> None:
+def test_a_resumed_run_continues_its_mlflow_run(tmp_path: Path, uri: str) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "expanded.yaml").write_text(
         "optim: {lr: 0.25, betas: [1, 2]}\nseed: 3\n"
@@ -71,7 +71,7 @@ def test_a_run_that_goes_on_is_the_same_run_there(tmp_path: Path, uri: str) -> N
     assert run.info.status == "FINISHED"
 
 
-def test_files_are_artifacts_where_the_record_has_them_and_come_once(
+def test_media_are_artifacts_with_their_paths_and_are_sent_once(
     tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where MLflow keeps artifacts that no server takes
@@ -93,7 +93,7 @@ def test_files_are_artifacts_where_the_record_has_them_and_come_once(
     assert Path(copy).read_bytes() == b"first"
 
 
-def test_a_failed_run_is_one_there_too(tmp_path: Path, uri: str) -> None:
+def test_a_failed_run_is_failed_in_mlflow(tmp_path: Path, uri: str) -> None:
     sink = MLflow(uri=uri).open(Source(tmp_path, "tiny", "", ""))
     sink.write([Entry(1, 0.0, {"a": float("nan")})])
     sink.close(has_failed=True)
@@ -108,5 +108,5 @@ def test_a_failed_run_is_one_there_too(tmp_path: Path, uri: str) -> None:
         ("postgresql://me:secret@host/db", "postgresql://host/db"),
     ],
 )
-def test_it_says_where_points_go_without_the_password(uri: str | None, text: str) -> None:
+def test_the_description_hides_the_password(uri: str | None, text: str) -> None:
     assert MLflow(uri=uri).describe(None) == text

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Counting(TinyTask):
-    """Its n-th training batch has the metric n, so that means are easy to foretell."""
+    """Its n-th training batch has the metric n, so that means are predictable."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,18 +63,18 @@ def test_points_are_means_since_the_last_point() -> None:
     assert ledger.series("train/number") == {2: 1.5, 4: 3.5, 6: 5.5}
 
 
-def test_the_last_steps_are_recorded_though_they_fill_no_period() -> None:
+def test_the_last_steps_are_recorded_without_a_full_period() -> None:
     ledger, _ = record(Recording(every="4st"), for_="5st")
     assert ledger.series("train/number") == {4: 2.5, 5: 5.0}
 
 
-def test_learning_rates_are_recorded_beside_the_losses() -> None:
+def test_learning_rates_are_recorded_with_the_losses() -> None:
     ledger, _ = record(Recording(every="3st"), for_="6st")
     assert ledger.series("lr") == {3: 0.1, 6: 0.1}
     assert set(ledger.series("train/loss")) == {3, 6}
 
 
-def test_every_parameter_group_has_a_rate_of_its_own() -> None:
+def test_every_parameter_group_has_its_own_rate() -> None:
     class Grouped(Hook):
         def assembled(self, run: Run) -> None:
             linear: nn.Linear = run.model.linear  # type: ignore[assignment]  # of TinyModel
@@ -93,13 +93,13 @@ def test_the_gradient_norm_is_recorded_when_it_is_measured() -> None:
     assert not ledger.series("train/grad_norm")
 
 
-def test_zero_leaves_only_what_epochs_come_to() -> None:
+def test_zero_records_only_epochs() -> None:
     ledger, _ = record(Recording(every=0), for_="1ep")
     assert not ledger.series("train/number")
     assert ledger.series("train/epoch/number") == {6: 3.5}
 
 
-def test_events_tell_the_story_of_a_run() -> None:
+def test_events_are_recorded_in_order() -> None:
     ledger = Ledger()
     run = tiny_run(Recording(), setting=Setting(writer=ledger, tag="tiny", seed=7))
     result = carry_out(run)
@@ -166,9 +166,9 @@ def test_status_is_written_at_the_start_and_not_at_every_step() -> None:
     assert len(ledger.statuses) < 5
 
 
-def test_status_beats_at_steps_once_enough_time_has_passed() -> None:
+def test_status_is_written_at_steps_after_enough_time() -> None:
     class Slow(Hook):
-        """Puts the clock on by two seconds at each step."""
+        """Advances the clock by two seconds at each step."""
 
         priority = 0
 
@@ -184,7 +184,7 @@ def test_status_beats_at_steps_once_enough_time_has_passed() -> None:
     assert [fields["step"] for _, fields in ledger.statuses] == [0, 3, 6]
 
 
-def test_a_writer_without_status_is_enough() -> None:
+def test_a_writer_without_status_works() -> None:
     class Points:
         def log(self, points: dict[str, float], step: int) -> None:
             pass
@@ -217,21 +217,21 @@ def test_a_real_record_has_points_events_and_status(tmp_path: Path, value: float
 
 
 class Late(Hook):
-    """Lets means arrive a step later, as those of a device do."""
+    """Makes means arrive a step later, like those of a GPU."""
 
     def setup(self, run: Run) -> None:
         run.meter = Meter(is_late=True, wake=run.plan.wake)
 
 
 @pytest.mark.parametrize("length", ["5st", "6st", "2ep"])
-def test_means_that_arrive_later_are_recorded_at_the_step_they_belong_to(length: str) -> None:
+def test_late_means_are_recorded_at_their_step(length: str) -> None:
     at_once, _ = record(Recording(every="2st"), for_=length, eval_every="4st")
     later, _ = record(Recording(every="2st"), Late(), for_=length, eval_every="4st")
     assert later.points == at_once.points
     assert [kind for kind, _ in later.events] == [kind for kind, _ in at_once.events]
 
 
-def test_means_on_their_way_are_recorded_before_a_run_fails() -> None:
+def test_pending_means_are_recorded_before_a_run_fails() -> None:
     class Failing(Counting):
         def batch_loss(self, out: Any, batch: Any) -> Any:
             if self._seen > 2:

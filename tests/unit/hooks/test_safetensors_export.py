@@ -44,7 +44,7 @@ def test_a_file_is_written_after_each_epoch(tmp_path: Path) -> None:
     assert all(torch.equal(written[name], one) for name, one in model.state_dict().items())
 
 
-def test_period_and_name_can_be_chosen_and_old_files_go(tmp_path: Path) -> None:
+def test_period_and_name_can_be_set_and_old_files_are_deleted(tmp_path: Path) -> None:
     hook = SafetensorsExport(name="ldm_step{step:03d}", keep=2)
     hook.every = "1st"
     export(tmp_path, hook)
@@ -71,7 +71,7 @@ def test_a_run_without_a_folder_writes_nothing(tmp_path: Path) -> None:
         ({"keep": 0}, r"SafetensorsExport\.keep: must be at least 1, got 0"),
     ],
 )
-def test_impossible_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_errors(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SafetensorsExport(**arguments)
 

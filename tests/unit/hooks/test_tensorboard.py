@@ -1,4 +1,4 @@
-"""TensorBoard: event files that say what the record says, once."""
+"""TensorBoard: event files with each point of the record once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from epochal.engine.hook import Hook
 from epochal.engine.mirror import Entry
 from epochal.engine.tracker import Source
-from epochal.hooks.tensorboard import MOST_ROWS, Additions, TensorBoard, to_markdown
+from epochal.hooks.tensorboard import MAX_ROWS, LazySummaryWriter, TensorBoard, to_markdown
 from epochal.records.media import Media, read_media
 from epochal.testing import carry_out, tiny_run
 from tracked import Series, carry_out_tracked, events, only, recorded
@@ -27,14 +27,14 @@ WAV = b"RIFF\x24\0\0\0WAVEfmt "
 
 
 def narrow(series: Series) -> Series:
-    """Values as TensorBoard keeps them."""
+    """Values as TensorBoard stores them."""
     return {
         name: {step: float(np.float32(value)) for step, value in points.items()}
         for name, points in series.items()
     }
 
 
-def test_event_files_hold_what_the_record_holds(tmp_path: Path) -> None:
+def test_event_files_equal_the_record(tmp_path: Path) -> None:
     folder, result = carry_out_tracked(tmp_path, TensorBoard(every="4st"))
     assert result.ok, result.message
     shown, record = events(folder / "tensorboard"), recorded(folder)
@@ -45,7 +45,7 @@ def test_event_files_hold_what_the_record_holds(tmp_path: Path) -> None:
     assert only(shown, *often) == narrow(only(record, *often))
 
 
-def test_a_sink_that_is_opened_again_begins_anew(tmp_path: Path) -> None:
+def test_opening_again_replaces_the_event_files(tmp_path: Path) -> None:
     source = Source(tmp_path, "tiny", "", "")
     for value in (1.0, 2.0):
         sink = TensorBoard().open(source)
@@ -54,7 +54,7 @@ def test_a_sink_that_is_opened_again_begins_anew(tmp_path: Path) -> None:
     assert events(tmp_path / "tensorboard") == {"a": {5: 2.0}}
 
 
-def test_values_that_are_not_finite_are_shown(tmp_path: Path) -> None:
+def test_nonfinite_values_are_shown(tmp_path: Path) -> None:
     sink = TensorBoard().open(Source(tmp_path, "tiny", "", ""))
     sink.write([Entry(5, 0.0, {"a": float("inf")}), Entry(6, 0.0, {"a": float("nan")})])
     sink.close(has_failed=False)
@@ -130,15 +130,15 @@ def test_texts_and_tables_are_shown_as_markdown(
     assert shown_text(tmp_path / "tensorboard", "x/page") == markdown
 
 
-def test_of_a_long_table_the_first_rows_are_shown(tmp_path: Path) -> None:
+def test_only_the_first_rows_of_a_long_table_are_shown(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("a\n" + "1\n" * 500)
     text = to_markdown(Media("table", "x", 5, path))
     assert text is not None
-    assert text.count("\n") == 1 + MOST_ROWS
+    assert text.count("\n") == 1 + MAX_ROWS
 
 
-def test_what_tensorboard_cannot_show_is_left_out(tmp_path: Path) -> None:
+def test_unsupported_media_are_left_out(tmp_path: Path) -> None:
     sink = TensorBoard().open(Source(tmp_path, "tiny", "", ""))
     for suffix in ("mp4", "svg", "npy", "parquet", "mp3"):
         path = tmp_path / f"x.{suffix}"
@@ -150,11 +150,11 @@ def test_what_tensorboard_cannot_show_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no image", b"\x89PNG\r\n\x1a\n"])
-def test_what_only_claims_to_be_an_image_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_an_image_is_an_error(tmp_path: Path, content: bytes) -> None:
     sink = TensorBoard().open(Source(tmp_path, "tiny", "", ""))
     path = tmp_path / "x.png"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match="the file is no PNG image"):
+    with pytest.raises(ValueError, match="the file is not a PNG image"):
         sink.show(Media("image", "x", 5, path))
     sink.close(has_failed=False)
 
@@ -166,7 +166,7 @@ class Draws(Hook):
         run.store.get("summary_writer").add_scalar("own", run.step / 4, run.step)
 
 
-def test_users_get_a_writer_of_torch_under_a_known_name(tmp_path: Path) -> None:
+def test_users_get_a_summary_writer_from_the_store(tmp_path: Path) -> None:
     before = threading.active_count()
     folder, result = carry_out_tracked(tmp_path, TensorBoard(), Draws())
     assert result.ok, result.message
@@ -176,23 +176,23 @@ def test_users_get_a_writer_of_torch_under_a_known_name(tmp_path: Path) -> None:
     assert "own" not in events(folder / "tensorboard")
 
 
-def test_that_writer_writes_nowhere_without_a_record() -> None:
+def test_the_summary_writer_writes_nothing_without_a_record() -> None:
     carry_out(tiny_run(TensorBoard(), Draws()))
 
 
-def test_nothing_of_it_is_made_before_it_is_used(tmp_path: Path) -> None:
-    additions = Additions(tmp_path / "added")
-    assert not hasattr(additions, "state_dict")
-    additions.finish()
+def test_the_summary_writer_makes_no_files_before_its_first_use(tmp_path: Path) -> None:
+    writer = LazySummaryWriter(tmp_path / "added")
+    assert not hasattr(writer, "state_dict")
+    writer.close()
     assert not (tmp_path / "added").exists()
 
 
-def test_what_is_done_again_replaces_what_was_added_before(tmp_path: Path) -> None:
+def test_repeated_steps_replace_earlier_entries(tmp_path: Path) -> None:
     for purge_step, value in ((None, 1.0), (2, 2.0)):
-        additions = Additions(tmp_path, purge_step=purge_step)
+        writer = LazySummaryWriter(tmp_path, purge_step=purge_step)
         for step in range(purge_step or 1, 4):
-            additions.add_scalar("own", value, step)
-        additions.finish()
+            writer.add_scalar("own", value, step)
+        writer.close()
     assert events(tmp_path) == {"own": {1: 1.0, 2: 2.0, 3: 2.0}}
 
 
@@ -200,7 +200,7 @@ def test_what_is_done_again_replaces_what_was_added_before(tmp_path: Path) -> No
     ("folder", "text"),
     [(None, "`tensorboard --logdir tensorboard`"), ("x", "`tensorboard --logdir x/tensorboard`")],
 )
-def test_it_says_how_to_look_at_it(folder: str | None, text: str, tmp_path: Path) -> None:
+def test_the_description_has_the_command(folder: str | None, text: str, tmp_path: Path) -> None:
     from pathlib import Path
 
     assert TensorBoard().describe(None if folder is None else Path(folder)) == text

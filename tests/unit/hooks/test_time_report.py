@@ -1,4 +1,4 @@
-"""The time report: what people learn about speed when a training is over."""
+"""The time report at the end of training."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def report(
     return [record for record in caplog.records if record.name == "epochal.hooks.time_report"]
 
 
-def test_a_training_is_followed_by_its_parts(caplog: pytest.LogCaptureFixture) -> None:
+def test_training_ends_with_a_report_of_its_parts(caplog: pytest.LogCaptureFixture) -> None:
     lines = [record.getMessage() for record in report(caplog)]
     assert lines[0].startswith("time: ")
     assert lines[0].endswith(" in all; too short a run to say what slows it down")
     assert any(line.startswith("  steps ") for line in lines)
 
 
-def test_a_run_that_was_resumed_tells_of_this_attempt_and_of_all(
+def test_a_resumed_run_reports_this_attempt_and_the_total(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     run = tiny_run(TimeReport(), options=short_options(for_="2ep"))
@@ -55,18 +55,18 @@ def test_a_run_that_was_resumed_tells_of_this_attempt_and_of_all(
     assert title.endswith(" in all; nothing stands out")
 
 
-def test_a_terminal_gets_one_picture_of_it_all(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_terminal_gets_one_table(caplog: pytest.LogCaptureFixture) -> None:
     first, *others = (record.screen for record in report(caplog))  # type: ignore[attr-defined]
     assert first is not None
     assert others
     assert not any(others)
 
 
-def test_a_run_without_steps_has_none(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_without_steps_has_no_report(caplog: pytest.LogCaptureFixture) -> None:
     assert report(caplog, runner=Evaluate()) == []
 
 
-def test_a_training_that_failed_has_one_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_run_has_a_report(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Hook):
         def step_end(self, run: Run) -> None:
             raise SabotageError("on purpose")

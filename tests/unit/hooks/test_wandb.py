@@ -14,7 +14,7 @@ from PIL import UnidentifiedImageError
 
 from epochal.engine.mirror import Entry
 from epochal.engine.tracker import CLOSE_SECONDS, Source
-from epochal.hooks.wandb import History, WandB, find_limits
+from epochal.hooks.wandb import WandB, WandBSink, find_limits
 from epochal.records.media import Media, encode_png
 from tracked import Series, carry_out_tracked, recorded
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # those of the package are not ours
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of the package
 
 
 def stored(folder: Path) -> list[Any]:
@@ -41,7 +41,7 @@ def stored(folder: Path) -> list[Any]:
 
 
 def chunks(data: bytes) -> Iterator[bytes]:
-    """The entries of a log of LevelDB, which may go over several blocks, behind W&B's mark."""
+    """The entries of a LevelDB log after the W&B header; entries can span blocks."""
     assert data.startswith(b":W&B")
     block, head, place, whole = 32768, 7, 7, b""
     while place < len(data):
@@ -72,7 +72,7 @@ def read(folder: Path) -> Series:
     return series
 
 
-def test_the_history_holds_what_the_record_holds(tmp_path: Path) -> None:
+def test_the_history_equals_the_record(tmp_path: Path) -> None:
     hook = WandB(project="digits", mode="offline", group="g", every="2st")
     folder, result = carry_out_tracked(tmp_path, hook)
     assert result.ok, result.message
@@ -82,7 +82,7 @@ def test_the_history_holds_what_the_record_holds(tmp_path: Path) -> None:
     assert (about.display_name, about.notes, about.run_group) == ("tiny", "to see", "g")
 
 
-def test_a_step_that_is_over_is_left_out(tmp_path: Path) -> None:
+def test_an_earlier_step_is_not_sent(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "expanded.yaml").write_text("optim: {lr: 0.25}\n")
     sink = WandB(mode="offline").open(Source(tmp_path, "", "", "tests"))
@@ -95,7 +95,7 @@ def test_a_step_that_is_over_is_left_out(tmp_path: Path) -> None:
     assert config["optim"] == {"lr": 0.25}
 
 
-def test_a_run_that_goes_on_knows_what_is_there(tmp_path: Path) -> None:
+def test_a_resumed_run_knows_what_was_sent(tmp_path: Path) -> None:
     source = Source(tmp_path, "", "", "tests")
     for step in (5, 6):
         sink = WandB(mode="offline").open(source)
@@ -114,7 +114,7 @@ PAGES = {
 }
 
 
-def test_files_that_it_can_show_are_in_the_history_at_their_steps(tmp_path: Path) -> None:
+def test_supported_media_are_in_the_history_at_their_steps(tmp_path: Path) -> None:
     (tmp_path / "pixel.png").write_bytes(encode_png(np.zeros((4, 5, 3), np.uint8)))
     (tmp_path / "broken.png").write_bytes(b"no image")
     for name, text in {**PAGES, "speech.wav": "RIFF", "clip.mp4": "", "weights.npy": ""}.items():
@@ -153,7 +153,7 @@ def test_files_that_it_can_show_are_in_the_history_at_their_steps(tmp_path: Path
     assert (table["columns"], table["data"]) == (["name", "acc"], [["x", 0.5], ["y", ""]])
 
 
-def test_it_may_not_take_forever_to_end_where_it_can_be_told() -> None:
+def test_closing_has_a_time_limit_where_supported() -> None:
     import wandb
 
     limits = find_limits(wandb)
@@ -161,29 +161,27 @@ def test_it_may_not_take_forever_to_end_where_it_can_be_told() -> None:
     assert find_limits(SimpleNamespace(Settings=object)) == {}
 
 
-def test_what_was_not_sent_in_time_is_told_with_what_to_type(tmp_path: Path) -> None:
+def test_a_timeout_names_the_command_that_sends_the_rest(tmp_path: Path) -> None:
     class Slow:
         settings = SimpleNamespace(sync_dir="wandb/run-1")
 
         def finish(self, *, exit_code: int) -> None:
             raise TimeoutError("Timed out finishing run.")
 
-    told = "not all was sent within 30 s; `wandb sync wandb/run-1` sends the rest"
+    told = "not everything was sent within 30 s; `wandb sync wandb/run-1` sends the rest"
     with pytest.raises(TimeoutError, match=told):
-        History(None, Slow(), tmp_path / "known.json").close(has_failed=False)
+        WandBSink(None, Slow(), tmp_path / "known.json").close(has_failed=False)
 
 
 @pytest.mark.parametrize(
     ("hook", "text"),
     [(WandB(), "W&B, online"), (WandB(project="p", mode="offline"), "project p, offline")],
 )
-def test_it_says_where_points_go(hook: WandB, text: str) -> None:
+def test_the_description_names_project_and_mode(hook: WandB, text: str) -> None:
     assert hook.describe(None) == text
 
 
-def test_what_was_typed_is_not_among_its_facts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_line_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["epochal", "run", "--api-key", "canary-9876"])
     WandB(mode="offline").open(Source(tmp_path, "", "", "tests")).close(has_failed=False)
     assert stored(tmp_path)

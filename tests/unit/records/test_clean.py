@@ -37,7 +37,7 @@ SOURCE = Path(epochal.__file__).parent
 WRITES = re.compile(r"durable\.(write_text|write_json|encode_line|append_line|open_lines)\(")
 NO_SECRETS = {
     "cli/new.py": "a new project, from a template",
-    "hooks/profiler/profiling.py": "names of operators",
+    "hooks/profiler/torch_profiler.py": "names of operators",
     "hooks/wandb.py": "names of metrics",
     "experiment/profiling.py": "names of layers",
     "experiment/record.py": "the expanded config, redacted before it became a text",

@@ -1,5 +1,5 @@
-"""What people see of a run: a progress bar on a terminal, log lines elsewhere."""
+"""What a run shows on screen: a progress bar on a terminal, log lines elsewhere."""
 
-from epochal.hooks.console.progress import Console
+from epochal.hooks.console.console import Console
 
 __all__ = ["Console"]

@@ -1,4 +1,4 @@
-"""CutMix: each training image has a rectangle of another one."""
+"""CutMix: pastes a rectangle of another image into each training image."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing_extensions import override
 from epochal.config.bounds import Above, AtLeast, AtMost
 from epochal.engine.hook import Hook
 from epochal.errors import TaskError
-from epochal.hooks.mixing.blend import Blend
+from epochal.hooks.mixing.batch_mixer import BatchMixer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 @final
 class CutMix(Hook):
-    """Paste a rectangle of another image of the batch into each one, and share the target by area.
+    """Pastes a rectangle of another image of the batch into each one; mixes targets by area.
 
-    Targets become shares of classes, as ``cross_entropy`` takes them.
+    Targets become class probabilities, as ``cross_entropy`` accepts them.
 
     Args:
-        alpha: The area that stays comes from Beta(alpha, alpha).
-        prob: How many of the batches are mixed.
-        input: Where images (batch, ..., height, width) are; the only tensor of floats if null.
-        target: Where class numbers are; the only row of integers if null.
-        classes: How many classes there are; by the task's ``meta["classes"]`` if null.
+        alpha: The kept share of the area is drawn from Beta(alpha, alpha).
+        prob: Share of the batches that are mixed.
+        input: Name of the images (batch, ..., height, width); the only float tensor if null.
+        target: Name of the class indices; the only 1-D integer tensor if null.
+        classes: Number of classes; from the task's ``meta["classes"]`` if null.
     """
 
     def __init__(
@@ -41,17 +41,17 @@ class CutMix(Hook):
         target: str | None = None,
         classes: Annotated[int, AtLeast(2)] | None = None,
     ) -> None:
-        self._blend = Blend(
+        self._mixer = BatchMixer(
             "CutMix", _mix, alpha=alpha, prob=prob, input=input, target=target, classes=classes
         )
 
     @override
     def setup(self, run: Run) -> None:
-        self._blend.install(run)
+        self._mixer.install(run)
 
     @override
     def teardown(self, run: Run) -> None:
-        self._blend.uninstall(run)
+        self._mixer.uninstall(run)
 
 
 def _mix(images: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,12 +64,12 @@ def _mix(images: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
     rows = _inside(images.shape[-2], length, images)
     columns = _inside(images.shape[-1], length, images)
     mask = rows.unsqueeze(1) & columns
-    kept = 1 - mask.to(share.dtype).mean()  # as it was cut, at the border too
+    kept = 1 - mask.to(share.dtype).mean()  # the actual area, also where the border cuts it
     return torch.where(mask, images.roll(1, 0), images), kept
 
 
 def _inside(size: int, length: Tensor, images: Tensor) -> Tensor:
-    """Which places of one side lie in the rectangle, whose middle may be anywhere."""
-    places = torch.arange(size, device=images.device) + 0.5
-    middle = torch.rand((), device=images.device) * size
-    return (places - middle).abs() < length.float() * size / 2
+    """A mask of the indices inside the rectangle along one side; its centre is random."""
+    indices = torch.arange(size, device=images.device) + 0.5
+    centre = torch.rand((), device=images.device) * size
+    return (indices - centre).abs() < length.float() * size / 2

@@ -1,4 +1,4 @@
-"""Mixup: each training sample is a blend of two."""
+"""Mixup: each training sample is a weighted mean of two."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from epochal.config.bounds import Above, AtLeast, AtMost
 from epochal.engine.hook import Hook
-from epochal.hooks.mixing.blend import Blend
+from epochal.hooks.mixing.batch_mixer import BatchMixer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 @final
 class Mixup(Hook):
-    """Blend each training sample with another one of its batch, and their targets as well.
+    """Mixes each training sample and its target with another one of the batch.
 
-    Targets become shares of classes, as ``cross_entropy`` takes them.
+    Targets become class probabilities, as ``cross_entropy`` accepts them.
 
     Args:
-        alpha: Shares come from Beta(alpha, alpha): small ones mix little.
-        prob: How many of the batches are mixed.
-        input: Where inputs are in a batch; the only tensor of floats if null.
-        target: Where class numbers are; the only row of integers if null.
-        classes: How many classes there are; by the task's ``meta["classes"]`` if null.
+        alpha: Shares are drawn from Beta(alpha, alpha); small values mix little.
+        prob: Share of the batches that are mixed.
+        input: Name of the inputs in a batch; the only float tensor if null.
+        target: Name of the class indices; the only 1-D integer tensor if null.
+        classes: Number of classes; from the task's ``meta["classes"]`` if null.
     """
 
     def __init__(
@@ -40,17 +40,17 @@ class Mixup(Hook):
         target: str | None = None,
         classes: Annotated[int, AtLeast(2)] | None = None,
     ) -> None:
-        self._blend = Blend(
+        self._mixer = BatchMixer(
             "Mixup", _mix, alpha=alpha, prob=prob, input=input, target=target, classes=classes
         )
 
     @override
     def setup(self, run: Run) -> None:
-        self._blend.install(run)
+        self._mixer.install(run)
 
     @override
     def teardown(self, run: Run) -> None:
-        self._blend.uninstall(run)
+        self._mixer.uninstall(run)
 
 
 def _mix(inputs: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:

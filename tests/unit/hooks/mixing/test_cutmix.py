@@ -13,7 +13,7 @@ from epochal.hooks.mixing.cutmix import CutMix, _mix
 from epochal.testing import TinyTask, carry_out, short_options
 
 
-def test_a_rectangle_is_that_of_the_sample_before_and_shares_are_areas() -> None:
+def test_a_rectangle_of_the_previous_sample_is_pasted_and_shares_are_areas() -> None:
     torch.manual_seed(0)
     images = torch.stack([torch.full((2, 8, 8), float(one)) for one in range(4)])
     for share in (0.1, 0.5, 0.9):
@@ -29,21 +29,21 @@ def test_a_rectangle_is_that_of_the_sample_before_and_shares_are_areas() -> None
         assert torch.equal(mixed[:, 0], mixed[:, 1])
 
 
-def test_all_or_nothing_may_stay() -> None:
+def test_a_share_of_one_changes_nothing() -> None:
     images = torch.randn(4, 1, 8, 8)
     mixed, kept = _mix(images, torch.tensor(1.0))
     assert torch.equal(mixed, images)
     assert kept == 1
 
 
-def test_areas_are_those_that_were_drawn_on_average() -> None:
+def test_areas_match_the_drawn_shares_on_average() -> None:
     torch.manual_seed(0)
     images = torch.randn(1, 1, 64, 64)
     inner = [float(_mix(images, torch.tensor(0.96))[1]) for _ in range(400)]
-    assert sum(inner) / 400 == pytest.approx(0.96, abs=0.01)  # hardly any meets the border
+    assert sum(inner) / 400 == pytest.approx(0.96, abs=0.01)  # few meet the border
 
 
-def test_what_has_no_sides_is_refused() -> None:
+def test_inputs_that_are_not_images_are_an_error() -> None:
     with pytest.raises(TaskError, match=r"CutMix: needs images .*, got shape \(4, 3\)"):
         _mix(torch.zeros(4, 3), torch.tensor(0.5))
 
@@ -62,7 +62,7 @@ class Flat(nn.Module):
         return self.linear(x.flatten(1))
 
 
-def test_a_run_trains_with_it_and_the_task_gets_its_methods_back() -> None:
+def test_a_run_trains_and_the_methods_of_the_task_are_restored() -> None:
     model, task = Flat(), Squares()
     parts = Parts(
         task=task,

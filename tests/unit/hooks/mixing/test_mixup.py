@@ -14,14 +14,14 @@ from epochal.hooks.mixing.mixup import Mixup, _mix
 from epochal.testing import TinyModel, TinyTask, carry_out, short_options
 
 
-def test_inputs_are_blended_with_the_sample_before() -> None:
+def test_inputs_are_mixed_with_the_previous_sample() -> None:
     x = torch.randn(4, 3)
     mixed, share = _mix(x, torch.tensor(0.7))
     torch.testing.assert_close(mixed, 0.7 * x + 0.3 * torch.stack([x[3], x[0], x[1], x[2]]))
     assert share == torch.tensor(0.7)
 
 
-def test_training_is_that_of_a_loop_written_by_hand() -> None:
+def test_training_equals_a_hand_written_loop() -> None:
     batches: list[Any] = []
 
     class Noting(TinyTask):
@@ -59,7 +59,7 @@ def test_training_is_that_of_a_loop_written_by_hand() -> None:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_it_works_with_the_loss_of_a_config(smoothing: float) -> None:
+def test_a_loss_of_the_config_works(smoothing: float) -> None:
     class Bare(TinyTask):
         batch_loss = None  # type: ignore[assignment]
 

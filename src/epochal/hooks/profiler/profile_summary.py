@@ -1,4 +1,4 @@
-"""What a profile comes to: time per step, and the operators that take most of it."""
+"""The result of a profile: time per step, and the operators that take most of it."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
     Averages = Iterable[Any]  # of torch's FunctionEventAvg, which has no types
 
-_MARK = "ProfilerStep"
-_BETWEEN = "(Python, between operators)"
+_STEP_MARK = "ProfilerStep"
+_BETWEEN_OPERATORS = "(Python, between operators)"
 _PYTHON = re.compile(r"\(\d+\): |^<built-in |^nn\.Module: ")  # lines of code, with stack=True
-_LONGEST_NAME = 46
+_MAX_NAME_LENGTH = 46
 _BUSY_SHARE = 0.6
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator of torch, or one kernel; all numbers are per step."""
+    """One operator of torch or one kernel; all numbers are per step."""
 
     name: str
     calls: float
     cpu_seconds: float
-    """Its own time on the host, without that of operators it calls."""
+    """Self time on the host, without operators it calls."""
 
     device_seconds: float
     """Time of the kernels that it started."""
@@ -38,32 +38,32 @@ class Operator:
 @final
 @dataclass(frozen=True)
 class Profile:
-    """A few steps of a run, looked at closely; the profiler makes them slower than others."""
+    """The profile of a few steps, which are slower than without the profiler."""
 
     steps: int
     step_seconds: float
     """Mean time of a step on the host."""
 
     operators: list[Operator]
-    """Those that take most time first."""
+    """Slowest first."""
 
     device_seconds: float = 0.0
-    """Time of all kernels per step; 0 where host and device are one."""
+    """Time of all kernels per step; 0 on the CPU."""
 
     times: Mapping[str, float] = field(default_factory=dict)
-    """Where the host's time went in these steps, in seconds by part."""
+    """Host time of these steps in seconds by part."""
 
     dir: Path | None = None
     """The folder with the trace and the whole table."""
 
     @property
     def busy_share(self) -> float:
-        """In which part of the time the device had something to do."""
+        """The share of the time in which the device was busy."""
         return min(1.0, self.device_seconds / self.step_seconds) if self.step_seconds else 0.0
 
     @property
     def advice(self) -> str:
-        """What would make such steps faster, in one sentence."""
+        """How to make such steps faster, in one sentence."""
         found = advise(self.times, {}, shortest=0.0)
         if found and found != "nothing stands out":
             return found
@@ -76,14 +76,14 @@ class Profile:
             return "no operator was recorded"
         top, where = self.operators[0], "device" if self.device_seconds else "host"
         size = f"takes {_share(top, self):.0%} of the {where}'s time"
-        if top.name == _BETWEEN:
-            remedy = "larger batches or engine.step: compile make it less"
+        if top.name == _BETWEEN_OPERATORS:
+            remedy = "use larger batches or engine.step: compile"
             return f"Python between operators {size}: {remedy}"
         return f"{top.name} {size}"
 
     @property
     def shares(self) -> dict[str, float]:
-        """Of the time of a step: waiting for data, host work, and the device busy meanwhile."""
+        """Shares of the step time: data wait, host, and device busy in parallel."""
         total = sum(self.times.values())
         wait = self.times.get(WAIT, 0.0) / total if total else 0.0
         device = {"device": self.busy_share} if self.device_seconds else {}
@@ -91,17 +91,17 @@ class Profile:
 
 
 def summarise(averages: Averages, steps: int) -> tuple[list[Operator], float]:
-    """The operators of so many steps, and the seconds of all kernels per step."""
+    """The operators, and the seconds of all kernels, both per step."""
     rows = [one for one in averages if not _PYTHON.search(one.key)]
     host = [one for one in rows if one.device_type.name == "CPU"]
     kernels = [one for one in rows if one.device_type.name != "CPU" and not one.is_user_annotation]
     total = sum(one.self_device_time_total for one in kernels)
     attributed = sum(one.self_device_time_total for one in host)
-    # Kernels of a graph belong to no operator: then they stand for themselves.
+    # Kernels of a CUDA graph belong to no operator, so they are listed themselves.
     shown = host if 2 * attributed >= total else [*host, *kernels]
     found = [
         Operator(
-            _BETWEEN if one.key.startswith(_MARK) else one.key,
+            _BETWEEN_OPERATORS if one.key.startswith(_STEP_MARK) else one.key,
             one.count / steps,
             one.self_cpu_time_total / steps / 1e6,
             one.self_device_time_total / steps / 1e6,
@@ -130,7 +130,7 @@ def operator_lines(profile: Profile, limit: int) -> list[str]:
 
 
 def _align(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines with the names on the left and the numbers on the right of their columns."""
+    """Lines with left-aligned names and right-aligned numbers."""
     first, *others = (max(len(row[i]) for row in (header, *rows)) for i in range(len(header)))
     return [
         "  ".join(
@@ -144,7 +144,7 @@ def _align(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _share(one: Operator, profile: Profile) -> float:
-    """Its share of all kernels' time, or of all operators' time on the host."""
+    """Share of the time of all kernels, or of all operators on the host."""
     if profile.device_seconds:
         return one.device_seconds / profile.device_seconds
     total = sum(other.cpu_seconds for other in profile.operators)
@@ -152,4 +152,4 @@ def _share(one: Operator, profile: Profile) -> float:
 
 
 def _shorten(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+    return name if len(name) <= _MAX_NAME_LENGTH else name[: _MAX_NAME_LENGTH - 1] + "…"

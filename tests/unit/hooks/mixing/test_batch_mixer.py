@@ -1,4 +1,4 @@
-"""Tests of mixed batches: what is found, what comes out, and what the task sees of it."""
+"""Mixed batches: inputs and targets found, the result, and what the task sees."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from epochal.errors import ConfigError, TaskError
-from epochal.hooks.mixing.blend import Blend
+from epochal.hooks.mixing.batch_mixer import BatchMixer
 from epochal.testing import TinyTask, carry_out, tiny_run
 
 IMAGES = torch.arange(16.0).reshape(4, 1, 2, 2)
@@ -24,15 +24,15 @@ class Sample(NamedTuple):
 
 
 def keep(inputs: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """Mix nothing, but say that three quarters are left."""
+    """Mix nothing and report a kept share of three quarters."""
     return inputs + 100, share * 0 + 0.75
 
 
-def blend(batch: Any, *, mix: Any = keep, **given: Any) -> Any:
+def mix_batch(batch: Any, *, mix: Any = keep, **given: Any) -> Any:
     options = {"alpha": 1.0, "prob": 1.0, "input": None, "target": None, "classes": 3} | given
-    one = Blend("Mixup", mix, **options)
+    one = BatchMixer("Mixup", mix, **options)
     one.install(SimpleNamespace(device="cpu", task=SimpleNamespace(), **RUN))  # type: ignore[arg-type]
-    return one.blend(batch)
+    return one.mix_batch(batch)
 
 
 RUN: dict[str, Any] = {
@@ -43,8 +43,8 @@ RUN: dict[str, Any] = {
 SOFT = torch.tensor([[1, 0, 0], [0.25, 0.75, 0], [0, 0.25, 0.75], [0.75, 0, 0.25]])
 
 
-def test_targets_become_shares_of_the_own_class_and_that_of_the_sample_before() -> None:
-    mixed = blend(BATCH)
+def test_targets_become_class_probabilities_of_both_samples() -> None:
+    mixed = mix_batch(BATCH)
     assert torch.equal(mixed["label"], SOFT)
     assert torch.equal(mixed["image"], IMAGES + 100)
     assert mixed["id"] is BATCH["id"]
@@ -52,20 +52,20 @@ def test_targets_become_shares_of_the_own_class_and_that_of_the_sample_before() 
 
 
 @pytest.mark.parametrize("kind", [list, tuple, Sample._make])
-def test_pairs_are_mixed_and_stay_what_they_are(kind: Any) -> None:
-    mixed = blend(kind([IMAGES, LABELS]))
+def test_the_type_of_a_batch_is_kept(kind: Any) -> None:
+    mixed = mix_batch(kind([IMAGES, LABELS]))
     assert type(mixed) is type(kind([IMAGES, LABELS]))
     assert torch.equal(mixed[1], SOFT)
 
 
-def test_shares_of_classes_can_be_mixed_again() -> None:
-    again = blend(blend(BATCH))
+def test_class_probabilities_can_be_mixed_again() -> None:
+    again = mix_batch(mix_batch(BATCH))
     torch.testing.assert_close(again["label"], 0.75 * SOFT + 0.25 * SOFT.roll(1, 0))
 
 
-def test_parts_may_be_named() -> None:
+def test_input_and_target_can_be_named() -> None:
     batch = {"a": IMAGES, "b": IMAGES, "c": LABELS, "d": LABELS}
-    mixed = blend(batch, input="b", target="d")
+    mixed = mix_batch(batch, input="b", target="d")
     assert mixed["a"] is IMAGES
     assert mixed["c"] is LABELS
     assert torch.equal(mixed["d"], SOFT)
@@ -79,19 +79,19 @@ def test_parts_may_be_named() -> None:
         ([IMAGES], "target"),
     ],
 )
-def test_parts_that_cannot_be_told_are_an_error(batch: Any, key: str) -> None:
+def test_ambiguous_parts_are_an_error(batch: Any, key: str) -> None:
     with pytest.raises(ConfigError, match=rf"Mixup.{key}: cannot tell which part of the batch"):
-        blend(batch)
+        mix_batch(batch)
 
 
-def test_a_part_that_is_not_there_is_an_error_with_the_nearest() -> None:
+def test_an_unknown_part_is_an_error_with_a_suggestion() -> None:
     with pytest.raises(TaskError, match=r"no tensor 'imgae'\n  did you mean 'image'"):
-        blend(BATCH, input="imgae", target="label")
+        mix_batch(BATCH, input="imgae", target="label")
 
 
-def test_a_batch_that_cannot_be_changed_is_an_error() -> None:
+def test_an_unsupported_batch_type_is_an_error() -> None:
     with pytest.raises(TaskError, match="cannot change a batch that is a SimpleNamespace"):
-        blend(SimpleNamespace(image=IMAGES, label=LABELS))
+        mix_batch(SimpleNamespace(image=IMAGES, label=LABELS))
 
 
 def test_with_probability_zero_nothing_is_mixed() -> None:
@@ -99,14 +99,14 @@ def test_with_probability_zero_nothing_is_mixed() -> None:
         assert share == 1
         return inputs, share
 
-    mixed = blend(BATCH, mix=mix, prob=0.0)
+    mixed = mix_batch(BATCH, mix=mix, prob=0.0)
     assert torch.equal(mixed["label"].argmax(1), LABELS)
     assert mixed["label"].max() == 1
 
 
-def test_shares_have_the_moments_of_their_distribution() -> None:
+def test_shares_have_the_moments_of_the_beta_distribution() -> None:
     torch.manual_seed(0)
-    one = Blend("Mixup", keep, alpha=0.4, prob=1.0, input=None, target=None, classes=3)
+    one = BatchMixer("Mixup", keep, alpha=0.4, prob=1.0, input=None, target=None, classes=3)
     one.install(SimpleNamespace(device="cpu", task=SimpleNamespace(), **RUN))  # type: ignore[arg-type]
     shares = torch.stack([one._shares.sample() for _ in range(20_000)])
     assert shares.mean().item() == pytest.approx(0.5, abs=0.01)
@@ -114,7 +114,7 @@ def test_shares_have_the_moments_of_their_distribution() -> None:
 
 
 class Watching(TinyTask):
-    """Notes targets that its methods see."""
+    """Remembers the targets that its methods see."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class Watching(TinyTask):
         return super().batch_metric(out, batch)
 
 
-def test_losses_see_shares_and_metrics_see_classes_and_evaluation_is_left_alone() -> None:
+def test_losses_see_probabilities_metrics_see_classes_and_evaluation_is_unchanged() -> None:
     from epochal.hooks.mixing import Mixup
 
     task = Watching()
@@ -140,8 +140,8 @@ def test_losses_see_shares_and_metrics_see_classes_and_evaluation_is_left_alone(
     assert not any(name in vars(task) for name in ("pre_batch_forward", "batch_metric"))
 
 
-def test_how_many_classes_there_are_must_be_known() -> None:
+def test_an_unknown_number_of_classes_is_an_error() -> None:
     from epochal.hooks.mixing import Mixup
 
-    with pytest.raises(ConfigError, match=r"Mixup.classes: how many classes there are"):
+    with pytest.raises(ConfigError, match=r"Mixup.classes: the number of classes is unknown"):
         carry_out(tiny_run(Mixup()))

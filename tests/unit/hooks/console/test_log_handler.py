@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console as Screen
 from rich.text import Text
 
-from epochal.hooks.console.handler import ScreenHandler, Takeover
+from epochal.hooks.console.log_handler import LogRedirect, ScreenHandler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +56,7 @@ def test_a_file_gets_the_date_too() -> None:
     assert message == "hello"
 
 
-def test_warnings_say_their_level_and_who_warns() -> None:
+def test_warnings_show_their_level_and_logger() -> None:
     for terminal in (True, False):
         text = emit(screen(terminal=terminal), "odd", logging.WARNING)
         assert text.rstrip().endswith("warning digits.task: odd")
@@ -66,18 +66,18 @@ def test_long_lines_are_not_cut_in_files() -> None:
     assert "x" * 500 in emit(screen(terminal=False), "x" * 500)
 
 
-def test_a_record_may_bring_its_own_picture_for_terminals() -> None:
+def test_a_record_can_have_another_form_on_terminals() -> None:
     picture = Text("a picture")
     assert emit(screen(terminal=True), "words", screen=picture) == "a picture\n"
     assert emit(screen(terminal=False), "words", screen=picture).endswith("words\n")
 
 
-def test_what_a_terminal_shows_otherwise_is_not_repeated() -> None:
+def test_a_record_can_be_hidden_on_terminals() -> None:
     assert emit(screen(terminal=True), "progress", screen=None) == ""
     assert emit(screen(terminal=False), "progress", screen=None).endswith("progress\n")
 
 
-def test_streams_in_other_encodings_never_fail() -> None:
+def test_characters_that_an_encoding_lacks_are_replaced() -> None:
     assert emit(screen(terminal=False, encoding="ascii"), "loss \u2605").endswith("loss ?\n")
 
 
@@ -101,55 +101,55 @@ def test_secrets_are_not_shown(terminal: bool) -> None:
     assert text.endswith("ValueError: token=<redacted>\n")
 
 
-def test_every_logger_is_shown_until_the_end(root_logger: logging.Logger) -> None:
+def test_all_loggers_are_shown_until_the_end(root_logger: logging.Logger) -> None:
     target = screen(terminal=False)
-    takeover = Takeover(target)
+    redirect = LogRedirect(target)
     logging.getLogger("users.module").warning("first")
-    takeover.end()
+    redirect.end()
     logging.getLogger("users.module").warning("second")
     assert "first" in shown(target)
     assert "second" not in shown(target)
 
 
-def test_progress_is_not_dropped_when_nobody_set_up_a_log(root_logger: logging.Logger) -> None:
+def test_progress_is_shown_without_logging_set_up(root_logger: logging.Logger) -> None:
     target = screen(terminal=False)
-    takeover = Takeover(target)
+    redirect = LogRedirect(target)
     logging.getLogger("epochal.hooks").info("progress")
-    takeover.end()
+    redirect.end()
     assert "progress" in shown(target)
     assert logging.getLogger("epochal").level == logging.NOTSET
 
 
-def test_a_file_gets_no_second_copy_of_a_log_that_is_printed(root_logger: logging.Logger) -> None:
+def test_a_file_gets_no_second_copy_of_a_printed_log(root_logger: logging.Logger) -> None:
     root_logger.addHandler(logging.StreamHandler(sys.stderr))
     target = screen(terminal=False)
-    takeover = Takeover(target)
+    redirect = LogRedirect(target)
     logging.getLogger("users.module").warning("once")
-    takeover.end()
+    redirect.end()
     assert shown(target) == ""
 
 
-def test_on_a_terminal_other_handlers_step_aside_and_come_back(
+def test_on_a_terminal_other_console_handlers_are_removed_until_the_end(
     root_logger: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = logging.StreamHandler(sys.stdout)
     root_logger.addHandler(other)
     target = screen(terminal=True)
-    takeover = Takeover(target)
+    redirect = LogRedirect(target)
     logging.getLogger("users.module").warning("on the screen")
-    takeover.end()
-    takeover.end()
+    redirect.end()
+    redirect.end()
     assert "on the screen" in shown(target)
     assert capsys.readouterr().out == ""
     assert root_logger.handlers.count(other) == 1
 
 
-def test_handlers_that_write_elsewhere_stay(root_logger: logging.Logger) -> None:
+def test_handlers_that_write_to_files_stay(root_logger: logging.Logger) -> None:
     elsewhere = io.StringIO()
     root_logger.addHandler(logging.StreamHandler(elsewhere))
-    takeover = Takeover(screen(terminal=True))
+    redirect = LogRedirect(screen(terminal=True))
     logging.getLogger("users.module").warning("for the file")
-    takeover.end()
+    redirect.end()
     assert elsewhere.getvalue() == "for the file\n"
 
 

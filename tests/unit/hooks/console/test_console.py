@@ -67,22 +67,22 @@ def test_a_file_gets_a_line_per_interval_and_a_summary_per_epoch_and_evaluation(
 
 
 class Late(Hook):
-    """Lets means arrive a step later, as those of a device do."""
+    """Makes means arrive a step later, like those of a GPU."""
 
     def setup(self, run: Run) -> None:
         run.meter = Meter(is_late=True, wake=run.plan.wake)
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_lines_whose_numbers_arrive_later_are_the_same_in_the_same_order(
+def test_lines_are_the_same_when_their_numbers_arrive_later(
     terminal: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     def lines(*others: Hook) -> list[str]:
         caplog.clear()
         hook = Console(every="3st", data_time=False)
         show(hook, *others, terminal=terminal, eval_every="3st")
-        passing = r"eta: [\d:]+|time: [\d.]+|\([\d.]+ m?s\)"  # whatever a busy machine changes
-        return [re.sub(passing, "", line) for line in caplog.messages]
+        varying = r"eta: [\d:]+|time: [\d.]+|\([\d.]+ m?s\)"
+        return [re.sub(varying, "", line) for line in caplog.messages]
 
     at_once = lines()
     assert len(at_once) == 10
@@ -117,7 +117,7 @@ def test_the_best_evaluation_has_a_star() -> None:
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_zero_shows_only_what_epochs_and_evaluations_come_to(terminal: bool) -> None:
+def test_zero_shows_only_summaries_of_epochs_and_evaluations(terminal: bool) -> None:
     text = show(Console(every=0), terminal=terminal)
     assert "][" not in text
     assert "━" not in text
@@ -125,15 +125,39 @@ def test_zero_shows_only_what_epochs_and_evaluations_come_to(terminal: bool) -> 
     assert text.count("val") == 2
 
 
-def test_waiting_and_memory_can_be_left_out() -> None:
-    text = show(Console(every="3st", data_time=False, memory=False))
-    assert "data_time" not in text
-    assert "memory" not in text
+def test_memory_is_shown_on_devices_that_measure_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    peak = "epochal.hooks.console.console.peak_memory_bytes"
+    monkeypatch.setattr(peak, lambda device: 312 * 2**20)
+    assert re.search(r"data_time: [\d.]+  memory: 312  loss: ", show(Console(every="3st")))
+    assert "memory" not in show(Console(every="3st", memory=False))
+
+
+def test_unknown_lengths_are_left_out() -> None:
+    class Stream(TinyTask):
+        def __init__(self) -> None:
+            super().__init__()
+            self.train_loader = _Unsized(self.train_loader)  # type: ignore[assignment]
+
+    lines = messages(show(Console(every="3st"), task=Stream(), for_="4st"))
+    assert lines[0].startswith("Epoch [1][3]  lr: 1.0e-01  ")
+
+
+class _Unsized:
+    def __init__(self, batches: Any) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Any:
+        return iter(self._batches)
+
+
+def test_data_time_can_be_hidden() -> None:
+    assert "data_time" not in show(Console(every="3st", data_time=False))
 
 
 def test_the_gradient_norm_is_shown_on_request() -> None:
     measured = LogOptions(grad_norm=True)
-    assert "grad_norm: " in show(Console(every="3st", grad_norm=True), log=measured)
+    text = show(Console(every="3st", grad_norm=True), log=measured)
+    assert re.search(r"time: [\d.]+  grad_norm: [\d.]+  loss: ", text)
     assert "grad_norm" not in show(Console(every="3st"), log=measured)
     assert "grad_norm" not in show(Console(every="3st", grad_norm=True))
 
@@ -147,18 +171,18 @@ def test_a_terminal_shows_the_bar_and_keeps_the_summaries() -> None:
 
 
 class Snapshots(Hook):
-    """Keeps the numbers that the bar shows after each step."""
+    """Keeps the numbers of the bar after each step."""
 
     priority = 900
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.shown: list[tuple[dict[str, float], float | None]] = []
+        self.shown: list[dict[str, str]] = []
 
     def step_end(self, run: Run) -> None:
         display = self.console._display
         assert display is not None
-        self.shown.append((dict(display.reading.values), display.reading.lr))
+        self.shown.append(dict(display.numbers))
 
 
 def test_the_bar_shows_its_first_numbers_after_the_first_step() -> None:
@@ -166,8 +190,8 @@ def test_the_bar_shows_its_first_numbers_after_the_first_step() -> None:
     snapshots = Snapshots(console)
     text = show(console, snapshots, terminal=True, for_="1ep", eval_every=0)
     first, *others = snapshots.shown
-    assert set(first[0]) == {"loss", "acc"}
-    assert first[1] == 0.1
+    assert list(first) == ["loss", "acc", "lr"]
+    assert first["lr"] == "1.0e-01"
     assert others[:3] == [first] * 3
     assert others[3] != first
     assert "[5/6]" not in text
@@ -185,11 +209,11 @@ def test_the_first_numbers_stay_in_the_mean_of_their_interval(
     assert line(terminal=True) == line(terminal=False)
 
 
-def test_the_bar_of_short_epochs_shows_their_means() -> None:
+def test_the_bar_shows_the_means_of_short_epochs() -> None:
     console = Console(every="100st")
     snapshots = Snapshots(console)
     show(console, snapshots, terminal=True, for_="2ep", eval_every=0)
-    shown = [values["loss"] for values, _ in snapshots.shown]
+    shown = [numbers["loss"] for numbers in snapshots.shown]
     assert len(set(shown[:6])) == len(set(shown[6:])) == 1
     assert shown[0] != shown[6]
 
@@ -200,7 +224,7 @@ def test_a_terminal_without_bar_gets_lines(capsys: pytest.CaptureFixture[str]) -
     assert "\x1b[?25l" not in text
 
 
-def test_the_log_has_the_same_lines_whatever_the_screen_is(
+def test_the_log_has_the_same_lines_on_a_terminal_and_in_a_file(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def logged(*, terminal: bool) -> list[str]:
@@ -226,12 +250,12 @@ def test_log_lines_of_users_are_shown_above_the_bar() -> None:
     assert "warning users.code: odd batch in train" in _last_screen(text)
 
 
-def test_testing_and_predicting_are_shown_without_an_epoch() -> None:
+def test_summaries_of_test_and_predict_have_no_epoch() -> None:
     assert messages(show(Console(), runner=Evaluate()))[0].startswith("test   acc: ")
     assert messages(show(Console(), runner=Predict()))[0].startswith("predict  (")
 
 
-def test_several_loaders_are_told_apart() -> None:
+def test_metrics_of_several_loaders_have_their_names() -> None:
     class Several(TinyTask):
         def __init__(self) -> None:
             super().__init__()
@@ -243,7 +267,7 @@ def test_several_loaders_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_an_error_leaves_the_screen_and_the_log_as_they_were(terminal: bool) -> None:
+def test_an_error_restores_the_screen_and_the_log(terminal: bool) -> None:
     class Broken(Hook):
         def step_end(self, run: Run) -> None:
             raise SabotageError("on purpose")
@@ -254,7 +278,7 @@ def test_an_error_leaves_the_screen_and_the_log_as_they_were(terminal: bool) -> 
     assert logging.getLogger().handlers == handlers
 
 
-def test_an_error_before_the_start_is_survived() -> None:
+def test_an_error_before_the_start_restores_the_log() -> None:
     class Broken(Hook):
         def assembled(self, run: Run) -> None:
             raise SabotageError("on purpose")
@@ -269,7 +293,7 @@ def test_standard_output_is_the_screen_by_default(capsys: pytest.CaptureFixture[
     assert "Epoch [1/1][3/6]" in capsys.readouterr().out
 
 
-def test_a_wish_for_colour_makes_no_terminal_of_a_file(
+def test_force_color_does_not_make_a_file_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -298,11 +322,11 @@ def test_nothing_is_read_from_the_meter_between_two_due_steps() -> None:
         show(Console(every=every), counter, terminal=True, for_="1ep", eval_every=0)
         return counter.folds
 
-    # Of the steps 2 to 5 there is no reading: the first numbers come after step 1.
+    # Nothing is read at steps 2 to 5; the first numbers come after step 1.
     assert folds("6st") == folds("1st") - 4
 
 
-def test_a_rate_that_is_a_tensor_is_shown_too() -> None:
+def test_a_learning_rate_can_be_a_tensor() -> None:
     class TensorRate(Hook):
         def assembled(self, run: Run) -> None:
             rate = torch.tensor(0.025)
@@ -312,7 +336,7 @@ def test_a_rate_that_is_a_tensor_is_shown_too() -> None:
 
 
 def _last_screen(text: str) -> str:
-    """What stays on a terminal: text is written over what a cursor went back to."""
+    """What remains on a terminal after all cursor movements."""
     rows, row, column = [""], 0, 0
     for part in re.findall(r"\x1b\[\??[\d;]*[a-zA-Z]|\n|\r|[^\x1b\n\r]+", text):
         if part == "\n":

@@ -1,4 +1,4 @@
-"""Batches in which each sample meets the one before it, and targets that are shares of classes."""
+"""Mixes each sample of a batch with the previous one; targets become class probabilities."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from epochal.errors import ConfigError, Problem, TaskError, suggest
 if TYPE_CHECKING:
     from epochal.engine.run import Run
 
-Batch = Any  # whatever the user's loader gives
+Batch = Any  # the user's loader decides
 Mix = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # inputs, share -> inputs, share kept
 
 
 @final
-class Blend:
+class BatchMixer:
     """Wraps a task's ``pre_batch_forward`` so that training batches are mixed on their device.
 
-    Every random number is a tensor drawn there, from the generator of the run: steps can be
-    captured, and a run that goes on draws what it would have drawn. Metrics of the task see the
-    class with the larger share.
+    Random numbers are drawn on the device, from the generator of the run: steps can be captured
+    as a CUDA graph, and a resumed run draws the same numbers. Metrics of the task see the class
+    with the larger share.
 
     Args:
         owner: The hook, for messages.
-        mix: Mixes inputs with those of the sample before; gives the share that was kept.
-        alpha: Of the Beta distribution that shares come from; small ones mix little.
-        prob: How many of the batches are mixed.
-        input: Where inputs are in a batch; the only tensor of floats if None.
-        target: Where class numbers are; the only row of integers if None.
-        classes: How many classes there are; by ``meta["classes"]`` of the task if None.
+        mix: Mixes inputs with those of the previous sample; returns the share that was kept.
+        alpha: Parameter of the Beta distribution of shares; small values mix little.
+        prob: Share of the batches that are mixed.
+        input: Name of the inputs in a batch; the only float tensor if None.
+        target: Name of the class indices; the only 1-D integer tensor if None.
+        classes: Number of classes; from ``meta["classes"]`` of the task if None.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Blend:
         self._owner, self._mix = owner, mix
         self._alpha, self._prob = alpha, prob
         self._input, self._target, self._classes = input, target, classes
-        self._kept: dict[str, Any] = {}
+        self._originals: dict[str, Any] = {}
 
     def install(self, run: Run) -> None:
         """Change the methods of the run's task."""
@@ -64,7 +64,7 @@ class Blend:
 
         def pre_batch_forward(batch: Batch) -> Batch:
             batch = batch if before is None else before(batch)
-            return self.blend(batch) if model.training else batch
+            return self.mix_batch(batch) if model.training else batch
 
         def batch_metric(out: object, batch: Batch) -> object:
             assert metric is not None
@@ -75,31 +75,31 @@ class Blend:
             self._replace(run, "batch_metric", batch_metric)
 
     def uninstall(self, run: Run) -> None:
-        """Give the task its own methods back; it may serve another run."""
-        for name, own in reversed(self._kept.items()):
+        """Restore the methods of the task, which may serve another run."""
+        for name, own in reversed(self._originals.items()):
             if own is not None:
                 setattr(run.task, name, own)
             elif name in vars(run.task):
                 delattr(run.task, name)
-        self._kept.clear()
+        self._originals.clear()
 
-    def blend(self, batch: Batch) -> Batch:
+    def mix_batch(self, batch: Batch) -> Batch:
         """A batch of mixed samples."""
         if self._input is None or self._target is None:
             self._find_parts(batch)
         inputs, target = self._pick(batch, self._input), self._pick(batch, self._target)
         share = self._shares.sample().to(inputs.dtype)
         if self._prob < 1:
-            is_left = torch.rand((), device=inputs.device) >= self._prob
-            share = torch.where(is_left, torch.ones_like(share), share)
+            is_unmixed = torch.rand((), device=inputs.device) >= self._prob
+            share = torch.where(is_unmixed, torch.ones_like(share), share)
         mixed, share = self._mix(inputs, share)
-        wanted = self._soften(target, inputs.dtype)
-        wanted = torch.lerp(wanted.roll(1, 0), wanted, share.to(wanted.dtype))
-        changes = {str(self._input): mixed, str(self._target): wanted}
+        soft = self._to_probabilities(target, inputs.dtype)
+        soft = torch.lerp(soft.roll(1, 0), soft, share.to(soft.dtype))
+        changes = {str(self._input): mixed, str(self._target): soft}
         return _with_parts(batch, changes, self._owner)
 
-    def _soften(self, target: Tensor, dtype: torch.dtype) -> Tensor:
-        """Class numbers as shares of all classes; those that are shares already stay."""
+    def _to_probabilities(self, target: Tensor, dtype: torch.dtype) -> Tensor:
+        """Class indices as one-hot rows; class probabilities stay as they are."""
         if target.is_floating_point():
             return target
         classes = torch.arange(self._classes or 0, device=target.device)
@@ -112,7 +112,7 @@ class Blend:
         return batch
 
     def _replace(self, run: Run, name: str, function: Callable[..., object]) -> None:
-        self._kept[name] = vars(run.task).get(name)
+        self._originals[name] = vars(run.task).get(name)
         run.replace_task_method(name, function)
 
     def _pick(self, batch: Batch, path: str | None) -> Tensor:
@@ -125,7 +125,7 @@ class Blend:
         return found
 
     def _find_parts(self, batch: Batch) -> None:
-        """Find inputs and targets by their kinds, if there is no doubt."""
+        """Find inputs and targets by dtype and shape, if that is unambiguous."""
         tensors = {name: pick(batch, (name,)) for name in known_names(batch)}
         tensors = {name: one for name, one in tensors.items() if isinstance(one, Tensor)}
         floats = [name for name, one in tensors.items() if one.is_floating_point()]
@@ -137,7 +137,7 @@ class Blend:
             if getattr(self, f"_{attribute}") is None:
                 if len(found) != 1:
                     names = ", ".join(known_names(batch)) or type(batch).__name__
-                    what = f"cannot tell which part of the batch it is; it has {names}"
+                    what = f"cannot tell which part of the batch this is; the batch has {names}"
                     hint = f"write {attribute}: and one of them"
                     raise ConfigError(Problem(f"{self._owner}.{attribute}", what, hint=hint))
                 setattr(self, f"_{attribute}", found[0])
@@ -148,14 +148,14 @@ def _count_classes(run: Run, owner: str) -> int:
     if isinstance(known, int):
         return known
     if known is None:
-        what = "how many classes there are is not known"
+        what = "the number of classes is unknown"
         hint = 'write classes: 10, or set self.meta["classes"] in the task'
         raise ConfigError(Problem(f"{owner}.classes", what, hint=hint))
     return len(known)
 
 
 def _with_parts(batch: Batch, parts: Mapping[str, Tensor], owner: str) -> Batch:
-    """A batch with other tensors in some places."""
+    """A copy of the batch with some tensors replaced."""
     if isinstance(batch, Mapping):
         return {**batch, **parts}
     if type(batch) in (list, tuple):

@@ -1,4 +1,4 @@
-"""Looks closely at a few steps of a run, with torch's profiler."""
+"""Profiler: records a few steps of a run with torch's profiler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from epochal.config.bounds import AtLeast
 from epochal.engine.hook import Hook
 from epochal.engine.times import read_times
 from epochal.errors import ConfigError, Problem
-from epochal.hooks.profiler.summary import Profile, operator_lines, summarise
+from epochal.hooks.profiler.profile_summary import Profile, operator_lines, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,18 +36,18 @@ _NOTHING: tuple[int, float, dict[str, float]] = (0, 0.0, {})
 
 @final
 class Profiler(Hook):
-    """Records what a few steps do, in ``profile/trace.json.gz`` and ``profile/table.txt``.
+    """Records a few steps in ``profile/trace.json.gz`` and ``profile/table.txt``.
 
-    It is stepped after every step, ends by itself, and changes nothing in the training. If the
-    run ends earlier, the steps recorded so far are kept. The trace opens in ui.perfetto.dev.
+    It does not change the training. If the run ends earlier, the steps recorded so far are
+    written. The trace opens in ui.perfetto.dev.
 
     Args:
-        wait: Steps to let pass first; the first ones are never typical.
-        warmup: Steps in which the profiler is on but nothing is kept.
+        wait: Steps to skip first; the first ones are never typical.
+        warmup: Steps in which the profiler is on but nothing is recorded.
         steps: Steps to record.
-        shapes: Note the shapes of operators' inputs.
-        memory: Note what tensors take and give back.
-        stack: Note the lines of code that called each operator; slow.
+        shapes: Record the shapes of operators' inputs.
+        memory: Record allocations of tensors.
+        stack: Record the lines of code that called each operator; slow.
     """
 
     priority = 50
@@ -60,7 +60,7 @@ class Profiler(Hook):
     """Whether the run ends when the steps are recorded."""
 
     result: Profile | None = None
-    """What was recorded in the latest run."""
+    """The profile of the latest run."""
 
     def __init__(
         self,
@@ -90,14 +90,14 @@ class Profiler(Hook):
     def run_start(self, run: Run) -> None:
         self.result = None
         self._taken = 0
-        self._has_begun = False
+        self._has_started = False
         self._dir = self.dir or (None if run.dir is None else run.dir / "profile")
 
     @override
     def stage_start(self, run: Run, name: str) -> None:
-        if self._has_begun:
+        if self._has_started:
             return
-        self._has_begun = True
+        self._has_started = True
         activities = [ProfilerActivity.CPU]
         if run.device.type == "cuda":
             activities.append(ProfilerActivity.CUDA)
@@ -135,16 +135,16 @@ class Profiler(Hook):
 
     @override
     def run_end(self, run: Run) -> None:
-        self._finish()  # a training that failed has no end of a stage
+        self._finish()  # a failed run has no stage_end
 
     def _mark(self, run: Run) -> None:
-        """Count the time of recorded steps from here."""
+        """Measure the recorded steps from here on."""
         self._recorded = _NOTHING
         self._before = read_times(run)
         self._since = run.clock.seconds
 
     def _step(self, current: profile) -> bool:
-        """Tell torch that a step is over; gives whether its profiler is still there."""
+        """Step the profiler of torch; False if it failed."""
         try:
             with _silence():
                 current.step()
@@ -175,10 +175,10 @@ class Profiler(Hook):
             done, "self_device_time_total" if device_seconds else "self_cpu_time_total"
         )
         self.result = Profile(steps, seconds / steps, operators, device_seconds, spent, dir)
-        self._tell(self.result)
+        self._log_result(self.result)
 
     def _write(self, done: profile, order: str) -> Path | None:
-        """Write the trace, and the table in the order of a column; gives the folder."""
+        """Write the trace and the table, sorted by a column; returns the folder."""
         if self._dir is None:
             return None
         dir = self._dir
@@ -189,11 +189,11 @@ class Profiler(Hook):
             done.export_chrome_trace(str(dir / TRACE_NAME))
             durable.write_text(dir / TABLE_NAME, table)
         except OSError as error:
-            logger.warning("Profiler: the profile is lost: %s", error)
+            logger.warning("Profiler: the profile was not written: %s", error)
             return None
         return dir
 
-    def _tell(self, result: Profile) -> None:
+    def _log_result(self, result: Profile) -> None:
         is_cut = result.steps < self._steps
         count = f"{result.steps} of {self._steps}" if is_cut else f"{result.steps}"
         ending = ", then the run ended" if is_cut else ""
@@ -205,11 +205,11 @@ class Profiler(Hook):
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keep the profiler's library from writing to the terminal when it starts and stops."""
-    kept = os.environ.get(_LOG_LEVEL)
+    """Keep Kineto from writing to the terminal when the profiler starts and stops."""
+    previous = os.environ.get(_LOG_LEVEL)
     os.environ.setdefault(_LOG_LEVEL, "99")
     try:
         yield
     finally:
-        if kept is None:
+        if previous is None:
             del os.environ[_LOG_LEVEL]

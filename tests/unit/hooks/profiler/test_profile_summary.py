@@ -1,4 +1,4 @@
-"""What a profile comes to, in numbers and in one sentence."""
+"""The result of a profile in numbers and one sentence."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from epochal.hooks.profiler.summary import Operator, Profile, operator_lines, summarise
+from epochal.hooks.profiler.profile_summary import Operator, Profile, operator_lines, summarise
 
 
 @dataclass
 class Average:
-    """What torch says about all calls of one operator, in microseconds."""
+    """The averages of one operator as in torch, in microseconds."""
 
     key: str
     count: int
@@ -31,19 +31,19 @@ MM = Operator("aten::mm", 5, 0.003, 0.0)
 ADD = Operator("aten::add", 2, 0.001, 0.0)
 
 
-def test_numbers_are_those_of_one_step() -> None:
+def test_numbers_are_per_step() -> None:
     operators, device_seconds = summarise([Average("aten::mm", 4, 200.0)], steps=2)
     assert operators == [Operator("aten::mm", 2.0, 0.0001, 0.0)]
     assert device_seconds == 0
 
 
-def test_the_marks_of_steps_stand_for_what_no_operator_did() -> None:
+def test_step_marks_count_as_python_between_operators() -> None:
     rows = [Average("aten::add", 2, 10.0), Average("ProfilerStep*", 2, 30.0)]
     operators, _ = summarise(rows, steps=2)
     assert [one.name for one in operators] == ["(Python, between operators)", "aten::add"]
 
 
-def test_lines_of_code_are_left_to_the_trace() -> None:
+def test_python_lines_are_left_out() -> None:
     rows = [
         Average("epochal/engine/plan.py(163): _happen", 2, 10.0),
         Average("<built-in function fsync>", 2, 10.0),
@@ -63,7 +63,7 @@ def test_kernels_count_with_the_operators_that_started_them() -> None:
     assert device_seconds == pytest.approx(80e-6)
 
 
-def test_kernels_of_a_graph_stand_for_themselves() -> None:
+def test_kernels_of_a_cuda_graph_are_listed_themselves() -> None:
     rows = [
         Average("cudaGraphLaunch", 1, 10.0, 0.0),
         Average("gemm", 1, 0.0, 80.0, kind="CUDA"),
@@ -81,7 +81,7 @@ def test_lines_show_the_operators_that_take_most_time() -> None:
     assert len(operator_lines(Profile(10, 0.005, [MM, ADD]), 1)) == 2
 
 
-def test_lines_show_the_device_where_there_is_one() -> None:
+def test_lines_show_the_device_if_there_is_one() -> None:
     mm = Operator("aten::" + "m" * 60, 5, 0.003, 0.002)
     header, line = operator_lines(Profile(10, 0.005, [mm], 0.004), 5)
     assert header.split() == ["operator", "calls", "host", "device", "share"]
@@ -109,8 +109,8 @@ def test_lines_show_the_device_where_there_is_one() -> None:
         (Profile(10, 0.005, []), "no operator was recorded"),
         (
             Profile(10, 0.005, [Operator("(Python, between operators)", 1, 0.004, 0.0), ADD]),
-            "Python between operators takes 80% of the host's time: larger batches or "
-            "engine.step: compile make it less",
+            "Python between operators takes 80% of the host's time: use larger batches or "
+            "engine.step: compile",
         ),
     ],
 )
@@ -118,7 +118,7 @@ def test_advice_names_what_takes_most_time(profile: Profile, advice: str) -> Non
     assert profile.advice == advice
 
 
-def test_shares_tell_waiting_host_and_device_apart() -> None:
+def test_shares_separate_data_wait_host_and_device() -> None:
     times = {"steps": 3.0, "data wait": 1.0}
     profile = Profile(10, 0.01, [MM], 0.005, times)
     assert profile.shares == {"data wait": 0.25, "host": 0.75, "device": 0.5}

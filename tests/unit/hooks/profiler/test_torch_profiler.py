@@ -1,4 +1,4 @@
-"""The profiler: really stepped, harmless, and able to end early."""
+"""The profiler in whole runs: trace, table, early ends."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def marks(dir: Path) -> list[str]:
     return sorted(name for name in names if name.startswith("ProfilerStep#"))
 
 
-def test_the_trace_has_a_mark_for_each_step_that_was_asked_for(tmp_path: Path) -> None:
+def test_the_trace_has_a_mark_for_each_requested_step(tmp_path: Path) -> None:
     train(Profiler(wait=2, warmup=1, steps=4), dir=tmp_path)
     assert marks(tmp_path) == [f"ProfilerStep#{number}" for number in (3, 4, 5, 6)]
     assert "aten::addmm" in (tmp_path / "profile" / "table.txt").read_text()
@@ -75,7 +75,7 @@ def test_losses_are_the_same_bit_for_bit(tmp_path: Path) -> None:
     assert models[0] == models[1]
 
 
-def test_a_run_that_ends_earlier_leaves_what_there_is(
+def test_a_run_that_ends_earlier_writes_the_recorded_steps(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     profiler = Profiler(wait=1, warmup=1, steps=10)
@@ -87,7 +87,7 @@ def test_a_run_that_ends_earlier_leaves_what_there_is(
     assert "profiled 3 of 10 steps, then the run ended; trace and table are in" in caplog.text
 
 
-def test_a_run_that_fails_leaves_what_there_is(tmp_path: Path) -> None:
+def test_a_failed_run_writes_the_recorded_steps(tmp_path: Path) -> None:
     class Broken(Hook):
         def step_end(self, run: Run) -> None:
             if run.step == 4:
@@ -98,9 +98,7 @@ def test_a_run_that_fails_leaves_what_there_is(tmp_path: Path) -> None:
     assert marks(tmp_path)[:2] == ["ProfilerStep#2", "ProfilerStep#3"]
 
 
-def test_a_run_that_ends_before_the_first_step_to_record_is_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_too_short_to_record_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert train(Profiler(wait=3, warmup=2), dir=tmp_path, for_="4st").ok
     assert (
         "nothing was recorded: the run ended after 4 steps, and at least 6 are needed"
@@ -109,24 +107,24 @@ def test_a_run_that_ends_before_the_first_step_to_record_is_told(
     assert not (tmp_path / "profile").exists()
 
 
-def test_it_shows_where_the_trace_is_and_the_top_operators(
+def test_the_log_names_the_trace_and_the_top_operators(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
         train(Profiler(wait=0, warmup=1, steps=2), dir=tmp_path)
-    lines = [one.getMessage() for one in caplog.records if "profiling" in one.name]
+    lines = [one.getMessage() for one in caplog.records if "torch_profiler" in one.name]
     assert lines[0] == f"profiled 2 steps; trace and table are in {tmp_path / 'profile'}"
     assert lines[1].split() == ["operator", "calls", "host", "share"]
     assert len(lines) == 7
 
 
-def test_without_a_record_there_is_only_the_table(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_record_only_the_log_has_operators(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         train(Profiler(wait=0, warmup=1, steps=2))
     assert "profiled 2 steps\n" in caplog.text
 
 
-def test_it_can_end_the_run(tmp_path: Path) -> None:
+def test_the_profiler_can_end_the_run(tmp_path: Path) -> None:
     profiler = Profiler(wait=1, warmup=1, steps=2)
     profiler.stops_run, profiler.dir = True, tmp_path / "here"
     result = train(profiler)
@@ -141,10 +139,10 @@ def test_a_folder_that_cannot_be_written_does_not_end_the_run(
     (tmp_path / "file").write_text("in the way")
     profiler.dir = tmp_path / "file" / "profile"
     assert train(profiler).ok
-    assert "the profile is lost" in caplog.text
+    assert "the profile was not written" in caplog.text
 
 
-def test_a_second_profiler_gives_way(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_second_profiler_warns_and_records_nothing(caplog: pytest.LogCaptureFixture) -> None:
     first, second = Profiler(wait=0, warmup=1, steps=2), Profiler(wait=0, warmup=1, steps=2)
     assert train(first, second).ok
     assert first.result is not None
@@ -152,7 +150,7 @@ def test_a_second_profiler_gives_way(caplog: pytest.LogCaptureFixture) -> None:
     assert "nothing is recorded" in caplog.text
 
 
-def test_one_object_may_serve_several_runs(tmp_path: Path) -> None:
+def test_one_object_can_serve_several_runs(tmp_path: Path) -> None:
     profiler = Profiler(wait=0, warmup=1, steps=2)
     for name in ("one", "two"):
         train(profiler, dir=tmp_path / name)
@@ -160,13 +158,13 @@ def test_one_object_may_serve_several_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("key", "value"), [("wait", -1), ("warmup", 0), ("steps", 0)])
-def test_numbers_that_make_no_sense_are_refused(key: str, value: int) -> None:
+def test_invalid_step_counts_are_errors(key: str, value: int) -> None:
     given: dict[str, Any] = {key: value}
     with pytest.raises(ConfigError, match=rf"Profiler\.{key}: must be at least"):
         Profiler(**given)
 
 
-def test_the_environment_is_as_before(tmp_path: Path) -> None:
+def test_the_environment_is_restored(tmp_path: Path) -> None:
     before = dict(os.environ)
     train(Profiler(wait=0, warmup=1, steps=2), dir=tmp_path)
     assert dict(os.environ) == before

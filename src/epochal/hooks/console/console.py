@@ -1,0 +1,203 @@
+"""The hook that shows progress, summaries and log lines of a run."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING, final
+
+from rich.console import Console as Screen
+from typing_extensions import override
+
+from epochal.engine.clock import Lap, peak_memory_bytes
+from epochal.engine.every import Every
+from epochal.engine.hook import LOG_PRIORITY, Hook
+from epochal.hooks.console.log_handler import LogRedirect
+from epochal.hooks.console.number_format import (
+    format_clock,
+    format_count,
+    format_duration,
+    format_number,
+)
+from epochal.hooks.console.progress_display import GAP, ColumnWidths, ProgressDisplay, SummaryLine
+from epochal.hooks.console.run_progress import RunProgress
+
+if TYPE_CHECKING:
+    from epochal.engine.meters import Window
+    from epochal.engine.run import Run
+
+logger = logging.getLogger("epochal.hooks.console")
+
+
+@final
+class Console(Hook):
+    """Shows progress: a bar on a terminal, a line per interval in files and pipes.
+
+    Lines and summaries are log records, so the log file of a run always has them.
+
+    Args:
+        every: How often numbers are read and shown; 0 shows neither bar nor lines, only the
+            summaries of epochs and evaluations.
+        grad_norm: Show the norm of the gradient, if the run measures it.
+        data_time: Show how long a step waits for its data.
+        memory: Show the peak device memory so far, in MiB.
+        bar: Draw a bar on a terminal; if false, a terminal gets lines like a file.
+    """
+
+    priority = LOG_PRIORITY
+
+    def __init__(
+        self,
+        *,
+        every: Every = "50st",  # type: ignore[assignment]  # the schema shows what users type
+        grad_norm: bool = False,
+        data_time: bool = True,
+        memory: bool = True,
+        bar: bool = True,
+    ) -> None:
+        self.every = Every.parse(every)
+        self.screen: Screen | None = None
+        """Where to draw; standard output unless set before the run."""
+
+        self._shows = {"grad_norm": grad_norm, "data_time": data_time, "memory": memory}
+        self._has_bar = bar
+        self._widths: dict[str, ColumnWidths] = {}
+        self._redirect: LogRedirect | None = None
+        self._display: ProgressDisplay | None = None
+        self._progress: RunProgress | None = None
+
+    @override
+    def setup(self, run: Run) -> None:
+        if self.screen is None:
+            # FORCE_COLOR must not turn a file into a terminal.
+            self.screen = Screen(force_terminal=sys.stdout.isatty())
+        self._redirect = LogRedirect(self.screen)
+
+    @override
+    def run_start(self, run: Run) -> None:
+        assert self.screen is not None
+        self._window: Window = run.meter.window("console")
+        self._lap = Lap(run)
+        run.on("checkpoint_loaded", lambda run: self._follow(run).resume_epoch())
+        is_drawable = self.screen.is_terminal and not self.screen.is_dumb_terminal
+        if self._has_bar and is_drawable and not (self.every and self.every.is_never):
+            self._display = ProgressDisplay(self.screen, run, self._follow(run))
+            # Show the first step's numbers at once; they also count for the first interval.
+            first = Every(run.step + 1, "st")
+            run.plan.add_once("Console.first", first, self._show_first, priority=self.priority)
+
+    @override
+    def epoch_start(self, run: Run, split: str) -> None:
+        if split == "train":
+            self._follow(run).start_epoch()
+        else:
+            self._follow(run).start_evaluation()
+        if self._display is not None:
+            self._display.show(split)
+
+    @override
+    def loop_start(self, run: Run, split: str) -> None:
+        if split != "train":
+            self._follow(run).start_loader(split)
+
+    @override
+    def step_end(self, run: Run) -> None:
+        head, cells = self._describe_steps(run)
+
+        def show(means: dict[str, float]) -> None:
+            values = self._format_values(means)
+            norm = {"grad_norm": values.pop("grad_norm", "")}
+            line = GAP.join([head, *_pairs(cells), *_pairs(norm), *_pairs(values)])
+            if self._display is None:
+                logger.info(line)
+            else:
+                self._display.numbers = {**values, "lr": cells["lr"], **norm}
+                logger.info(line, extra={"screen": None})
+
+        self._window.read_later(show)
+
+    @override
+    def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
+        if split == "train":
+            self._summarize(run, split, metrics, self._follow(run).epoch_seconds)
+        elif split == "predict":
+            self._summarize(run, split, metrics, self._follow(run).evaluation_seconds)
+
+    @override
+    def eval_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
+        self._summarize(run, split, metrics, self._follow(run).evaluation_seconds)
+
+    @override
+    def run_end(self, run: Run) -> None:
+        if self._display is not None:
+            self._display.stop()
+            self._display = None
+
+    @override
+    def teardown(self, run: Run) -> None:
+        self.run_end(run)  # has not been called after an early error
+        self._progress = None
+        if self._redirect is not None:
+            self._redirect.end()
+
+    def _follow(self, run: Run) -> RunProgress:
+        """The progress of the run; made on first use, since hooks may evaluate before the start."""
+        if self._progress is None:
+            self._progress = RunProgress(run)
+        return self._progress
+
+    def _show_first(self, run: Run) -> None:
+        lr = _format_lr(run)
+
+        def show(means: dict[str, float]) -> None:
+            if self._display is not None and not self._display.numbers:
+                self._display.numbers = {**self._format_values(means), "lr": lr}
+
+        if self._display is not None and not self._display.numbers:
+            self._window.peek_later(show)
+
+    def _describe_steps(self, run: Run) -> tuple[str, dict[str, str]]:
+        """Position and host measurements of the interval; empty texts are not shown."""
+        progress, speed = self._follow(run), self._lap.read()
+        progress.restart_speed()
+        eta, memory = progress.eta_seconds, peak_memory_bytes(run.device)
+        count = format_count(progress.completed, progress.total)
+        return f"Epoch [{progress.epoch_count}][{count}]", {
+            "lr": _format_lr(run),
+            "eta": "" if eta is None else format_clock(eta),
+            "time": f"{speed.step_seconds:.3f}",
+            "data_time": f"{speed.data_seconds:.3f}" if self._shows["data_time"] else "",
+            "memory": f"{memory // 2**20}" if memory and self._shows["memory"] else "",
+        }
+
+    def _summarize(self, run: Run, split: str, metrics: dict[str, float], seconds: float) -> None:
+        monitor = run.monitor
+        best = monitor is not None and monitor.improved and monitor.metric in metrics
+        best = best and split != "train"  # the monitor compares those after this hook
+        values = self._format_values(
+            {name.removeprefix(f"{split}/"): value for name, value in metrics.items()}
+        )
+        if split == "train" and self._display is not None:
+            self._display.numbers = {**values, "lr": self._display.numbers.get("lr", "")}
+        epoch, duration = self._follow(run).epoch_count, format_duration(seconds)
+        cells = [f"Epoch [{epoch}]"] if epoch else []
+        cells += [f"{split:<5}", *_pairs(values), f"({duration})", *(["* best"] if best else [])]
+        head = (f"Epoch {epoch}{GAP}" if epoch else "") + f"{split:<5}"
+        numbers = self._widths.setdefault(split, ColumnWidths()).cells(values)
+        picture = SummaryLine(head, numbers, duration, best=best)
+        logger.info(GAP.join(cells), extra={"screen": picture})
+
+    def _format_values(self, values: dict[str, float]) -> dict[str, str]:
+        """The shown values as text, losses first."""
+        ordered = sorted(values.items(), key=lambda item: "loss" not in item[0])
+        is_hidden = {"grad_norm": not self._shows["grad_norm"]}
+        return {name: format_number(one) for name, one in ordered if not is_hidden.get(name)}
+
+
+def _format_lr(run: Run) -> str:
+    rate = next(iter(run.learning_rates.values()), None)
+    return "" if rate is None else f"{rate:.1e}"
+
+
+def _pairs(texts: dict[str, str]) -> list[str]:
+    return [f"{name}: {text}" for name, text in texts.items() if text]
