@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from epochal.checkpoint import read_checkpoint, snapshot, write_checkpoint
-from epochal.records.manifests import verify
+from epochal.records.folder.checkpoint_manifests import verify
 from saved_runs import measure_resume, measure_stall, warm_memory
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import epochal as ep
 from epochal.checkpoint import snapshot
-from epochal.engine.saving import request_save
+from epochal.engine.state.saver import request_save
 
 if TYPE_CHECKING:
     from pathlib import Path

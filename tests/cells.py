@@ -30,11 +30,11 @@ from epochal.engine import (
     TorchSchedule,
     Warmup,
 )
-from epochal.engine.loss import Loss, Term
-from epochal.engine.optimizers import Member, MemberOptions, Optimizers
-from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
-from epochal.engine.schedule import Schedules
-from epochal.engine.stages import Plateau, Stage
+from epochal.engine.interfaces.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
+from epochal.engine.interfaces.schedule import Schedules
+from epochal.engine.optim.multi_optimizer import Member, MemberOptions, Optimizers
+from epochal.engine.stages.stage import Plateau, Stage
+from epochal.engine.step.loss import Loss, Term
 from epochal.hooks.early_stopping import EarlyStopping
 from epochal.hooks.mixing import CutMix, Mixup
 from epochal.hooks.recording import Recording

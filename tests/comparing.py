@@ -6,9 +6,9 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from epochal import durable
-from epochal.records.code.manifest import File, Framework, Manifest, Other
-from epochal.records.metrics import MetricWriter
-from epochal.records.read import RunRecord, read_run
+from epochal.records.code.code_manifest import File, Framework, Manifest, Other
+from epochal.records.folder.record import RunRecord, read_run
+from epochal.records.metrics.points import MetricWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

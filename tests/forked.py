@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _MOST_BYTES = 200_000
-_IMPORTED = ("epochal.cli", "epochal.experiment.series", "torch._dynamo", "sklearn.datasets")
+_IMPORTED = ("epochal.cli", "epochal.experiment.run", "torch._dynamo", "sklearn.datasets")
 
 
 class Child:

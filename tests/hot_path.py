@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from epochal.components.average.ema import Ema
 from epochal.engine import Monitor, Options, Parts, Run, Setting, Task, Train
-from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
+from epochal.engine.interfaces.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
 from epochal.hooks.console import Console
 from epochal.hooks.early_stopping import EarlyStopping
 from epochal.hooks.recording import Recording

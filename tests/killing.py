@@ -169,6 +169,6 @@ class Fate:
 
 if __name__ == "__main__":
     import epochal.cli
-    import epochal.experiment.series  # noqa: F401 - and with it torch
+    import epochal.experiment.run  # noqa: F401 - and with it torch
 
     serve(Path(sys.argv[1]))

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from epochal import durable
 from epochal.records import RunFolder, RunWriter
+from epochal.records.layout.process import host_name, process_token
 from epochal.records.mail.expected import ExpectedMail, expect_mail
 from epochal.records.mail.mailbox import make_id
-from epochal.records.process import host_name, process_token
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,10 +23,10 @@ from epochal.checkpoint import join, snapshot
 from epochal.engine import Hook, Run, Train
 from epochal.engine.execute import execute
 from epochal.engine.parts import ResumePoint
-from epochal.engine.saved import collect
-from epochal.engine.saving import request_save
+from epochal.engine.state.run_state import collect
+from epochal.engine.state.saver import request_save
 from epochal.records import NullWriter
-from epochal.records.manifests import Manifest
+from epochal.records.folder.checkpoint_manifests import Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -28,18 +28,18 @@ RUN_CONFIG_CODE = "config/read_python.py"  # a .py config, by explicit choice on
 
 
 EXTENSION_POINTS = {
-    "epochal.engine.average.Average",
-    "epochal.engine.hook.Hook",
-    "epochal.engine.rate.Rate",
-    "epochal.engine.metric.Metric",
+    "epochal.engine.optim.average.Average",
+    "epochal.engine.interfaces.hook.Hook",
+    "epochal.engine.optim.rate.Rate",
+    "epochal.engine.interfaces.metric.Metric",
     "epochal.engine.runner.Predict",
     "epochal.engine.runner.Runner",
     "epochal.engine.runner.Test",
     "epochal.engine.runner.Train",
-    "epochal.engine.schedule.Schedule",
-    "epochal.engine.task.ModuleTask",
-    "epochal.engine.task.Task",
-    "epochal.engine.update.Updater",
+    "epochal.engine.interfaces.schedule.Schedule",
+    "epochal.engine.interfaces.task.ModuleTask",
+    "epochal.engine.interfaces.task.Task",
+    "epochal.engine.step.updater.Updater",
     "epochal.experiment.experiment.Experiment",
     "epochal.testing.HookConformance",
     "epochal.testing.TaskConformance",
@@ -201,10 +201,10 @@ def test_gate_notices_what_it_is_there_for(source: str) -> None:
 
 
 WRITE_WHAT_MAY_BE_LOST = {
-    "cli/new.py",  # a new project, which can be made again
+    "cli/verbs/new.py",  # a new project, which can be made again
     "records/code/restore.py",  # a copy of what a record holds, which can be made again
-    "engine/watchdog.py",  # stacks of a hang, written while nothing else can be relied on
-    "experiment/logs.py",  # the null device
+    "engine/process/watchdog.py",  # stacks of a hang, written while nothing else can be relied on
+    "experiment/record/logs.py",  # the null device
 }
 
 

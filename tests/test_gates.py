@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 import epochal
-from epochal.engine.task import OPTIONAL_METHODS, REQUIRED_METHODS
+from epochal.engine.interfaces.task import OPTIONAL_METHODS, REQUIRED_METHODS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "epochal"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "template" not in path.parts)
 TEMPLATE = PACKAGE / "cli" / "template"
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
-ONLY_CALLER = "engine/batch.py"
+ONLY_CALLER = "engine/step/task_calls.py"
 CALLED_BY_OTHERS_TOO = {"to", "state_dict", "load_state_dict", "postprocess"}
 
 

@@ -13,9 +13,9 @@ from epochal.engine.execute import execute
 from epochal.engine.parts import Setting
 from epochal.engine.runner import Train
 from epochal.hooks.recording import Recording
-from epochal.records.folder import RecordOptions, create_run_folder
-from epochal.records.metrics import load_points
-from epochal.records.writer import RunWriter
+from epochal.records.folder.folder import RecordOptions, create_run_folder
+from epochal.records.folder.writer import RunWriter
+from epochal.records.metrics.points import load_points
 from epochal.testing import short_options, tiny_run
 
 if TYPE_CHECKING:

@@ -28,22 +28,22 @@ if TYPE_CHECKING:
         Warmup,
         current_run,
     )
-    from epochal.engine.anatomy import analyze
-    from epochal.engine.task import ModuleTask as TaskFlow
+    from epochal.engine.analysis.model_summary import analyze
+    from epochal.engine.interfaces.task import ModuleTask as TaskFlow
     from epochal.errors import ConfigError, EpochalError
-    from epochal.experiment.arguments import Args, parse_args
-    from epochal.experiment.batch_search import find_batch
-    from epochal.experiment.builder import build
+    from epochal.experiment.build.builder import build
+    from epochal.experiment.config.arguments import Args, parse_args
     from epochal.experiment.experiment import Experiment
-    from epochal.experiment.rate_search import find_lr
-    from epochal.experiment.series import resume, run
+    from epochal.experiment.run import resume, run
+    from epochal.experiment.tools.find_batch import find_batch
+    from epochal.experiment.tools.find_lr import find_lr
     from epochal.records.compare import diff
+    from epochal.records.folder.record import read_run as read
     from epochal.records.query.sheet import runs
-    from epochal.records.read import read_run as read
     from epochal.registry import register
 
 _HOMES = {
-    "Args": "epochal.experiment.arguments",
+    "Args": "epochal.experiment.config.arguments",
     "Average": "epochal.engine",
     "ConfigError": "epochal.errors",
     "Duration": "epochal.config",
@@ -62,19 +62,19 @@ _HOMES = {
     "TaskFlow": "epochal.engine",
     "Updater": "epochal.engine",
     "Warmup": "epochal.engine",
-    "analyze": "epochal.engine.anatomy",
-    "build": "epochal.experiment.builder",
+    "analyze": "epochal.engine.analysis.model_summary",
+    "build": "epochal.experiment.build.builder",
     "current_run": "epochal.engine",
     "data": "epochal.components.data",
     "diff": "epochal.records.compare",
-    "find_batch": "epochal.experiment.batch_search",
-    "find_lr": "epochal.experiment.rate_search",
+    "find_batch": "epochal.experiment.tools.find_batch",
+    "find_lr": "epochal.experiment.tools.find_lr",
     "nn": "epochal.components.nn",
-    "parse_args": "epochal.experiment.arguments",
-    "read": "epochal.records.read",
+    "parse_args": "epochal.experiment.config.arguments",
+    "read": "epochal.records.folder.record",
     "register": "epochal.registry",
-    "resume": "epochal.experiment.series",
-    "run": "epochal.experiment.series",
+    "resume": "epochal.experiment.run",
+    "run": "epochal.experiment.run",
     "runs": "epochal.records.query.sheet",
 }
 

@@ -19,15 +19,15 @@ from torch.nn import functional
 from torch.utils.data import DataLoader
 from typing_extensions import override
 
-from epochal.engine.every import Every
 from epochal.engine.execute import execute
-from epochal.engine.hook import EVENTS, Hook
-from epochal.engine.monitor import Monitor
-from epochal.engine.options import LogOptions, TrainOptions
+from epochal.engine.interfaces.every import Every
+from epochal.engine.interfaces.hook import EVENTS, Hook
+from epochal.engine.interfaces.monitor import Monitor
+from epochal.engine.interfaces.options import LogOptions, TrainOptions
+from epochal.engine.interfaces.task import Task
 from epochal.engine.parts import Options, Parts, Setting
 from epochal.engine.run import Run
 from epochal.engine.runner import Predict, Runner, Test, Train
-from epochal.engine.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from epochal.components.data.loader import LoaderOptions
-from epochal.engine.options import (
+from epochal.engine.interfaces.options import (
     EngineOptions,
     HookOptions,
     LogOptions,

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
 
-from epochal.engine.task import ModuleTask
+from epochal.engine.interfaces.task import ModuleTask
 from epochal.testing import TaskConformance, TinyModel, TinyTask
 
 

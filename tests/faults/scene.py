@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING
 import torch
 
 from epochal.checkpoint import remove_leftovers, tidy, write_checkpoint
-from epochal.records.manifests import find_checkpoints, is_checkpoint, newest_valid, verify
+from epochal.records.folder.checkpoint_manifests import (
+    find_checkpoints,
+    is_checkpoint,
+    newest_valid,
+    verify,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from epochal.records.manifests import Manifest
+    from epochal.records.folder.checkpoint_manifests import Manifest
 
 VALUES = {1: 0.9, 2: 0.2, 3: 0.5, 4: 0.1, 5: 0.7, 6: 0.05, 7: 0.3, 8: 0.6}
 """What the monitor says at each step; smaller is better."""

@@ -12,7 +12,7 @@ from scene import commit
 
 from epochal.checkpoint import read_checkpoint, set_aside
 from epochal.errors import CheckpointError
-from epochal.records.manifests import best_valid, newest_valid, verify
+from epochal.records.folder.checkpoint_manifests import best_valid, newest_valid, verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from scene import check_links, clean, commit, visible
 from epochal import durable
 from epochal.checkpoint import tidy
 from epochal.durable import system
-from epochal.records.manifests import find_checkpoints, newest_valid
+from epochal.records.folder.checkpoint_manifests import find_checkpoints, newest_valid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

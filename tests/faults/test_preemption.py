@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from epochal.engine import Parts, Run, Setting, Train
 from epochal.engine.execute import execute
-from epochal.engine.options import TrainOptions
+from epochal.engine.interfaces.options import TrainOptions
 from epochal.engine.parts import Options
 from epochal.hooks.recording import Recording
 from epochal.testing import CLASSES, FEATURES, TinyModel, TinyTask

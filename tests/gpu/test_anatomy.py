@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import epochal as ep
-from epochal.engine.anatomy import analyze_run
+from epochal.engine.analysis.model_summary import analyze_run
 from epochal.testing import TinyModel, TinyTask
 
 pytestmark = [

@@ -13,9 +13,9 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import epochal as ep
-from epochal.engine.feed import Feed
-from epochal.engine.move import Change, mover
-from epochal.engine.order import Pass
+from epochal.engine.device.move import Change, mover
+from epochal.engine.feed.feed import Feed
+from epochal.engine.feed.sampling_order import Pass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

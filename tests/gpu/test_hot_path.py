@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from epochal.engine.execute import execute
-from epochal.engine.meters import Meter
-from epochal.engine.variables import take_variables
+from epochal.engine.measure.meter import Meter
+from epochal.engine.measure.variables import take_variables
 from hot_path import Measured, Stepwise, full_run, is_ordinary
 
 if TYPE_CHECKING:

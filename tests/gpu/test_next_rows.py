@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 import epochal as ep
-from epochal.engine.aim import Aim
-from epochal.engine.gather import Gatherer
-from epochal.engine.move import Change
-from epochal.engine.next_rows import NextRows
-from epochal.engine.order import Pass
+from epochal.engine.device.move import Change
+from epochal.engine.feed.in_memory import Gatherer
+from epochal.engine.feed.sampling_order import Pass
+from epochal.engine.feed.static_inputs import Aim, NextRows
 
 pytestmark = [
     pytest.mark.gpu,

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from epochal.components.average.ema import Ema
 from epochal.engine import Monitor, Options, Parts, Run, Setting, Task
-from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
+from epochal.engine.interfaces.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
 from epochal.hooks.recording import Recording
 from resume import assert_resumes_everywhere
 

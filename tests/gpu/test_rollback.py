@@ -12,11 +12,16 @@ from torch.utils.data import DataLoader, TensorDataset
 from epochal.components.average.ema import Ema
 from epochal.engine import Options, Parts, Run, Setting, Task, Train
 from epochal.engine.execute import execute
-from epochal.engine.options import CheckpointOptions, EngineOptions, OptimOptions, TrainOptions
+from epochal.engine.interfaces.options import (
+    CheckpointOptions,
+    EngineOptions,
+    OptimOptions,
+    TrainOptions,
+)
 from epochal.hooks.checkpointing import Checkpointing
 from epochal.hooks.recording import Recording
 from epochal.records import NullWriter
-from epochal.records.manifests import find_checkpoints
+from epochal.records.folder.checkpoint_manifests import find_checkpoints
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import epochal as ep
 from epochal.components.average.ema import Ema
-from epochal.engine.guard import Guard
+from epochal.engine.step.nonfinite_guard import Guard
 from epochal.testing import TinyModel, TinyTask
 
 pytestmark = [

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.records.code import read_file, read_manifest
-from epochal.records.code.choice import Limits
+from epochal.records.code.file_selection import Limits
 from epochal.records.code.snapshot import Snapshot
 
 if TYPE_CHECKING:

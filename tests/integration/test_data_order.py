@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 from epochal.engine import Options, Parts, Run, Setting, Task
-from epochal.engine.options import OptimOptions, TrainOptions
+from epochal.engine.interfaces.options import OptimOptions, TrainOptions
 from resume import assert_resumes_everywhere, assert_same, follow, resume
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import torch
 import epochal as ep
 import forked
 from epochal.check import check
-from epochal.cli.new import write_project
+from epochal.cli.verbs.new import write_project
 from epochal.config import load, variant_names
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

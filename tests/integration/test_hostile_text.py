@@ -10,9 +10,9 @@ import pytest
 
 from comparing import keep_code, make_run
 from epochal import durable
-from epochal.experiment.text import printable
 from epochal.records.mail import Mailbox, MailContent, compose
 from epochal.records.mail.outbox import queue_mail, read_outbox
+from epochal.text.escape import printable
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,8 @@ import torch
 
 from epochal.engine import Options, Parts, Run
 from epochal.engine.execute import execute
+from epochal.engine.interfaces.options import TrainOptions
 from epochal.engine.loop import take_steps
-from epochal.engine.options import TrainOptions
 from epochal.engine.runner import Train
 from hot_path import (
     EPOCH,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.records.manifests import newest_valid
+from epochal.records.folder.checkpoint_manifests import newest_valid
 from small_project import run_folders, write
 from started import Start, starting
 

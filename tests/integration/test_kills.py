@@ -14,8 +14,8 @@ import pytest
 
 from epochal.checkpoint import load_weights, read_checkpoint
 from epochal.records import RunRecord, read_run
-from epochal.records.manifests import newest_valid
-from epochal.records.rows import POINT
+from epochal.records.folder.checkpoint_manifests import newest_valid
+from epochal.records.metrics.row_format import POINT
 from killing import Ended, Server
 from resume import LEFT_OUT, digest
 from small_project import run_folders, write, write_shop

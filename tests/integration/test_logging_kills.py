@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from epochal.records.metrics import load_points, read_lines
+from epochal.records.metrics.points import load_points, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.records import mounts
 from epochal.records.index import Index
 from epochal.records.index.verify import find_faults
+from epochal.records.machine import mounts
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from epochal.testing import TinyModel, TinyTask
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from epochal.engine.feed import Microbatches
+    from epochal.engine.feed.feed import Microbatches
     from small_project import Command
 
 STILL = '''

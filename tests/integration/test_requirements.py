@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 import epochal as ep
 import forked
-from epochal.engine.monitor import Monitor
+from epochal.engine.interfaces.monitor import Monitor
 from epochal.errors import TaskError
 from epochal.hooks.early_stopping import EarlyStopping
 from epochal.testing import TinyModel, TinyTask, carry_out, short_options, tiny_run

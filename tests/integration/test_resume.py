@@ -16,8 +16,8 @@ import forked
 from epochal.checkpoint import load_weights, read_checkpoint
 from epochal.errors import CheckpointError
 from epochal.records import RunRecord, read_run
-from epochal.records.lease import holding
-from epochal.records.manifests import find_checkpoints
+from epochal.records.alive.lease import holding
+from epochal.records.folder.checkpoint_manifests import find_checkpoints
 from epochal.testing import TinyModel
 from small_project import Command, run_folders, tree, write
 

@@ -13,13 +13,13 @@ from cells import CELLS, build, image
 from epochal.checkpoint import read_checkpoint
 from epochal.engine import Hook, Train
 from epochal.engine.execute import execute
-from epochal.engine.options import CheckpointOptions
+from epochal.engine.interfaces.options import CheckpointOptions
 from epochal.engine.parts import ResumePoint
-from epochal.engine.preempt import PREEMPTED
-from epochal.engine.saving import request_save
+from epochal.engine.process.signals import PREEMPTED
+from epochal.engine.state.saver import request_save
 from epochal.hooks.checkpointing import Checkpointing
 from epochal.records import read_run
-from epochal.records.manifests import find_checkpoints, newest_valid
+from epochal.records.folder.checkpoint_manifests import find_checkpoints, newest_valid
 from killing import Server
 from resume import LEFT_OUT, Asking, Notes, Outcome, digest
 from small_project import Command, forgetting, run_folders, write, write_shop
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from epochal.engine import Run
-    from epochal.records.manifests import Manifest
+    from epochal.records.folder.checkpoint_manifests import Manifest
 
     Count = Callable[[str, object], None]
     Batches = tuple[tuple[int, int], ...]
@@ -395,7 +395,7 @@ def test_the_record_shows_each_point_once_and_tells_of_going_back(
     project = rotten_shop(tmp_path / "project")
     monkeypatch.chdir(project)
     with forgetting(tmp_path), monkeypatch.context():
-        from epochal.records.writer import RunWriter
+        from epochal.records.folder.writer import RunWriter
 
         plain = RunWriter.go_back
         try:

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import forked
-from epochal.engine import tracker
-from epochal.records.media import read_media
+from epochal.engine.tracking import tracker
+from epochal.records.folder.media import read_media
 from small_project import Command, run_folders, write
 from tracked import Series, empty_database, events, recorded
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from epochal.engine.hook import EVENTS, Hook
+from epochal.engine.interfaces.hook import EVENTS, Hook
 from epochal.testing import (
     Diary,
     HookConformance,

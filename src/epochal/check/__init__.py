@@ -1,18 +1,17 @@
 """A config against signatures and schemas, without importing what it names."""
 
-from epochal.check.convert import convert
-from epochal.check.literals import MISSING, Opaque
-from epochal.check.parameters import Parameter, Signature
-from epochal.check.report import Default, Report
-from epochal.check.schema import json_schema
-from epochal.check.sections import SECTIONS, Section, own_signature
-from epochal.check.several import has_members, member_signature
-from epochal.check.signature import read_signature
-from epochal.check.spec import Arguments, Spec, arguments, read_spec
-from epochal.check.stage_optim import expand_optimizer
-from epochal.check.stages import stage_name
-from epochal.check.template import template
-from epochal.check.whole import check, registry_for
+from epochal.check.config import check, registry_for
+from epochal.check.export.schema import json_schema
+from epochal.check.export.template import template
+from epochal.check.sections.section_shapes import has_members, member_signature
+from epochal.check.sections.sections import SECTIONS, Section, own_signature
+from epochal.check.sections.stage_optim import expand_optimizer
+from epochal.check.sections.stages import stage_name
+from epochal.check.signatures.literals import MISSING, Opaque
+from epochal.check.signatures.parameters import Parameter, Signature
+from epochal.check.signatures.signature import read_signature
+from epochal.check.spec import Arguments, Spec, arguments, convert, read_spec
+from epochal.check.values.report import Default, Report
 
 __all__ = [
     "MISSING",

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from epochal import durable
-from epochal.checkpoint.memory import DTYPES, bytes_of
+from epochal.checkpoint.tensor_storage import DTYPES, bytes_of
 from epochal.errors import CheckpointError
-from epochal.records.failure import explain_failure
+from epochal.records.layout.os_errors import explain_failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

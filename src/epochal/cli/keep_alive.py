@@ -85,10 +85,10 @@ def _find_mail_settings(args: argparse.Namespace, file: Path) -> MailSettings | 
     from pathlib import Path
 
     from epochal.check import check
-    from epochal.cli.words import split_words
+    from epochal.cli.arguments import split_words
     from epochal.config import load
-    from epochal.experiment.arguments import choices_of
-    from epochal.experiment.choices import to_overrides
+    from epochal.experiment.config.arguments import choices_of
+    from epochal.experiment.config.choices import to_overrides
     from epochal.launch.final_mail import MailSettings
     from epochal.records.mail.channel import read_specs
 

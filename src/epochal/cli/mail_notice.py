@@ -6,7 +6,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from epochal.records.home import HOME
+from epochal.records.layout.epochal_dir import HOME
 
 if TYPE_CHECKING:
     import argparse

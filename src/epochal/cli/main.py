@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from epochal.experiment.interrupts import catching_interrupts
+from epochal.text.interrupts import catching_interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,8 +73,8 @@ def _explain(error: OSError) -> str:
 
 def _complain(text: str) -> None:
     """Tell what is wrong, without secrets that were typed and without steering the terminal."""
-    from epochal.experiment.text import printable
     from epochal.records.secrets import redact
+    from epochal.text.escape import printable
 
     print(printable(redact(text, is_code=True)), file=sys.stderr)
 

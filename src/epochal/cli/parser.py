@@ -120,7 +120,7 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
 def load_verb(verb: str) -> Verb:
     """The module of a verb."""
     # The verbs are our own modules, listed above: this resolves no name that a user wrote.
-    return cast("Verb", import_module(f"epochal.cli.{verb.replace('-', '_')}"))
+    return cast("Verb", import_module(f"epochal.cli.verbs.{verb.replace('-', '_')}"))
 
 
 @final

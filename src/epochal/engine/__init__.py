@@ -6,45 +6,45 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from epochal.engine.average import Average
     from epochal.engine.current import current_run
-    from epochal.engine.every import Every
-    from epochal.engine.hook import Hook
-    from epochal.engine.metric import Metric
-    from epochal.engine.monitor import Monitor
-    from epochal.engine.optimizers import Member, MemberOptions, Optimizers
+    from epochal.engine.interfaces.every import Every
+    from epochal.engine.interfaces.hook import Hook
+    from epochal.engine.interfaces.metric import Metric
+    from epochal.engine.interfaces.monitor import Monitor
+    from epochal.engine.interfaces.schedule import Schedule, TorchSchedule, Warmup
+    from epochal.engine.interfaces.task import ModuleTask, Task
+    from epochal.engine.optim.average import Average
+    from epochal.engine.optim.multi_optimizer import Member, MemberOptions, Optimizers
     from epochal.engine.parts import Options, Parts, Setting
     from epochal.engine.result import RunResult
     from epochal.engine.run import Run
     from epochal.engine.runner import Predict, Runner, Test, Train
-    from epochal.engine.schedule import Schedule, TorchSchedule, Warmup
-    from epochal.engine.task import ModuleTask, Task
-    from epochal.engine.update import Updater
+    from epochal.engine.step.updater import Updater
 
 _HOMES = {
-    "Average": "average",
-    "Every": "every",
-    "Hook": "hook",
-    "Member": "optimizers",
-    "MemberOptions": "optimizers",
-    "Metric": "metric",
-    "ModuleTask": "task",
-    "Monitor": "monitor",
-    "Optimizers": "optimizers",
+    "Average": "optim.average",
+    "Every": "interfaces.every",
+    "Hook": "interfaces.hook",
+    "Member": "optim.multi_optimizer",
+    "MemberOptions": "optim.multi_optimizer",
+    "Metric": "interfaces.metric",
+    "ModuleTask": "interfaces.task",
+    "Monitor": "interfaces.monitor",
+    "Optimizers": "optim.multi_optimizer",
     "Options": "parts",
     "Parts": "parts",
     "Predict": "runner",
     "Run": "run",
     "RunResult": "result",
     "Runner": "runner",
-    "Schedule": "schedule",
+    "Schedule": "interfaces.schedule",
     "Setting": "parts",
-    "Task": "task",
+    "Task": "interfaces.task",
     "Test": "runner",
-    "TorchSchedule": "schedule",
+    "TorchSchedule": "interfaces.schedule",
     "Train": "runner",
-    "Updater": "update",
-    "Warmup": "schedule",
+    "Updater": "step.updater",
+    "Warmup": "interfaces.schedule",
     "current_run": "current",
 }
 

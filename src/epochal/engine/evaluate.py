@@ -10,29 +10,29 @@ from typing import TYPE_CHECKING, NoReturn
 
 import torch
 
-from epochal.engine.average import AVERAGED
-from epochal.engine.events import Events
-from epochal.engine.feed import iter_batches, named_loaders, require_loaders
-from epochal.engine.meters import Meter
-from epochal.engine.move import Change
-from epochal.engine.order import Pass
-from epochal.engine.outcome import Outcome, check_number
-from epochal.engine.parameters import has_open_sizes
-from epochal.engine.preempt import PREEMPTED, Abandoned, is_told_to_stop
-from epochal.engine.seeding import derive, seeded
-from epochal.engine.splits import SPLITS
+from epochal.engine.device.move import Change
+from epochal.engine.device.seeding import derive, seeded
+from epochal.engine.events.events import Events
+from epochal.engine.feed.feed import iter_batches, named_loaders, require_loaders
+from epochal.engine.feed.sampling_order import Pass
+from epochal.engine.interfaces.splits import SPLITS
+from epochal.engine.measure.meter import Meter
+from epochal.engine.optim.average import AVERAGED
+from epochal.engine.optim.parameters import has_open_sizes
+from epochal.engine.process.signals import PREEMPTED, Abandoned, is_told_to_stop
+from epochal.engine.step.batch_outcome import Outcome, check_number
 from epochal.errors import TaskError, suggest
-from epochal.records.writer import NullWriter
+from epochal.records.folder.writer import NullWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from torch import nn
 
-    from epochal.engine.feed import Open
-    from epochal.engine.metric import Metric
+    from epochal.engine.feed.feed import Open
+    from epochal.engine.interfaces.metric import Metric
+    from epochal.engine.interfaces.task import Batch, Loader, Output
     from epochal.engine.run import Run
-    from epochal.engine.task import Batch, Loader, Output
 
 _logger = logging.getLogger(__name__)
 

@@ -15,11 +15,13 @@ from torch.utils.data import get_worker_info
 
 from epochal.durable import WriteError
 from epochal.engine.current import making_current
+from epochal.engine.device.device_memory import keep_freed_memory
+from epochal.engine.device.out_of_memory import EXIT_CODE as OUT_OF_MEMORY
+from epochal.engine.device.out_of_memory import explain_exhaustion, is_disk_full, is_out_of_memory
+from epochal.engine.device.seeding import derive, machine, seeded
 from epochal.engine.evaluate import keeping_modes, settle_sizes
-from epochal.engine.exhausted import EXIT_CODE as OUT_OF_MEMORY
-from epochal.engine.exhausted import explain_exhaustion, is_disk_full, is_out_of_memory
-from epochal.engine.memory import keep_freed_memory
-from epochal.engine.preempt import (
+from epochal.engine.measure.phase_timer import read_device_time, read_spent
+from epochal.engine.process.signals import (
     EXIT_CODE,
     PREEMPTED,
     Preemption,
@@ -27,11 +29,9 @@ from epochal.engine.preempt import (
     preempting,
     react_as_child,
 )
+from epochal.engine.process.watchdog import watching
 from epochal.engine.result import RunResult
-from epochal.engine.saving import request_save, save_if_requested
-from epochal.engine.seeding import derive, machine, seeded
-from epochal.engine.times import read_device_time, read_spent
-from epochal.engine.watchdog import watching
+from epochal.engine.state.saver import request_save, save_if_requested
 from epochal.errors import ConfigError, EpochalError, Preempted
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
-    from epochal.engine.plan import PlanRow
+    from epochal.engine.events.step_plan import PlanRow
     from epochal.engine.run import Run
     from epochal.engine.runner import Runner
     from epochal.errors import Place

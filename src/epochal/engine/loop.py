@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.engine.enter import finish, move_on, settle
 from epochal.engine.evaluate import join_metrics, watch
-from epochal.engine.preempt import PREEMPTED
-from epochal.engine.resuming import is_inside_epoch, resume
+from epochal.engine.process.signals import PREEMPTED
+from epochal.engine.resume import is_inside_epoch, resume
 from epochal.engine.rollback import roll_back
-from epochal.engine.saving import save_if_requested
-from epochal.records.metrics import EPOCH_MEANS
+from epochal.engine.stages.transition import finish, move_on, settle
+from epochal.engine.state.saver import save_if_requested
+from epochal.records.metrics.points import EPOCH_MEANS
 
 if TYPE_CHECKING:
-    from epochal.engine.meters import Window
+    from epochal.engine.measure.meter import Window
     from epochal.engine.run import Run
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.engine.options import (
+from epochal.engine.interfaces.options import (
     CheckpointOptions,
     EngineOptions,
     LogOptions,
     OptimOptions,
     TrainOptions,
 )
-from epochal.records.writer import NullWriter, Writer
+from epochal.records.folder.writer import NullWriter, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-    from epochal.engine.average import Average
-    from epochal.engine.loss import Loss
-    from epochal.engine.metric import Metric
-    from epochal.engine.monitor import Monitor
-    from epochal.engine.remake import MakeOptimizer
-    from epochal.engine.schedule import AnySchedule
-    from epochal.engine.stages import Stage
-    from epochal.engine.times import Times
-    from epochal.engine.update import Updater
-    from epochal.records.manifests import Manifest
+    from epochal.engine.interfaces.metric import Metric
+    from epochal.engine.interfaces.monitor import Monitor
+    from epochal.engine.interfaces.schedule import AnySchedule
+    from epochal.engine.measure.phase_timer import Times
+    from epochal.engine.optim.average import Average
+    from epochal.engine.stages.change_optimizer import MakeOptimizer
+    from epochal.engine.stages.stage import Stage
+    from epochal.engine.step.loss import Loss
+    from epochal.engine.step.updater import Updater
+    from epochal.records.folder.checkpoint_manifests import Manifest
 
 
 @final

@@ -7,23 +7,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from epochal.checkpoint import join, read_checkpoint, set_aside
-from epochal.engine.enter import settle
 from epochal.engine.parts import ResumePoint
-from epochal.engine.preempt import is_told_to_stop
-from epochal.engine.resuming import resume
-from epochal.engine.watch import stop_diverged
+from epochal.engine.process.signals import is_told_to_stop
+from epochal.engine.resume import resume
+from epochal.engine.stages.transition import settle
+from epochal.engine.step.nonfinite_watch import stop_diverged
 from epochal.errors import CheckpointError
-from epochal.records.manifests import find_checkpoints
-from epochal.records.times import spent_of
+from epochal.records.folder.checkpoint_manifests import find_checkpoints
+from epochal.records.metrics.time_spent import spent_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from epochal.engine.meters import Window
+    from epochal.engine.measure.meter import Window
     from epochal.engine.run import Run
-    from epochal.engine.saving import Saver
-    from epochal.engine.watch import Place
-    from epochal.records.manifests import Manifest
+    from epochal.engine.state.saver import Saver
+    from epochal.engine.step.nonfinite_watch import Place
+    from epochal.records.folder.checkpoint_manifests import Manifest
 
 logger = logging.getLogger(__name__)
 

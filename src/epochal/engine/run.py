@@ -8,30 +8,30 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 
 from epochal.engine import evaluate as evaluation
-from epochal.engine import resuming
-from epochal.engine.batch import TaskCalls
-from epochal.engine.clock import Clock
-from epochal.engine.device_time import DeviceTime, NoDeviceTime
-from epochal.engine.events import Events
-from epochal.engine.feed import Feed, named_loaders, read_fact
-from epochal.engine.finite import LossWatch
-from epochal.engine.hook import ALIASES, EVENTS, USER_PRIORITY
-from epochal.engine.limits import Limits
-from epochal.engine.media import save_media
-from epochal.engine.meters import Meter
-from epochal.engine.monitor import Monitor
-from epochal.engine.move import mover, parse_dtype, place
+from epochal.engine import resume as resuming
+from epochal.engine.device.move import mover, parse_dtype, place
+from epochal.engine.device.precision import Precision
+from epochal.engine.device.step_time import DeviceTime, NoDeviceTime
+from epochal.engine.events.events import Events
+from epochal.engine.events.step_plan import Plan
+from epochal.engine.feed.feed import Feed, named_loaders, read_fact
+from epochal.engine.interfaces.hook import ALIASES, EVENTS, USER_PRIORITY
+from epochal.engine.interfaces.monitor import Monitor
+from epochal.engine.interfaces.shared_store import Store
+from epochal.engine.interfaces.splits import split_name
+from epochal.engine.interfaces.task import OPTIONAL_METHODS, REQUIRED_METHODS
+from epochal.engine.measure.clock import Clock
+from epochal.engine.measure.meter import Meter
+from epochal.engine.optim.group_rates import read_rates
 from epochal.engine.parts import Options, Parts, Setting
-from epochal.engine.plan import Plan
-from epochal.engine.precision import Precision
-from epochal.engine.rates import read_rates
-from epochal.engine.remake import change_optim
-from epochal.engine.splits import split_name
-from epochal.engine.stages import Course, Stage
-from epochal.engine.step import BatchFunctions, no_step
-from epochal.engine.store import Store
-from epochal.engine.task import OPTIONAL_METHODS, REQUIRED_METHODS
-from epochal.engine.update import choose_updater
+from epochal.engine.stages.change_optimizer import change_optim
+from epochal.engine.stages.stage import Course, Stage
+from epochal.engine.stages.training_length import Limits
+from epochal.engine.step.build_step import BatchFunctions, no_step
+from epochal.engine.step.nonfinite_watch import LossWatch
+from epochal.engine.step.task_calls import TaskCalls
+from epochal.engine.step.updater import choose_updater
+from epochal.engine.tracking.save_media import save_media
 from epochal.errors import TaskError, suggest
 
 if TYPE_CHECKING:
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from epochal.engine.feed import Microbatches
-    from epochal.engine.metric import Metric
-    from epochal.engine.remake import MakeOptimizer
-    from epochal.engine.saved_objects import Attributes
-    from epochal.engine.saving import Saver
-    from epochal.engine.step import FinishBatch, TrainBatch
-    from epochal.engine.task import Batch
-    from epochal.engine.tracker import Tracker
-    from epochal.engine.variables import Variable
-    from epochal.engine.watch import Place, Watch
+    from epochal.engine.feed.feed import Microbatches
+    from epochal.engine.interfaces.metric import Metric
+    from epochal.engine.interfaces.task import Batch
+    from epochal.engine.measure.variables import Variable
+    from epochal.engine.stages.change_optimizer import MakeOptimizer
+    from epochal.engine.state.changed_attributes import Attributes
+    from epochal.engine.state.saver import Saver
+    from epochal.engine.step.build_step import FinishBatch, TrainBatch
+    from epochal.engine.step.nonfinite_watch import Place, Watch
+    from epochal.engine.tracking.tracker import Tracker
 
 _PARTS = (
     "task",
@@ -328,7 +328,7 @@ class Run:
                 default it is the first one of the training data, through the task.
             keys: Which of them the model takes, in this order; empty is all.
         """
-        from epochal.engine import anatomy  # hardly any run needs it
+        from epochal.engine.analysis import model_summary as anatomy  # hardly any run needs it
 
         return anatomy.register_flops(self, data, keys)
 

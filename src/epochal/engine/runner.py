@@ -9,30 +9,30 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from epochal.engine import enter
-from epochal.engine.average import AVERAGED, add_averaging
-from epochal.engine.choose import choose_step
-from epochal.engine.device_time import choose_device_time
+from epochal.engine.capture.choose_step import choose_step
+from epochal.engine.device.device_memory import add_emptying
+from epochal.engine.device.step_time import choose_device_time
 from epochal.engine.evaluate import check_sanity, evaluate, predict
-from epochal.engine.every import Every
-from epochal.engine.feed import named_loaders, require_loaders
-from epochal.engine.limits import add_ends
+from epochal.engine.feed.feed import named_loaders, require_loaders
+from epochal.engine.interfaces.every import Every
+from epochal.engine.interfaces.splits import split_name
 from epochal.engine.loop import train
-from epochal.engine.memory import add_emptying
-from epochal.engine.microbatch import splitting
-from epochal.engine.preempt import PREEMPTED, Abandoned, is_told_to_stop
-from epochal.engine.recompute import add_recomputing
-from epochal.engine.saved_objects import Attributes
-from epochal.engine.splits import split_name
-from epochal.engine.step import build_step
-from epochal.engine.update import Updater, warn_of_own_step
+from epochal.engine.optim.average import AVERAGED, add_averaging
+from epochal.engine.process.signals import PREEMPTED, Abandoned, is_told_to_stop
+from epochal.engine.stages import transition as enter
+from epochal.engine.stages.training_length import add_ends
+from epochal.engine.state.changed_attributes import Attributes
+from epochal.engine.step.build_step import build_step
+from epochal.engine.step.microbatch import splitting
+from epochal.engine.step.recompute import add_recomputing
+from epochal.engine.step.updater import Updater, warn_of_own_step
 from epochal.errors import DataError, TaskError
 
 if TYPE_CHECKING:
-    from epochal.engine.feed import Microbatches
+    from epochal.engine.feed.feed import Microbatches
+    from epochal.engine.interfaces.task import Batch
     from epochal.engine.run import Run
-    from epochal.engine.step import TakeStep
-    from epochal.engine.task import Batch
+    from epochal.engine.step.build_step import TakeStep
 
 _logger = logging.getLogger(__name__)
 

@@ -12,24 +12,24 @@ from torch.utils.data import DataLoader
 
 from epochal import durable
 from epochal.engine import RunResult
-from epochal.engine.feed import read_fact
-from epochal.engine.splits import SPLITS
+from epochal.engine.feed.feed import read_fact
+from epochal.engine.interfaces.splits import SPLITS
 from epochal.errors import ConfigError, Problem
-from epochal.experiment.choices import to_override
-from epochal.experiment.resume import is_over
+from epochal.experiment.config.choices import to_override
+from epochal.experiment.resume.resume_plan import is_over
 from epochal.records import read_run
-from epochal.records.folder import FOLDS
-from epochal.records.manifests import find_checkpoints
-from epochal.records.times import join_spent, spent_of
+from epochal.records.folder.checkpoint_manifests import find_checkpoints
+from epochal.records.folder.folder import FOLDS
+from epochal.records.metrics.time_spent import join_spent, spent_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from epochal.config import Node
-    from epochal.experiment.given import Loaded
-    from epochal.experiment.record import Record
-    from epochal.records.times import Spent
+    from epochal.experiment.config.inputs import Loaded
+    from epochal.experiment.record.open_record import Record
+    from epochal.records.metrics.time_spent import Spent
 
 _OWN_KEYS = ("train.fold", "tag", "record.log_dir", "record.exact", "checkpoint.dir")
 _SHARED = ("data",)  # loaders stay as they are, and may hold much

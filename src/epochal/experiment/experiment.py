@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from epochal.errors import ConfigError, Problem, misspelling_of
-from epochal.experiment import conduct, optimizer, steps
-from epochal.experiment.given import read_sections
+from epochal.experiment import run_experiment as conduct
+from epochal.experiment.build import build_parts as steps
+from epochal.experiment.build import optimizer
+from epochal.experiment.config.inputs import read_sections
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,11 +18,11 @@ if TYPE_CHECKING:
 
     from epochal.check import Report
     from epochal.engine import Metric, RunResult, Task
-    from epochal.engine.schedule import AnySchedule
-    from epochal.experiment.arguments import Args
-    from epochal.experiment.assembly import Assembly
-    from epochal.experiment.choices import Choices
-    from epochal.experiment.given import Loaded
+    from epochal.engine.interfaces.schedule import AnySchedule
+    from epochal.experiment.build.assembly import Assembly
+    from epochal.experiment.config.arguments import Args
+    from epochal.experiment.config.choices import Choices
+    from epochal.experiment.config.inputs import Loaded
 
 Section = Any  # a value of a config, or an object that is a part
 

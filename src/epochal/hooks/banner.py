@@ -13,12 +13,12 @@ import torch
 from typing_extensions import override
 
 from epochal.config import Node
-from epochal.engine.feed import count_batches, named_loaders
-from epochal.engine.hook import LOG_PRIORITY, Hook
-from epochal.engine.optimizers import Optimizers
-from epochal.engine.parameters import count_parameters
-from epochal.engine.splits import SPLITS, split_name
-from epochal.engine.tracker import describe_trackers
+from epochal.engine.feed.feed import count_batches, named_loaders
+from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
+from epochal.engine.interfaces.splits import SPLITS, split_name
+from epochal.engine.optim.multi_optimizer import Optimizers
+from epochal.engine.optim.parameters import count_parameters
+from epochal.engine.tracking.tracker import describe_trackers
 from epochal.records.secrets import redact, redact_node, redact_tree
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from typing_extensions import override
 
 from epochal import durable
 from epochal.config.checkpoint_name import fill_template
-from epochal.engine.every import Every
-from epochal.engine.hook import Hook
-from epochal.engine.options import CheckpointOptions
-from epochal.engine.rescue import is_between_steps
-from epochal.engine.saving import Saver, fresh_metrics, request_save
+from epochal.engine.between_steps import is_between_steps
+from epochal.engine.interfaces.every import Every
+from epochal.engine.interfaces.hook import Hook
+from epochal.engine.interfaces.options import CheckpointOptions
+from epochal.engine.state.saver import Saver, fresh_metrics, request_save
 from epochal.errors import CheckpointError
-from epochal.records.failure import explain_failure
-from epochal.records.times import SAVING
+from epochal.records.layout.os_errors import explain_failure
+from epochal.records.metrics.time_spent import SAVING
 
 if TYPE_CHECKING:
     from epochal.engine.run import Run

@@ -10,9 +10,9 @@ from typing_extensions import override
 
 from epochal.config.bounds import AtLeast
 from epochal.config.duration import Duration, parse_duration
-from epochal.engine.due import position
-from epochal.engine.hook import Hook
-from epochal.engine.monitor import Monitor
+from epochal.engine.events.due import position
+from epochal.engine.interfaces.hook import Hook
+from epochal.engine.interfaces.monitor import Monitor
 from epochal.errors import ConfigError, Problem, TaskError
 
 if TYPE_CHECKING:

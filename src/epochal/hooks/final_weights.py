@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, final
 from typing_extensions import override
 
 from epochal.checkpoint import save_weights
-from epochal.checkpoint.initial import AVERAGED, FINAL
-from epochal.engine.hook import Hook
-from epochal.engine.preempt import PREEMPTED
-from epochal.records.times import SAVING
+from epochal.checkpoint.initial_weights import AVERAGED, FINAL
+from epochal.engine.interfaces.hook import Hook
+from epochal.engine.process.signals import PREEMPTED
+from epochal.records.metrics.time_spent import SAVING
 
 if TYPE_CHECKING:
     from pathlib import Path

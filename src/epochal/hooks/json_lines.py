@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, final
 from typing_extensions import override
 
 from epochal import durable
-from epochal.engine.every import Every
-from epochal.engine.lines import Lines
-from epochal.engine.tracker import Source, Tracker
+from epochal.engine.interfaces.every import Every
+from epochal.engine.tracking.line_file import Lines
+from epochal.engine.tracking.tracker import Source, Tracker
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from epochal.engine.mirror import Entry, Sink
+    from epochal.engine.tracking.mirror import Entry, Sink
 
 FILE = "points.jsonl"
 

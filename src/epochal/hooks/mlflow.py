@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
 
-from epochal.engine.every import Every
-from epochal.engine.mirror import Entry, Sink, importing
-from epochal.engine.tracker import Source, Tracker
-from epochal.records.leaves import iter_leaves
+from epochal.engine.interfaces.every import Every
+from epochal.engine.tracking.mirror import Entry, Sink, importing
+from epochal.engine.tracking.tracker import Source, Tracker
+from epochal.records.layout.config_leaves import iter_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from epochal.records.media import Media
+    from epochal.records.folder.media import Media
 
 ORIGIN = "epochal.run"
 """The tag by which a resumed run finds its MLflow run."""

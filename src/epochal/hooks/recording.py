@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Protocol, final, runtime_checkable
 
 from typing_extensions import override
 
-from epochal.engine.every import Every
-from epochal.engine.hook import LOG_PRIORITY, Hook
-from epochal.engine.preempt import PREEMPTED
-from epochal.engine.times import read_spent
-from epochal.engine.variables import take_variables
+from epochal.engine.interfaces.every import Every
+from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
+from epochal.engine.measure.phase_timer import read_spent
+from epochal.engine.measure.variables import take_variables
+from epochal.engine.process.signals import PREEMPTED
 
 if TYPE_CHECKING:
-    from epochal.engine.meters import Window
+    from epochal.engine.measure.meter import Window
     from epochal.engine.run import Run
-    from epochal.records.writer import Status
+    from epochal.records.folder.writer import Status
 
 STEP_STATUS_SECONDS = 5.0
 EPOCH_STATUS_SECONDS = 1.0

@@ -12,11 +12,11 @@ from typing_extensions import override
 from epochal import durable
 from epochal.checkpoint import save_weights
 from epochal.config.checkpoint_name import check_template, fill_template
-from epochal.engine.every import Every
-from epochal.engine.hook import Hook
-from epochal.engine.saving import fresh_metrics
+from epochal.engine.interfaces.every import Every
+from epochal.engine.interfaces.hook import Hook
+from epochal.engine.state.saver import fresh_metrics
 from epochal.errors import ConfigError, Problem
-from epochal.records.times import SAVING
+from epochal.records.metrics.time_spent import SAVING
 
 if TYPE_CHECKING:
     from pathlib import Path

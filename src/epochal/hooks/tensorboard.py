@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, final
 from typing_extensions import override
 
 from epochal import durable
-from epochal.engine.every import Every
-from epochal.engine.mirror import Entry, Sink, importing
-from epochal.engine.tracker import Source, Tracker, is_first_rank
-from epochal.records.media import SEPARATORS
+from epochal.engine.interfaces.every import Every
+from epochal.engine.tracking.mirror import Entry, Sink, importing
+from epochal.engine.tracking.tracker import Source, Tracker, is_first_rank
+from epochal.records.folder.media import SEPARATORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from epochal.engine.run import Run
-    from epochal.records.media import Media
+    from epochal.records.folder.media import Media
 
 FOLDER = "tensorboard"
 STORED = "summary_writer"

@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
 
-from epochal.engine.hook import Hook
-from epochal.engine.times import read_device_time, read_spent
-from epochal.records.times import Share, Spent, advise, describe_device_time, format_time, share_out
+from epochal.engine.interfaces.hook import Hook
+from epochal.engine.measure.phase_timer import read_device_time, read_spent
+from epochal.records.metrics.time_spent import (
+    Share,
+    Spent,
+    advise,
+    describe_device_time,
+    format_time,
+    share_out,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

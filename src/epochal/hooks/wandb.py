@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Literal, final
 from typing_extensions import override
 
 from epochal import durable
-from epochal.engine.every import Every
-from epochal.engine.mirror import Entry, Sink, importing
-from epochal.engine.tracker import CLOSE_SECONDS, Source, Tracker
-from epochal.records.media import kind_of
+from epochal.engine.interfaces.every import Every
+from epochal.engine.tracking.mirror import Entry, Sink, importing
+from epochal.engine.tracking.tracker import CLOSE_SECONDS, Source, Tracker
+from epochal.records.folder.media import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from epochal.records.media import Media
+    from epochal.records.folder.media import Media
 
 KNOWN_FILE = "known.json"
 _NOT_SHOWN = ("svg", "mov", "parquet")  # formats that W&B cannot show

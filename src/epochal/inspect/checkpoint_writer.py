@@ -10,7 +10,7 @@ from pathlib import Path
 
 from epochal import durable
 from epochal.errors import EpochalError
-from epochal.records.manifests import (
+from epochal.records.folder.checkpoint_manifests import (
     MANIFEST,
     STATE,
     TENSORS,

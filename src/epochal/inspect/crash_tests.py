@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
 from epochal.inspect.diagnostic import Diagnostic
-from epochal.records.manifests import newest_valid
+from epochal.records.folder.checkpoint_manifests import newest_valid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.inspect.diagnostic import Diagnostic
-from epochal.records.figures import format_bytes
+from epochal.text.formatting import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from epochal import durable
 from epochal.inspect.diagnostic import Diagnostic
-from epochal.records.figures import format_bytes
-from epochal.records.mounts import find_kind, is_shared
+from epochal.records.machine.mounts import find_kind, is_shared
+from epochal.text.formatting import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

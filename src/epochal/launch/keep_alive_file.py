@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, final
 
 from epochal import durable
 from epochal.errors import RecordError
-from epochal.records import clean
-from epochal.records.folder import slug
-from epochal.records.process import host_name, is_gone, process_token
+from epochal.records.folder import redacted as clean
+from epochal.records.folder.folder import slug
+from epochal.records.layout.process import host_name, is_gone, process_token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

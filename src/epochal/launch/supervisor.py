@@ -19,14 +19,14 @@ from epochal.launch.restart_policy import (
     RestartDecision,
     RestartPolicy,
 )
-from epochal.records import clean
-from epochal.records.announce import VARIABLE
-from epochal.records.facts import describe_error, step_of
-from epochal.records.folder import FOLDS
-from epochal.records.manifests import newest_valid
-from epochal.records.parent import Parent
-from epochal.records.read import RunRecord, read_run
-from epochal.records.writer import DONE
+from epochal.records.folder import redacted as clean
+from epochal.records.folder.announce import VARIABLE
+from epochal.records.folder.checkpoint_manifests import newest_valid
+from epochal.records.folder.derived_fields import describe_error, step_of
+from epochal.records.folder.folder import FOLDS
+from epochal.records.folder.parent import Parent
+from epochal.records.folder.record import RunRecord, read_run
+from epochal.records.folder.writer import DONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -1,11 +1,11 @@
 """What a run leaves on disk, and how to read it."""
 
-from epochal.records.folder import RecordOptions, RunFolder, create_run_folder
-from epochal.records.machine import describe_machine
-from epochal.records.metrics import read_points, read_series
-from epochal.records.provenance import collect_provenance, explain
-from epochal.records.read import Point, RunRecord, RunSummary, find_runs, read_run
-from epochal.records.writer import NullWriter, RunWriter, Status, Writer
+from epochal.records.folder.folder import RecordOptions, RunFolder, create_run_folder
+from epochal.records.folder.provenance import collect_provenance, explain
+from epochal.records.folder.record import Point, RunRecord, RunSummary, find_runs, read_run
+from epochal.records.folder.writer import NullWriter, RunWriter, Status, Writer
+from epochal.records.machine.machine import describe_machine
+from epochal.records.metrics.points import read_points, read_series
 
 __all__ = [
     "NullWriter",

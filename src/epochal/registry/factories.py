@@ -33,7 +33,7 @@ ANY_KIND = "component"
 
 BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        "task": {"module": "epochal.engine.task:ModuleTask"},
+        "task": {"module": "epochal.engine.interfaces.task:ModuleTask"},
         "runner": {
             "train": "epochal.engine.runner:Train",
             "test": "epochal.engine.runner:Test",

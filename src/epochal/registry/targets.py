@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 _OWN_MODULES = (
     "epochal.components",
     "epochal.hooks",
-    "epochal.engine.task",
+    "epochal.engine.interfaces.task",
     "epochal.engine.runner",
-    "epochal.engine.update",
+    "epochal.engine.step.updater",
 )
 
 # Values of variables that may be a class or function; loading checks it.

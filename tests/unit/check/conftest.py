@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from epochal.check import Report, Signature, check, read_signature
-from epochal.check.report import Mistakes
-from epochal.check.walk import Walk
+from epochal.check.values.checker import Walk
+from epochal.check.values.report import Mistakes
 from epochal.config import load
 from epochal.registry import Project, Registry
 

@@ -66,7 +66,7 @@ def test_ctrl_c_outside_a_run_ends_quietly(
     def interrupted(_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("epochal.cli.runs.execute", interrupted)
+    monkeypatch.setattr("epochal.cli.verbs.runs.execute", interrupted)
     done = epochal("runs")
     assert (done.code, done.err) == (130, "")
 
@@ -92,7 +92,7 @@ def test_disk_that_refuses_is_a_message(
     def refused(_: object) -> int:
         raise OSError(code, os.strerror(code), "runs/x")
 
-    monkeypatch.setattr("epochal.cli.runs.execute", refused)
+    monkeypatch.setattr("epochal.cli.verbs.runs.execute", refused)
     done = epochal("runs")
     assert (done.code, done.err) == (74, f"runs/x: {os.strerror(code).lower()}\n  {hint}\n")
 

@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from epochal.engine import Hook, Options, Parts, Run, RunResult, Setting, Task, Train
 from epochal.engine.execute import execute
-from epochal.engine.meters import Meter
-from epochal.engine.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
+from epochal.engine.interfaces.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
+from epochal.engine.measure.meter import Meter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,8 +10,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from typing_extensions import override
 
-from epochal.engine import captured, choose, trial
-from epochal.engine.layout import like
+from epochal.engine.capture import capture_trial as trial
+from epochal.engine.capture import captured_steps as captured
+from epochal.engine.capture import choose_step as choose
+from epochal.engine.capture.batch_layout import like
 
 if TYPE_CHECKING:
     import pytest

@@ -10,8 +10,8 @@ from torch import nn
 from cells import remake
 from engine.parts import Sums, adder, make_run
 from epochal.config import parse_duration
-from epochal.engine.loss import Loss, Term
-from epochal.engine.stages import Stage
+from epochal.engine.stages.stage import Stage
+from epochal.engine.step.loss import Loss, Term
 
 if TYPE_CHECKING:
     from epochal.engine import Run

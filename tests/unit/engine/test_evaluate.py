@@ -17,7 +17,7 @@ from engine.parts import Diary, Points, Sums, adder, fit, make_run, numbers, wei
 from epochal.engine import Hook, Metric, Monitor, Predict, Run, Task, Test, Train
 from epochal.engine.evaluate import check_sanity, evaluate, predict
 from epochal.engine.execute import execute
-from epochal.engine.meters import Meter
+from epochal.engine.measure.meter import Meter
 from epochal.errors import DataError, TaskError
 from epochal.hooks.console import Console
 from epochal.hooks.early_stopping import EarlyStopping

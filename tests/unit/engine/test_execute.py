@@ -19,7 +19,7 @@ from engine.parts import Diary, Sums, adder, fit, make_run
 from epochal.durable import WriteError
 from epochal.engine import Hook, Run, RunResult, TorchSchedule, Train, current_run
 from epochal.engine.execute import describe, execute, result_of_error
-from epochal.engine.meters import Meter
+from epochal.engine.measure.meter import Meter
 from epochal.errors import ConfigError, DataError, Problem, TaskError
 
 EDGES = ("setup", "assembled", "run_start", "error", "run_end", "teardown")

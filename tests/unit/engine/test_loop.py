@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from engine.parts import Diary, Points, Sums, adder, fit, make_run, weights
 from epochal.engine import Every, Hook, Monitor, Run
-from epochal.engine.clock import Clock
 from epochal.engine.loop import take_steps
+from epochal.engine.measure.clock import Clock
 
 
 @pytest.mark.parametrize("batches", [1, 2, 5, 10])

@@ -22,9 +22,10 @@ from engine.parts import Sums, Witness, adder, fit, make_run, weights
 from engine.recorded_graph import RecordedGraph, record_graphs
 from epochal.components.average.ema import Ema
 from epochal.components.average.swa import Swa
-from epochal.engine import Hook, Run, captured, current_run
-from epochal.engine.loss import Loss, Term
-from epochal.engine.trial import Trial
+from epochal.engine import Hook, Run, current_run
+from epochal.engine.capture import captured_steps as captured
+from epochal.engine.capture.capture_trial import Trial
+from epochal.engine.step.loss import Loss, Term
 
 
 @pytest.fixture(autouse=True)

@@ -12,18 +12,18 @@ from torch import nn
 from engine.parts import Hands, Sums, adder, fit, make_run, weights
 from engine.recorded_graph import RecordedGraph, record_graphs
 from engine.staged import staged
-from engine.test_watch import Poisoned
+from engine.step.test_nonfinite_watch import Poisoned
 from epochal.checkpoint import read_checkpoint
 from epochal.components.average.ema import Ema
 from epochal.components.average.swa import Swa
 from epochal.config.duration import parse_duration
 from epochal.engine import Hook, Monitor, rollback
-from epochal.engine.meters import Meter
-from epochal.engine.options import CheckpointOptions
-from epochal.engine.saving import request_save
-from epochal.engine.stages import Stage
+from epochal.engine.interfaces.options import CheckpointOptions
+from epochal.engine.measure.meter import Meter
+from epochal.engine.stages.stage import Stage
+from epochal.engine.state.saver import request_save
 from epochal.hooks.checkpointing import Checkpointing
-from epochal.records.manifests import DAMAGED, TENSORS, find_checkpoints
+from epochal.records.folder.checkpoint_manifests import DAMAGED, TENSORS, find_checkpoints
 from resume import Notes
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from small_project import run_folders, tree
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from epochal.experiment.assembly import Assembly
+    from epochal.experiment.build.assembly import Assembly
 
 SGD = {"type": "SGD", "lr": 0.1}
 QUIET = {"console_every": 0, "level": "error"}
@@ -42,7 +42,7 @@ def make(kind: type[ep.Experiment] = ep.Experiment, **sections: Any) -> ep.Exper
 
 def parts() -> dict[str, object]:
     """A task and a model with the weights that a run with seed 0 would give."""
-    from epochal.engine.seeding import derive, seeded
+    from epochal.engine.device.seeding import derive, seeded
 
     with seeded(derive(0, "model")):
         return {"task": TinyTask(), "model": TinyModel()}

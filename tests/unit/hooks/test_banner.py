@@ -17,7 +17,7 @@ from epochal.config import from_plain
 from epochal.config.node import Node
 from epochal.engine import Hook, Run
 from epochal.engine.parts import ResumePoint, Setting
-from epochal.engine.saved import collect
+from epochal.engine.state.run_state import collect
 from epochal.errors import Place
 from epochal.hooks.banner import (
     Banner,
@@ -29,7 +29,7 @@ from epochal.hooks.banner import (
     draw,
     evaluated_splits,
 )
-from epochal.records.manifests import Manifest
+from epochal.records.folder.checkpoint_manifests import Manifest
 from epochal.testing import TinyModel, TinyTask, carry_out, short_options, tiny_run
 
 CONFIG = {

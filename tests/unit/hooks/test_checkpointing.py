@@ -9,11 +9,11 @@ import pytest
 
 from epochal.checkpoint import read_checkpoint
 from epochal.engine import Hook, Options, Run, Setting
-from epochal.engine.options import CheckpointOptions, EngineOptions, TrainOptions
+from epochal.engine.interfaces.options import CheckpointOptions, EngineOptions, TrainOptions
 from epochal.engine.parts import ResumePoint
 from epochal.errors import CheckpointError
 from epochal.hooks.checkpointing import Checkpointing
-from epochal.records.manifests import find_checkpoints, newest_valid
+from epochal.records.folder.checkpoint_manifests import find_checkpoints, newest_valid
 from epochal.testing import HookConformance, TinyTask, carry_out, short_options, tiny_run
 from resume import Notes
 

@@ -8,10 +8,10 @@ import torch
 from safetensors import safe_open
 
 from epochal.checkpoint import load_weights
-from epochal.checkpoint.initial import AVERAGED, FINAL
+from epochal.checkpoint.initial_weights import AVERAGED, FINAL
 from epochal.components.average.ema import Ema
 from epochal.engine.execute import execute
-from epochal.engine.hook import Hook
+from epochal.engine.interfaces.hook import Hook
 from epochal.engine.parts import Setting
 from epochal.engine.runner import Test as Evaluate
 from epochal.engine.runner import Train

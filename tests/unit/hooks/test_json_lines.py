@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from epochal.engine.mirror import Entry
-from epochal.engine.tracker import Source
+from epochal.engine.tracking.mirror import Entry
+from epochal.engine.tracking.tracker import Source
 from epochal.hooks.json_lines import JsonLines
 from tracked import Series, carry_out_tracked, recorded
 

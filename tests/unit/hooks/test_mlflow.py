@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from epochal.engine.mirror import Entry
-from epochal.engine.tracker import Source
+from epochal.engine.tracking.mirror import Entry
+from epochal.engine.tracking.tracker import Source
 from epochal.hooks.mlflow import MLflow
-from epochal.records.media import Media
+from epochal.records.folder.media import Media
 from tracked import Series, carry_out_tracked, empty_database, recorded
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of the package

@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from epochal.engine.execute import execute
-from epochal.engine.hook import Hook
-from epochal.engine.meters import Meter
-from epochal.engine.options import LogOptions
+from epochal.engine.interfaces.hook import Hook
+from epochal.engine.interfaces.options import LogOptions
+from epochal.engine.measure.meter import Meter
 from epochal.engine.parts import Setting
 from epochal.engine.runner import Test as Evaluate
 from epochal.engine.runner import Train
 from epochal.hooks.recording import Recording
-from epochal.records.folder import RecordOptions, create_run_folder
-from epochal.records.metrics import read_series
-from epochal.records.writer import RunWriter
+from epochal.records.folder.folder import RecordOptions, create_run_folder
+from epochal.records.folder.writer import RunWriter
+from epochal.records.metrics.points import read_series
 from epochal.testing import Ledger, SabotageError, TinyTask, carry_out, short_options, tiny_run
 
 if TYPE_CHECKING:

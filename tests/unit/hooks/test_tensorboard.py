@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from epochal.engine.hook import Hook
-from epochal.engine.mirror import Entry
-from epochal.engine.tracker import Source
+from epochal.engine.interfaces.hook import Hook
+from epochal.engine.tracking.mirror import Entry
+from epochal.engine.tracking.tracker import Source
 from epochal.hooks.tensorboard import MAX_ROWS, LazySummaryWriter, TensorBoard, to_markdown
-from epochal.records.media import Media, read_media
+from epochal.records.folder.media import Media, read_media
 from epochal.testing import carry_out, tiny_run
 from tracked import Series, carry_out_tracked, events, only, recorded
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console as Screen
 
-from epochal.engine.clock import Clock
 from epochal.engine.execute import execute
-from epochal.engine.hook import Hook
+from epochal.engine.interfaces.hook import Hook
+from epochal.engine.measure.clock import Clock
+from epochal.engine.measure.phase_timer import Times
 from epochal.engine.runner import Test as Evaluate
 from epochal.engine.runner import Train
-from epochal.engine.times import Times
 from epochal.hooks.time_report import TimeReport, draw, plain_lines
-from epochal.records.times import Share, Spent
+from epochal.records.metrics.time_spent import Share, Spent
 from epochal.testing import SabotageError, carry_out, short_options, tiny_run
 
 if TYPE_CHECKING:

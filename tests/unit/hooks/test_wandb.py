@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from PIL import UnidentifiedImageError
 
-from epochal.engine.mirror import Entry
-from epochal.engine.tracker import CLOSE_SECONDS, Source
+from epochal.engine.tracking.mirror import Entry
+from epochal.engine.tracking.tracker import CLOSE_SECONDS, Source
 from epochal.hooks.wandb import WandB, WandBSink, find_limits
-from epochal.records.media import Media, encode_png
+from epochal.records.folder.media import Media, encode_png
 from tracked import Series, carry_out_tracked, recorded
 
 if TYPE_CHECKING:

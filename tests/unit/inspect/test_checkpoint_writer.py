@@ -17,7 +17,7 @@ from epochal.inspect.checkpoint_writer import (
     write_forever,
     write_until_full,
 )
-from epochal.records.manifests import find_checkpoints, newest_valid
+from epochal.records.folder.checkpoint_manifests import find_checkpoints, newest_valid
 
 if TYPE_CHECKING:
     from pathlib import Path

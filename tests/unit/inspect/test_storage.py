@@ -11,7 +11,7 @@ import pytest
 
 from epochal.inspect import storage
 from epochal.inspect.storage import check_clock, check_storage
-from epochal.records import mounts
+from epochal.records.machine import mounts
 
 if TYPE_CHECKING:
     from epochal.inspect.diagnostic import Diagnostic

@@ -10,7 +10,7 @@ import pytest
 from epochal import durable
 from epochal.errors import RecordError
 from epochal.launch.keep_alive_file import KeepAliveFile, find_keep_alive_file
-from epochal.records.process import host_name, process_token
+from epochal.records.layout.process import host_name, process_token
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def test_built_in_and_torch_names_are_resolved(registry) -> None:
     for kind, name, dotted in (
         ("hook", "EarlyStopping", "epochal.hooks.early_stopping.EarlyStopping"),
         ("schedule", "cosine", "epochal.components.optim.schedules.Cosine"),
-        ("task", "module", "epochal.engine.task.ModuleTask"),
+        ("task", "module", "epochal.engine.interfaces.task.ModuleTask"),
         ("runner", "train", "epochal.engine.runner.Train"),
         ("metric", "accuracy", "epochal.components.metrics.accuracy.Accuracy"),
         ("optimizer", "AdamW", "torch.optim.adamw.AdamW"),

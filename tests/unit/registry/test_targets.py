@@ -94,7 +94,7 @@ def test_dotted_paths_are_resolved_to_the_defining_module(registry) -> None:
             "epochal.hooks.early_stopping.EarlyStopping",
             "epochal.hooks.early_stopping.EarlyStopping",
         ),
-        ("epochal.engine.task.ModuleTask", "epochal.engine.task.ModuleTask"),
+        ("epochal.engine.interfaces.task.ModuleTask", "epochal.engine.interfaces.task.ModuleTask"),
     ):
         found = registry.find("model", target)
         assert found.dotted == home, target

@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from epochal.components.average.shadow import Shadow
 from epochal.config.bounds import AtLeast, Below
-from epochal.engine.average import UPDATES, Average
-from epochal.engine.every import Every
+from epochal.engine.interfaces.every import Every
+from epochal.engine.optim.average import UPDATES, Average
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 from torch.utils.data import Dataset
 from typing_extensions import override
 
-from epochal.engine.reader import may_draw
+from epochal.engine.feed.seeded_dataset import may_draw
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,13 +10,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 from typing_extensions import override
 
-from epochal.engine.gather import InMemory
+from epochal.engine.feed.in_memory import InMemory
 from epochal.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from epochal.engine.task import Batch
+    from epochal.engine.interfaces.task import Batch
 
 
 @final

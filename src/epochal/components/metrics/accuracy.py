@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
 
-from epochal.components.metrics.pick import pick
-from epochal.engine.metric import Metric
+from epochal.components.metrics.tensor_path import pick
+from epochal.engine.interfaces.metric import Metric
 from epochal.errors import ConfigError, Problem, TaskError
 
 if TYPE_CHECKING:

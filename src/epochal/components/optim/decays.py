@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, final
 from typing_extensions import override
 
 from epochal.config.bounds import Above, AtLeast
-from epochal.engine.schedule import Length, Schedule, schedule_error
+from epochal.engine.interfaces.schedule import Length, Schedule, schedule_error
 
 if TYPE_CHECKING:
     from epochal.config.duration import Duration

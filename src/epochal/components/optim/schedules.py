@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from epochal.config.bounds import Above, AtLeast, AtMost
 from epochal.config.duration import Duration
-from epochal.engine.schedule import Length, Schedule, schedule_error
+from epochal.engine.interfaces.schedule import Length, Schedule, schedule_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, final
 from rich.console import Console as Screen
 from typing_extensions import override
 
-from epochal.engine.clock import Lap, peak_memory_bytes
-from epochal.engine.every import Every
-from epochal.engine.hook import LOG_PRIORITY, Hook
+from epochal.engine.interfaces.every import Every
+from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
+from epochal.engine.measure.clock import Lap, peak_memory_bytes
 from epochal.hooks.console.log_handler import LogRedirect
 from epochal.hooks.console.number_format import (
     format_clock,
@@ -23,7 +23,7 @@ from epochal.hooks.console.progress_display import GAP, ColumnWidths, ProgressDi
 from epochal.hooks.console.run_progress import RunProgress
 
 if TYPE_CHECKING:
-    from epochal.engine.meters import Window
+    from epochal.engine.measure.meter import Window
     from epochal.engine.run import Run
 
 logger = logging.getLogger("epochal.hooks.console")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, final
 
-from epochal.engine.clock import seconds_left
-from epochal.engine.feed import count_batches, named_loaders
+from epochal.engine.feed.feed import count_batches, named_loaders
+from epochal.engine.measure.clock import seconds_left
 from epochal.hooks.console.number_format import format_count
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import Tensor
 
-from epochal.engine.pick import known_names, pick
+from epochal.engine.step.loss_inputs import known_names, pick
 from epochal.errors import ConfigError, Problem, TaskError, suggest
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import torch
 from typing_extensions import override
 
 from epochal.config.bounds import Above, AtLeast, AtMost
-from epochal.engine.hook import Hook
+from epochal.engine.interfaces.hook import Hook
 from epochal.errors import TaskError
 from epochal.hooks.mixing.batch_mixer import BatchMixer
 

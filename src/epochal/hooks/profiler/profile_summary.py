@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.records.times import WAIT, advise, format_time
+from epochal.records.metrics.time_spent import WAIT, advise, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

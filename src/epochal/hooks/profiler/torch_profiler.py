@@ -12,8 +12,8 @@ from typing_extensions import override
 
 from epochal import durable
 from epochal.config.bounds import AtLeast
-from epochal.engine.hook import Hook
-from epochal.engine.times import read_times
+from epochal.engine.interfaces.hook import Hook
+from epochal.engine.measure.phase_timer import read_times
 from epochal.errors import ConfigError, Problem
 from epochal.hooks.profiler.profile_summary import Profile, operator_lines, summarise
 

@@ -1,6 +1,6 @@
 """The code of a run: kept by content, listed, and laid back."""
 
-from epochal.records.code.manifest import (
+from epochal.records.code.code_manifest import (
     File,
     Framework,
     Manifest,

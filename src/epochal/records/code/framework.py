@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
-from epochal.records.code.content import FRESH_NS
+from epochal.records.code.file_content import FRESH_NS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

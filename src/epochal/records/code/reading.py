@@ -8,17 +8,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
 from epochal import durable
-from epochal.records.code.content import Content, read_content
-from epochal.records.code.manifest import ASIDE, File, Manifest, Other
-from epochal.records.code.store import Known, Seen, Store, is_missing
+from epochal.records.code.code_manifest import ASIDE, File, Manifest, Other
+from epochal.records.code.content_store import Known, Seen, Store, is_missing
+from epochal.records.code.file_content import Content, read_content
 from epochal.records.secrets import redact_bytes
-from epochal.records.secrets.known import known_secrets
+from epochal.records.secrets.process_secrets import known_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from epochal.records.code.choice import Found
+    from epochal.records.code.file_selection import Found
 
 _MAX_IMPORTED_BYTES = 1 << 24
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from epochal.errors import ConfigError, Problem, RecordError
-from epochal.records.code.framework import digest_package, package_dir, unpack
-from epochal.records.code.manifest import (
+from epochal.records.code.code_manifest import (
     RESTORED,
     Manifest,
     Other,
@@ -18,7 +17,8 @@ from epochal.records.code.manifest import (
     read_kept,
     read_manifest,
 )
-from epochal.records.configs import find_expanded
+from epochal.records.code.framework import digest_package, package_dir, unpack
+from epochal.records.folder.configs import find_expanded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,9 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, final
 
 from epochal import durable
-from epochal.records.code.choice import Limits, choose
-from epochal.records.code.framework import Package, archive_name, package_dir
-from epochal.records.code.manifest import (
+from epochal.records.code.code_manifest import (
     MANIFEST,
     File,
     Framework,
@@ -18,9 +16,11 @@ from epochal.records.code.manifest import (
     code_dir,
     read_manifest,
 )
+from epochal.records.code.content_store import STORE, Seen, Store
+from epochal.records.code.file_selection import Limits, choose
+from epochal.records.code.framework import Package, archive_name, package_dir
+from epochal.records.code.project_scan import Walk
 from epochal.records.code.reading import CodeReader, CodeWriter, with_parents
-from epochal.records.code.store import STORE, Seen, Store
-from epochal.records.code.walk import Walk
 from epochal.records.secrets import is_secret_file
 
 if TYPE_CHECKING:

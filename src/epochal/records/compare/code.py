@@ -6,15 +6,15 @@ import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, final
 
-from epochal.records.code.manifest import code_dir, read_kept, read_manifest
+from epochal.records.code.code_manifest import code_dir, read_kept, read_manifest
 from epochal.records.compare.difference import Facts, lay_out
-from epochal.records.compare.surroundings import git_table
+from epochal.records.compare.environment import git_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from epochal.records.code.manifest import File, Manifest
-    from epochal.records.read import RunRecord
+    from epochal.records.code.code_manifest import File, Manifest
+    from epochal.records.folder.record import RunRecord
 
 MAX_BYTES = 512 * 1024
 """Larger files are compared by their digests only."""

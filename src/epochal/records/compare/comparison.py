@@ -13,23 +13,23 @@ from epochal.errors import RecordError
 from epochal.records.compare.code import CodeComparison, compare_code
 from epochal.records.compare.curves import TOLERANCE, Curves, compare_curves
 from epochal.records.compare.difference import Facts, lay_out
-from epochal.records.compare.groups import Group, find_group, ignore
-from epochal.records.compare.scores import Score, read_scores
-from epochal.records.compare.settings import parameter_tables, seed_table
-from epochal.records.compare.surroundings import (
+from epochal.records.compare.environment import (
     data_table,
     environment_table,
     hardware_table,
     package_table,
 )
-from epochal.records.figures import format_count
-from epochal.records.read import read_run
+from epochal.records.compare.metrics import Score, read_scores
+from epochal.records.compare.replicate_groups import Group, find_group, ignore
+from epochal.records.compare.settings import parameter_tables, seed_table
+from epochal.records.folder.record import read_run
+from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from epochal.records.compare.groups import Progress
-    from epochal.records.read import RunRecord
+    from epochal.records.compare.replicate_groups import Progress
+    from epochal.records.folder.record import RunRecord
 
 CAUSES = ("params", "seed", "code", "packages", "hardware", "environment", "data")
 SECTIONS = (*CAUSES, "metrics", "curves")

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from epochal.records.metrics import TRAIN, is_mean_of_steps
+from epochal.records.metrics.points import TRAIN, is_mean_of_steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from epochal.records.read import RunRecord
+    from epochal.records.folder.record import RunRecord
 
     Curve = tuple[NDArray[np.int64], NDArray[np.float64]]
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from epochal.records.compare.difference import Side
-from epochal.records.leaves import iter_leaves
-from epochal.records.provenance import where_from
+from epochal.records.folder.provenance import where_from
+from epochal.records.layout.config_leaves import iter_leaves
 
 if TYPE_CHECKING:
     from epochal.records.compare.difference import Table
-    from epochal.records.read import RunRecord
+    from epochal.records.folder.record import RunRecord
 
 SEED = "seed"
 _NO_PARAMETERS = (SEED, "tag", "desc", "record")

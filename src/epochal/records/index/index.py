@@ -7,13 +7,13 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, final
 
-from epochal.records.home import HOME, home_of
-from epochal.records.index import store
+from epochal.records.index import database as store
 from epochal.records.index.refresh import Refreshed, refresh_tables
 from epochal.records.index.schema import create_tables
-from epochal.records.index.words import to_match
-from epochal.records.mounts import find_kind, is_shared
-from epochal.records.places import is_run
+from epochal.records.index.search_text import to_match
+from epochal.records.layout.epochal_dir import HOME, home_of
+from epochal.records.layout.run_folders import is_run
+from epochal.records.machine.mounts import find_kind, is_shared
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from epochal import durable
 from epochal.records.index.schema import MAX_INTEGER, MIN_INTEGER
-from epochal.records.leaves import iter_leaves
-from epochal.records.plain import as_real
+from epochal.records.layout.coerce import as_real
+from epochal.records.layout.config_leaves import iter_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -6,7 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from epochal.records.index.rows import (
+from epochal.records.folder.record import read_folder
+from epochal.records.index.run_rows import (
     clean,
     count_points,
     find_best,
@@ -14,17 +15,16 @@ from epochal.records.index.rows import (
     read_metrics,
     read_rows,
 )
+from epochal.records.index.scan import Known, walk_runs
 from epochal.records.index.schema import RUN_COLUMNS
-from epochal.records.index.walk import Known, walk_runs
-from epochal.records.read import read_folder
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable
     from pathlib import Path
 
-    from epochal.records.index.rows import MetricRow, RunRows
-    from epochal.records.index.walk import Found
+    from epochal.records.index.run_rows import MetricRow, RunRows
+    from epochal.records.index.scan import Found
 
     Progress = Callable[[str], None]
 

@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 from typing_extensions import override
 
 from epochal import durable
+from epochal.records.layout.process import host_name
 from epochal.records.mail.channel import Channel, SendError
 from epochal.records.mail.mailbox import make_id
-from epochal.records.process import host_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

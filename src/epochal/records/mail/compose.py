@@ -11,19 +11,19 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.errors import RecordError
-from epochal.records.facts import describe_error, seconds_of, step_of
-from epochal.records.figures import format_seconds, format_value
-from epochal.records.heartbeat import FILE_NAME as HEARTBEAT
+from epochal.records.alive.heartbeat import FILE_NAME as HEARTBEAT
+from epochal.records.folder.derived_fields import describe_error, seconds_of, step_of
+from epochal.records.folder.writer import DONE
 from epochal.records.mail.mailbox import Kind, Mail, make_id, utc_now
-from epochal.records.metrics import TRAIN, is_epoch_mean
+from epochal.records.metrics.points import TRAIN, is_epoch_mean
 from epochal.records.secrets import redact, redact_tree
-from epochal.records.writer import DONE
+from epochal.text.formatting import format_seconds, format_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from epochal.records.read import RunRecord
+    from epochal.records.folder.record import RunRecord
 
 END = "end"
 """The event that all mails about the end of an attempt share."""

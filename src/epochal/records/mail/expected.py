@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
 from epochal.errors import RecordError
-from epochal.records.heartbeat import FILE_NAME as HEARTBEAT
-from epochal.records.heartbeat import is_silent
-from epochal.records.lease import SILENCE_SECONDS
+from epochal.records.alive.heartbeat import FILE_NAME as HEARTBEAT
+from epochal.records.alive.heartbeat import is_silent
+from epochal.records.alive.lease import SILENCE_SECONDS
+from epochal.records.folder.record import read_run
+from epochal.records.layout.process import host_name, is_gone, process_token
 from epochal.records.mail.compose import compose, describe_run, mail_kind
 from epochal.records.mail.mailbox import Mailbox, make_id, utc_now
 from epochal.records.mail.outbox import locked, queue_mail
-from epochal.records.process import host_name, is_gone, process_token
-from epochal.records.read import read_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

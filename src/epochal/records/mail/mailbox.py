@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, final, get_args
 
 from epochal import durable
 from epochal.errors import RecordError
-from epochal.records.home import HOME, home_of
+from epochal.records.layout.epochal_dir import HOME, home_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

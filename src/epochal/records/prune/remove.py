@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from epochal import durable
 from epochal.errors import RecordError
-from epochal.records.home import HOME
-from epochal.records.lease import holding
-from epochal.records.process import host_name, is_gone
-from epochal.records.prune.plan import AT_WORK, CHECKPOINTS
-from epochal.records.read import read_folder
+from epochal.records.alive.lease import holding
+from epochal.records.folder.record import read_folder
+from epochal.records.layout.epochal_dir import HOME
+from epochal.records.layout.process import host_name, is_gone
+from epochal.records.prune.retention import AT_WORK, CHECKPOINTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -47,14 +47,14 @@ def clean_up(folders: Iterable[Path]) -> None:
 
 def code_of(root: Path) -> Path:
     """The folder of the code that runs share."""
-    from epochal.records.code.store import STORE  # not needed to list runs
+    from epochal.records.code.content_store import STORE  # not needed to list runs
 
     return root / HOME / STORE
 
 
 def drop_unused_code(root: Path) -> int:
     """Delete code that no run has any more; gives the bytes that were freed."""
-    from epochal.records.code.store import Store
+    from epochal.records.code.content_store import Store
 
     return Store(code_of(root)).drop_unused()
 

@@ -9,8 +9,8 @@ from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.records.home import HOME
 from epochal.records.index.schema import HIDDEN, MAX_INTEGER, RUN_COLUMNS
+from epochal.records.layout.epochal_dir import HOME
 from epochal.records.query.compile import Compiler, Sql
 from epochal.records.query.grammar import parse_names, parse_query, parse_sort_keys
 from epochal.records.query.names import AGE, FACTS, ConfigKey, Fact, Measure, NameResolver

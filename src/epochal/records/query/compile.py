@@ -7,10 +7,10 @@ import re
 from typing import TYPE_CHECKING, NamedTuple, assert_never, final, get_args
 
 from epochal.errors import suggest
+from epochal.records.folder.writer import Status
 from epochal.records.query.names import AGE, ConfigKey, Fact, Measure
 from epochal.records.query.tree import BoolOp, Compare, Missing, Not
 from epochal.records.query.values import SECONDS, Operand, read_quantity
-from epochal.records.writer import Status
 
 if TYPE_CHECKING:
     from epochal.records.query.names import NameResolver, Target

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
+from epochal.records.folder.writer import DONE
+from epochal.records.index.replicates import Mean, last_of_each, summarise
 from epochal.records.query.names import Fact
-from epochal.records.replicates import Mean, last_of_each, summarise
-from epochal.records.writer import DONE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

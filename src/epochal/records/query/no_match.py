@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from epochal.errors import suggest
-from epochal.records.figures import format_seconds, format_value
 from epochal.records.query.compile import Compiler
 from epochal.records.query.grammar import parse_query
 from epochal.records.query.names import AGE, ConfigKey, Fact, NameResolver
 from epochal.records.query.sheet import read_time
 from epochal.records.query.tree import BoolOp, Compare
+from epochal.text.formatting import format_seconds, format_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from epochal.components.average.ema import Ema
-from epochal.engine.average import UPDATES
+from epochal.engine.optim.average import UPDATES
 from epochal.errors import ConfigError
 
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 import epochal as ep
 from epochal.checkpoint import load_weights
-from epochal.checkpoint.initial import find_weights
+from epochal.checkpoint.initial_weights import find_weights
 from epochal.components.average.swa import Swa
-from epochal.engine.average import UPDATES
+from epochal.engine.optim.average import UPDATES
 from epochal.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 import epochal as ep
 from epochal.components.data.loader import LoaderOptions, build_loader
-from epochal.engine.gather import find_table
+from epochal.engine.feed.in_memory import find_table
 from epochal.errors import ConfigError, DataError
 from epochal.testing import TinyTask, tiny_run
 

@@ -17,8 +17,8 @@ from epochal.components.data.loader import LoaderOptions, build_loader
 from epochal.components.data.repeated import Repeated
 from epochal.config import parse_duration
 from epochal.engine import Options, Parts, Setting
-from epochal.engine.feed import Feed
-from epochal.engine.options import TrainOptions
+from epochal.engine.feed.feed import Feed
+from epochal.engine.interfaces.options import TrainOptions
 from epochal.errors import ConfigError, DataError
 from epochal.testing import TinyTask
 from resume import assert_resumes_everywhere

@@ -9,7 +9,7 @@ import torch
 if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
 
-    from epochal.engine.schedule import Schedule
+    from epochal.engine.interfaces.schedule import Schedule
 
 
 def curve(schedule: Schedule, total: int | None, steps: int) -> list[float]:

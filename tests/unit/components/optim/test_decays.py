@@ -14,7 +14,7 @@ from epochal.config import parse_duration
 from epochal.errors import ConfigError
 
 if TYPE_CHECKING:
-    from epochal.engine.schedule import Schedule
+    from epochal.engine.interfaces.schedule import Schedule
 
 
 def within_run(schedule: Schedule, *, per_epoch: int | None = None, warmup: int = 0) -> Schedule:

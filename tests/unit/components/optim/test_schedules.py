@@ -25,7 +25,7 @@ from epochal.components.optim.schedules import (
 )
 from epochal.config import parse_duration
 from epochal.engine import Warmup
-from epochal.engine.hook import Hook
+from epochal.engine.interfaces.hook import Hook
 from epochal.errors import ConfigError
 from epochal.testing import TinyTask, carry_out, short_options, tiny_run
 

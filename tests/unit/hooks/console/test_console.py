@@ -12,9 +12,9 @@ import torch
 from rich.console import Console as Screen
 
 from epochal.engine.execute import execute
-from epochal.engine.hook import Hook
-from epochal.engine.meters import Meter
-from epochal.engine.options import LogOptions
+from epochal.engine.interfaces.hook import Hook
+from epochal.engine.interfaces.options import LogOptions
+from epochal.engine.measure.meter import Meter
 from epochal.engine.runner import Predict, Train
 from epochal.engine.runner import Test as Evaluate
 from epochal.hooks.console import Console

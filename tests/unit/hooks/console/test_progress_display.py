@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console as Screen
 from rich.text import Text
 
-from epochal.engine.hook import Hook
+from epochal.engine.interfaces.hook import Hook
 from epochal.hooks.console.progress_display import ColumnWidths, ProgressDisplay, SummaryLine
 from epochal.hooks.console.run_progress import RunProgress
 from epochal.testing import carry_out, short_options, tiny_run

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from epochal.engine.hook import Hook
-from epochal.engine.options import OptimOptions
+from epochal.engine.interfaces.hook import Hook
+from epochal.engine.interfaces.options import OptimOptions
 from epochal.engine.runner import Predict
 from epochal.hooks.console.run_progress import RunProgress
 from epochal.testing import TinyTask, carry_out, short_options, tiny_run

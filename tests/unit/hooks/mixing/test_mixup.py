@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from epochal.engine import Run
-from epochal.engine.loss import Loss, Term
 from epochal.engine.parts import Options, Parts
+from epochal.engine.step.loss import Loss, Term
 from epochal.hooks.mixing.mixup import Mixup, _mix
 from epochal.testing import TinyModel, TinyTask, carry_out, short_options
 

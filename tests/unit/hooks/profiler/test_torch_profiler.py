@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from epochal.engine.execute import execute
-from epochal.engine.hook import Hook
+from epochal.engine.interfaces.hook import Hook
 from epochal.engine.parts import Setting
 from epochal.engine.runner import Train
 from epochal.errors import ConfigError

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.records.code.content import Stamp
-from epochal.records.code.manifest import File, Manifest
+from epochal.records.code.code_manifest import File, Manifest
+from epochal.records.code.content_store import Store
+from epochal.records.code.file_content import Stamp
+from epochal.records.code.project_scan import Found
 from epochal.records.code.reading import CodeReader, CodeWriter, with_parents
-from epochal.records.code.store import Store
-from epochal.records.code.walk import Found
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,8 +13,8 @@ import pytest
 from epochal import durable
 from epochal.records.code import Manifest, digest_of, read_file, read_manifest
 from epochal.records.code import snapshot as module
-from epochal.records.code.choice import Limits
-from epochal.records.code.content import read_content
+from epochal.records.code.file_content import read_content
+from epochal.records.code.file_selection import Limits
 from epochal.records.code.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def test_moved_run_is_complete_by_itself(project: Path, home: Path) -> None:
 def test_unchanged_files_are_not_read_again(
     project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("epochal.records.code.store.FRESH_NS", -(10**18))
+    monkeypatch.setattr("epochal.records.code.content_store.FRESH_NS", -(10**18))
     snapshot(project, home, "one").take()
     read: list[str] = []
     real = read_content
@@ -120,7 +120,7 @@ def test_unchanged_files_are_not_read_again(
 def test_store_that_was_emptied_is_filled_again(
     project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("epochal.records.code.store.FRESH_NS", -(10**18))
+    monkeypatch.setattr("epochal.records.code.content_store.FRESH_NS", -(10**18))
     snapshot(project, home, "one").take()
     for path in (home / "code").glob("??/*"):
         path.unlink()
@@ -143,7 +143,7 @@ def test_content_that_is_removed_at_the_last_moment_is_written_to_the_run(
 def test_unread_content_that_is_removed_at_the_last_moment_is_read_again(
     project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("epochal.records.code.store.FRESH_NS", -(10**18))
+    monkeypatch.setattr("epochal.records.code.content_store.FRESH_NS", -(10**18))
     snapshot(project, home, "one").take()
 
     def vanish(source: Path, target: Path) -> None:
@@ -168,7 +168,7 @@ def test_secrets_are_taken_out_of_files(project: Path, home: Path) -> None:
 def test_secret_that_the_process_learns_later_is_taken_out_of_unchanged_files(
     project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("epochal.records.code.store.FRESH_NS", -(10**18))
+    monkeypatch.setattr("epochal.records.code.content_store.FRESH_NS", -(10**18))
     (project / "a.py").write_text('word = "correct-horse-battery"\n')
     snapshot(project, home, "one").take()
     monkeypatch.setenv("MY_API_KEY", "correct-horse-battery")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from epochal.records.read import RunRecord
+    from epochal.records.folder.record import RunRecord
 
 TASK = b"import torch\n\n\ndef forward(x):\n    return x\n"
 

@@ -11,12 +11,12 @@ from comparing import default, keep_code, make_run
 from epochal import durable
 from epochal.errors import RecordError
 from epochal.records.compare.comparison import SECTIONS, describe, diff
-from epochal.records.compare.groups import are_replicates
+from epochal.records.compare.replicate_groups import are_replicates
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from epochal.records.read import RunRecord
+    from epochal.records.folder.record import RunRecord
 
 MACHINE = {
     "hostname": "box",

@@ -9,9 +9,9 @@ import pytest
 
 from comparing import make_run
 from epochal.records.compare.curves import Curves, Parting, compare_curves
-from epochal.records.folder import RunFolder
-from epochal.records.read import read_run
-from epochal.records.writer import RunWriter
+from epochal.records.folder.folder import RunFolder
+from epochal.records.folder.record import read_run
+from epochal.records.folder.writer import RunWriter
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from epochal.records import RecordOptions, RunWriter, create_run_folder
-from epochal.records.index import walk
+from epochal.records.index import scan as walk
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.records.index.made import age_everything, make_run
 
-from epochal.records import mounts
-from epochal.records.index import Index, store
+from epochal.records.index import Index
+from epochal.records.index import database as store
+from epochal.records.machine import mounts
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -139,7 +139,7 @@ def test_a_run_whose_process_died_becomes_lost(
 ) -> None:
     make_run(tmp_path, status=None)
     refresh(tables, tmp_path)
-    monkeypatch.setattr("epochal.records.read.is_gone", lambda *_, **__: True)
+    monkeypatch.setattr("epochal.records.folder.record.is_gone", lambda *_, **__: True)
     refresh(tables, tmp_path)
     assert tables.execute("SELECT status FROM runs").fetchall() == [("lost",)]
 

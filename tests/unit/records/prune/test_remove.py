@@ -13,15 +13,10 @@ import pytest
 
 from epochal.durable import system
 from epochal.errors import RecordError
-from epochal.records.lease import Lease
-from epochal.records.process import host_name, process_token
-from epochal.records.prune.remove import (
-    clean_up,
-    drop_unused_code,
-    remove_checkpoints,
-    remove_run,
-)
-from epochal.records.read import find_runs
+from epochal.records.alive.lease import Lease
+from epochal.records.folder.record import find_runs
+from epochal.records.layout.process import host_name, process_token
+from epochal.records.prune.remove import clean_up, drop_unused_code, remove_checkpoints, remove_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable

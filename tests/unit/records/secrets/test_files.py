@@ -1,4 +1,4 @@
-"""Tests of epochal.records.secrets.files."""
+"""Tests of epochal.records.secrets.tree_redaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of epochal.records.secrets.known."""
+"""Tests of epochal.records.secrets.process_secrets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from epochal.records.secrets import redact
-from epochal.records.secrets.known import hiding, known_values
+from epochal.records.secrets.process_secrets import hiding, known_values
 
 
 def test_secret_looking_variables_are_known(monkeypatch: pytest.MonkeyPatch) -> None:

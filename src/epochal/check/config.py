@@ -1,0 +1,252 @@
+"""A whole config: each of its sections, what it lacks, and what its parts must agree on."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from epochal.check.sections.losses import check_loss_owner, check_losses
+from epochal.check.sections.methods import find_method, misspelt_methods
+from epochal.check.sections.monitor import check_monitor, check_watched
+from epochal.check.sections.notify import check_notify
+from epochal.check.sections.optim import check_descended, check_optim
+from epochal.check.sections.section_shapes import expand_section
+from epochal.check.sections.sections import SECTIONS, Section
+from epochal.check.sections.stages import expand_stages
+from epochal.check.sections.value_rules import check_rules, check_splits
+from epochal.check.signatures.classes import binds, class_definitions
+from epochal.check.signatures.literals import MISSING
+from epochal.check.values.checker import Walk
+from epochal.check.values.other_frameworks import BASE, meant_section, section_hint
+from epochal.check.values.report import Default, Mistakes, Report, in_order
+from epochal.config.node import Node, from_plain
+from epochal.errors import COMMAND_LINE, Place, nearest
+from epochal.registry.project import find_project
+from epochal.registry.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from epochal.config import Config
+    from epochal.registry.parsed_module import Definition
+
+_DEFAULT = Place("default")
+_RUNNERS = {
+    "epochal.engine.runner.Train": "train",
+    "epochal.engine.runner.Test": "test",
+    "epochal.engine.runner.Predict": "predict",
+}
+
+
+def registry_for(
+    config: Config, *, user_dir: Path | None = None, like: Registry | None = None
+) -> Registry:
+    """The registry of the project that a config's file lies in, with its ``imports``.
+
+    ``like``, that of a similar config, is returned if it is the same: it has read much already.
+    """
+    start = config.path.absolute().parent if config.path is not None else Path.cwd()
+    listed = config.root.mapping.get("imports")
+    imports = [node.value for node in listed.elements] if listed is not None else []
+    names = [name for name in imports if isinstance(name, str)]
+    tops = {name.partition(".")[0] for name in (*names, *_dotted_types(config.root))}
+    project = find_project(start, user_dir=user_dir, modules=tops)
+    if like is not None and (like.project, like.imports) == (project, tuple(names)):
+        return like
+    return Registry(project, names)
+
+
+def _dotted_types(root: Node) -> Iterator[str]:
+    """The dotted paths that specs name, and those that stand for a whole section."""
+    bare = [root.mapping[name] for name in SECTIONS if SECTIONS[name].kind and name in root.mapping]
+    waiting = [root]
+    for node in waiting:
+        waiting.extend((*node.elements, *node.mapping.values()))
+        bare.extend(child for key, child in node.mapping.items() if key == "type")
+    for node in bare:
+        if isinstance(node.value, str) and "." in node.value:
+            yield node.value
+
+
+def check(
+    config: Config,
+    registry: Registry | None = None,
+    *,
+    runner: str | None = None,
+    given: Collection[str] = (),
+) -> Report:
+    """Every mistake of a config at once, and the config with all defaults filled in.
+
+    Nothing that the config names is imported. ``runner`` replaces the one in the config;
+    ``given`` are the sections of which parts exist already as objects, also ``hooks`` and
+    ``metrics`` if some do.
+    """
+    registry = registry if registry is not None else registry_for(config)
+    reported = frozenset(problem.key for problem in config.problems)
+    walk = Walk(registry, Mistakes(config.broken, reported))
+    written = dict(config.root.mapping)
+    if runner is not None:
+        written["runner"] = from_plain(runner, place=Place(COMMAND_LINE), layer=COMMAND_LINE)
+    meant = _report_unknown(walk, written)
+    entries = {
+        name: expand_section(walk, SECTIONS[name], node)
+        for name, node in written.items()
+        if name in SECTIONS and not _is_absent(SECTIONS[name], node)
+    }
+    _fill_sections(walk, entries, config)
+    if "stages" in entries:
+        expand_stages(walk, entries["stages"], entries, given)
+    _check_required(walk, entries, meant.union(given), config)
+    root = Node(MappingProxyType(_ordered(entries)), config.root.place)
+    check_splits(walk, root)
+    check_rules(walk, root)
+    check_losses(walk, root)
+    check_optim(walk, root)
+    check_notify(walk, root)
+    _check_code(walk, root, given)
+    _check_imports(walk, written)
+    problems = in_order((*config.problems, *walk.mistakes.problems))
+    return Report(problems, root, tuple(walk.defaults), registry.project)
+
+
+def _is_absent(section: Section, node: Node) -> bool:
+    return node.value is None and section.shape != "value"
+
+
+def _ordered(entries: Mapping[str, Node]) -> dict[str, Node]:
+    return {name: entries[name] for name in SECTIONS if name in entries}
+
+
+def _report_unknown(walk: Walk, written: Mapping[str, Node]) -> set[str]:
+    """Report sections that do not exist; those that they were probably meant to be."""
+    meant = set[str]()
+    for name, node in written.items():
+        if name in SECTIONS:
+            continue
+        hint = section_hint(name, node)
+        close = None if hint else meant_section(name) or nearest(name, SECTIONS)
+        hint = hint or (f"did you mean {close!r}?" if close else "your own values go under 'extra'")
+        walk.mistakes.report(name, f"unknown section {name!r}", node.key_place, hint)
+        meant |= {close} if close else set()
+    if BASE in meant:  # anything may stand in the files that it names
+        walk.mistakes.broken |= {""}
+    return meant
+
+
+def _fill_sections(walk: Walk, entries: dict[str, Node], config: Config) -> None:
+    if "runner" not in entries:
+        entries["runner"] = expand_section(walk, SECTIONS["runner"], _default("train"))
+    if "task" not in entries and {"model", "data"} <= entries.keys():
+        entries["task"] = expand_section(walk, SECTIONS["task"], _default("module"))
+    fallbacks = {
+        "project": walk.registry.project.name,
+        "tag": config.path.stem if config.path is not None else "run",
+    }
+    for name, section in SECTIONS.items():
+        if section.shape == "options" and name not in entries:
+            entries[name] = expand_section(walk, section, _default({}))
+        elif section.default is not MISSING and name not in entries:
+            value = fallbacks.get(name, section.default)
+            entries[name] = _default(value)
+            walk.defaults.append(Default(name, value, "epochal"))
+
+
+def _default(value: object) -> Node:
+    return from_plain(value, place=_DEFAULT, layer="default")
+
+
+def _check_required(
+    walk: Walk, entries: Mapping[str, Node], meant: set[str], config: Config
+) -> None:
+    needs = {
+        "model": "add model: {type: package.module.Class}",
+        "task": "add task: {type: package.module.Class}, or data: for a model with its own loss",
+    }
+    kind = _runner_kind(walk)
+    if kind == "train" and not _brings_own_optimizers(walk):
+        needs["optim"] = "add optim: {type: AdamW, lr: 1e-3}"
+    place = Place(str(config.sources[0].path)) if config.sources else None
+    factory = walk.factories.get("runner")
+    runner = kind if factory is None else factory.name
+    for name, hint in needs.items() if kind else ():
+        close = {name, "data"} if name == "task" else {name}
+        if name not in entries and not close & meant and not walk.mistakes.is_broken(name):
+            walk.mistakes.report(name, f"missing; the runner {runner!r} needs it", place, hint)
+
+
+def _runner_kind(walk: Walk) -> str:
+    """Which of our runners it is or extends; empty for one that is all the user's own."""
+    definition = _definition(walk, "runner")
+    factory = walk.factories.get("runner")
+    if definition is None:
+        return factory.name if factory is not None and factory.name in _RUNNERS.values() else ""
+    chain, _ = class_definitions(definition, walk.registry.library)
+    return next((_RUNNERS[item.dotted] for item in chain if item.dotted in _RUNNERS), "")
+
+
+def _brings_own_optimizers(walk: Walk) -> bool:
+    """Whether a runner of the user's own says something about what it needs."""
+    runner = _definition(walk, "runner")
+    chain = class_definitions(runner, walk.registry.library)[0] if runner is not None else []
+    return any(
+        isinstance(item.node, ast.ClassDef) and binds(item.node, "needs_optimizer")
+        for item in chain
+        if not item.dotted.startswith("epochal.engine.runner.")
+    )
+
+
+def _definition(walk: Walk, path: str) -> Definition | None:
+    factory = walk.factories.get(path)
+    if factory is None or factory.file is None:
+        return None
+    return walk.registry.library.find_definition(factory.dotted)
+
+
+def _check_code(walk: Walk, root: Node, given: Collection[str]) -> None:
+    library = walk.registry.library
+    for path, factory in walk.factories.items():
+        if factory.kind in ("task", "hook"):
+            definition = _definition(walk, path)
+            if definition is not None:
+                walk.mistakes.problems.extend(
+                    misspelt_methods(path, factory.kind, definition, library)
+                )
+    task = _definition(walk, "task") if "task" not in given else None
+    if task is not None:
+        _check_task(walk, root, task, has_loss="loss" in {*root.mapping, *given})
+    task = None if walk.mistakes.is_broken("task") else task
+    check_monitor(walk, root, None if {"metrics", "loss"} & {*given} else task)
+    check_watched(walk, root, task, given)
+    if "loss" not in given:
+        check_descended(walk, root, task)
+
+
+def _check_task(walk: Walk, root: Node, task: Definition, *, has_loss: bool) -> None:
+    """Report what a task lacks for the runner at hand, or has too much."""
+    kind = _runner_kind(walk)
+    if kind == "train":
+        check_loss_owner(walk, root, task)
+    needs = {"batch_forward": "(self, model, batch)", "batch_loss": "(self, out, batch)"}
+    wanted = {"train": ["batch_forward", "batch_loss"], "": []}.get(kind, ["batch_forward"])
+    verb = {"train": "training", "test": "testing", "predict": "predicting"}.get(kind, kind)
+    node = root.find("task.type")
+    place = node.place if node is not None else None
+    for name in wanted:
+        if name == "batch_loss" and (has_loss or walk.mistakes.is_broken("loss")):
+            continue
+        if find_method(task, name, walk.registry.library) is False:
+            hint = f"write def {name}{needs[name]} in class {task.node.name}"
+            hint += ", or a section loss" if name == "batch_loss" else ""
+            what = f"{task.dotted} has no {name!r}, which {verb} needs"
+            walk.mistakes.report("task.type", what, place, hint)
+
+
+def _check_imports(walk: Walk, written: Mapping[str, Node]) -> None:
+    root = Node(MappingProxyType(dict(written)))
+    for problem in walk.registry.problems:
+        node = root.find(problem.key)
+        walk.mistakes.report(
+            problem.key, problem.what, node.place if node is not None else None, problem.hint
+        )

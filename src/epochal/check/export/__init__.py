@@ -1,0 +1,1 @@
+"""JSON Schema and config templates, written from signatures."""

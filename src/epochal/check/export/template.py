@@ -1,0 +1,119 @@
+"""Commented YAML that shows what a section or a component can be given."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from epochal.check.export.schema import find_component, knowing_registry
+from epochal.check.sections.sections import SECTIONS, Section, own_signature
+from epochal.check.signatures.literals import MISSING, Absent, Opaque, Plain
+from epochal.check.signatures.signature import read_signature
+from epochal.check.values.types import describe, parse_type
+from epochal.registry.factories import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from epochal.check.signatures.parameters import Parameter, Signature
+    from epochal.registry.registry import Registry
+
+_WIDTH = 96
+
+
+def template(name: str = "", registry: Registry | None = None) -> str:
+    """Commented YAML of a section, a kind or a component; of a whole config without a name.
+
+    Required options stand without a value, all others with their defaults.
+
+    Raises:
+        UnknownComponentError: ``name`` is none of these.
+    """
+    registry = knowing_registry(registry)
+    if not name:
+        blocks = [_section(section, registry) for section in SECTIONS.values()]
+        return "\n".join(_text(block) for block in blocks)
+    if name in SECTIONS:
+        return _text(_section(SECTIONS[name], registry))
+    if name in KINDS:
+        section = next(item for item in SECTIONS.values() if item.kind == name)
+        return _text(_section(section, registry))
+    return _text(_component(name, registry))
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _component(name: str, registry: Registry) -> Iterator[str]:
+    signature = find_component(name, registry)
+    yield from _comment(f"{signature.owner}: {signature.summary}" if signature.summary else name)
+    yield f"type: {name}"
+    yield from _options(signature)
+    if signature.open:
+        yield "# and whatever else it is given"
+
+
+def _section(section: Section, registry: Registry) -> Iterator[str]:
+    yield from _comment(section.doc)
+    if section.shape in ("free", "value"):
+        yield _entry(section.name, section.default)
+        return
+    own = own_signature(section, registry.library)
+    if section.shape == "options":
+        yield f"{section.name}:"
+        yield from _indented(_options(own), "  ")
+        return
+    if section.shape == "stages":
+        first, *others = _options(own)
+        yield f"# {section.name}:"
+        yield f"#   - {first}"
+        yield from (f"#     {line}" for line in others)
+        return
+    for short in registry.names(section.kind):
+        found = read_signature(registry.find(section.kind, short), registry.library)
+        yield from _comment(f"  type: {short}  {found.summary}".rstrip())
+    first, rest = _SHAPES[section.shape]
+    lines = ["type: package.module.Class", *_options(own)]
+    yield f"# {section.name}:"
+    if section.shape == "splits":
+        yield "#   train:"
+    yield f"# {first}{lines[0]}"
+    yield from (f"# {rest}{line}" for line in lines[1:])
+
+
+_SHAPES = {
+    "spec": ("  ", "  "),
+    "specs": ("  - ", "    "),
+    "terms": ("  - ", "    "),
+    "splits": ("    ", "    "),
+}
+
+
+def _options(signature: Signature) -> Iterator[str]:
+    for item in signature.parameters:
+        yield from _comment(item.doc)
+        if item.is_required:
+            yield f"{item.name}:  # required: {_kind(item)}"
+        elif isinstance(item.default, Opaque):
+            yield f"# {item.name}: {item.default.text}"
+        else:
+            yield _entry(item.name, item.default)
+
+
+def _kind(item: Parameter) -> str:
+    return describe(parse_type(item.annotation))
+
+
+def _entry(name: str, value: Plain | Absent) -> str:
+    from epochal.config import dump
+
+    return dump({name: None if value is MISSING else value}, "yaml").rstrip()
+
+
+def _comment(text: str) -> list[str]:
+    return [f"# {line}" for line in textwrap.wrap(text, _WIDTH)]
+
+
+def _indented(lines: Iterable[str], indent: str) -> Iterator[str]:
+    return (f"{indent}{part}" for line in lines for part in line.split("\n"))

@@ -1,0 +1,190 @@
+"""The terms of a loss: their names, what each is fed with, and whether the task wants them."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from epochal.check.sections.methods import is_assigned
+from epochal.check.sections.section_shapes import is_several
+from epochal.check.signatures.classes import binds, class_definitions, method_of
+from epochal.check.signatures.signature import called_signature, read_signature
+from epochal.check.values.checker import listing
+from epochal.errors import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from epochal.check.signatures.parameters import Signature
+    from epochal.check.values.checker import Walk
+    from epochal.config.node import Node
+    from epochal.errors import Place
+    from epochal.registry.parsed_module import Definition
+
+TOTAL = "loss"
+"""The name of the weighted sum."""
+
+_SOURCES = ("out", "batch")
+
+
+def iter_terms(root: Node) -> Iterator[tuple[str, str, Node]]:
+    """The path, the name and the spec of every term."""
+    node = root.mapping.get("loss")
+    if node is None or node.value is None:
+        return
+    if node.is_list:
+        for index, term in enumerate(node.elements):
+            yield f"loss.{index}", _own_name(term) or _type_name(term), term
+    elif is_several(node):
+        for name, term in node.mapping.items():
+            yield f"loss.{name}", name, term
+    else:
+        yield "loss", _own_name(node) or TOTAL, node
+
+
+def term_names(root: Node) -> set[str]:
+    """The names of all terms, and that of their sum."""
+    names = {name for _, name, _ in iter_terms(root)}
+    return names | {TOTAL} if names else set()
+
+
+def check_losses(walk: Walk, root: Node) -> None:
+    """Report names that clash and inputs that cannot be, as far as the text shows."""
+    known: set[str] = set()
+    section = root.mapping.get("loss")
+    is_single = section is not None and section.is_mapping
+    if section is not None and section.is_list and not section.elements:
+        walk.mistakes.report("loss", "has no terms", section.place, "write loss: [{type: mse}]")
+    _check_weights(walk, root)
+    for path, name, term in iter_terms(root):
+        _check_name(walk, path, name, term, known, may_be_total=path == "loss" and is_single)
+        known.add(name)
+        _check_reduction(walk, path, term)
+        inputs = term.mapping.get("inputs")
+        called = _called(walk, path)
+        if inputs is not None and inputs.is_mapping:
+            _check_inputs(walk, path, inputs, called)
+
+
+def _check_weights(walk: Walk, root: Node) -> None:
+    """At least one term must count, unless a stage may change that."""
+    weights = [term.mapping.get("weight") for _, _, term in iter_terms(root)]
+    zeros = [node for node in weights if node is not None and node.value == 0]
+    if zeros and len(zeros) == len(weights) and "stages" not in root.mapping:
+        what = "every term has the weight 0, so that nothing is descended"
+        hint = "give at least one of them another weight"
+        walk.mistakes.report("loss", what, zeros[0].place, hint)
+
+
+def _check_name(
+    walk: Walk, path: str, name: str, term: Node, known: set[str], *, may_be_total: bool
+) -> None:
+    written = term.mapping.get("name")
+    is_written = written is not None and written.value is not None
+    place = written.place if written is not None and is_written else _place(term)
+    if name in known:
+        hint = "give one of them another `name:`"
+        walk.mistakes.report(path, f"two terms are called {name!r}", place, hint)
+    elif name == TOTAL and not may_be_total:
+        what = f"{TOTAL!r} is the name of the sum of all terms"
+        walk.mistakes.report(path, what, place, "give the term another name")
+    elif not name.isidentifier():
+        what = f"a term cannot be called {name!r}"
+        walk.mistakes.report(path, what, place, "use letters, digits and underscores")
+    elif is_written and path == f"loss.{name}" and _own_name(term) != name:
+        what = f"the term is called {name!r} by its key already"
+        walk.mistakes.report(f"{path}.name", what, place, "leave out the name")
+
+
+def _check_reduction(walk: Walk, path: str, term: Node) -> None:
+    """A term must be a mean, or else batches of one step could not be weighed."""
+    factory, node = walk.factories.get(path), term.mapping.get("reduction")
+    if factory is None or node is None or not factory.dotted.startswith("torch."):
+        return
+    if node.value in ("sum", "none"):
+        what = f"a term is a mean over its items, and {node.value!r} gives none"
+        walk.mistakes.report(f"{path}.reduction", what, node.place, "leave it out")
+
+
+def _called(walk: Walk, path: str) -> Signature | None:
+    factory = walk.factories.get(path)
+    if factory is None:
+        return None
+    library = walk.registry.library
+    return called_signature(read_signature(factory, library), library)
+
+
+def _check_inputs(walk: Walk, path: str, inputs: Node, called: Signature | None) -> None:
+    for argument, node in inputs.mapping.items():
+        here = f"{path}.inputs.{argument}"
+        if isinstance(node.value, str) and not _is_route(node.value):
+            what = f"must be out, batch, or a path into one of them, got {node.value!r}"
+            walk.mistakes.report(here, what, node.place, _route_hint(argument, node.value))
+        if called is not None and not called.open and called.get(argument) is None:
+            known = [item.name for item in called.parameters if item.kind != "variadic"]
+            close = nearest(argument, known)
+            hint = f"did you mean {close!r}?" if close else listing(known)
+            what = f"{called.owner} takes no {argument!r}"
+            walk.mistakes.report(here, what, node.key_place, hint)
+    if called is None or walk.mistakes.has_any(f"{path}.inputs"):
+        return
+    for item in called.parameters:
+        is_open = item.is_required and item.kind in ("keyword", "positional")
+        if is_open and item.name not in {*inputs.mapping, *_SOURCES}:
+            what = f"missing; {called.owner} requires it"
+            hint = f"add {item.name}: {_example(item.name)}"
+            walk.mistakes.report(f"{path}.inputs.{item.name}", what, inputs.key_place, hint)
+
+
+def check_loss_owner(walk: Walk, root: Node, task: Definition) -> None:
+    """Report a section ``loss`` whose task has a ``batch_loss`` that does not ask for it."""
+    node = root.mapping.get("loss")
+    if node is None or node.value is None:
+        return
+    chain, _ = class_definitions(task, walk.registry.library)
+    bodies = [(item.dotted, item.node) for item in chain]
+    owners = [
+        (dotted, method_of(body, "batch_loss"))
+        for dotted, body in bodies
+        if isinstance(body, ast.ClassDef) and binds(body, "batch_loss")
+    ]
+    dotted, method = owners[0] if owners else ("", None)
+    if method is None or method.decorator_list or is_assigned(chain, "batch_loss"):
+        return
+    if len(method.args.args) + len(method.args.kwonlyargs) < 4:  # with self and loss_fn
+        what = f"{dotted} has a batch_loss, which gives the loss already"
+        hint = "remove one of them, or write def batch_loss(self, out, batch, loss_fn)"
+        walk.mistakes.report("loss", what, node.key_place, hint)
+
+
+def _is_route(text: str) -> bool:
+    source, *names = text.split(".")
+    return source in _SOURCES and all(names)
+
+
+def _route_hint(argument: str, text: str) -> str:
+    source, _, rest = text.partition(".")
+    close = nearest(source, _SOURCES)
+    if close and rest:
+        return f"did you mean {f'{close}.{rest}'!r}?"
+    name = text if text.isidentifier() else argument
+    return f"write out.{name} or batch.{name}"
+
+
+def _example(argument: str) -> str:
+    return f"batch.{argument}" if argument in ("target", "label") else f"out.{argument}"
+
+
+def _own_name(term: Node) -> str:
+    node = term.mapping.get("name")
+    return node.value if node is not None and isinstance(node.value, str) else ""
+
+
+def _type_name(term: Node) -> str:
+    node = term.mapping.get("type", term)
+    return node.value.rpartition(".")[2] if isinstance(node.value, str) else ""
+
+
+def _place(term: Node) -> Place | None:
+    node = term.mapping.get("type")
+    return term.place if node is None else node.place

@@ -1,0 +1,90 @@
+"""Methods of tasks and hooks that the engine would never call, because of their names."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from epochal.check.sections.sections import read_table
+from epochal.check.signatures.classes import binds, class_definitions
+from epochal.errors import Problem, misspelling_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from epochal.registry.library import Library
+    from epochal.registry.parsed_module import Definition, Module
+
+_REQUIRED = "epochal.engine.interfaces.task:REQUIRED_METHODS"
+_OPTIONAL = "epochal.engine.interfaces.task:OPTIONAL_METHODS"
+_EVENTS = "epochal.engine.interfaces.hook:EVENTS"
+_ALIASES = "epochal.engine.interfaces.hook:ALIASES"
+
+
+def known_methods(kind: str, library: Library) -> set[str]:
+    """The names under which the engine calls a task or a hook."""
+    tables = [_EVENTS, _ALIASES] + ([_REQUIRED, _OPTIONAL] if kind == "task" else [])
+    return {name for table in tables for name in read_table(table, library)}
+
+
+def misspelt_methods(
+    path: str, kind: str, definition: Definition, library: Library
+) -> Iterable[Problem]:
+    """A problem for each public method whose name misspells a known one."""
+    key = ("methods", path, kind, definition.dotted)
+    if key not in library.kept:
+        library.kept[key] = tuple(_misspelt(path, kind, definition, library))
+    found: tuple[Problem, ...] = library.kept[key]
+    return found
+
+
+def _misspelt(path: str, kind: str, definition: Definition, library: Library) -> Iterator[Problem]:
+    known = known_methods(kind, library)
+    chain, _ = class_definitions(definition, library)
+    own = [item for item in chain if item.module.name.split(".")[0] not in ("epochal", "torch")]
+    used = {name for item in own for name in attributes_of(item.module, library)}
+    for item in own:
+        for statement in item.node.body:
+            if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            name = statement.name
+            if name.startswith("_") or name in known or name in used or statement.decorator_list:
+                continue  # what its module uses somewhere is the user's own business
+            close = misspelling_of(name, known)
+            if close is not None:
+                yield Problem(
+                    path,
+                    f"{item.dotted} has a method {name!r}, which nothing calls",
+                    item.module.place(statement, word=name),
+                    f"did you mean {close!r}? a leading underscore says that it is your own",
+                )
+
+
+def find_method(definition: Definition, name: str, library: Library) -> bool | None:
+    """Whether a class has a method; nothing when the text does not show it."""
+    chain, complete = class_definitions(definition, library)
+    for item in chain:
+        if isinstance(item.node, ast.ClassDef) and binds(item.node, name):
+            return True
+    return False if complete and not is_assigned(chain, name) else None
+
+
+def is_assigned(chain: list[Definition], name: str) -> bool:
+    """Whether some method sets ``name`` as an attribute, so that the class does not show it."""
+    return any(
+        isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Store)
+        for item in chain
+        for node in ast.walk(item.node)
+    )
+
+
+def attributes_of(module: Module, library: Library) -> frozenset[str]:
+    """The names of all attributes that the text of a module speaks of."""
+    key = ("attributes", module.name)
+    if key not in library.kept:
+        nodes = ast.walk(module.tree)
+        library.kept[key] = frozenset(
+            node.attr for node in nodes if isinstance(node, ast.Attribute)
+        )
+    found: frozenset[str] = library.kept[key]
+    return found

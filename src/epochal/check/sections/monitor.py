@@ -1,0 +1,369 @@
+"""Whether anything can produce the metrics that a config monitors or waits for."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from epochal.check.sections.losses import TOTAL, term_names
+from epochal.check.sections.methods import attributes_of, find_method, is_assigned
+from epochal.check.sections.section_shapes import has_members
+from epochal.check.sections.sections import SECTIONS, split_names
+from epochal.check.signatures.classes import binds, class_definitions, method_of
+from epochal.config.condition import Condition, parse_condition
+from epochal.errors import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from epochal.check.values.checker import Walk
+    from epochal.config.node import Node
+    from epochal.errors import Place
+    from epochal.registry.library import Library
+    from epochal.registry.parsed_module import Definition, FunctionNode
+
+
+AVERAGED = "val_ema"
+"""Stands for the split in names of metrics of ``val`` with averaged weights."""
+
+_PRODUCERS = ("batch_metric", "extra_batch_metrics", "epoch_metric")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Producible:
+    """The names that a task is known to produce, by split."""
+
+    train: frozenset[str]
+    evaluation: frozenset[str]
+    complete: bool
+    """False when more names may exist than the text shows."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A metric that a config names, and where."""
+
+    key: str
+    metric: str
+    sign: str
+    """``+`` or ``-``; empty where the config says in another way which one is better."""
+
+    place: Place
+    target: str = ""
+    """What it is to reach, such as ``>= 0.95``; empty for a monitor."""
+
+    def spell(self, metric: str) -> str:
+        """How another metric would be written in its place."""
+        return f"{metric} {self.target}" if self.target else f"{self.sign}{metric}"
+
+
+def find_watched(walk: Walk, root: Node) -> Iterator[Watched]:
+    """The monitor, and the conditions on metrics, as far as they are spelled right."""
+    monitor = _find_monitor(walk, root)
+    if monitor is not None:
+        yield monitor
+    until = root.find("train.until")
+    if until is not None and isinstance(until.value, str):
+        found = watched_condition("train.until", until)
+        yield from [found] if found is not None else []
+    stages = root.mapping.get("stages")
+    for index, stage in enumerate(stages.elements if stages is not None else ()):
+        until = stage.mapping.get("until")
+        if until is not None and isinstance(until.value, str):
+            found = watched_condition(f"stages.{index}.until", until)
+            yield from [found] if found is not None else []
+
+
+def watched_condition(key: str, node: Node) -> Watched | None:
+    """The metric of a condition such as ``val/acc >= 0.95``; None if it is none."""
+    try:
+        condition: Condition = parse_condition(str(node.value))
+    except ValueError:
+        return None
+    target = str(condition).removeprefix(condition.metric).strip()
+    return Watched(key, condition.metric, condition.sign, node.place, target)
+
+
+def _find_monitor(walk: Walk, root: Node) -> Watched | None:
+    node = root.mapping.get("monitor")
+    if node is None or node.value is None or walk.mistakes.is_known_bad("monitor"):
+        return None
+    named = node.mapping.get("metric", node)
+    if not isinstance(named.value, str) or walk.mistakes.is_known_bad("monitor.metric"):
+        return None
+    key = "monitor" if named is node else "monitor.metric"
+    sign = named.value[:1] if named.value[:1] in ("+", "-") else ""
+    return Watched(key, named.value[len(sign) :], sign, named.place)
+
+
+def check_monitor(walk: Walk, root: Node, task: Definition | None) -> None:
+    """Report a monitor without a direction, and metrics that nothing can produce."""
+    names = None if task is None else producible(task, root, walk.registry.library)
+    for watched in find_watched(walk, root):
+        if watched.target or _is_directed(walk, root, watched):
+            _check_metric(walk, watched, names)
+
+
+def _is_directed(walk: Walk, root: Node, watched: Watched) -> bool:
+    """Whether the monitor says once which way is better; reported if it does not."""
+    node = root.mapping["monitor"].mapping.get("mode")
+    mode = None if node is None else node.value
+    sign, text = watched.sign, f"{watched.sign}{watched.metric}"
+    if not sign and mode is None:
+        hint = f"write '+{text}' if larger is better, '-{text}' if smaller is"
+        what = f"does not say which way is better: {text!r}"
+        walk.mistakes.report(watched.key, what, watched.place, hint)
+        return False
+    if node is not None and sign and mode is not None and (sign == "+") != (mode == "max"):
+        what = f"{mode!r} contradicts the sign of {text!r}"
+        walk.mistakes.report("monitor.mode", what, node.place, "leave out one of them")
+        return False
+    return True
+
+
+def producible(task: Definition, root: Node, library: Library) -> Producible | None:
+    """What a task and the ``metrics`` section can produce, as far as the text shows."""
+    found = {name: _returned(task, name, library) for name in (*_PRODUCERS, "batch_loss")}
+    section = _section_names(root)
+    err = find_method(task, "post_metric_to_err", library)
+    unknown = section is None or err is None or any(names is None for names in found.values())
+    computed = {key for name in _PRODUCERS for key in found[name] or ()}
+    losses = (found["batch_loss"] or set()) | term_names(root)
+    optim = root.mapping.get("optim")
+    if optim is not None and has_members(SECTIONS["optim"], optim):
+        losses |= {TOTAL}  # the sum of what they descend, where the task gives none
+    evaluated = computed | (section or set()) | ({"err"} if err else set())
+    eval_loss = root.find("train.eval_loss")
+    if eval_loss is not None and eval_loss.value is True:
+        evaluated |= losses
+    return Producible(frozenset(computed | losses), frozenset(evaluated), not unknown)
+
+
+def loss_names(task: Definition | None, root: Node, library: Library) -> set[str] | None:
+    """The losses of a task and of the section ``loss``; None when more may exist than is shown."""
+    returned = None if task is None else _returned(task, "batch_loss", library)
+    return None if returned is None else returned | term_names(root)
+
+
+def _check_metric(walk: Walk, watched: Watched, names: Producible | None) -> None:
+    if names is None or not names.complete:
+        return
+    metric = watched.metric
+    split, _, rest = metric.partition("/")
+    known = [f"train/{name}" for name in names.train]
+    known += [f"val/{name}" for name in names.evaluation]
+    name = rest.rpartition("/")[2]
+    is_train = split == "train" and name in names.train
+    if is_train or (split in ("val", "test", AVERAGED) and name in names.evaluation):
+        return
+    close = nearest(metric, known) or nearest(f"val/{metric}", known)
+    hint = f"return {name!r} from batch_metric of the task, or add it under metrics"
+    if close or known:
+        shown = ", ".join(sorted(known)[:12])
+        hint = f"did you mean '{watched.spell(close)}'?" if close else f"can be: {shown}"
+    if split in ("val", AVERAGED) and name in names.train:
+        hint = "set train.eval_loss=true to compute losses in evaluation"
+    what = f"nothing produces the metric {metric!r}"
+    walk.mistakes.report(watched.key, what, watched.place, hint)
+
+
+def _section_names(root: Node) -> set[str] | None:
+    metrics = root.mapping.get("metrics")
+    names = set[str]()
+    for entry in metrics.elements if metrics is not None else ():
+        name = entry.mapping.get("name")
+        if name is None or not isinstance(name.value, str):
+            return None  # a metric without a name of its own may be called anything
+        names.add(name.value)
+    return names
+
+
+def _returned(task: Definition, method: str, library: Library) -> set[str] | None:
+    """The keys of the mappings that a method returns; nothing when they cannot be told."""
+    key = ("returned", task.dotted, method)
+    if key not in library.kept:
+        library.kept[key] = _read_returned(task, method, library)
+    found: set[str] | None = library.kept[key]
+    return found
+
+
+def _read_returned(task: Definition, method: str, library: Library) -> set[str] | None:
+    chain, complete = class_definitions(task, library)
+    for item in chain:
+        function = method_of(item.node, method) if isinstance(item.node, ast.ClassDef) else None
+        if function is not None:
+            return None if is_assigned(chain, method) else _literal_keys(function)
+        if isinstance(item.node, ast.ClassDef) and binds(item.node, method):
+            return None  # assigned in the class body: whatever it returns
+    return set() if complete and not is_assigned(chain, method) else None
+
+
+def _literal_keys(function: FunctionNode) -> set[str] | None:
+    keys = set[str]()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Yield | ast.YieldFrom):
+            return None
+        if isinstance(node, ast.Return) and node.value is not None:
+            found = _keys_of(node.value, function)
+            if found is None:
+                return None
+            keys |= found
+    return keys
+
+
+def _keys_of(expression: ast.expr, function: FunctionNode) -> set[str] | None:
+    if isinstance(expression, ast.Dict):
+        values = [getattr(key, "value", None) for key in expression.keys]
+        keys = {value for value in values if isinstance(value, str)}
+        return keys if all(isinstance(value, str) for value in values) else None
+    if isinstance(expression, ast.Call) and getattr(expression.func, "id", "") == "dict":
+        words = [word.arg for word in expression.keywords]
+        return {w for w in words if w} if all(words) and not expression.args else None
+    if isinstance(expression, ast.Constant) and expression.value is None:
+        return set()
+    if isinstance(expression, ast.Name):
+        return _keys_of_variable(expression.id, function)
+    return None
+
+
+def _keys_of_variable(name: str, function: FunctionNode) -> set[str] | None:
+    """The keys of a local mapping that is only made from literals and item assignments."""
+    keys = set[str]()
+    uses = sum(1 for node in ast.walk(function) if getattr(node, "id", "") == name)
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if getattr(target, "id", "") == name and isinstance(node.value, ast.Dict):
+                found = _keys_of(node.value, function)
+                if found is None:
+                    return None
+                keys |= found
+                uses -= 1
+            elif isinstance(target, ast.Subscript) and getattr(target.value, "id", "") == name:
+                key = getattr(target.slice, "value", None)
+                if not isinstance(key, str):
+                    return None
+                keys.add(key)
+                uses -= 1
+        elif isinstance(node, ast.Return) and getattr(node.value, "id", "") == name:
+            uses -= 1
+    return keys if uses == 0 else None  # any other use may add names
+
+
+_TRAIN = "epochal.engine.runner.Train"
+_MODULE_TASK = "epochal.engine.interfaces.task.ModuleTask"
+_WATCHERS = (
+    "epochal.hooks.early_stopping.EarlyStopping",
+    "torch.optim.lr_scheduler.ReduceLROnPlateau",
+)
+
+
+def check_watched(
+    walk: Walk, root: Node, task: Definition | None, given: Collection[str] = ()
+) -> None:
+    """Report watched metrics that nothing measures, and watchers without a monitor.
+
+    Only where the text shows everything: with our own loop, and no code that may evaluate.
+    """
+    runner = walk.factories.get("runner")
+    if runner is None or runner.dotted != _TRAIN or task is None or "hooks" in given:
+        return
+    node = root.mapping.get("monitor")
+    if (node is None or node.value is None) and not walk.mistakes.is_broken("monitor"):
+        _check_watchers(walk, root, task)
+    for watched in find_watched(walk, root):
+        section = watched.key if watched.target else "monitor"
+        if not walk.mistakes.has_any(section) and not _lacks_average(walk, root, watched, given):
+            _check_split(walk, root, task, watched)
+
+
+def _check_watchers(walk: Walk, root: Node, task: Definition) -> None:
+    if find_method(task, "post_metric_to_err", walk.registry.library) is not False:
+        return
+    for path, factory in walk.factories.items():
+        if factory.dotted in _WATCHERS:
+            node = root.find(f"{path}.type")
+            place = node.place if node is not None else None
+            what = f"{factory.qualname} watches the run's monitor, and there is none"
+            hint = "add monitor: -val/loss, or +val/acc if larger is better"
+            walk.mistakes.report(path, what, place, hint)
+
+
+def _lacks_average(walk: Walk, root: Node, watched: Watched, given: Collection[str]) -> bool:
+    """Whether a metric is that of averaged weights, and nobody averages any; that is reported."""
+    written, _, rest = watched.metric.partition("/")
+    has_average = "average" in {*root.mapping, *given} or walk.mistakes.is_broken("average")
+    if written != AVERAGED or has_average:
+        return False
+    hint = f"add average: {{type: ema}}, or write {watched.spell(f'val/{rest}')}"
+    walk.mistakes.report(watched.key, "nothing averages the weights", watched.place, hint)
+    return True
+
+
+def _check_split(walk: Walk, root: Node, task: Definition, watched: Watched) -> None:
+    written, slash, rest = watched.metric.partition("/")
+    written = "val" if written == AVERAGED else written
+    split = split_names(walk.registry.library).get(written, "")
+    if split == "train" or _may_evaluate(walk, task):
+        return
+    what, hint = "", ""
+    if not slash or split != written:
+        meant = f"{split}/{rest}" if split and slash else f"val/{watched.metric}"
+        what = f"{watched.metric!r} does not start with a split"
+        hint = f"write {watched.spell(meant)}"
+    elif split == "predict" or not _is_evaluated(walk, root, split):
+        what = f"nothing evaluates {split!r} while training"
+        hint = _cadence(split)
+    elif split == "val" and _lacks_val(root, task):
+        what, hint = "there is no data.val to evaluate", "add data.val, or write -train/loss"
+    if what:
+        walk.mistakes.report(watched.key, what, watched.place, hint)
+
+
+def _cadence(split: str) -> str:
+    known = {"val": "{val: 1ep}", "test": "{val: 1ep, test: 1ep}"}
+    return f"set train.eval_every: {known[split]}" if split in known else "monitor val/... instead"
+
+
+def _is_evaluated(walk: Walk, root: Node, split: str) -> bool:
+    """Whether ``train`` says that a split is evaluated; also if that cannot be told."""
+    if walk.mistakes.has_any("train") or walk.mistakes.is_broken("train.eval_every"):
+        return True
+    every = root.find("train.eval_every")
+    if every is None:
+        return True
+    names = split_names(walk.registry.library)
+    periods = {names.get(name, name): child.value for name, child in every.mapping.items()}
+    if not every.is_mapping:
+        periods = {"val": every.value}
+    ends = [root.find(f"train.{name}") for name in ("eval_at_start", "eval_at_end")]
+    at_an_end = any(node is None or node.value is not False for node in ends)
+    return split in periods and (at_an_end or periods[split] not in (0, "0"))
+
+
+def _may_evaluate(walk: Walk, task: Definition) -> bool:
+    """Whether some code besides our own may evaluate, or give the task further loaders."""
+    library = walk.registry.library
+    definitions = [task]
+    for factory in walk.factories.values():
+        if factory.kind in ("hook", "updater"):
+            found = library.find_definition(factory.dotted) if factory.file is not None else None
+            if found is None:
+                return True
+            definitions.append(found)
+    for definition in definitions:
+        chain, complete = class_definitions(definition, library)
+        own = [item for item in chain if item.module.name.split(".")[0] != "epochal"]
+        if not complete or any("evaluate" in attributes_of(item.module, library) for item in own):
+            return True
+    return False
+
+
+def _lacks_val(root: Node, task: Definition) -> bool:
+    data, folds = root.mapping.get("data"), root.find("train.folds")
+    if folds is not None and folds.value is not None:  # each of them holds out its own
+        return False
+    return task.dotted == _MODULE_TASK and data is not None and "val" not in data.mapping

@@ -1,0 +1,129 @@
+"""The section ``notify``: who can be told, and that no secret stands in a config."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+from epochal.config.interpolate import ENV_OPENING
+from epochal.registry.factories import BUILTINS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from epochal.check.values.checker import Walk
+    from epochal.config.node import Node
+    from epochal.errors import Place
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_SECRET_HEADER = re.compile(r"auth|token|key|secret|cookie|password", re.IGNORECASE)
+# A random text in an address, such as the last parts of those of Slack and Discord.
+_TOKEN = re.compile(r"(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{16,}")
+_ENV = "write ${env:NAME}, and NAME into the list `env`"
+
+
+def check_notify(walk: Walk, root: Node) -> None:
+    """Report what is wrong in ``notify`` beyond the types of its values."""
+    section = root.mapping.get("notify")
+    for index, node in enumerate(section.elements if section is not None else ()):
+        key = f"notify.{index}"
+        name = node.mapping.get("type")
+        if name is None or key not in walk.factories:
+            continue
+        if name.value not in BUILTINS["channel"]:
+            what = f"{name.value!r} is no way to send mail"
+            hint = f"write {', '.join(BUILTINS['channel'])}; your own way is a hook with run_end"
+            walk.mistakes.report(f"{key}.type", what, name.place, hint)
+            continue
+        checks = {"smtp": _check_smtp, "webhook": _check_webhook, "apprise": _check_apprise}
+        checks[str(name.value)](walk, key, node)
+        kinds = node.mapping.get("kinds")
+        if kinds is not None and kinds.is_list and not kinds.elements:
+            hint = "leave it out for all kinds"
+            walk.mistakes.report(f"{key}.kinds", "nothing would be sent", kinds.place, hint)
+
+
+def _check_smtp(walk: Walk, key: str, node: Node) -> None:
+    for path, address in _texts(node, "to"):
+        if "@" not in str(address.value) and not walk.mistakes.has_any(f"{key}.{path}"):
+            what = "is no address of a mailbox"
+            walk.mistakes.report(f"{key}.{path}", what, address.place, "write name@example.org")
+    _require_hidden(walk, f"{key}.password", node.mapping.get("password"))
+    user, password = (_value(node, name) for name in ("user", "password"))
+    if (user is None) != (password is None):
+        missing = "password" if password is None else "user"
+        what = "a login needs a user and a password"
+        walk.mistakes.report(f"{key}.{missing}", what, _place(node), f"add {missing}: ...")
+    is_open = _value(node, "security") == "none" and _value(node, "host") not in _LOOPBACK
+    if is_open and password is not None:
+        what = "the password would travel for everybody to read"
+        place = node.mapping["security"].place
+        walk.mistakes.report(f"{key}.security", what, place, "write starttls or tls")
+
+
+def _check_webhook(walk: Walk, key: str, node: Node) -> None:
+    url = node.mapping.get("url")
+    if url is not None and isinstance(url.value, str) and not walk.mistakes.has_any(f"{key}.url"):
+        parts = _split(url.value)
+        if parts is None:
+            what = "is no address of the web"
+            walk.mistakes.report(f"{key}.url", what, url.place, "write https://...")
+        elif parts.username or _has_secret(parts):
+            _require_hidden(walk, f"{key}.url", url)
+    headers = node.mapping.get("headers")
+    for name, header in headers.mapping.items() if headers is not None else ():
+        if _SECRET_HEADER.search(name):
+            _require_hidden(walk, f"{key}.headers.{name}", header)
+
+
+def _has_secret(parts: SplitResult) -> bool:
+    is_named = any(_SECRET_HEADER.search(name) for name, _ in parse_qsl(parts.query))
+    return is_named or any(map(_TOKEN.search, (parts.path, parts.query)))
+
+
+def _split(url: str) -> SplitResult | None:
+    """The parts of an address of the web; None if it is none."""
+    try:
+        parts = urlsplit(url)
+        return parts if parts.scheme in ("http", "https") and parts.hostname else None
+    except ValueError:
+        return None
+
+
+def _check_apprise(walk: Walk, key: str, node: Node) -> None:
+    for path, url in _texts(node, "urls"):
+        _require_hidden(walk, f"{key}.{path}", url)
+    if find_spec("apprise") is None:
+        what, hint = "the package apprise is not installed", "pip install 'epochal[apprise]'"
+        walk.mistakes.report(f"{key}.type", what, _place(node), hint)
+
+
+def _require_hidden(walk: Walk, key: str, node: Node | None) -> None:
+    """Refuse a secret that is written out: the record would keep it."""
+    if node is None or node.value is None or walk.mistakes.has_any(key):
+        return
+    if ENV_OPENING not in (node.template or ""):
+        what = "is a secret, and the record of every run would keep it"
+        walk.mistakes.report(key, what, replace(node.place, text=""), _ENV)  # nor show it
+
+
+def _texts(node: Node, name: str) -> Iterator[tuple[str, Node]]:
+    """The one text of a key, or each of its list, with its path."""
+    child = node.mapping.get(name)
+    if child is not None and isinstance(child.value, str):
+        yield name, child
+    for index, element in enumerate(child.elements if child is not None else ()):
+        if isinstance(element.value, str):
+            yield f"{name}.{index}", element
+
+
+def _value(node: Node, name: str) -> object:
+    child = node.mapping.get(name)
+    return None if child is None else child.value
+
+
+def _place(node: Node) -> Place:
+    return node.mapping["type"].place

@@ -1,0 +1,174 @@
+"""The shapes that a section can have, each checked and expanded in its own way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from epochal.check.sections.sections import SECTIONS, own_signature, split_names
+from epochal.check.signatures.parameters import Parameter, Signature
+from epochal.check.values.checker import listing, with_entries
+from epochal.check.values.types import is_spec
+from epochal.config.node import Node
+from epochal.config.scalar import show
+from epochal.config.source_file import display_name
+from epochal.errors import Place, nearest
+
+if TYPE_CHECKING:
+    from epochal.check.sections.sections import Section
+    from epochal.check.values.checker import Walk
+    from epochal.registry.library import Library
+
+
+def expand_section(walk: Walk, section: Section, node: Node) -> Node:
+    """A whole section with its defaults; mistakes are noted in ``walk``."""
+    own = own_signature(section, walk.registry.library)
+    if section.shape == "value":
+        return _value(walk, section, node)
+    if section.shape == "options":
+        return _options(walk, section.name, node, own)
+    if has_members(section, node):
+        return expand_members(walk, section, node, own)
+    if section.shape == "spec":
+        return walk.spec(section.name, node, section.kind, own)
+    expand = {"specs": _specs, "splits": _splits, "terms": _terms}.get(section.shape)
+    return node if expand is None else expand(walk, section, node, own)
+
+
+def _value(walk: Walk, section: Section, node: Node) -> Node:
+    path = section.name
+    if section.keys and node.is_mapping:
+        return _options(walk, path, node, Signature(f"section {path!r}", section.keys))
+    parameter = Parameter(path, section.annotation, section.default)
+    return walk.value(path, node, parameter, f"section {path!r}")
+
+
+def _options(walk: Walk, path: str, node: Node, own: Signature) -> Node:
+    if node.is_mapping:
+        return walk.entries(path, node, (own,), _place(own))
+    first = own.parameters[0].name if own.parameters else "key"
+    _report_shape(walk, path, node, "a mapping", f"write {path}: {{{first}: ...}}")
+    return node
+
+
+def _specs(walk: Walk, section: Section, node: Node, own: Signature) -> Node:
+    path = section.name
+    if not node.is_list:
+        _report_shape(walk, path, node, "a list", f"write {path}: [{{type: ...}}]")
+        return node
+    elements = (
+        walk.spec(f"{path}.{index}", child, section.kind, own)
+        for index, child in enumerate(node.elements)
+    )
+    return Node(tuple(elements), node.place, node.key_place, node.layer, node.replaced)
+
+
+def _terms(walk: Walk, section: Section, node: Node, own: Signature) -> Node:
+    if node.is_list:
+        return _specs(walk, section, node, own)
+    if not is_several(node):
+        return walk.spec(section.name, node, section.kind, own)
+    terms = {
+        name: walk.spec(f"{section.name}.{name}", term, section.kind, own)
+        for name, term in node.mapping.items()
+    }
+    return with_entries(node, terms)
+
+
+def _splits(walk: Walk, section: Section, node: Node, own: Signature) -> Node:
+    path, names = section.name, split_names(walk.registry.library)
+    if not node.is_mapping:
+        _report_shape(walk, path, node, "a mapping of splits", "write data: {train: {type: ...}}")
+        return node
+    entries: dict[str, Node] = {}
+    for written, child in node.mapping.items():
+        here = f"{path}.{written}"
+        split = names.get(written, "")
+        if not split:
+            close = nearest(written, names)
+            hint = f"did you mean {close!r}?" if close else listing(names)
+            walk.mistakes.report(here, f"unknown split {written!r}", child.key_place, hint)
+        elif split in entries:
+            what = f"the split {split!r} is there twice, once as {written!r}"
+            walk.mistakes.report(here, what, child.key_place, "keep one of them")
+        elif is_several(child):
+            loaders = {
+                name: walk.spec(f"{here}.{name}", loader, section.kind, own)
+                for name, loader in child.mapping.items()
+            }
+            entries[split] = with_entries(child, loaders)
+        else:
+            entries[split] = walk.spec(here, child, section.kind, own)
+    return with_entries(node, entries)
+
+
+def _report_shape(walk: Walk, path: str, node: Node, wanted: str, hint: str) -> None:
+    if not walk.mistakes.is_known_bad(path):
+        what = f"expected {wanted}, got {show(node.to_plain())}"
+        walk.mistakes.report(path, what, node.place, hint)
+
+
+def is_several(node: Node) -> bool:
+    """Whether a mapping holds specs by name, and is not one itself."""
+    children = node.mapping.values()
+    return bool(children) and not is_spec(node) and all(child.is_mapping for child in children)
+
+
+def _place(own: Signature) -> Place:
+    if own.definition is None:
+        return Place(own.owner)
+    module = own.definition.module
+    return Place(display_name(module.file), own.definition.node.lineno, 1)
+
+
+SHARED = ("accumulate", "noise", "noise_decay")
+"""Keys of the section itself that hold for all of several optimizers."""
+
+
+def has_members(section: Section, node: Node) -> bool:
+    """Whether a section holds several specs by name instead of one."""
+    if not section.members or is_spec(node):
+        return False
+    return any(is_spec(child) for child in node.mapping.values())
+
+
+def member_signature(section: Section, library: Library) -> Signature:
+    """The keys that belong to each of several specs, beside those of its component."""
+    return own_signature(replace(section, options=section.members, keys=()), library)
+
+
+def expand_members(walk: Walk, section: Section, node: Node, own: Signature) -> Node:
+    """The section with each of its specs expanded; mistakes are noted in ``walk``."""
+    shared = [item for item in own.parameters if item.name in SHARED]
+    keys = {name: child for name, child in node.mapping.items() if name in SHARED}
+    signature = replace(own, parameters=tuple(shared))
+    entries = dict(
+        walk.entries(section.name, with_entries(node, keys), (signature,), Place(own.owner)).mapping
+    )
+    members = member_signature(section, walk.registry.library)
+    for name, child in node.mapping.items():
+        path = f"{section.name}.{name}"
+        if name in SHARED:
+            continue
+        if own.get(name) is not None:
+            what = f"{name!r} must be said for each of several optimizers"
+            walk.mistakes.report(path, what, child.key_place, f"write it in each that needs {name}")
+        elif not child.is_mapping:
+            what = f"unknown key {name!r} beside several optimizers"
+            hint = f"write {name}: {{type: ...}} for one more of them, or move it into one"
+            walk.mistakes.report(path, what, child.key_place, hint)
+        else:
+            entries[name] = _member(walk, path, child, section, members)
+    return with_entries(node, entries)
+
+
+def _member(walk: Walk, path: str, node: Node, section: Section, own: Signature) -> Node:
+    rest = {key: child for key, child in node.mapping.items() if key != "schedule"}
+    expanded = walk.spec(path, with_entries(node, rest), section.kind, own)
+    schedule = node.mapping.get("schedule")
+    if schedule is None or schedule.value is None:
+        return expanded
+    where = SECTIONS["schedule"]
+    keys = own_signature(where, walk.registry.library)
+    made = walk.spec(f"{path}.schedule", schedule, where.kind, keys)
+    return with_entries(expanded, {**expanded.mapping, "schedule": made})

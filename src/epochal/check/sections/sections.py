@@ -1,0 +1,296 @@
+"""What may stand at the top of a config, and which keys belong to the section itself.
+
+A key of the section wins over an argument of the component with the same name: ``every`` of an
+entry of ``hooks`` always says when the hook acts, and its constructor never sees it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, final
+
+from epochal.check.signatures.literals import MISSING, Absent, Plain, read_literal
+from epochal.check.signatures.parameters import Parameter, Signature
+from epochal.check.signatures.signature import definition_signature
+from epochal.registry.parsed_module import Variable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from epochal.registry.library import Library
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One top-level key of a config."""
+
+    name: str
+    shape: str
+    """``value``, ``free``, ``options``, ``spec``, ``specs`` (a list), ``terms`` (one, a list, or
+    several by name), ``splits`` (of data) or ``stages``."""
+
+    doc: str
+    kind: str = ""
+    """The kind of component that its specs name."""
+
+    options: str = ""
+    """The dataclass that declares the keys of the section itself."""
+
+    members: str = ""
+    """The same for the keys of each spec, where several may stand in place of one, by name."""
+
+    keys: tuple[Parameter, ...] = ()
+    """More keys of the section itself."""
+
+    annotation: str = ""
+    default: Plain | Absent = MISSING
+
+
+def _key(name: str, annotation: str, default: Plain | Absent, doc: str) -> Parameter:
+    return Parameter(name, annotation, default, doc, argument=name)
+
+
+def _value(name: str, annotation: str, default: Plain | Absent, doc: str) -> Section:
+    return Section(name, "value", doc, annotation=annotation, default=default)
+
+
+_MONITOR = (
+    _key("metric", "str", MISSING, "Full name of the metric, such as val/acc or +val/acc."),
+    _key("mode", "Literal['min', 'max'] | None", None, "Which way is better, if no sign says it."),
+    _key(
+        "min_delta",
+        "Annotated[float, AtLeast(0)]",
+        0.0,
+        "By how much a value must be better to count.",
+    ),
+)
+_INIT_FROM = (
+    _key("path", "str", MISSING, "A file, or the folder of a checkpoint or of a run."),
+    _key("exclude", "list[str]", [], "Patterns of names that stay as built, such as head.*."),
+    _key("strict", "bool", True, "Whether all other names must be in the file and in the model."),
+    _key(
+        "try_ema",
+        "bool | Literal['required']",
+        False,
+        "Take averaged weights if there are any; required: fail without them.",
+    ),
+)
+_DTYPE = _key(
+    "dtype",
+    "Literal['float32', 'float64']",
+    "float32",
+    "Number format of the weights and of the batches' floats.",
+)
+_SCHEDULE = (
+    _key(
+        "unit",
+        "Literal['step', 'epoch', 'eval']",
+        "step",
+        "After what the rate moves; eval is for schedulers of torch only.",
+    ),
+    _key(
+        "warmup",
+        "Annotated[int, AtLeast(0)] | Duration",
+        0,
+        "A straight line before the schedule, in steps (500, 500st) or epochs (1ep).",
+    ),
+    _key(
+        "warmup_start",
+        "Annotated[float, AtLeast(0), AtMost(1)]",
+        0.01,
+        "Factor of the schedule's first rate at the first step of the warm-up.",
+    ),
+)
+_STAGE = (
+    _key("name", "str | None", None, "What it is called; stage1, stage2 and so on if null."),
+    _key("for", "Duration | None", None, "How long it takes; at most, if until ends it before."),
+    _key(
+        "until",
+        "Condition | dict[str, int] | None",
+        None,
+        "What ends it: val/acc >= 0.9, or {plateau: 3} values of the monitor without a better one.",
+    ),
+    _key("optim", "dict[str, Any] | str", {}, "Keys of optim; state: keep or reset."),
+    _key("schedule", "dict[str, Any] | str | None", None, "A schedule for this stage alone."),
+    _key("loss", "dict[str, float]", {}, "Weights of terms of the loss, by name."),
+    _key("freeze", "list[str]", [], "Patterns of parameters that are not trained from here on."),
+    _key("unfreeze", "list[str]", [], "Patterns of parameters that are trained from here on."),
+    _key("data", "dict[str, Any]", {}, "Other data, by split, as in the section data."),
+    _key("batch_size", "Annotated[int, AtLeast(1)] | None", None, "Samples per training batch."),
+    _key("task", "dict[str, Any]", {}, "Keyword arguments of the task's on_stage_start."),
+)
+_TERM = (
+    _key("name", "str | None", None, "What its value is called; in a list the type, if null."),
+    _key("weight", "float", 1.0, "Its share of the sum; with 0 it is not computed."),
+    _key(
+        "inputs",
+        "dict[str, str] | None",
+        None,
+        "What each argument is, such as {input: out.logits, target: batch.label}.",
+    ),
+)
+_METRIC = (
+    _key("name", "str | None", None, "What its values are called; the type's own name if null."),
+    _key("on", "tuple[str, ...] | None", None, "Splits it is computed on; val and test if null."),
+)
+_NOTIFY = (
+    _key(
+        "kinds",
+        "list[Literal['finished', 'failed', 'stalled', 'diverged', 'out_of_disk', 'lost', "
+        "'gave_up', 'sweep_done']] | None",
+        None,
+        "What is sent; everything if null.",
+    ),
+)
+
+_ALL = (
+    _value("project", "str | None", None, "Groups the records of a project's runs."),
+    _value("tag", "str | None", None, "Title of the run's record and name of its folder."),
+    _value("desc", "str", "", "Why this run is made: the body of the record's README."),
+    _value("seed", "int", 0, "Decides weights, order and every random choice."),
+    Section(
+        "init_from",
+        "value",
+        "Weights to start from: a file, a checkpoint's folder or a run's.",
+        annotation="str | dict[str, Any] | None",
+        default=None,
+        keys=_INIT_FROM,
+    ),
+    _value("env", "list[str]", [], "Environment variables that ${env:NAME} may read."),
+    _value("imports", "list[str]", [], "Modules that register components, imported first."),
+    Section("extra", "free", "Values of your own, at hand as run.config['extra'].", default={}),
+    Section("runner", "spec", "What is done: train, test, predict or a class.", kind="runner"),
+    Section("task", "spec", "What a batch means: loaders, forward, loss, metrics.", kind="task"),
+    Section("model", "spec", "The network.", kind="model", keys=(_DTYPE,)),
+    Section(
+        "data",
+        "splits",
+        "Datasets by split: train, val, test, predict.",
+        kind="data",
+        options="epochal.components.data.loader:LoaderOptions",
+    ),
+    Section(
+        "optim",
+        "spec",
+        "The optimizer and how gradients become an update.",
+        kind="optimizer",
+        options="epochal.engine.interfaces.options:OptimOptions",
+        members="epochal.engine.optim.multi_optimizer:MemberOptions",
+    ),
+    Section("schedule", "spec", "How the learning rate moves.", kind="schedule", keys=_SCHEDULE),
+    Section(
+        "stages",
+        "stages",
+        "Parts of the training, one after the other, each with changes that hold from there on.",
+        keys=_STAGE,
+    ),
+    Section("updater", "spec", "What one step does; left out, the usual.", kind="updater"),
+    Section(
+        "average",
+        "spec",
+        "Averaged weights beside the model's own: {type: ema, decay: 0.999}.",
+        kind="average",
+    ),
+    Section(
+        "loss",
+        "terms",
+        "What training descends, for a task without batch_loss: one term, or several.",
+        kind="loss",
+        keys=_TERM,
+    ),
+    Section("metrics", "specs", "Numbers computed in evaluation.", kind="metric", keys=_METRIC),
+    Section(
+        "monitor",
+        "value",
+        "The metric that decides which model is best: +val/acc or -val/loss.",
+        annotation="str | dict[str, Any] | None",
+        default=None,
+        keys=_MONITOR,
+    ),
+    Section(
+        "train",
+        "options",
+        "How long to train and when to evaluate.",
+        options="epochal.engine.interfaces.options:TrainOptions",
+    ),
+    Section(
+        "engine",
+        "options",
+        "How the machine is used.",
+        options="epochal.engine.interfaces.options:EngineOptions",
+    ),
+    Section(
+        "log",
+        "options",
+        "What is shown and recorded while training.",
+        options="epochal.engine.interfaces.options:LogOptions",
+    ),
+    Section(
+        "checkpoint",
+        "options",
+        "When the whole state is saved, and what is kept of it.",
+        options="epochal.engine.interfaces.options:CheckpointOptions",
+    ),
+    Section(
+        "record",
+        "options",
+        "Where the record is written.",
+        options="epochal.records.folder.folder:RecordOptions",
+    ),
+    Section(
+        "notify",
+        "specs",
+        "Who else is told what comes into the mailbox: smtp, webhook or apprise.",
+        kind="channel",
+        keys=_NOTIFY,
+    ),
+    Section(
+        "hooks",
+        "specs",
+        "Objects that are called at fixed points of the run.",
+        kind="hook",
+        options="epochal.engine.interfaces.options:HookOptions",
+    ),
+)
+
+SECTIONS: Mapping[str, Section] = MappingProxyType({section.name: section for section in _ALL})
+"""Every top-level key."""
+
+SPLITS = "epochal.engine.interfaces.splits:SPLITS"
+SPLIT_ALIASES = "epochal.engine.interfaces.splits:SPLIT_ALIASES"
+
+
+def own_signature(section: Section, library: Library) -> Signature:
+    """The keys that belong to the section itself, as one signature."""
+    owner = f"section {section.name!r}"
+    module, _, name = section.options.partition(":")
+    definition = library.find_definition(f"{module}.{name}") if module else None
+    if definition is None:
+        return Signature(owner, section.keys, open=bool(module), known=not module)
+    found = definition_signature(definition, library)
+    return replace(found, owner=owner, parameters=found.parameters + section.keys)
+
+
+def read_table(where: str, library: Library) -> Plain:
+    """A literal table of another layer, read as text; empty when it is not there."""
+    if ("table", where) not in library.kept:
+        library.kept["table", where] = _read_table(where, library)
+    return library.kept["table", where]
+
+
+def _read_table(where: str, library: Library) -> Plain:
+    module_name, _, name = where.partition(":")
+    module = library.find_module(module_name)
+    binding = module.bindings.get(name) if module is not None else None
+    if module is None or not isinstance(binding, Variable):
+        return {}
+    found = read_literal(binding.value, module)
+    return found if isinstance(found, dict | list) else {}
+
+
+def split_names(library: Library) -> dict[str, str]:
+    """Every name of a split with its canonical one."""
+    aliases: dict[str, str] = dict(read_table(SPLIT_ALIASES, library))
+    return {name: name for name in read_table(SPLITS, library)} | aliases

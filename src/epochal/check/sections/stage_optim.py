@@ -1,0 +1,196 @@
+"""Changes of the section ``optim`` by a stage: keys of one optimizer, or of some of several."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, final
+
+from epochal.check.sections.optim import check_optimizer
+from epochal.check.sections.section_shapes import (
+    SHARED,
+    expand_members,
+    has_members,
+    member_signature,
+)
+from epochal.check.sections.sections import SECTIONS, own_signature
+from epochal.check.signatures.literals import Opaque
+from epochal.check.signatures.parameters import Parameter, Signature
+from epochal.check.signatures.signature import read_signature
+from epochal.check.values.checker import Walk, listing, with_entries
+from epochal.check.values.report import Mistakes
+from epochal.config.scalar import show
+from epochal.errors import ConfigError, Place, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from epochal.config.node import Node
+    from epochal.registry import Factory, Registry
+
+RATES = ("type", "lr", "groups", "layer_decay", "no_decay")
+"""Keys that give other groups, or groups other rates."""
+
+_STATE = Parameter("state", "Literal['keep', 'reset']", Opaque("as fits"))
+
+
+@final
+class OptimChanges:
+    """Knows which optimizers there are when a stage begins.
+
+    Args:
+        walk: Notes mistakes.
+        section: The section ``optim`` of the run, expanded; None if there is none.
+    """
+
+    def __init__(self, walk: Walk, section: Node | None) -> None:
+        self._walk = walk
+        members = section is not None and has_members(SECTIONS["optim"], section)
+        entries = section.mapping if section is not None and members else {}
+        self.names = [name for name, child in entries.items() if child.is_mapping]
+        """Of several optimizers; none if there is one."""
+
+        paths = [f"optim.{name}" for name in self.names] if members else ["optim"]
+        self._factories: dict[str, Factory | None] = {
+            path: walk.factories.get(path) for path in paths
+        }
+
+    def expand(self, path: str, node: Node) -> Node:
+        """The changes with what they mean spelt out; mistakes are noted."""
+        walk = self._walk
+        if isinstance(node.value, str):
+            node = with_entries(node, {"type": node})
+        if not node.is_mapping:
+            what = f"expected a mapping, got {show(node.to_plain())}"
+            walk.mistakes.report(path, what, node.place, "write optim: {lr: 1e-4}")
+            return node
+        own = own_signature(SECTIONS["optim"], walk.registry.library)
+        return self._several(path, node, own) if self.names else self._one(path, node, "optim", own)
+
+    def _several(self, path: str, node: Node, own: Signature) -> Node:
+        shared = tuple(item for item in own.parameters if item.name in SHARED)
+        keys = {name: child for name, child in node.mapping.items() if name in SHARED}
+        signature = replace(own, parameters=unfilled(shared))
+        entries = dict(unfilled_entries(self._walk, path, with_entries(node, keys), signature))
+        for name, child in node.mapping.items():
+            if name in SHARED:
+                continue
+            entries[name] = child
+            here = f"{path}.{name}"
+            if name not in self.names:
+                self._report_unknown(here, name, child, own)
+            elif not child.is_mapping:
+                what = f"expected a mapping, got {show(child.to_plain())}"
+                hint = f"write {name}: {{lr: 1e-4}}"
+                self._walk.mistakes.report(here, what, child.place, hint)
+            else:
+                entries[name] = self._member(here, child, name)
+        return with_entries(node, entries)
+
+    def _member(self, path: str, node: Node, name: str) -> Node:
+        own = member_signature(SECTIONS["optim"], self._walk.registry.library)
+        for key, hint in (("match", "its parameters stay the same"), ("schedule", _OWN_SCHEDULE)):
+            if key in node.mapping:
+                what = f"{key!r} of one of several optimizers cannot change"
+                place = node.mapping[key].key_place
+                self._walk.mistakes.report(f"{path}.{key}", what, place, hint)
+                kept = {one: child for one, child in node.mapping.items() if one != key}
+                node = with_entries(node, kept)
+        return self._one(path, node, f"optim.{name}", own)
+
+    def _report_unknown(self, path: str, name: str, node: Node, own: Signature) -> None:
+        close = nearest(name, self.names)
+        hint = f"did you mean {close!r}?" if close else listing(self.names)
+        what = f"there is no optimizer {name!r}"
+        if own.get(name) is not None or not node.is_mapping:
+            what = f"{name!r} must be said for one of several optimizers"
+            hint = f"write {self.names[0]}: {{{name}: ...}}"
+        self._walk.mistakes.report(path, what, node.key_place, hint)
+
+    def _one(self, path: str, node: Node, key: str, own: Signature) -> Node:
+        """Changes of one optimizer: keys of the one before, or another one."""
+        walk = self._walk
+        own = replace(own, parameters=(*unfilled(own.parameters), _STATE))
+        if "freeze" in node.mapping:
+            what, place = "a stage freezes by itself", node.mapping["freeze"].key_place
+            walk.mistakes.report(f"{path}.freeze", what, place, "write freeze: beside optim:")
+        before = self._factories[key]
+        if "type" in node.mapping:
+            count = len(walk.defaults)
+            node = walk.spec(path, node, "optimizer", own)
+            names = {f"{path}.{item.name}" for item in own.parameters}
+            walk.defaults[count:] = [one for one in walk.defaults[count:] if one.key not in names]
+            self._factories[key] = walk.factories.get(path)
+            self._check_state(path, node, before, self._factories[key])
+        else:
+            known = Signature("the optimizer", open=True)
+            if before is not None:
+                known = read_signature(before, walk.registry.library)
+                walk.factories[path] = before
+            known = replace(known, parameters=unfilled(known.parameters))
+            node = with_entries(node, unfilled_entries(walk, path, node, own, known))
+        check_optimizer(walk, path, node)
+        return node
+
+    def _check_state(
+        self, path: str, node: Node, before: Factory | None, after: Factory | None
+    ) -> None:
+        state = node.mapping.get("state")
+        if state is None or state.value != "keep" or before is None or after is None:
+            return
+        if before.dotted != after.dotted:
+            what = f"the state of {before.name} is of no use to {after.name}"
+            hint = "write state: reset, or leave it out"
+            self._walk.mistakes.report(f"{path}.state", what, state.place, hint)
+
+
+_OWN_SCHEDULE = "write schedule: beside optim:, for all of them"
+
+
+def find_rate_change(node: Node | None, names: Collection[str]) -> str:
+    """The first key of some changes that gives an optimizer other rates, or another state."""
+    if node is None:
+        return ""
+    parts = [(f"{name}.", node.mapping[name]) for name in names if name in node.mapping]
+    for prefix, part in parts if names else [("", node)]:
+        changed = [key for key in RATES if key in part.mapping]
+        if changed:
+            return prefix + changed[0]
+        state = part.mapping.get("state")
+        if state is not None and state.value == "reset":
+            return f"{prefix}state"
+    return ""
+
+
+def expand_optimizer(node: Node, registry: Registry) -> Node:
+    """A section ``optim`` that code put together, with its defaults.
+
+    Raises:
+        ConfigError: Something in it is wrong.
+    """
+    walk, section = Walk(registry, Mistakes()), SECTIONS["optim"]
+    own = own_signature(section, registry.library)
+    if has_members(section, node):
+        expanded = expand_members(walk, section, node, own)
+        parts = {f"optim.{name}": one for name, one in expanded.mapping.items() if one.is_mapping}
+    else:
+        expanded = walk.spec("optim", node, "optimizer", own)
+        parts = {"optim": expanded}
+    if not walk.mistakes.problems:
+        for path, part in parts.items():
+            check_optimizer(walk, path, part)
+    if walk.mistakes.problems:
+        raise ConfigError(*walk.mistakes.problems)
+    return expanded
+
+
+def unfilled(parameters: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
+    """The same, but what is left out stays left out."""
+    return tuple(replace(item, default=Opaque("as before")) for item in parameters)
+
+
+def unfilled_entries(walk: Walk, path: str, node: Node, *signatures: Signature) -> dict[str, Node]:
+    """The entries against signatures, without any defaults."""
+    count = len(walk.defaults)
+    found = walk.entries(path, node, signatures, Place("default"))
+    del walk.defaults[count:]
+    return dict(found.mapping)

@@ -1,0 +1,286 @@
+"""The section ``stages``: each stage against what the sections say that it changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, final
+
+from epochal.check.sections.losses import TOTAL, term_names
+from epochal.check.sections.methods import find_method
+from epochal.check.sections.section_shapes import expand_section
+from epochal.check.sections.sections import SECTIONS
+from epochal.check.sections.stage_optim import (
+    OptimChanges,
+    find_rate_change,
+    unfilled,
+    unfilled_entries,
+)
+from epochal.check.signatures.parameters import Parameter, Signature
+from epochal.check.signatures.signature import method_signature
+from epochal.check.values.checker import Walk, listing, with_entries
+from epochal.config.duration import Duration, parse_duration
+from epochal.config.node import Node
+from epochal.config.scalar import show
+from epochal.errors import COMMAND_LINE, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from epochal.registry.parsed_module import Definition
+
+_SPECS = ("optim", "schedule", "data", "task", "loss")
+"""Keys of a stage that are checked against something else than their types."""
+
+_TORCH = "torch.optim.lr_scheduler."
+
+
+def stage_name(index: int, node: Node) -> str:
+    """What a stage is called."""
+    name = node.mapping.get("name")
+    return str(name.value) if name is not None and name.value is not None else f"stage{index + 1}"
+
+
+def expand_stages(
+    walk: Walk, node: Node, entries: dict[str, Node], given: Collection[str] = ()
+) -> None:
+    """Check the stages against the other sections, and put them with these, expanded."""
+    if not node.is_list or not node.elements:
+        if not walk.mistakes.is_known_bad("stages"):
+            what = f"expected a list of stages, got {show(node.to_plain())}"
+            walk.mistakes.report("stages", what, node.place, "write stages: [{for: 5ep}, ...]")
+        return
+    _Stages(walk, entries, given).expand(node)
+    _settle_length(walk, node, entries)
+
+
+@final
+class _Stages:
+    """Knows what holds when a stage begins, as far as the check needs it."""
+
+    def __init__(self, walk: Walk, entries: dict[str, Node], given: Collection[str]) -> None:
+        self.walk, self.entries, self.given = walk, entries, given
+        self.optim = OptimChanges(walk, entries.get("optim"))
+        self.params: set[str] = set()
+        self.names: set[str] = set()
+        self.had_schedule = False
+
+    def expand(self, node: Node) -> None:
+        """Put every stage into the entries, expanded, and report what is wrong."""
+        stages = []
+        for index, child in enumerate(node.elements):
+            path = f"stages.{index}"
+            if not child.is_mapping:
+                what = f"expected a mapping, got {show(child.to_plain())}"
+                self.walk.mistakes.report(path, what, child.place, "write {for: 5ep}")
+                continue
+            is_last = index + 1 == len(node.elements)
+            self._check_name(path, child, stage_name(index, child))
+            self._check_end(path, child, is_last=is_last)
+            stages.append(self._expand_one(path, child))
+        self.entries["stages"] = replace(node, value=tuple(stages))
+
+    def _expand_one(self, path: str, node: Node) -> Node:
+        plain = {key: child for key, child in node.mapping.items() if key not in _SPECS}
+        own = Signature("section 'stages'", unfilled(SECTIONS["stages"].keys))
+        expanded = unfilled_entries(self.walk, path, with_entries(node, plain), own)
+        expand: dict[str, Callable[[str, Node], Node]] = {
+            "optim": self.optim.expand,
+            "schedule": partial(self._section, "schedule"),
+            "data": partial(self._section, "data"),
+            "loss": self._loss,
+            "task": self._task,
+        }
+        for key in _SPECS:
+            child = node.mapping.get(key)
+            if child is not None and child.value is not None:
+                expanded[key] = expand[key](f"{path}.{key}", child)
+        self._check_schedule(path, node)
+        self._check_required(path, node)
+        order = [key for key in node.mapping if key in expanded]
+        return with_entries(node, {key: expanded[key] for key in order})
+
+    def _check_name(self, path: str, node: Node, name: str) -> None:
+        if name in self.names:
+            place = node.mapping["name"].place if "name" in node.mapping else node.place
+            what = f"two stages are called {name!r}"
+            self.walk.mistakes.report(f"{path}.name", what, place, "give one another name")
+        self.names.add(name)
+
+    def _check_end(self, path: str, node: Node, *, is_last: bool) -> None:
+        until = node.mapping.get("until")
+        has_end = any(
+            key in node.mapping and node.mapping[key].value is not None for key in ("for", "until")
+        )
+        if not has_end and not self.walk.mistakes.has_any(path):
+            what = "the stage has no end"
+            what += "" if is_last else ", so that the next one could never start"
+            hint = "add for: 5ep, or until: {plateau: 3}"
+            self.walk.mistakes.report(path, what, node.place, hint)
+        if until is not None and until.is_mapping:
+            self._check_plateau(f"{path}.until", until)
+
+    def _check_plateau(self, path: str, node: Node) -> None:
+        report = self.walk.mistakes.report
+        for key, child in node.mapping.items():
+            number = child.value
+            if key != "plateau":
+                hint = "write until: {plateau: 3}, or until: val/acc >= 0.9"
+                report(f"{path}.{key}", f"unknown key {key!r}", child.key_place, hint)
+            elif isinstance(number, int) and not isinstance(number, bool) and number < 1:
+                what = f"must be at least 1, got {number!r}"
+                report(f"{path}.{key}", what, child.place, "write 1 or more")
+        if not node.mapping:
+            report(path, "says nothing", node.place, "write until: {plateau: 3}")
+        monitor = self.entries.get("monitor")
+        has_monitor = monitor is not None and monitor.value is not None
+        if (
+            "plateau" in node.mapping
+            and not has_monitor
+            and not _may_have_error(self.walk, self.given)
+        ):
+            what = "a plateau is one of the run's monitor, and there is none"
+            hint = "add monitor: -val/loss, or +val/acc if larger is better"
+            report(path, what, node.place, hint)
+
+    def _section(self, name: str, path: str, node: Node) -> Node:
+        return expand_section(self.walk, replace(SECTIONS[name], name=path), node)
+
+    def _check_schedule(self, path: str, node: Node) -> None:
+        """A scheduler of torch cannot go on after a change of what it was built around."""
+        schedule, optim = node.mapping.get("schedule"), node.mapping.get("optim")
+        if schedule is not None and schedule.value is not None:
+            self.had_schedule = True
+            return
+        names = self.optim.names
+        owners = {f"optim.{name}.schedule": (name,) for name in names} | {"schedule": names}
+        for key, whose in owners.items():
+            factory = self.walk.factories.get(key)
+            if factory is None or not factory.dotted.startswith(_TORCH):
+                continue
+            changed = find_rate_change(optim, whose)
+            if self.had_schedule or changed:
+                why = f"after a change of {changed}" if changed else ""
+                why = "with another optimizer" if changed.endswith("state") else why
+                why = "after a stage with a schedule of its own" if self.had_schedule else why
+                what = f"{factory.name}, the run's schedule from torch, cannot go on {why}"
+                hint = "add schedule: to this stage, or use one that is not torch's for the run"
+                self.walk.mistakes.report(path, what, node.place, hint)
+                return
+
+    def _loss(self, path: str, node: Node) -> Node:
+        walk = self.walk
+        known = term_names(Node(MappingProxyType(self.entries)))
+        known = known - {TOTAL} or known
+        if not known and "loss" not in self.given:
+            what = "there is no section loss whose weights could change"
+            hint = "give the weight to the task: task: {...}"
+            walk.mistakes.report(path, what, node.key_place, hint)
+        weight = Parameter("weight", "float")
+        for name, child in node.mapping.items():
+            walk.value(f"{path}.{name}", child, weight, "section 'loss'")
+            if known and name not in known:
+                close = nearest(name, known)
+                hint = f"did you mean {close!r}?" if close else listing(known)
+                what = f"the loss has no term {name!r}"
+                walk.mistakes.report(f"{path}.{name}", what, child.key_place, hint)
+        if not node.is_mapping:
+            what = f"expected a mapping of terms to weights, got {show(node.to_plain())}"
+            walk.mistakes.report(path, what, node.place, "write loss: {aux: 0.5}")
+        return node
+
+    def _task(self, path: str, node: Node) -> Node:
+        walk = self.walk
+        if not node.is_mapping:
+            what = f"expected a mapping, got {show(node.to_plain())}"
+            walk.mistakes.report(path, what, node.place, "write task: {mix: 0.5}")
+            return node
+        self.params |= node.mapping.keys()
+        task = _find_task(self.walk, self.given)
+        if task is None:
+            return node
+        signature = _find_params(self.walk, self.given)
+        if signature is not None:
+            signature = replace(signature, parameters=unfilled(signature.parameters))
+            return with_entries(node, unfilled_entries(walk, path, node, signature))
+        if find_method(task, "on_stage_start", walk.registry.library) is False:
+            name = next(iter(node.mapping), "mix")
+            what = f"{task.dotted} has no on_stage_start, which would take it"
+            hint = f"write def on_stage_start(self, *, {name}: float) in class {task.node.name}"
+            walk.mistakes.report(path, what, node.key_place, hint)
+        return node
+
+    def _check_required(self, path: str, node: Node) -> None:
+        """What the task must be told when a stage begins."""
+        signature = _find_params(self.walk, self.given)
+        for item in signature.parameters if signature is not None else ():
+            if item.is_required and item.name not in self.params:
+                what = f"missing; {signature.owner} requires it" if signature is not None else ""
+                here = f"{path}.task.{item.name}"
+                self.params.add(item.name)
+                self.walk.mistakes.report(here, what, node.place, f"add {item.name}: ...")
+
+
+def _find_task(walk: Walk, given: Collection[str]) -> Definition | None:
+    factory = walk.factories.get("task")
+    if "task" in given or factory is None or factory.file is None:
+        return None
+    return walk.registry.library.find_definition(factory.dotted)
+
+
+def _may_have_error(walk: Walk, given: Collection[str]) -> bool:
+    """Whether a task may monitor an error of its own."""
+    task = _find_task(walk, given)
+    if task is None:
+        return True
+    return find_method(task, "post_metric_to_err", walk.registry.library) is not False
+
+
+def _find_params(walk: Walk, given: Collection[str]) -> Signature | None:
+    """What the task takes when a stage begins, if its text shows that."""
+    task = _find_task(walk, given)
+    if task is None:
+        return None
+    found = method_signature(task, "on_stage_start", walk.registry.library)
+    if found is None:
+        return None
+    kept = tuple(item for item in found.parameters if item.name not in ("run", "name"))
+    return replace(found, parameters=kept)
+
+
+def _settle_length(walk: Walk, stages: Node, entries: dict[str, Node]) -> None:
+    """Leave ``train.for`` to the stages, or report that it says something else."""
+    train = entries.get("train")
+    node = None if train is None else train.mapping.get("for")
+    if train is None or node is None:
+        return
+    if node.layer in ("default", COMMAND_LINE):
+        kept = {key: child for key, child in train.mapping.items() if key != "for"}
+        entries["train"] = with_entries(train, kept)
+        walk.defaults[:] = [one for one in walk.defaults if one.key != "train.for"]
+        if node.layer == COMMAND_LINE:  # as --fast and --epochs, for each stage
+            expanded = entries["stages"]
+            shorter = (with_entries(one, {**one.mapping, "for": node}) for one in expanded.elements)
+            entries["stages"] = replace(expanded, value=tuple(shorter))
+        return
+    total = _sum_lengths(stages)
+    if total is None or str(total) != str(_length(node)):
+        what = f"{show(node.value)} is not what the stages come to"
+        what = what if total is None else f"{what}, which is {total}"
+        walk.mistakes.report("train.for", what, node.place, "remove it: the stages say how long")
+
+
+def _sum_lengths(stages: Node) -> Duration | None:
+    lengths = [_length(stage.mapping.get("for")) for stage in stages.elements]
+    units = {length.unit for length in lengths if length is not None}
+    if len(units) != 1 or None in lengths:
+        return None
+    return Duration(sum(length.amount for length in lengths if length is not None), units.pop())
+
+
+def _length(node: Node | None) -> Duration | None:
+    try:
+        return None if node is None else parse_duration(str(node.value))
+    except ValueError:
+        return None

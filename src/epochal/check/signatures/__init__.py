@@ -1,0 +1,1 @@
+"""Signatures of components, read from source text."""

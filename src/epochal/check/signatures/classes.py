@@ -1,0 +1,203 @@
+"""Classes as text: the order in which Python looks through them, and what they bind."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from epochal.registry.parsed_module import full_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from epochal.registry.library import Library
+    from epochal.registry.parsed_module import Definition, FunctionNode
+
+
+# Bases that bring no constructor and change none.
+_PLAIN_BASES = ("object", "Generic", "Protocol", "ABC")
+_PLAIN_MODULES = ("typing", "typing_extensions", "collections.abc", "abc")
+_BUILDERS = ("NamedTuple", "TypedDict")
+_PLAIN_METACLASSES = ("type", "abc.ABCMeta")
+
+
+def lookup_order(definition: Definition, library: Library) -> tuple[Definition | None, ...]:
+    """A class and its bases as Python looks through them; a base without text is nothing."""
+    return tuple(_order(definition, library, ()))
+
+
+def class_definitions(definition: Definition, library: Library) -> tuple[list[Definition], bool]:
+    """A class and its bases in look-up order, and whether they show all of its methods."""
+    key = ("class", definition.dotted)
+    if key not in library.kept:
+        order = lookup_order(definition, library)
+        chain = [item for item in order if item is not None]
+        complete = len(chain) == len(order) and all(
+            is_plainly_decorated(item, item.node, library) and not _is_open(item) for item in chain
+        )
+        library.kept[key] = chain, complete
+    found: tuple[list[Definition], bool] = library.kept[key]
+    return found
+
+
+def has_plain_construction(order: Sequence[Definition | None]) -> bool:
+    """Whether neither metaclass nor base may give the first class another constructor."""
+    for item in order:
+        if item is None or not isinstance(item.node, ast.ClassDef):
+            continue
+        if item is not order[0] and binds(item.node, "__init_subclass__"):
+            return False
+        for word in item.node.keywords:
+            name = full_name(item.module, word.value)
+            if word.arg == "metaclass" and name not in _PLAIN_METACLASSES:
+                return False
+    return True
+
+
+def is_dataclass(definition: Definition) -> bool:
+    """Whether the standard library writes the constructor of a class from its fields."""
+    for decorator in definition.node.decorator_list:
+        call = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if full_name(definition.module, call) == "dataclasses.dataclass":
+            words = decorator.keywords if isinstance(decorator, ast.Call) else []
+            return not any(word.arg == "init" and is_false(word.value) for word in words)
+    return False
+
+
+def is_false(expression: ast.expr) -> bool:
+    """Whether an expression is the word ``False``."""
+    return isinstance(expression, ast.Constant) and expression.value is False
+
+
+def method_of(node: ast.ClassDef, name: str) -> FunctionNode | None:
+    """The method that a class body itself defines under ``name``; the last one counts."""
+    for statement in reversed(node.body):
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and statement.name == name:
+            return statement
+    return None
+
+
+def binds(node: ast.ClassDef, name: str) -> bool:
+    """Whether a class body binds ``name`` in any way, also inside of conditions."""
+    waiting: list[ast.AST] = [*node.body]
+    for inner in waiting:
+        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            if inner.name == name:
+                return True
+        elif isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+            if inner.id == name:
+                return True
+        elif not isinstance(inner, ast.Lambda):
+            waiting.extend(ast.iter_child_nodes(inner))
+    return False
+
+
+def _is_open(definition: Definition) -> bool:
+    node = definition.node
+    return isinstance(node, ast.ClassDef) and binds(node, "__getattr__")
+
+
+def _order(
+    definition: Definition, library: Library, below: tuple[str, ...]
+) -> list[Definition | None]:
+    if definition.dotted in below:  # a circle, which Python would refuse
+        return []
+    bases = list(_bases(definition, library))
+    orders: list[list[Definition | None]] = [
+        [None] if base is None else _order(base, library, (*below, definition.dotted))
+        for base in bases
+    ]
+    return [definition, *_merge([*orders, bases])]
+
+
+def _bases(definition: Definition, library: Library) -> Iterator[Definition | None]:
+    node = definition.node
+    for written in node.bases if isinstance(node, ast.ClassDef) else ():
+        base = written.value if isinstance(written, ast.Subscript) else written
+        name = full_name(definition.module, base)
+        module, _, last = name.rpartition(".")
+        if last in _PLAIN_BASES or (module in _PLAIN_MODULES and last not in _BUILDERS):
+            continue
+        found = library.find_definition(name)
+        yield found if found is not None and isinstance(found.node, ast.ClassDef) else None
+
+
+def _merge(orders: list[list[Definition | None]]) -> Iterator[Definition | None]:
+    """Each class before its bases, and bases in the order in which they are written."""
+    orders = [order for order in orders if order]
+    while orders:
+        heads = [order[0] for order in orders]
+        tails = {_name(item) for order in orders for item in order[1:]}
+        chosen = next((head for head in heads if _name(head) not in tails), heads[0])
+        yield chosen
+        kept = [[item for item in order if _name(item) != _name(chosen)] for order in orders]
+        orders = [order for order in kept if order]
+
+
+def _name(item: Definition | None) -> str:
+    return "" if item is None else item.dotted
+
+
+_KNOWN = frozenset(
+    {
+        "abc.abstractmethod",
+        "classmethod",
+        "contextlib.contextmanager",
+        "dataclasses.dataclass",
+        "enum.unique",
+        "epochal.register",
+        "functools.cache",
+        "functools.lru_cache",
+        "functools.total_ordering",
+        "staticmethod",
+        "torch.enable_grad",
+        "torch.inference_mode",
+        "torch.no_grad",
+        "warnings.deprecated",
+    }
+)
+_KNOWN_MODULES = ("typing", "typing_extensions")
+
+
+def is_plainly_decorated(definition: Definition, node: ast.stmt, library: Library) -> bool:
+    """Whether no decorator of ``node``, in the definition's module, may change its signature."""
+    listed: list[ast.expr] = getattr(node, "decorator_list", [])
+    return all(_keeps_signature(decorator, definition, library) for decorator in listed)
+
+
+def _keeps_signature(decorator: ast.expr, owner: Definition, library: Library) -> bool:
+    called = isinstance(decorator, ast.Call)
+    name = full_name(owner.module, decorator.func if isinstance(decorator, ast.Call) else decorator)
+    if name in _KNOWN or name.rpartition(".")[0] in _KNOWN_MODULES:
+        return True
+    found = library.find_definition(name)
+    if found is None or isinstance(found.node, ast.ClassDef):
+        return False
+    if not called:
+        return _returns_its_argument(found.node)
+    inner = {item.name: item for item in found.node.body if isinstance(item, ast.FunctionDef)}
+    made = [inner.get(getattr(value, "id", "")) for value in _returned(found.node)]
+    return bool(made) and all(item is not None and _returns_its_argument(item) for item in made)
+
+
+def _returns_its_argument(function: FunctionNode) -> bool:
+    first = [*function.args.posonlyargs, *function.args.args][:1]
+    values = list(_returned(function))
+    if not first or not values:
+        return False
+    name = first[0].arg
+    is_rebound = any(
+        isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
+        for node in ast.walk(function)
+    )
+    return not is_rebound and all(getattr(value, "id", "") == name for value in values)
+
+
+def _returned(function: FunctionNode) -> Iterator[ast.expr | None]:
+    """What the function returns, not what functions inside it do."""
+    waiting: list[ast.AST] = [*function.body]
+    for node in waiting:
+        if isinstance(node, ast.Return):
+            yield node.value
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            waiting.extend(ast.iter_child_nodes(node))

@@ -1,0 +1,325 @@
+"""The typed signature of a component, read from its text: the schema of its spec."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from epochal.check.signatures.classes import (
+    binds,
+    has_plain_construction,
+    is_dataclass,
+    is_plainly_decorated,
+    lookup_order,
+    method_of,
+)
+from epochal.check.signatures.docstrings import arguments_of, doc_of, summary_of
+from epochal.check.signatures.fields import fields_signature
+from epochal.check.signatures.literals import MISSING, Opaque, read_literal, to_plain
+from epochal.check.signatures.parameters import (
+    Parameter,
+    Signature,
+    annotation_of,
+    documented,
+    key_of,
+    list_of,
+)
+from epochal.registry.library import Library
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from epochal.registry.factories import Factory
+    from epochal.registry.parsed_module import Definition, FunctionNode, Module
+
+
+# Given by whoever builds the component, so a config cannot set them.
+_SUPPLIED = {"optimizer": ("params",), "schedule": ("optimizer",)}
+
+
+def read_signature(factory: Factory, library: Library | None = None) -> Signature:
+    """The signature of ``factory``, without importing it unless it is live already."""
+    if factory.object is not None:
+        signature = live_signature(factory.object, owner=factory.dotted)
+    else:
+        library = library or Library()
+        definition = library.find_definition(factory.dotted)
+        if definition is None:
+            return Signature(factory.dotted, open=True, known=False)
+        signature = definition_signature(definition, library)
+    supplied = _SUPPLIED.get(factory.kind, ())
+    kept = tuple(item for item in signature.parameters if item.name not in supplied)
+    if factory.kind == "loss" and is_function(factory, signature):
+        kept = tuple(item for item in kept if not _is_fed(item))
+    return replace(signature, parameters=kept)
+
+
+def is_function(factory: Factory, signature: Signature) -> bool:
+    """Whether what a name leads to is a function, so that it is the component itself."""
+    if signature.definition is not None:
+        return not isinstance(signature.definition.node, ast.ClassDef)
+    return factory.object is not None and not isinstance(factory.object, type)
+
+
+def _is_fed(item: Parameter) -> bool:
+    """Whether an argument of a loss comes from output and batch, not from the config."""
+    return item.is_required and item.kind in ("keyword", "positional")
+
+
+def called_signature(signature: Signature, library: Library) -> Signature | None:
+    """What a loss is called with for each batch; nothing if the text does not show it."""
+    definition = signature.definition
+    if definition is None:
+        return None
+    if not isinstance(definition.node, ast.ClassDef):
+        return definition_signature(definition, library)
+    for item in lookup_order(definition, library):
+        if item is None or item.dotted == "torch.nn.modules.module.Module":
+            return None
+        assert isinstance(item.node, ast.ClassDef)
+        for name in ("forward", "__call__"):
+            method = method_of(item.node, name)
+            if method is not None:
+                found = _of_function(item, method, library, bound=True)
+                return replace(found, owner=definition.dotted)
+    return None
+
+
+def method_signature(definition: Definition, name: str, library: Library) -> Signature | None:
+    """What a method takes besides ``self``; nothing if the text of the class does not show it."""
+    for item in lookup_order(definition, library):
+        if item is None or not isinstance(item.node, ast.ClassDef):
+            return None
+        method = method_of(item.node, name)
+        if method is not None:
+            found = _of_function(item, method, library, bound=True)
+            return replace(found, owner=f"{item.dotted}.{name}")
+        if binds(item.node, name):
+            return None
+    return None
+
+
+def definition_signature(definition: Definition, library: Library) -> Signature:
+    """The signature of a class or function statement."""
+    key = ("signature", definition.dotted)
+    if key not in library.kept:
+        library.kept[key] = _read_definition(definition, library)
+    found: Signature = library.kept[key]
+    return found
+
+
+def _read_definition(definition: Definition, library: Library) -> Signature:
+    node = definition.node
+    doc = doc_of(definition.module, node)
+    if isinstance(node, ast.ClassDef):
+        found = _of_class(definition, library)
+    else:
+        found = _of_function(definition, node, library, bound=False)
+    return replace(
+        found,
+        owner=definition.dotted,
+        parameters=documented(found.parameters, arguments_of(doc)),
+        summary=summary_of(doc),
+        definition=definition,
+    )
+
+
+def _of_class(definition: Definition, library: Library) -> Signature:
+    node = definition.node
+    assert isinstance(node, ast.ClassDef)
+    init = method_of(node, "__init__")
+    if init is not None and _forwarding_call(init) is None:
+        return _visible(definition, init, library)  # the bases need not even be found
+    order = lookup_order(definition, library)
+    if binds(node, "__init__") or is_dataclass(definition) or has_plain_construction(order):
+        return _of_first(order, library) or Signature(definition.dotted)
+    return _unknown(definition)
+
+
+def _of_first(order: Sequence[Definition | None], library: Library) -> Signature | None:
+    """The first constructor of a look-up order; nothing when there is none."""
+    for index, item in enumerate(order):
+        if item is None:
+            return Signature("", open=True, known=False)
+        if item.dotted == "torch.nn.modules.module.Module":
+            return None  # its *args and **kwargs are there to be refused
+        found = _of_own(item, order[index:], library)
+        if found is not None:
+            return found
+    return None
+
+
+def _of_own(
+    definition: Definition, order: Sequence[Definition | None], library: Library
+) -> Signature | None:
+    """The constructor that a class itself brings; nothing when it inherits one."""
+    node = definition.node
+    assert isinstance(node, ast.ClassDef)
+    init = method_of(node, "__init__")
+    if init is not None:
+        return _of_constructor(definition, init, order, library)
+    if binds(node, "__init__") or not is_plainly_decorated(definition, node, library):
+        return _unknown(definition)
+    if is_dataclass(definition):
+        return fields_signature(order, library)
+    new = method_of(node, "__new__")
+    return None if new is None else _of_constructor(definition, new, order, library)
+
+
+def _unknown(definition: Definition) -> Signature:
+    return Signature(definition.dotted, open=True, known=False)
+
+
+def _visible(definition: Definition, function: FunctionNode, library: Library) -> Signature:
+    """What the constructor itself shows."""
+    own = _of_function(definition, function, library, bound=True)
+    docs = arguments_of(ast.get_docstring(function) or "")
+    docs |= arguments_of(doc_of(definition.module, definition.node))
+    return replace(own, parameters=documented(own.parameters, docs))
+
+
+def _of_constructor(
+    definition: Definition,
+    function: FunctionNode,
+    order: Sequence[Definition | None],
+    library: Library,
+) -> Signature:
+    own = _visible(definition, function, library)
+    forwarded = _forwarding_call(function)
+    if forwarded is None:
+        return own
+    inherited = _of_first(order[1:], library) or Signature(definition.dotted)
+    given = [argument for argument in forwarded.args if not isinstance(argument, ast.Starred)]
+    taken = {item.name for item in (*own.parameters, *inherited.parameters[: len(given)])}
+    taken |= {key_of(str(word.arg)) for word in forwarded.keywords if word.arg}
+    rest = tuple(item for item in inherited.parameters if item.name not in taken)
+    is_open = inherited.open or not is_plainly_decorated(definition, function, library)
+    parameters = _joined(own.parameters, rest, forwarded, function)
+    return replace(own, parameters=parameters, open=is_open, known=inherited.known)
+
+
+def _joined(
+    own: tuple[Parameter, ...],
+    rest: tuple[Parameter, ...],
+    forwarded: ast.Call,
+    function: FunctionNode,
+) -> tuple[Parameter, ...]:
+    """A constructor's parameters and those it passes on; by position only what ``*args`` does."""
+    name = function.args.vararg.arg if function.args.vararg is not None else ""
+    starred = [item.value for item in forwarded.args if isinstance(item, ast.Starred)]
+    if name and any(getattr(value, "id", "") == name for value in starred):
+        return tuple(item for item in own if item.kind != "variadic") + rest
+    return own + tuple(replace(item, kind="named") for item in rest if item.kind != "variadic")
+
+
+def _forwarding_call(function: FunctionNode) -> ast.Call | None:
+    """The call of the base constructor that passes ``**kwargs`` on, if nothing else uses them."""
+    if function.args.kwarg is None:
+        return None
+    rest = function.args.kwarg.arg
+    uses = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == rest]
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    found = [call for call in calls if _is_super_call(call, function.name)]
+    if len(uses) != 1 or len(found) != 1:
+        return None
+    passed = any(word.arg is None and word.value is uses[0] for word in found[0].keywords)
+    return found[0] if passed else None
+
+
+def _is_super_call(call: ast.Call, method: str) -> bool:
+    return (
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == method
+        and isinstance(call.func.value, ast.Call)
+        and getattr(call.func.value.func, "id", "") == "super"
+    )
+
+
+def _of_function(
+    definition: Definition, function: FunctionNode, library: Library, *, bound: bool
+) -> Signature:
+    arguments = function.args
+    module = definition.module
+    positional = [*arguments.posonlyargs, *arguments.args]
+    missing: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
+    defaults = [*missing, *arguments.defaults]
+    found = [
+        _parameter(arg, default, module, positional_only=index < len(arguments.posonlyargs))
+        for index, (arg, default) in enumerate(zip(positional, defaults, strict=True))
+    ]
+    found = found[1:] if bound else found
+    if arguments.vararg is not None:
+        found.append(_variadic(arguments.vararg, module))
+    found += [
+        replace(_parameter(arg, default, module), kind="named")
+        for arg, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    ]
+    if is_plainly_decorated(definition, function, library):
+        return Signature(definition.dotted, tuple(found), open=arguments.kwarg is not None)
+    return Signature(definition.dotted, tuple(_not_binding(item) for item in found), open=True)
+
+
+def _not_binding(item: Parameter) -> Parameter:
+    """A parameter behind a decorator that may give it, take it away or change its default."""
+    default = item.default
+    if not isinstance(default, Opaque):
+        default = Opaque("..." if default is MISSING else repr(default))
+    return replace(item, default=default)
+
+
+def _variadic(arg: ast.arg, module: Module) -> Parameter:
+    annotation = list_of(annotation_of(arg.annotation, module))
+    key = key_of(arg.arg)
+    return Parameter(key, annotation, [], "", "variadic", argument=arg.arg, home=module.name)
+
+
+def _parameter(
+    arg: ast.arg, default: ast.expr | None, module: Module, *, positional_only: bool = False
+) -> Parameter:
+    return Parameter(
+        key_of(arg.arg),
+        annotation_of(arg.annotation, module),
+        MISSING if default is None else read_literal(default, module),
+        kind="positional" if positional_only else "keyword",
+        argument=arg.arg,
+        home=module.name,
+    )
+
+
+def live_signature(component: Callable[..., Any], *, owner: str) -> Signature:
+    """What ``component`` can be given; unknown when Python itself cannot tell."""
+    doc = inspect.getdoc(component) or ""
+    try:
+        found = inspect.signature(component)
+    except (TypeError, ValueError):
+        return Signature(owner, open=True, known=False, summary=summary_of(doc))
+    docs = arguments_of(doc)
+    parameters = tuple(
+        _parameter_from_object(item, docs.get(item.name, ""))
+        for item in found.parameters.values()
+        if item.kind is not item.VAR_KEYWORD
+    )
+    is_open = any(item.kind is item.VAR_KEYWORD for item in found.parameters.values())
+    return Signature(owner, parameters, open=is_open, summary=summary_of(doc))
+
+
+def _parameter_from_object(item: inspect.Parameter, doc: str) -> Parameter:
+    key, annotation = key_of(item.name), _annotation(item.annotation)
+    if item.kind is item.VAR_POSITIONAL:
+        return Parameter(key, list_of(annotation), [], doc, "variadic", item.name)
+    default = MISSING if item.default is item.empty else to_plain(item.default)
+    kind = "named" if item.kind is item.KEYWORD_ONLY else "keyword"
+    kind = "positional" if item.kind is item.POSITIONAL_ONLY else kind
+    return Parameter(key, annotation, default, doc, kind, item.name)
+
+
+def _annotation(annotation: object) -> str:
+    if annotation is inspect.Parameter.empty:
+        return ""
+    if isinstance(annotation, str):
+        return annotation
+    if isinstance(annotation, type) and not hasattr(annotation, "__origin__"):
+        return annotation.__name__
+    return str(annotation)

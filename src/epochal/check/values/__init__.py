@@ -1,0 +1,1 @@
+"""Config values compared with types."""

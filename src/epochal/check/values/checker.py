@@ -1,0 +1,261 @@
+"""One config against signatures, key by key: mistakes on one side, the full tree on the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, final
+
+from epochal.check.signatures.literals import Opaque
+from epochal.check.signatures.parameters import Parameter, Signature
+from epochal.check.signatures.signature import read_signature
+from epochal.check.values.object_types import misfits, spec_hint
+from epochal.check.values.other_frameworks import length_hint
+from epochal.check.values.report import Default
+from epochal.check.values.types import (
+    describe,
+    hint_for,
+    is_callable_path,
+    is_spec,
+    parse_type,
+    place_of_problem,
+    problem_with,
+)
+from epochal.config.node import NOWHERE, Node, from_plain
+from epochal.config.scalar import show
+from epochal.config.source_file import display_name
+from epochal.errors import ConfigError, Place, nearest
+from epochal.registry.factories import ANY_KIND
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from epochal.check.values.report import Mistakes
+    from epochal.registry import Factory, Registry
+
+_NO_KEYS = Signature("")
+_FEW = 3  # names that a hint can list
+
+
+@final
+@dataclass(slots=True)
+class Walk:
+    """Checks parts of one config and collects what it finds."""
+
+    registry: Registry
+    mistakes: Mistakes
+    defaults: list[Default] = field(default_factory=list)
+    factories: dict[str, Factory] = field(default_factory=dict)
+    """What each spec that could be resolved names, by path."""
+
+    def spec(self, path: str, node: Node, kind: str, own: Signature = _NO_KEYS) -> Node:
+        """A component's spec, expanded; a bare name is a spec without arguments."""
+        if self.mistakes.is_known_bad(path) and not node.is_mapping:
+            return node
+        if isinstance(node.value, str):
+            entry = Node(node.value, node.place, node.key_place, node.layer)
+            node = Node(MappingProxyType({"type": entry}), node.place, node.key_place, node.layer)
+        if not node.is_mapping:
+            what = f"expected a mapping with a type, got {show(node.to_plain())}"
+            self.mistakes.report(path, what, node.place, "write {type: package.module.Class}")
+            return node
+        factory = self._factory(path, node, kind)
+        if factory is None:  # what the section itself owns can be judged all the same
+            owned = {key: item for key in node.mapping if (item := own.get(key)) is not None}
+            for key, item in owned.items():
+                self.value(f"{path}.{key}", node.mapping[key], item, own.owner)
+            return node
+        self.factories[path] = factory
+        signature = read_signature(factory, self.registry.library)
+        self._check_owners(path, node, own, signature)
+        return self.entries(path, node, (own, signature), _default_place(factory))
+
+    def _check_owners(self, path: str, node: Node, own: Signature, signature: Signature) -> None:
+        """A section's key wins, so an argument of that name could never be given."""
+        for item in signature.parameters:
+            if item.is_required and own.get(item.name) is not None:
+                what = f"{signature.owner} requires it, but it is a key of {own.owner}"
+                hint = "give the argument another name or a default"
+                self.mistakes.report(f"{path}.{item.name}", what, _best_place(node), hint)
+
+    def _factory(self, path: str, node: Node, kind: str) -> Factory | None:
+        name = node.mapping.get("type")
+        key = f"{path}.type"
+        if name is None:
+            if not self.mistakes.is_broken(key):
+                names = self.registry.names(kind)
+                is_short = 0 < len(names) <= _FEW
+                hint = f"add type: {' or '.join(names) if is_short else 'package.module.Class'}"
+                self.mistakes.report(path, f"the {kind} has no type", _best_place(node), hint)
+            return None
+        if self.mistakes.is_known_bad(key):
+            return None
+        if not isinstance(name.value, str):
+            what = f"expected the name of a {kind}, got {show(name.to_plain())}"
+            self.mistakes.report(key, what, name.place)
+            return None
+        return self._find(kind, name.value, name.place, key)
+
+    def _find(self, kind: str, name: str, place: Place, key: str) -> Factory | None:
+        try:
+            return self.registry.find(kind, name, place, key=key)
+        except ConfigError as error:
+            self.mistakes.problems.extend(error.problems)
+            return None
+
+    def entries(
+        self, path: str, node: Node, signatures: tuple[Signature, ...], origin: Place
+    ) -> Node:
+        """The entries of a mapping against the signatures that own them, defaults filled in."""
+        entries: dict[str, Node] = {}
+        excused = set[str]()
+        for key, child in node.mapping.items():
+            here = f"{path}.{key}"
+            found = _find(key, signatures)
+            if key == "type" and len(signatures) > 1:
+                entries[key] = child
+            elif found is not None:
+                entries[key] = self.value(here, child, *found)
+            elif any(signature.open for signature in signatures):
+                entries[key] = self.nested(here, child)
+            else:
+                excused.add(self._unknown(here, key, child, signatures))
+        self._missing(path, node, signatures, entries.keys() | excused)
+        self._fill(path, entries, signatures, origin)
+        self._check_positions(path, entries, signatures[-1])
+        return with_entries(node, entries)
+
+    def _unknown(self, path: str, key: str, child: Node, signatures: tuple[Signature, ...]) -> str:
+        """Report an unknown key; the known one that it was probably meant to be."""
+        known = [item.name for signature in signatures for item in signature.parameters]
+        close = nearest(key, known)
+        owner = signatures[-1].owner
+        word = "argument" if len(signatures) > 1 else "key"
+        hint = f"did you mean {close!r}?" if close else listing(known)
+        if path == f"train.{key}":
+            hint = length_hint(key, child) or hint
+        self.mistakes.report(path, f"unknown {word} {key!r} of {owner}", child.key_place, hint)
+        return close or ""
+
+    def _missing(
+        self, path: str, node: Node, signatures: tuple[Signature, ...], given: Iterable[str]
+    ) -> None:
+        have = set(given)
+        for signature in signatures:
+            for item in signature.parameters:
+                here = f"{path}.{item.name}"
+                if item.is_required and item.name not in have and not self.mistakes.is_broken(here):
+                    have.add(item.name)
+                    what = f"missing; {signature.owner} requires it"
+                    kind = describe(parse_type(item.annotation))
+                    example = "..." if kind == "a value" else f"<{kind}>"
+                    self.mistakes.report(
+                        here, what, _best_place(node), f"add {item.name}: {example}"
+                    )
+
+    def _fill(
+        self,
+        path: str,
+        entries: dict[str, Node],
+        signatures: tuple[Signature, ...],
+        origin: Place,
+    ) -> None:
+        for signature in signatures:
+            for item in signature.parameters:
+                if (
+                    item.is_required
+                    or item.kind == "variadic"
+                    or item.name in entries
+                    or f"{path}.{item.name}" in self.mistakes.reported
+                ):
+                    continue
+                self.defaults.append(Default(f"{path}.{item.name}", item.default, signature.owner))
+                if not isinstance(item.default, Opaque):
+                    entries[item.name] = from_plain(item.default, place=origin, layer="default")
+
+    def _check_positions(self, path: str, entries: dict[str, Node], signature: Signature) -> None:
+        """What stands before ``*layers`` must be known to hand over any layers."""
+        variadic = signature.variadic
+        given = entries.get(variadic.name) if variadic is not None else None
+        if variadic is None or given is None or not given.elements:
+            return
+        for item in signature.before_variadic():
+            if item.name not in entries and not item.is_required:
+                what = f"missing; it comes before *{variadic.argument} of {signature.owner}"
+                here = f"{path}.{item.name}"
+                self.mistakes.report(here, what, given.key_place, f"add {item.name}: ...")
+
+    def value(self, path: str, node: Node, parameter: Parameter, owner: str) -> Node:
+        """One value against its parameter, expanded."""
+        if self.mistakes.is_known_bad(path) or (node.value is None and parameter.default is None):
+            return node
+        wrong = problem_with(node, parameter.annotation)
+        if wrong is None and is_callable_path(node, parameter.annotation):
+            self._find(ANY_KIND, str(node.value), node.place, path)
+        if wrong is None:
+            self._check_instances(path, node, parameter, owner)
+            return self.nested(path, node)
+        what, _, accepted = wrong.partition("; ")
+        hint = accepted or hint_for(node, parameter.annotation)
+        if owner and not owner.startswith("section"):
+            what = f"{what} (argument {parameter.name!r} of {owner})"
+        place = place_of_problem(node, parameter.annotation)
+        self.mistakes.report(path, what, place, hint)
+        return node
+
+    def _check_instances(self, path: str, node: Node, parameter: Parameter, owner: str) -> None:
+        """Plain values where the signature wants an object."""
+        library = self.registry.library
+        for below, value, wanted in misfits(node, parameter, library):
+            what = f"expected an object of {wanted}, got {show(value.value)}"
+            what = f"{what} (argument {parameter.name!r} of {owner})"
+            hint = spec_hint(value.value, wanted, library)
+            self.mistakes.report(f"{path}{below}", what, value.place, hint)
+
+    def nested(self, path: str, node: Node) -> Node:
+        """A value in which every spec, however deep, is checked and expanded."""
+        if is_spec(node):
+            return self.spec(path, node, ANY_KIND)
+        if node.is_mapping:
+            children = {k: self.nested(f"{path}.{k}", c) for k, c in node.mapping.items()}
+            return with_entries(node, children)
+        if node.is_list:
+            elements = [self.nested(f"{path}.{i}", c) for i, c in enumerate(node.elements)]
+            return Node(tuple(elements), node.place, node.key_place, node.layer, node.replaced)
+        return node
+
+
+def _find(key: str, signatures: tuple[Signature, ...]) -> tuple[Parameter, str] | None:
+    for signature in signatures:
+        parameter = signature.get(key)
+        if parameter is not None:
+            return parameter, signature.owner
+    return None
+
+
+def with_entries(node: Node, entries: Mapping[str, Node]) -> Node:
+    """The same mapping with other entries."""
+    value = MappingProxyType(dict(entries))
+    return Node(value, node.place, node.key_place, node.layer, node.replaced, node.template)
+
+
+def _best_place(node: Node) -> Place:
+    name = node.mapping.get("type")
+    if name is not None:
+        return name.place
+    return node.key_place if node.key_place != NOWHERE else node.place
+
+
+def _default_place(factory: Factory) -> Place:
+    if factory.file is None:
+        return Place(factory.dotted)
+    return Place(display_name(factory.file), factory.line, 1)
+
+
+def listing(known: Iterable[str]) -> str:
+    """A hint that names what could be written."""
+    names = sorted(set(known))
+    if not names:
+        return "it takes none"
+    more = ", ..." if len(names) > 12 else ""
+    return "known: " + ", ".join(names[:12]) + more

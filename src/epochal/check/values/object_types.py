@@ -1,0 +1,123 @@
+"""Values that stand where only an object of some class can, so that a spec is needed."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from epochal.check.signatures.classes import lookup_order
+from epochal.check.values.types import ANY, last_name, parse_type
+from epochal.registry.library import is_standard
+from epochal.registry.parsed_module import full_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from epochal.check.signatures.parameters import Parameter
+    from epochal.config.node import Node
+    from epochal.registry.library import Library
+    from epochal.registry.parsed_module import Definition, Module
+
+_LISTS = ("list", "List", "Sequence", "Iterable", "Collection")
+_DTYPE = "torch.dtype"
+
+
+def misfits(node: Node, parameter: Parameter, library: Library) -> Iterator[tuple[str, Node, str]]:
+    """Each plain value where the type names only classes that no plain value belongs to.
+
+    Gives the path below the parameter, the value, and the class. Whatever the text does not
+    show for certain is accepted.
+    """
+    if not parameter.annotation or not parameter.home or _is_lax(parameter.default):
+        return
+    module = library.find_module(parameter.home)
+    written = _parsed(parameter.annotation)
+    if module is not None and written is not None:
+        yield from _misfits("", node, written, module, library)
+
+
+def spec_hint(value: object, wanted: str, library: Library) -> str:
+    """The spec to write in place of a plain value; the very class if there is one."""
+    if wanted == _DTYPE:
+        return "annotate it as str and use getattr(torch, dtype): a config holds plain values"
+    package = wanted.rpartition(".")[0]
+    for dotted in (str(value), f"{package}.{value}") if isinstance(value, str) else ():
+        parts = dotted.split(".")
+        if all(part.isidentifier() for part in parts) and library.find_definition(dotted):
+            return f"write {{type: {dotted}}}"
+    return "write {type: package.module.Class}"
+
+
+def _is_lax(default: object) -> bool:
+    """Whether the default itself is a plain value, so that the type cannot be meant strictly."""
+    return isinstance(default, bool | int | float | str)
+
+
+def _parsed(annotation: str) -> ast.expr | None:
+    try:
+        return ast.parse(annotation.strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _misfits(
+    path: str, node: Node, written: ast.expr, module: Module, library: Library
+) -> Iterator[tuple[str, Node, str]]:
+    if node.is_list and isinstance(written, ast.Subscript):
+        if last_name(written.value) in _LISTS:
+            for index, child in enumerate(node.elements):
+                yield from _misfits(f"{path}.{index}", child, written.slice, module, library)
+        return
+    if isinstance(node.value, bool | int | float | str):
+        names = [_object_class(member, module, library) for member in _members(written)]
+        found = [name for name in names if name]
+        if found and len(found) == len(names):
+            yield path, node, found[0]
+
+
+def _members(written: ast.expr) -> Iterator[ast.expr]:
+    """The members of a union without ``None``, which a plain value cannot be either."""
+    if isinstance(written, ast.Constant) and isinstance(written.value, str):
+        inner = _parsed(written.value)
+        yield from _members(inner) if inner is not None else [written]
+    elif isinstance(written, ast.BinOp) and isinstance(written.op, ast.BitOr):
+        yield from _members(written.left)
+        yield from _members(written.right)
+    elif isinstance(written, ast.Subscript) and last_name(written.value) in ("Optional", "Union"):
+        parts = written.slice.elts if isinstance(written.slice, ast.Tuple) else [written.slice]
+        for part in parts:
+            yield from _members(part)
+    elif not (isinstance(written, ast.Constant) and written.value is None):
+        yield written
+
+
+def _object_class(written: ast.expr, module: Module, library: Library) -> str:
+    """The name of a class that no plain value is an object of; empty if that is not certain."""
+    if not isinstance(written, ast.Name | ast.Attribute) or parse_type(ast.unparse(written)) != ANY:
+        return ""  # what configs can spell, such as Duration or Path, they may
+    name = full_name(module, written)
+    if name == _DTYPE:
+        return name
+    key = ("object class", name)
+    if key not in library.kept:
+        found = library.find_definition(name)
+        is_class = found is not None and isinstance(found.node, ast.ClassDef)
+        library.kept[key] = found is not None and is_class and _is_plainly_made(found, library)
+    return name if library.kept[key] else ""
+
+
+def _is_plainly_made(definition: Definition, library: Library) -> bool:
+    """Whether a class has no bases or metaclass by which a text or number may belong to it."""
+    for item in lookup_order(definition, library):
+        if item is None or is_standard(item.module.name.split(".")[0]):
+            return False  # such as str, Enum or Path
+        node = item.node
+        if not isinstance(node, ast.ClassDef) or node.keywords:
+            return False
+        if any(last_name(base) in ("Protocol", "ABC") for base in map(_bare, node.bases)):
+            return False
+    return True
+
+
+def _bare(base: ast.expr) -> ast.expr:
+    return base.value if isinstance(base, ast.Subscript) else base

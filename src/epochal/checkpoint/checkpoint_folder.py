@@ -1,0 +1,191 @@
+"""Checkpoints as folders: written whole or not at all, verified before they are read."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zlib
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from epochal import durable
+from epochal.checkpoint.retention import choose_deletions
+from epochal.checkpoint.serialize import Split, join, split_parts
+from epochal.checkpoint.tensor_storage import DTYPES, bytes_of
+from epochal.errors import CheckpointError
+from epochal.records.folder.checkpoint_manifests import (
+    DAMAGED,
+    FACTS,
+    LINKS,
+    MANIFEST,
+    STATE,
+    TENSORS,
+    Manifest,
+    StoredFile,
+    encode_manifest,
+    find_checkpoints,
+    rank,
+    read_manifest,
+    verify,
+)
+from epochal.records.layout.os_errors import explain_failure
+from epochal.records.layout.process import host_name, is_gone, process_token
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from torch import Tensor
+
+_NAME = re.compile(r"[^/\\\0]{1,150}")
+
+
+def write_checkpoint(
+    folder: Path, name: str, state: Mapping[str, object] | Split, facts: Mapping[str, Any]
+) -> Manifest:
+    """Put a checkpoint into ``folder``: when this returns, it outlives a power cut.
+
+    Args:
+        folder: Where the checkpoints of the run are; made when it is missing.
+        name: Of the new one; a number is added when it is taken.
+        state: A tree per part, or what ``snapshot`` made of them.
+        facts: What the manifest says of it: any of its fields but ``files`` and ``format``.
+    """
+    if not _NAME.fullmatch(name) or name.startswith(".") or DAMAGED in name or name in LINKS:
+        raise CheckpointError(f"{name!r} cannot be the name of a checkpoint\n  use 'step-{{step}}'")
+    unknown = facts.keys() - FACTS
+    assert not unknown, f"no manifest says {sorted(unknown)}"
+    taken = state if isinstance(state, Split) else split_parts(state)
+    text = json.dumps(taken.plain, separators=(",", ":"), allow_nan=False).encode()
+    blobs = {key: _to_blob(tensor) for key, tensor in taken.tensors.items()}
+    try:
+        if not folder.is_dir():
+            durable.make_dir(folder)
+        return _commit(_free(folder, name), text, blobs, facts)
+    except OSError as error:
+        raise CheckpointError(explain_failure(error)) from error
+
+
+def _commit(
+    target: Path, text: bytes, blobs: Mapping[str, durable.Blob], facts: Mapping[str, Any]
+) -> Manifest:
+    with durable.staged_dir(target, owner()) as staged:
+        digest = staged.write_safetensors(TENSORS, blobs)
+        size = (staged.path / TENSORS).stat().st_size
+        files = {
+            TENSORS: StoredFile(size, digest),
+            STATE: StoredFile(len(text), staged.write_bytes(STATE, text)),
+        }
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        known = {"time": now, "torch": torch.__version__, **facts}
+        manifest = Manifest(path=target, files=files, **known)
+        staged.write_bytes(MANIFEST, encode_manifest(manifest))
+    return manifest
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, Any], Manifest]:
+    """The trees of every part and the manifest; sizes and SHA-256 are compared first."""
+    damage = verify(path) if path.is_dir() else None
+    if damage is not None or not path.is_dir():
+        what = str(damage) if damage else f"{path}: no such checkpoint"
+        raise CheckpointError(f"{what}\n  `ls {path.parent}` shows the other checkpoints")
+    manifest = read_manifest(path)
+    plain = json.loads((path / STATE).read_bytes())
+    return join(plain, _read_tensors(path / TENSORS)), manifest
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a damaged checkpoint, so that nobody looks at it again; nothing is deleted."""
+    target = path.with_name(path.name + DAMAGED)
+    number = 1
+    while target.exists():
+        number += 1
+        target = path.with_name(f"{path.name}{DAMAGED}-{number}")
+    try:
+        durable.rename(path, target)
+    except OSError as error:
+        raise CheckpointError(explain_failure(error)) from error
+    return target
+
+
+def tidy(
+    folder: Path, *, keep_last: int | None, keep_best: int, keep_regular: bool = False
+) -> list[str]:
+    """Renew the links, then remove what need not be kept; returns the names of the removed.
+
+    To be called after a checkpoint was committed, never before.
+    """
+    found = find_checkpoints(folder)
+    try:
+        _renew_links(folder, found)
+        removed = []
+        for manifest in choose_deletions(
+            found, keep_last=keep_last, keep_best=keep_best, keep_regular=keep_regular
+        ):
+            durable.remove_tree(manifest.path, owner())
+            removed.append(manifest.name)
+    except OSError as error:
+        raise CheckpointError(explain_failure(error)) from error
+    return removed
+
+
+def _renew_links(folder: Path, found: list[Manifest]) -> None:
+    targets = {"last": found[-1:], "best": rank(found)[:1]}
+    for link, chosen in targets.items():
+        for manifest in chosen:
+            path = folder / link
+            if not path.is_symlink() or str(path.readlink()) != manifest.name:
+                durable.replace_link(path, manifest.name)
+
+
+def remove_leftovers(folder: Path) -> list[str]:
+    """Remove what processes that were killed left in ``folder``; call it before the first save."""
+    try:
+        return durable.remove_stale(folder, _is_stale)
+    except OSError as error:
+        raise CheckpointError(explain_failure(error)) from error
+
+
+def owner() -> str:
+    """What tells this process from all others, also from later ones with its number."""
+    return f"{os.getpid()}.{_stamp(os.getpid())}"
+
+
+def _stamp(pid: int) -> str:
+    return f"{zlib.crc32(process_token(pid).encode()):08x}"
+
+
+def _is_stale(name: str) -> bool:
+    # What this very process left is stale, too: it is not saving anything yet.
+    number, _, stamp = name.partition(".")
+    pid = int(number) if number.isdigit() else 0
+    if not pid or pid == os.getpid() or is_gone(pid, host=host_name()):
+        return True
+    return bool(stamp) and _stamp(pid) != stamp
+
+
+def _free(folder: Path, name: str) -> Path:
+    target, number = folder / name, 1
+    while target.exists() or target.is_symlink():
+        number += 1
+        target = folder / f"{name}~{number}"
+    return target
+
+
+def _to_blob(tensor: Tensor) -> durable.Blob:
+    return durable.Blob(DTYPES[tensor.dtype], tuple(tensor.shape), lambda: bytes_of(tensor))
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            names: list[str] = file.keys()
+            # Copied, so that nothing depends on the file once this returns.
+            return {name: file.get_tensor(name).clone() for name in names}
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: cannot be read: {str(error).lower()}") from error

@@ -1,0 +1,102 @@
+"""From tagged JSON back to the values that it stands for."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections import Counter, OrderedDict, defaultdict, deque
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import torch
+
+from epochal.checkpoint.tensor_storage import Restorer, find_dtype
+from epochal.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from torch import Tensor
+
+FACTORIES: dict[str, Callable[[], object]] = {
+    kind.__name__: kind for kind in (int, float, str, list, dict, set, tuple, bool)
+}
+"""What may make the values of a defaultdict, by name."""
+
+
+@final
+class Joiner:
+    """Puts trees together again from their two halves."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self.restorer = Restorer(tensors)
+
+    def visit(self, plain: Any) -> Any:  # noqa: ANN401 - any tree
+        """The value that ``plain`` stands for."""
+        if isinstance(plain, list):
+            return [self.visit(child) for child in plain]
+        if not isinstance(plain, dict):
+            return plain
+        tag = next((key for key in plain if key.startswith("$")), None)
+        if tag is None:
+            return {key: self.visit(child) for key, child in plain.items()}
+        if tag not in _TAGS:
+            raise CheckpointError(f"state: unknown tag {tag!r}, made by a newer version")
+        return _TAGS[tag](self, plain if tag in _WHOLE else plain[tag])
+
+    def pairs(self, plain: list[list[Any]]) -> list[tuple[Any, Any]]:
+        """Keys and values."""
+        return [(self.visit(key), self.visit(value)) for key, value in plain]
+
+    def array(self, plain: Mapping[str, Any]) -> object:
+        """The numpy array of a tag."""
+        data = self.restorer.get(plain["$array"]).numpy().tobytes()
+        flat = np.frombuffer(bytearray(data), dtype=np.dtype(plain["dtype"]))
+        array = flat.reshape(plain["shape"])
+        return np.asfortranarray(array) if plain["fortran"] else array
+
+
+def _default(joiner: Joiner, plain: list[Any]) -> object:
+    name, pairs = plain
+    factory = FACTORIES[name] if name is not None else None
+    return defaultdict(factory, joiner.pairs(pairs))
+
+
+def _counter(joiner: Joiner, plain: list[Any]) -> object:
+    counter: Counter[object] = Counter()
+    counter.update(dict(joiner.pairs(plain)))
+    return counter
+
+
+def _float(_: Joiner, plain: str) -> float:
+    (value,) = struct.unpack(">d", bytes.fromhex(plain))
+    return float(value)
+
+
+def _scalar(_: Joiner, plain: list[str]) -> object:
+    return np.frombuffer(base64.b64decode(plain[1]), dtype=np.dtype(plain[0]))[0]
+
+
+_TAGS: dict[str, Callable[[Joiner, Any], object]] = {
+    "$int": lambda _, plain: int(plain, 16),
+    "$float": _float,
+    "$str": lambda _, plain: bytes.fromhex(plain).decode("utf-32-le", "surrogatepass"),
+    "$complex": lambda self, plain: complex(*self.visit(plain)),
+    "$bytes": lambda _, plain: base64.b64decode(plain),
+    "$bytearray": lambda _, plain: bytearray(base64.b64decode(plain)),
+    "$dtype": lambda _, plain: find_dtype(plain),
+    "$device": lambda _, plain: torch.device(plain),
+    "$tuple": lambda self, plain: tuple(self.visit(plain)),
+    "$size": lambda self, plain: torch.Size(self.visit(plain)),
+    "$set": lambda self, plain: set(self.visit(plain)),
+    "$frozenset": lambda self, plain: frozenset(self.visit(plain)),
+    "$deque": lambda self, plain: deque(self.visit(plain[1]), maxlen=plain[0]),
+    "$dict": lambda self, plain: dict(self.pairs(plain)),
+    "$ordered": lambda self, plain: OrderedDict(self.pairs(plain)),
+    "$counter": _counter,
+    "$defaultdict": _default,
+    "$scalar": _scalar,
+    "$tensor": lambda self, plain: self.restorer.get(plain),
+    "$array": Joiner.array,
+}
+_WHOLE = ("$tensor", "$array")  # tags with more than one entry

@@ -1,0 +1,108 @@
+"""The first weights of a model, from a file, a checkpoint or a whole run."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Literal
+
+from epochal.checkpoint.checkpoint_folder import read_checkpoint
+from epochal.checkpoint.weights import Mismatch, apply_tensors, load_weights
+from epochal.errors import CheckpointError
+from epochal.records.folder.checkpoint_manifests import MANIFEST, newest_valid
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from torch import Tensor, nn
+
+logger = logging.getLogger(__name__)
+
+FINAL = "final.safetensors"
+"""The weights with which a training ended."""
+
+AVERAGED = "final-ema.safetensors"
+"""The averaged ones, if there were any."""
+
+Ema = bool | Literal["required"]
+
+
+def init_weights(
+    model: nn.Module,
+    path: Path,
+    *,
+    exclude: Sequence[str] = (),
+    strict: bool = True,
+    try_ema: Ema = False,
+) -> Mismatch:
+    """Give a model the weights that are found at ``path``, and say what was used and what not.
+
+    Args:
+        model: What receives them.
+        path: A safetensors file, the folder of a checkpoint, or that of a run.
+        exclude: Patterns of names to leave as they are, such as ``head.*``.
+        strict: Whether all other names must occur on both sides.
+        try_ema: Take averaged weights if there are any; ``required`` fails without them.
+
+    Raises:
+        CheckpointError: Nothing is there, or it does not fit the model.
+    """
+    tensors, source = find_weights(path, try_ema=try_ema)
+    mismatch = apply_tensors(model, tensors, source, strict=strict, exclude=exclude)
+    logger.info("init_from: weights of %s", source)
+    for what, names in (("kept as built", mismatch.missing), ("not used", mismatch.unexpected)):
+        if names:
+            logger.warning("init_from: %s: %s", what, ", ".join(names))
+    return mismatch
+
+
+def find_weights(path: Path, *, try_ema: Ema = False) -> tuple[dict[str, Tensor], Path]:
+    """The weights at ``path`` by name, and where they were found.
+
+    Raises:
+        CheckpointError: There are none, or no averaged ones although they are required.
+    """
+    if not path.is_dir():
+        return _read_file(path, try_ema)
+    if (path / MANIFEST).exists():
+        return _read_checkpoint(path, try_ema)
+    folder = path / "checkpoints"
+    if (folder / FINAL).is_file():
+        return _read_file(folder / FINAL, try_ema)
+    found, damaged = newest_valid(folder)
+    for damage in damaged:
+        logger.warning("%s", damage)
+    if found is None:
+        raise CheckpointError(
+            f"{path}: neither a run that has weights nor a checkpoint\n"
+            "  name the folder of a run, one of its checkpoints, or a .safetensors file"
+        )
+    return _read_checkpoint(found.path, try_ema)
+
+
+def _read_file(path: Path, try_ema: Ema) -> tuple[dict[str, Tensor], Path]:
+    beside = path.with_name(AVERAGED)
+    if try_ema and path.name == FINAL and beside.is_file():
+        return load_weights(beside), beside
+    if try_ema and path.name != AVERAGED:
+        _miss_average(path, try_ema)
+    return load_weights(path), path
+
+
+def _read_checkpoint(path: Path, try_ema: Ema) -> tuple[dict[str, Tensor], Path]:
+    state, _ = read_checkpoint(path)
+    weights: dict[str, Tensor] = state["model"]["weights"]
+    average = state.get("average")
+    if try_ema and average:
+        weights = weights | {name: one for name, one in average.items() if name in weights}
+    elif try_ema:
+        _miss_average(path, try_ema)
+    return weights, path
+
+
+def _miss_average(path: Path, try_ema: Ema) -> None:
+    if try_ema == "required":
+        raise CheckpointError(
+            f"{path}: has no averaged weights\n  take the others with try_ema: true, or false"
+        )
+    logger.warning("%s: has no averaged weights; its own ones are taken", path)

@@ -1,0 +1,37 @@
+"""Which checkpoints of a run need not be kept, decided from their manifests alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from epochal.records.folder.checkpoint_manifests import rank
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from epochal.records.folder.checkpoint_manifests import Manifest
+
+
+def choose_deletions(
+    manifests: Sequence[Manifest],
+    *,
+    keep_last: int | None,
+    keep_best: int = 0,
+    keep_regular: bool = False,
+) -> list[Manifest]:
+    """Those that may go, oldest first; the newest one always stays.
+
+    Args:
+        manifests: Every committed checkpoint, the one just written among them.
+        keep_last: How many of the newest stay; None for all.
+        keep_best: How many of those with the best monitored values stay.
+        keep_regular: Whether the newest one stays that was not made because the run ended.
+    """
+    ordered = sorted(manifests, key=lambda manifest: manifest.order)
+    if keep_last is None:
+        return []
+    kept = {manifest.path for manifest in ordered[-max(1, keep_last) :]}
+    kept |= {manifest.path for manifest in rank(ordered)[:keep_best]}
+    if keep_regular:
+        kept |= set([manifest.path for manifest in ordered if manifest.is_regular][-1:])
+    return [manifest for manifest in ordered if manifest.path not in kept]

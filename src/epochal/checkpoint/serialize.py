@@ -1,0 +1,199 @@
+"""State as a tree of plain data, taken apart into JSON and tensors, and put together again."""
+
+from __future__ import annotations
+
+import base64
+import math
+import struct
+from collections import Counter, OrderedDict, defaultdict, deque
+from typing import TYPE_CHECKING, Any, NamedTuple, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from epochal.checkpoint.deserialize import FACTORIES, Joiner
+from epochal.checkpoint.tensor_storage import Shelf, to_host
+from epochal.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+_SAFE_INTEGER = 2**53  # beyond it, other readers of JSON round
+_ARRAY_KINDS = "biufcmMSU"
+
+
+class Split(NamedTuple):
+    """A tree in two halves, as a checkpoint stores it."""
+
+    plain: Any
+    """What JSON can say; tagged mappings stand for everything else, tensors included."""
+
+    tensors: dict[str, Tensor]
+    """The tensors that the tags name, detached, on their devices, one per piece of memory."""
+
+
+def split(tree: object, owner: str) -> Split:
+    """Take ``tree`` apart; raises CheckpointError naming ``owner`` and key where that cannot be.
+
+    Tensors are not copied. Those that share memory are stored once and share it again after
+    ``join``; strides come back as they were.
+    """
+    taken = split_parts({owner: tree})
+    return Split(taken.plain[owner], taken.tensors)
+
+
+def split_parts(state: Mapping[str, object]) -> Split:
+    """Take a tree per part apart; memory is shared across parts, too."""
+    splitter = _Splitter()
+    plain = {part: splitter.visit(tree, (part,)) for part, tree in state.items()}
+    return Split(plain, splitter.shelf.tensors())
+
+
+def snapshot(state: Mapping[str, object]) -> Split:
+    """Take a tree per part apart and copy its tensors to host memory, so that it stays as it is."""
+    taken = split_parts(state)
+    return Split(taken.plain, to_host(taken.tensors))
+
+
+def join(plain: object, tensors: Mapping[str, Tensor]) -> Any:  # noqa: ANN401 - any tree
+    """The tree that was taken apart; its tensors are those of ``tensors``, or views of them."""
+    try:
+        return Joiner(tensors).visit(plain)
+    except CheckpointError:
+        raise
+    except Exception as error:  # whatever text may be in a file
+        raise CheckpointError(f"state: cannot be put together: {error!r}") from error
+
+
+@final
+class _Splitter:
+    def __init__(self) -> None:
+        self.shelf = Shelf()
+        self._open: set[int] = set()
+
+    def visit(self, value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - any tree
+        """The plain form of ``value``, which stands at ``path``."""
+        kind = type(value)
+        if value is None or kind is bool:
+            return value
+        if kind in _SCALARS:
+            return _SCALARS[kind](value)
+        if isinstance(value, Tensor):
+            return self.shelf.add(value, path)
+        if isinstance(value, np.generic | np.ndarray):
+            return self._array(value, path)
+        if kind in _CONTAINERS:
+            return self._inside(value, path, kind)
+        raise refuse(path, f"a {_name(kind)}", "keep numbers, text, lists, mappings and tensors")
+
+    def _inside(self, value: Any, path: tuple[str, ...], kind: type) -> object:  # noqa: ANN401
+        if id(value) in self._open or len(path) > 200:
+            raise refuse(path, "a structure that holds itself", "leave the inner reference out")
+        self._open.add(id(value))
+        plain = _CONTAINERS[kind](self, value, path)
+        self._open.discard(id(value))
+        return plain
+
+    def items(self, values: Iterable[object], path: tuple[str, ...]) -> list[object]:
+        """The plain forms of what stands one after the other."""
+        return [self.visit(child, (*path, str(i))) for i, child in enumerate(values)]
+
+    def pairs(self, value: Mapping[object, object], path: tuple[str, ...]) -> list[object]:
+        """The plain forms of keys and values."""
+        return [
+            [self.visit(key, (*path, f"key {key!r}")), self.visit(child, (*path, str(key)))]
+            for key, child in value.items()
+        ]
+
+    def mapping(self, value: Mapping[object, object], path: tuple[str, ...]) -> object:
+        """A mapping as it is where JSON can say it, else as pairs."""
+        if all(type(key) is str and _is_plain_key(key) for key in value):
+            return {str(key): self.visit(child, (*path, str(key))) for key, child in value.items()}
+        return {"$dict": self.pairs(value, path)}
+
+    def unordered(self, value: Iterable[object], path: tuple[str, ...]) -> list[object]:
+        """What has no order, in one that does not depend on hashes."""
+        return sorted(self.items(value, path), key=repr)
+
+    def default(self, value: defaultdict[object, object], path: tuple[str, ...]) -> object:
+        """A mapping that makes its own values, if a known type makes them."""
+        factory = value.default_factory
+        name = getattr(factory, "__name__", "") if factory is not None else None
+        if name is not None and FACTORIES.get(name) is not factory:
+            raise refuse(path, f"a defaultdict of {factory!r}", "make it a plain dict")
+        return {"$defaultdict": [name, self.pairs(value, path)]}
+
+    def _array(self, value: Any, path: tuple[str, ...]) -> object:  # noqa: ANN401 - numpy's any
+        if value.dtype.kind not in _ARRAY_KINDS:
+            what = f"a numpy value of type {value.dtype}"
+            raise refuse(path, what, "keep numbers, or a list of plain values")
+        if isinstance(value, np.generic):
+            return {"$scalar": [value.dtype.str, base64.b64encode(value.tobytes()).decode()]}
+        is_fortran = value.flags.f_contiguous and not value.flags.c_contiguous
+        flat = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        stored = torch.from_numpy(flat.copy())
+        shape = list(value.shape)
+        return {
+            "$array": self.shelf.add(stored, path),
+            "dtype": value.dtype.str,
+            "shape": shape,
+            "fortran": is_fortran,
+        }
+
+
+def refuse(path: tuple[str, ...], what: str, hint: str) -> CheckpointError:
+    """The error for something that no checkpoint can hold, naming part and key."""
+    key = ".".join(path[1:])
+    where = f"{path[0]}: {key}" if key else path[0]
+    return CheckpointError(f"{where}: cannot be kept in a checkpoint: {what}\n  {hint}")
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+
+
+def _is_plain_key(key: str) -> bool:
+    return not key.startswith("$") and _is_text(key)
+
+
+def _is_text(value: str) -> bool:
+    return value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value)
+
+
+def _integer(value: int) -> object:
+    return value if -_SAFE_INTEGER <= value <= _SAFE_INTEGER else {"$int": hex(value)}
+
+
+def _float(value: float) -> object:
+    # Every bit of a NaN is kept; JSON has no word for it, nor for infinities.
+    return value if math.isfinite(value) else {"$float": struct.pack(">d", value).hex()}
+
+
+def _string(value: str) -> object:
+    return value if _is_text(value) else {"$str": value.encode("utf-32-le", "surrogatepass").hex()}
+
+
+_SCALARS: dict[type, Callable[[Any], object]] = {
+    int: _integer,
+    float: _float,
+    str: _string,
+    complex: lambda value: {"$complex": [_float(value.real), _float(value.imag)]},
+    bytes: lambda value: {"$bytes": base64.b64encode(value).decode()},
+    bytearray: lambda value: {"$bytearray": base64.b64encode(value).decode()},
+    torch.dtype: lambda value: {"$dtype": str(value).removeprefix("torch.")},
+    torch.device: lambda value: {"$device": str(value)},
+}
+
+_CONTAINERS: dict[type, Callable[[_Splitter, Any, tuple[str, ...]], object]] = {
+    list: _Splitter.items,
+    dict: _Splitter.mapping,
+    tuple: lambda self, value, path: {"$tuple": self.items(value, path)},
+    torch.Size: lambda self, value, path: {"$size": self.items(value, path)},
+    set: lambda self, value, path: {"$set": self.unordered(value, path)},
+    frozenset: lambda self, value, path: {"$frozenset": self.unordered(value, path)},
+    deque: lambda self, value, path: {"$deque": [value.maxlen, self.items(value, path)]},
+    OrderedDict: lambda self, value, path: {"$ordered": self.pairs(value, path)},
+    Counter: lambda self, value, path: {"$counter": self.pairs(value, path)},
+    defaultdict: _Splitter.default,
+}

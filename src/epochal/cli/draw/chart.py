@@ -1,0 +1,345 @@
+"""Charts of numbers, drawn with characters for a terminal."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import sys
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, final
+
+from epochal.cli.draw.table import shorten, wrap
+from epochal.text.escape import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    Values = Sequence[float | None]
+
+_HEIGHT = 13
+_ROWS_PER_TICK = 3
+_MOST_NAMED = 8
+_MARKS = "*ox+#@%&"
+"""Of lines that no colour tells apart; those that nobody names are made of dots."""
+
+_COLOURS = (36, 33, 35, 32, 34, 31)  # of a terminal's sixteen
+_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # of a braille letter, by row
+_BRAILLE = 0x2800
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """Lines over one axis, with marks on it."""
+
+    title: str
+    x: Sequence[float]
+    lines: Mapping[str, Values]
+    """As many values as ``x`` has, by name; None where a line has no point, and just goes on.
+
+    What is not finite leaves a gap.
+    """
+
+    x_name: str
+    y_name: str
+    is_log: bool = False
+    """Whether ``x`` is laid out by its logarithm."""
+
+    is_log_up: bool = False
+    """Whether the lines are; then all values that are finite must be positive."""
+
+    ticks: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Places on the axis that have a meaning, such as evaluations."""
+
+    borders: Mapping[str, float] = field(default_factory=dict)
+    """Places that divide the chart, by what begins there."""
+
+    points: Mapping[str, float] = field(default_factory=dict)
+    """Places that are pointed out, by name."""
+
+    top: float | None = None
+    """Where to cut lines off that go far up."""
+
+
+def show(chart: Chart) -> list[str]:
+    """The chart as lines of text for standard output, as wide as that is."""
+    width = shutil.get_terminal_size((80, 24)).columns
+    # Names of metrics and stages may hold anything, and must not steer the terminal.
+    chart = replace(
+        chart,
+        title=printable(chart.title),
+        lines={printable(name): values for name, values in chart.lines.items()},
+        borders={printable(name): place for name, place in chart.borders.items()},
+    )
+    return draw(chart, width=width, has_colours=takes_colours(), is_plain=not _takes_braille())
+
+
+def draw(
+    chart: Chart, *, width: int, has_colours: bool = False, is_plain: bool = False
+) -> list[str]:
+    """The chart as lines of text.
+
+    Args:
+        chart: What to draw.
+        width: Most characters of a line.
+        has_colours: Tell lines apart by colours; without, each has a mark of its own.
+        is_plain: Use ASCII only.
+    """
+    named = join_equal(chart.lines)
+    low, high = find_bounds(chart)
+    up = _upwards(chart)
+    heights = [_between_at(row / (_HEIGHT - 1), up(high), up(low)) for row in range(_HEIGHT)]
+    labels = [_label(chart, height, high - low) for height in heights]
+    gutter = max(len(label) for label in labels[::_ROWS_PER_TICK]) + 1
+    has_marks = is_plain or len(named) > (len(_COLOURS) if has_colours else 1)
+    canvas = _Canvas(max(10, width - gutter - 1), is_plain=is_plain, has_marks=has_marks)
+    bounds = (_place(chart.x[0], chart), _place(chart.x[-1], chart))
+    xs = [_share(_place(one, chart), *bounds) for one in chart.x]
+    for index, values in enumerate(named.values()):
+        ys = [_height(one, up, low, high) for one in values]
+        canvas.line(index, xs, ys)
+    for place in chart.borders.values():
+        if place != chart.x[0]:
+            canvas.column(_share(_place(place, chart), *bounds))
+    text = [*wrap(chart.title, width)]
+    edge = ("|", "+") if is_plain else ("│", "┤")
+    for row, line in enumerate(canvas.rows(has_colours=has_colours)):
+        is_tick = row % _ROWS_PER_TICK == 0
+        label = labels[row] if is_tick else ""
+        text.append(f"{label:>{gutter - 1}} {edge[is_tick]}{line}".rstrip())
+    text.extend(_axis(chart, canvas.width, gutter, bounds, is_plain=is_plain))
+    if len(named) > 1:
+        names = _names(named, canvas.width, has_marks=has_marks, has_colours=has_colours)
+        text.extend(" " * (gutter + 1) + one for one in names)
+    return text
+
+
+def _between_at(share: float, start: float, end: float) -> float:
+    return start * (1 - share) + end * share
+
+
+def _upwards(chart: Chart) -> Callable[[float], float]:
+    return math.log10 if chart.is_log_up else float
+
+
+def _height(
+    value: float | None, up: Callable[[float], float], low: float, high: float
+) -> float | None:
+    """Where a value lies between the bounds, from 0 to 1."""
+    if value is None or not math.isfinite(value):
+        return value
+    return _share(up(min(value, high)), up(low), up(high))
+
+
+def _label(chart: Chart, height: float, extent: float) -> str:
+    return _number(10**height, 10**height) if chart.is_log_up else _number(height, extent)
+
+
+def _names(
+    named: Mapping[str, Values], width: int, *, has_marks: bool, has_colours: bool
+) -> Iterator[str]:
+    """Which line is whose, by its mark or colour, and by how high it is."""
+    for index, (name, values) in enumerate([*named.items()][:_MOST_NAMED]):
+        finite = finite_of(values)
+        extent = "nothing"
+        if finite:
+            low, high = min(finite), max(finite)
+            extent = _number(low, high - low)
+            if low != high:
+                extent += f" to {_number(high, high - low)}"
+        mark = _MARKS[index] if has_marks else "━━"
+        mark = _coloured(mark, index) if has_colours else mark
+        room = width - len(extent) - 5
+        yield f"{mark} {shorten(name, max(room, 8))}: {extent}"
+    if len(named) > _MOST_NAMED:
+        yield f"and {len(named) - _MOST_NAMED} more{', of dots' * has_marks}"
+
+
+def _coloured(text: str, index: int) -> str:
+    return f"\x1b[{_COLOURS[index % len(_COLOURS)]}m{text}\x1b[0m"
+
+
+@final
+class _Canvas:
+    """Cells of a terminal, each of two by four dots, or with a mark."""
+
+    def __init__(self, width: int, *, is_plain: bool, has_marks: bool) -> None:
+        self.width = width
+        self._across, self._down = (1, 1) if has_marks else (2, 4)
+        self._is_plain, self._has_marks = is_plain, has_marks
+        self._cells: dict[tuple[int, int], int] = {}
+        self._owners: dict[tuple[int, int], list[int]] = {}
+        self._columns: set[int] = set()
+
+    def line(self, owner: int, xs: Sequence[float], ys: Values) -> None:
+        """Draw a line through points of a square of 1 by 1."""
+        last: tuple[int, int] | None = None
+        for x, y in zip(xs, ys, strict=True):
+            if y is None:
+                continue
+            if not math.isfinite(y):
+                last = None
+                continue
+            column = round(x * (self.width * self._across - 1))
+            row = round((1 - y) * (_HEIGHT * self._down - 1))
+            for dot in _between(last, (column, row)):
+                self._put(owner, *dot)
+            last = (column, row)
+
+    def column(self, x: float) -> None:
+        """Draw a line from top to bottom, behind all others."""
+        self._columns.add(round(x * (self.width - 1)))
+
+    def rows(self, *, has_colours: bool) -> Iterator[str]:
+        """The cells as text."""
+        for row in range(_HEIGHT):
+            yield "".join(
+                self._cell(column, row, has_colours=has_colours) for column in range(self.width)
+            )
+
+    def _put(self, owner: int, column: int, row: int) -> None:
+        cell = (column // self._across, row // self._down)
+        dot = 1 if self._has_marks else _DOTS[row % 4][column % 2]
+        self._cells[cell] = self._cells.get(cell, 0) | dot
+        owners = self._owners.setdefault(cell, [])
+        if owner not in owners:
+            owners.append(owner)
+
+    def _cell(self, column: int, row: int, *, has_colours: bool) -> str:
+        dots = self._cells.get((column, row))
+        if dots is None:
+            border = ":" if self._is_plain else "┆"
+            return border if column in self._columns else " "
+        owners = self._owners[column, row]
+        owner = owners[column % len(owners)]  # lines that run together take turns
+        letter = _mark(owner) if self._has_marks else chr(_BRAILLE + dots)
+        return _coloured(letter, owner) if has_colours else letter
+
+
+def _mark(owner: int) -> str:
+    return _MARKS[owner] if owner < len(_MARKS) else "."
+
+
+def _between(start: tuple[int, int] | None, end: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """The dots of a straight line, without its first one."""
+    if start is None:
+        yield end
+        return
+    count = max(abs(end[0] - start[0]), abs(end[1] - start[1]), 1)
+    for index in range(1, count + 1):
+        share = index / count
+        yield (
+            round(start[0] + (end[0] - start[0]) * share),
+            round(start[1] + (end[1] - start[1]) * share),
+        )
+
+
+def _axis(
+    chart: Chart, width: int, gutter: int, bounds: tuple[float, float], *, is_plain: bool
+) -> Iterator[str]:
+    """The line under the chart, the numbers on it, and what its marks mean."""
+    line = list(("-" if is_plain else "─") * width)
+    symbol, pointer = ("|", "^") if is_plain else ("┴", "▲")
+    for places in chart.ticks.values():
+        for place in places:
+            line[_column(place, chart, bounds, width)] = symbol
+    for place in chart.points.values():
+        line[_column(place, chart, bounds, width)] = pointer
+    yield " " * gutter + ("+" if is_plain else "└") + "".join(line)
+    yield " " * (gutter + 1) + _numbers(chart, width, bounds)
+    legend = [chart.x_name]
+    legend += [f"{symbol} {name}" for name in chart.ticks]
+    legend += [f"{pointer} {name}" for name in chart.points]
+    legend += [f"{name} from {_whole(place)}" for name, place in chart.borders.items()]
+    yield from wrap(" " * (gutter + 1) + ", ".join(legend), gutter + 1 + width)
+
+
+def _numbers(chart: Chart, width: int, bounds: tuple[float, float]) -> str:
+    """Numbers below the axis, as many as fit."""
+    text = [" "] * (width + 12)
+    free = 0
+    for place in _round_places(chart, width):
+        label = f"{place:.0e}" if chart.is_log else _whole(place)
+        column = _column(place, chart, bounds, width)
+        start = max(0, min(column - len(label) // 2, width - len(label)))
+        if start >= free:
+            text[start : start + len(label)] = label
+            free = start + len(label) + 2
+    return "".join(text).rstrip()
+
+
+def _round_places(chart: Chart, width: int) -> list[float]:
+    first, last = chart.x[0], chart.x[-1]
+    if chart.is_log:
+        powers = range(math.ceil(math.log10(first) - 1e-9), math.floor(math.log10(last) + 1e-9) + 1)
+        return [10.0**power for power in powers]
+    rough = (last - first) / max(2, min(8, width // 14)) or 1
+    power = 10 ** math.floor(math.log10(rough))
+    factors = (1, 2, 2.5, 5, 10) if power >= 10 else (1, 2, 5, 10)  # steps are whole numbers
+    step = max(1, next(power * factor for factor in factors if power * factor >= rough))
+    return [step * index for index in range(math.ceil(first / step), int(last / step) + 1)]
+
+
+def _column(place: float, chart: Chart, bounds: tuple[float, float], width: int) -> int:
+    share = _share(_place(place, chart), *bounds)
+    return min(width - 1, max(0, round(share * (width - 1))))
+
+
+def _place(x: float, chart: Chart) -> float:
+    return math.log10(x) if chart.is_log else x
+
+
+def _share(value: float, low: float, high: float) -> float:
+    return (value - low) / (high - low) if high > low else 0.5
+
+
+def find_bounds(chart: Chart) -> tuple[float, float]:
+    """The lowest and the highest value that is shown."""
+    finite = [one for values in chart.lines.values() for one in finite_of(values)]
+    low, high = min(finite, default=1.0), max(finite, default=1.0)
+    if chart.top is not None:
+        high = min(high, chart.top)
+    if chart.is_log_up:
+        return (low, high) if high > low else (low / 2, high * 2)
+    low = min(low, 0.0) if low < high / 2 else low
+    return (low, high) if high > low else (low - abs(low) or -1.0, high + abs(high) or 1.0)
+
+
+def finite_of(values: Values) -> list[float]:
+    """Those values that can be drawn."""
+    return [one for one in values if one is not None and math.isfinite(one)]
+
+
+def join_equal(lines: Mapping[str, Values]) -> dict[str, Values]:
+    """The lines by name; those that are equal once, with all their names."""
+    names: dict[tuple[float | None, ...], list[str]] = {}
+    for name, values in lines.items():
+        names.setdefault(tuple(values), []).append(name)
+    return {", ".join(shared): values for values, shared in names.items()}
+
+
+def _number(value: float, extent: float) -> str:
+    """A number with as many digits as tell it from others that are so far away."""
+    if not value:
+        return "0"
+    closeness = math.log10(abs(value) / extent) if extent > 0 else 0.0
+    return f"{value:.{3 + max(0, math.floor(closeness))}g}"
+
+
+def _whole(value: float) -> str:
+    return f"{round(value):,}"
+
+
+def takes_colours() -> bool:
+    """Whether colours on the screen are seen and wanted."""
+    is_wanted = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    return sys.stdout.isatty() and is_wanted
+
+
+def _takes_braille() -> bool:
+    try:
+        "⣿┤▲".encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

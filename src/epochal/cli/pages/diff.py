@@ -1,0 +1,95 @@
+"""The whole page about runs side by side: the runs, one sentence, what differs, what does not."""
+
+from __future__ import annotations
+
+from string import ascii_uppercase
+from typing import TYPE_CHECKING
+
+from epochal.cli.draw.chart import takes_colours
+from epochal.cli.draw.table import format_table, wrap
+from epochal.cli.pages.diff_causes import describe_code, describe_facts
+from epochal.cli.pages.diff_results import describe_curves, describe_replicates, describe_scores
+from epochal.cli.pages.diff_view import BOLD, View
+from epochal.records.compare import SECTIONS, describe
+from epochal.records.folder.derived_fields import seconds_of, step_of, tag_of
+from epochal.text.command import command
+from epochal.text.formatting import format_seconds, format_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from epochal.records.compare import Comparison
+    from epochal.records.folder.record import RunRecord
+
+_UNEXPLAINED = "no difference explains the curves"
+
+
+def describe_comparison(
+    found: Comparison,
+    sections: Sequence[str] = SECTIONS,
+    *,
+    words: Sequence[str] = (),
+    has_all: bool = False,
+) -> Iterator[str]:
+    """The lines that show a comparison.
+
+    Args:
+        found: The runs.
+        sections: What to show of it.
+        words: The runs as they were typed, for hints; their ids if there are none.
+        has_all: Whether nothing is left out or cut.
+    """
+    view = View(
+        names=tuple(_letter(place) for place in range(len(found.records))),
+        words=tuple(words or (one.summary.id for one in found.records)),
+        has_all=has_all,
+        has_colours=takes_colours(),
+    )
+    rows = [(name, *_head(one)) for name, one in zip(view.names, found.records, strict=True)]
+    yield format_table(("", "run", "tag", "status", "steps", "time", "best"), rows)
+    yield ""
+    yield from wrap(view.paint(describe(found, sections), BOLD))
+    parts = {name: list(_describe_section(found, name, view)) for name in sections}
+    for name, (first, *others) in parts.items():
+        if others:
+            yield from ("", *wrap(view.paint(first, BOLD)))
+            # Lines of code stay as they are, so that they can be copied.
+            yield from others if name == "code" else _wrap_all(others)
+    same = [first for first, *others in parts.values() if not others]
+    yield from ("", *_wrap_all(same)) if same else ()
+    if "metrics" in sections:
+        yield from _wrap_all(describe_replicates(found, view))
+    if "curves" in sections and found.is_same_but_for_results:
+        yield ""
+        yield from wrap(f"{_UNEXPLAINED}: try `{command()} check FILE --repro`")
+
+
+def _wrap_all(lines: Iterable[str]) -> Iterator[str]:
+    return (part for line in lines for part in wrap(line))
+
+
+def _letter(place: int) -> str:
+    return ascii_uppercase[place] if place < len(ascii_uppercase) else f"R{place + 1}"
+
+
+def _head(record: RunRecord) -> tuple[str, ...]:
+    summary, seconds = record.summary, seconds_of(record)
+    return (
+        summary.id,
+        tag_of(record),
+        summary.status,
+        str(step_of(record)),
+        "" if seconds is None else format_seconds(seconds),
+        format_value(record.result.get("best")),
+    )
+
+
+def _describe_section(found: Comparison, section: str, view: View) -> Iterator[str]:
+    """The lines of one section; a single one if nothing differs in it."""
+    if section == "code":
+        return describe_code(found.code, view)
+    if section == "metrics":
+        return describe_scores(found.metrics, view)
+    if section == "curves":
+        return describe_curves(found.curves, found.tolerance, view)
+    return describe_facts(section, getattr(found, section), view)

@@ -1,0 +1,160 @@
+"""What went into runs, side by side: parameters, code, packages and the like."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from epochal.cli.pages.diff_view import (
+    BOLD,
+    CYAN,
+    GREEN,
+    NOTHING,
+    PLAIN,
+    RED,
+    count_differing,
+    count_same,
+)
+from epochal.text.escape import printable
+from epochal.text.formatting import format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from epochal.cli.pages.diff_view import View
+    from epochal.records.compare.code import CodeComparison, FileDifference, Version
+    from epochal.records.compare.difference import Difference, Facts, Side
+
+_ROWS = 16
+_LINES = 60
+_OWN_FILES = 3
+_CELL = 36
+_COLOURS = {"+": GREEN, "-": RED, "@": CYAN}
+_NOUNS = {
+    "params": ("parameters", "parameter"),
+    "seed": ("seed", "seed"),
+    "packages": ("packages", "package"),
+    "hardware": ("hardware", "fact"),
+    "environment": ("environment", "variable"),
+    "data": ("data", "fact"),
+}
+_SOURCES = {
+    "snapshot": "",
+    "imports": "; only digests of imported files are known",
+    "nothing": "; no code was kept",
+}
+
+
+def describe_facts(section: str, facts: Facts, view: View) -> Iterator[str]:
+    """Names with their values in each run; one line if nothing differs."""
+    title, noun = _NOUNS[section]
+    major = [one for one in facts.differences if view.has_all or not one.is_minor]
+    num_minor = len(facts.differences) - len(major)
+    if len(view.names) - len(facts.unknown) < 2:
+        yield f"{title}: unknown, since {_join(facts.unknown, view)} kept none"
+        return
+    unknown = f"; {_join(facts.unknown, view)} kept none" if facts.unknown else ""
+    differ = count_differing(len(major), noun) if major else "nothing differs"
+    if section == "seed":
+        yield f"seed: {'not the same' if major else 'the same'}{unknown}"
+    else:
+        yield f"{title}: {differ}, {count_same(facts.num_same)}{unknown}"
+    shown = major[: view.cut(major, _ROWS)]
+    if shown:
+        has_places = view.is_pair and any(s and s.where for one in shown for s in one.sides)
+        places = [f"{name} set by" for name in view.names] if has_places else []
+        rows = [_fact_row(one, view, has_places) for one in shown]
+        yield from view.table((noun, *view.names, *places), rows)
+    yield from view.more(len(major) - len(shown), noun, section)
+    if num_minor:
+        which = f"{format_count(num_minor, 'default')} that not all of them have"
+        yield f"  {which}: `{view.again(section)}`"
+
+
+def _join(places: Iterable[int], view: View) -> str:
+    return " and ".join(view.names[place] for place in places)
+
+
+def _fact_row(one: Difference, view: View, has_places: bool) -> list[str]:
+    places = [NOTHING if side is None else side.where for side in one.sides]
+    return [one.key, *(_cell(side, view) for side in one.sides), *(places if has_places else ())]
+
+
+def _cell(side: Side | None, view: View) -> str:
+    text = NOTHING if side is None else show(side.value)
+    return text if view.has_all or len(text) <= _CELL else f"{text[: _CELL - 1]}…"
+
+
+def show(value: object) -> str:
+    """A value as people write it in a config."""
+    if isinstance(value, str):
+        return value or '""'
+    return repr(value) if isinstance(value, float) else json.dumps(value, default=str)
+
+
+def describe_code(code: CodeComparison, view: View) -> Iterator[str]:
+    """The files that differ and, of two runs, their lines; one line if nothing differs."""
+    known = _SOURCES[code.source]
+    if code.source == "nothing":
+        yield "code: unknown, since one of them kept none"
+    elif not code.files:
+        what = "only Epochal itself differs" if code.epochal else "nothing differs"
+        yield f"code: {what}, {count_same(code.num_same)}{known}"
+    else:
+        differ = count_differing(len(code.files), "file")
+        yield f"code: {differ}, {count_same(code.num_same)}{known}"
+    if code.epochal:
+        yield f"  Epochal itself: {_by_run(code.epochal, view)}{_own_files(code, view)}"
+    if code.files or code.epochal or code.source == "nothing":
+        yield from (_describe_git(one, view) for one in code.git.differences)
+    shown = code.files[: view.cut(code.files, _ROWS)]
+    if shown:
+        header = ("file", "", "lines") if view.is_pair else ("file", *view.names)
+        yield from view.table(header, [_file_row(one, view) for one in shown])
+    yield from view.more(len(code.files) - len(shown), "file", "code")
+    yield from _describe_lines([line for one in code.files for line in one.lines], view)
+
+
+def _own_files(code: CodeComparison, view: View) -> str:
+    """The files of Epochal that differ; without all of them, only the first few."""
+    paths = code.epochal_files
+    shown = paths[: view.cut(paths, _OWN_FILES)]
+    more = f" and {len(paths) - len(shown)} more" if len(paths) > len(shown) else ""
+    return f"; {printable(', '.join(shown))}{more}" if paths else ""
+
+
+def _describe_lines(lines: list[str], view: View) -> Iterator[str]:
+    count = view.cut(lines, _LINES)
+    for line in lines[:count]:
+        if line.startswith(("+++ ", "--- ")):
+            yield view.paint(f"  {line}", BOLD)
+        else:
+            yield view.paint(f"  {line}", _COLOURS.get(line[:1], PLAIN))
+    yield from view.more(len(lines) - count, "line", "code")
+
+
+def _describe_git(one: Difference, view: View) -> str:
+    values = [NOTHING if side is None else show(side.value) for side in one.sides]
+    if one.key == "commit":
+        values = [value[:9] for value in values]
+    return f"  git {one.key}: {_by_run(values, view)}"
+
+
+def _by_run(values: tuple[str, ...] | list[str], view: View) -> str:
+    return ", ".join(f"{a} {printable(b)}" for a, b in zip(view.names, values, strict=True))
+
+
+def _file_row(one: FileDifference, view: View) -> tuple[str, ...]:
+    if not view.is_pair:
+        return (one.path, *(NOTHING if each is None else each.digest for each in one.versions))
+    before, after = one.versions
+    kind = "changed" if before and after else f"only in {view.names[0 if before else 1]}"
+    if not one.note:
+        return (one.path, kind, f"+{one.added} -{one.removed}")
+    versions = " -> ".join(_describe_version(each) for each in (before, after) if each)
+    return (one.path, kind, f"{one.note}: {versions}")
+
+
+def _describe_version(version: Version) -> str:
+    size = "" if version.size is None else f"{version.size:,} bytes, "
+    return f"{size}{version.digest}{', executable' * version.is_executable}"

@@ -1,0 +1,54 @@
+"""What a person reads when a run has come to its end: results, record, what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from epochal.experiment.record.failure import describe_length
+from epochal.records.metrics.points import is_epoch_mean
+from epochal.text.command import command, name_run
+from epochal.text.formatting import format_count, format_value
+
+if TYPE_CHECKING:
+    from epochal.engine import RunResult
+
+
+def print_outcome(result: RunResult) -> None:
+    """Print how a run ended well; a failure has been told already by who ran it."""
+    if result.ok:
+        print("\n".join(describe_success(result)))
+
+
+def describe_success(result: RunResult) -> list[str]:
+    """The lines that follow a run which came to an end of its own."""
+    folds = result.value if result.spread else []
+    length = f"{format_count(len(folds), 'fold')}, " * bool(folds) + describe_length(result)
+    lines = [f"{result.status} ({result.reason}): {length}"]
+    shown = {name: value for name, value in result.metrics.items() if not is_epoch_mean(name)}
+    if shown:
+        figures = "  ".join(
+            f"{name} {format_value(value)}{_spread(result, name)}" for name, value in shown.items()
+        )
+        lines.append(f"  results  {figures}")
+    if result.best is not None:
+        monitor = result.config.get("monitor")
+        name = monitor.get("metric") if isinstance(monitor, Mapping) else monitor
+        name = f" ({name})" if name else ""
+        lines.append(f"  best     {format_value(result.best)}{_spread(result, 'best')}{name}")
+        if folds:
+            lines.append(f"  folds    {'  '.join(format_value(one.best) for one in folds)}")
+    if result.dir is not None:
+        lines.append(f"  record   {result.dir}")
+        name = name_run(result.dir)
+        lines.append(f"  next     {command()} show {name}")
+        if folds:
+            lines.append(f"           {command()} test {result.dir / 'folds' / '1'}")
+        elif result.steps:
+            lines.append(f"           {command()} test {name}")
+    return lines
+
+
+def _spread(result: RunResult, name: str) -> str:
+    """The standard deviation from fold to fold, where there are folds."""
+    return f" ± {format_value(result.spread[name])}" if name in result.spread else ""

@@ -1,0 +1,252 @@
+"""Lists of runs for people: what each line says, and which columns are worth their place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from epochal import durable
+from epochal.cli.draw.table import format_table, measure, shorten, terminal_width
+from epochal.records.metrics.points import TRAIN
+from epochal.records.query.names import Fact, Measure
+from epochal.records.query.sheet import join_values, read_time
+from epochal.text.formatting import format_seconds, format_value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from epochal.records.query.ask import Answer
+    from epochal.records.query.groups import RunGroup
+    from epochal.records.query.names import Target
+
+_HEADER = (
+    "run",
+    "project",
+    "tag",
+    "variant",
+    "runner",
+    "status",
+    "reason",
+    "resumed",
+    "steps",
+    "time",
+    "best",
+)
+_RESULT = "result"
+_DISPENSABLE = ("reason", "resumed", "variant", "project", "runner", "time", "steps", "tag")
+"""What goes where there is no room: at first those of them that say the same in every line."""
+
+_LEAST_RESULT = 30
+_TINY_RESULT = 12
+_MAX_CELL = 60
+_MAX_CHANGED = 6
+_MAX_TOLD = 3
+
+
+def table_of_runs(answer: Answer, asked: Sequence[Target], *, width: int | None = None) -> str:
+    """The usual columns, those that the question was about, and what came of each run."""
+    shown = [target for target in asked if target.shown not in (*_HEADER, _RESULT)]
+    columns = {name: [_fact(name, row) for row in answer.rows] for name in _HEADER}
+    columns |= {target.shown: _cells(answer, target) for target in shown}
+    columns[_RESULT] = [_outcome(row) for row in answer.rows]
+    kept = {target.shown for target in asked} | {"run", "status", _RESULT}
+    return _format(_fit(_without_empty(columns, kept), kept, width), width)
+
+
+def table_of_columns(answer: Answer, targets: Sequence[Target], *, width: int | None = None) -> str:
+    """Exactly the columns that were asked for, after the run's name."""
+    run = Fact("run", "run")
+    wanted = targets if run in targets else [run, *targets]
+    return _format({target.shown: _cells(answer, target) for target in wanted}, width)
+
+
+def table_of_groups(
+    answer: Answer, groups: Sequence[RunGroup], by: Sequence[Target], asked: Sequence[Target]
+) -> str:
+    """One line per group: its newest run, how many there are, and means with their interval.
+
+    Args:
+        answer: The runs.
+        groups: Places of runs in it.
+        by: What the runs of a group have in common, if that can be shown.
+        asked: What the question was about.
+    """
+    columns = {**_group_heads(answer, groups), **_group_columns(answer, groups, by)}
+    facts: list[Target] = [Fact(name, name) for name in ("project", "tag", "runner", "seed")]
+    changed = [one for one in answer.changed() if one not in (*asked, *by)][:_MAX_CHANGED]
+    for target in [*facts, *changed]:
+        values = answer.values(target)
+        found = [group.distinct(values) for group in groups]
+        if all(len(one) <= _MAX_TOLD for one in found) or target in facts[3:]:
+            columns[target.shown] = [_join_cell(target, one) for one in found]
+    columns |= _group_columns(answer, groups, [Fact("best", "best"), *asked])
+    columns[_RESULT] = _group_results(answer, groups, list(columns))
+    kept = {target.shown for target in (*by, *asked)} | {"newest", "runs", _RESULT}
+    return _format(_fit(_without_empty(columns, kept), kept, None), None)
+
+
+def table_of_group_columns(
+    answer: Answer, groups: Sequence[RunGroup], asked: Sequence[Target]
+) -> str:
+    """Exactly the columns that were asked for, after what names the group."""
+    return _format({**_group_heads(answer, groups), **_group_columns(answer, groups, asked)}, None)
+
+
+def to_json(answer: Answer, row: Mapping[str, Any]) -> dict[str, object]:
+    """Everything that a list says of one run."""
+    texts = ("project", "tag", "runner", "status")
+    more = {name: row[name] or "" for name in ("reason", "started", "ended")}
+    return {
+        "path": str(answer.path(row)),
+        "variant": row["variant"],
+        "id": row["run"],
+        **{name: row[name] or "" for name in texts},
+        **{name: row[name] for name in ("attempt", "step", "epoch", "seed", "seconds")},
+        **more,
+        "best": row["best"],
+        "metrics": _metrics(row),
+        "damage": (row["damage"] or "").splitlines(),
+    }
+
+
+def format_cell(target: Target, value: object) -> str:
+    """One value as a table shows it."""
+    if value is None:
+        return ""
+    if isinstance(target, Fact) and isinstance(value, str | float | int):
+        if target.kind == "time":
+            moment = read_time(str(value))
+            return f"{moment.astimezone():%Y-%m-%d %H:%M}" if moment else str(value)
+        if target.kind == "length":
+            return format_seconds(float(value))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    line = format_value(value).partition("\n")[0]
+    return shorten(line, _MAX_CELL)
+
+
+def _cells(answer: Answer, target: Target) -> list[str]:
+    return [format_cell(target, value) for value in answer.values(target)]
+
+
+def _fact(name: str, row: Mapping[str, Any]) -> str:
+    if name == "reason":
+        return row["reason"] or "" if row["reason"] != row["status"] else ""
+    if name == "resumed":
+        resumed = row["attempt"] - row["rollbacks"]
+        return f"{resumed}x" if resumed > 0 else ""
+    column = {"steps": "step", "time": "seconds"}.get(name, name)
+    return format_cell(Fact(name, column), row[column])
+
+
+def _outcome(row: Mapping[str, Any]) -> str:
+    """What came of a run: its error, its figures, why it stopped, or what is damaged.
+
+    The metric that decides comes first.
+    """
+    if row["error"]:
+        return str(row["error"])
+    metrics, monitor = _metrics(row), row["monitor"]
+    figures = [f"{name} {format_value(metrics[name])}" for name in _worth(metrics, monitor)]
+    damage = "; ".join((row["damage"] or "").splitlines())
+    return "  ".join(figures) or row["reason"] or damage
+
+
+def _worth(names: Mapping[str, object], monitor: str | None) -> list[str]:
+    """The metrics that tell what came of a run, the one that decides first."""
+    kept = [name for name in names if name == monitor or not name.startswith(TRAIN)]
+    return sorted(kept, key=lambda name: name != monitor)
+
+
+def _metrics(row: Mapping[str, Any]) -> dict[str, Any]:
+    found = durable.decode_json((row["result"] or "{}").encode())
+    return found if isinstance(found, dict) else {}
+
+
+def _age(answer: Answer, place: int) -> tuple[str, int]:
+    return answer.rows[place]["started"] or "", place
+
+
+def _count(group: RunGroup) -> str:
+    whole, counted = len(group.places), len(group.counted)
+    return str(whole) if whole == counted else f"{counted} of {whole}"
+
+
+def _group_heads(answer: Answer, groups: Sequence[RunGroup]) -> dict[str, list[str]]:
+    newest = [max(group.places, key=lambda place: _age(answer, place)) for group in groups]
+    return {
+        "newest": [str(answer.rows[place]["run"]) for place in newest],
+        "runs": [_count(group) for group in groups],
+    }
+
+
+def _group_columns(
+    answer: Answer, groups: Sequence[RunGroup], targets: Sequence[Target]
+) -> dict[str, list[str]]:
+    columns = {}
+    for target in targets:
+        values = answer.values(target)
+        columns[target.shown] = [_group_cell(target, group, values) for group in groups]
+    return columns
+
+
+def _group_cell(target: Target, group: RunGroup, values: Sequence[Any]) -> str:
+    if isinstance(target, Measure) or target.shown == "best":
+        mean = group.mean(values)
+        return str(mean) if mean else ""
+    return _join_cell(target, group.distinct(values))
+
+
+def _join_cell(target: Target, distinct: Sequence[Any]) -> str:
+    """What the runs of a group have, or how many values that are."""
+    if len(distinct) == 1:
+        return format_cell(target, distinct[0])
+    if len(distinct) > 2 * _MAX_TOLD:
+        return f"{len(distinct)} values"
+    return format_cell(target, join_values(distinct))
+
+
+def _group_results(answer: Answer, groups: Sequence[RunGroup], shown: Sequence[str]) -> list[str]:
+    """The means of the figures with which the runs ended."""
+    ends = [_metrics(row) for row in answer.rows]
+    lines = []
+    for group in groups:
+        first = group.places[-1]
+        figures = []
+        for name in _worth(ends[first], answer.rows[first]["monitor"]):
+            mean = group.mean({place: ends[place].get(name) for place in group.counted})
+            if mean is not None and name not in shown:
+                figures.append(f"{name} {mean}")
+        lines.append("  ".join(figures))
+    return lines
+
+
+def _without_empty(columns: dict[str, list[str]], kept: set[str]) -> dict[str, list[str]]:
+    return {name: cells for name, cells in columns.items() if name in kept or any(cells)}
+
+
+def _fit(columns: dict[str, list[str]], kept: set[str], width: int | None) -> dict[str, list[str]]:
+    """Fewer columns where the terminal is narrow: at first those that say the same everywhere."""
+    limit = width or terminal_width()
+    names = [name for name in _DISPENSABLE if name in columns and name not in kept]
+    names += [name for name in reversed(columns) if name not in (*names, *kept, "best")]
+    same = [name for name in names if len(set(columns[name])) == 1 and len(columns[name]) > 1]
+    chosen = dict(columns)
+    for name in dict.fromkeys((*same, *names)):
+        if _has_room(chosen, limit, _LEAST_RESULT):
+            break
+        del chosen[name]
+    if "best" in chosen and not _has_room(chosen, limit, _TINY_RESULT):
+        del chosen[_RESULT]
+    return chosen
+
+
+def _has_room(columns: Mapping[str, Sequence[str]], limit: int, least: int) -> bool:
+    """Whether the last column can have all its width, or else the least."""
+    *widths, last = (max(map(measure, (head, *cells))) for head, cells in columns.items())
+    return sum(widths) + 2 * len(widths) + min(least, last) <= limit
+
+
+def _format(columns: Mapping[str, Sequence[str]], width: int | None) -> str:
+    return format_table(
+        list(columns), [list(line) for line in zip(*columns.values(), strict=True)], width=width
+    )

@@ -1,0 +1,338 @@
+"""One run on a screen: how it stands, what it was set to, its curves, its time, its disk."""
+
+from __future__ import annotations
+
+import math
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from epochal.cli.draw.progress import Progress
+from epochal.cli.draw.sparkline import spark
+from epochal.cli.draw.table import format_table, measure, shorten, terminal_width
+from epochal.errors import RecordError
+from epochal.records.compare.metrics import find_monitor
+from epochal.records.compare.related_runs import Relatives, find_relatives
+from epochal.records.folder.derived_fields import desc_of, seconds_of, step_of, tag_of
+from epochal.records.folder.disk_usage import read_disk
+from epochal.records.folder.parent import read_parent
+from epochal.records.folder.provenance import where_from
+from epochal.records.index.replicates import summarise
+from epochal.records.layout.attempts import ROLLBACK
+from epochal.records.metrics.points import is_epoch_mean
+from epochal.records.metrics.row_format import SMALL_BYTES
+from epochal.records.metrics.summary import SeriesSummary, summarise_series
+from epochal.records.metrics.time_spent import (
+    advise,
+    describe_attempts,
+    describe_device_time,
+    format_time,
+    read_spent,
+    share_out,
+)
+from epochal.records.query.sheet import read_time
+from epochal.text.command import command, name_run
+from epochal.text.formatting import format_bytes, format_count, format_seconds, format_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from epochal.records import RunRecord
+
+_MOST_SETTINGS = 40
+_MOST_CHILDREN = 8
+_SPARK_WIDTH = 24
+_NARROWEST = 8
+_LONGEST_VALUE = 48
+_UNFINISHED = ("lost", "interrupted", "preempted")
+_WITHOUT_STEPS = ("test", "predict")
+_EXPANDED = re.compile(r"(^|[/\\])config[/\\]expanded\.\w+$")
+_KINDS = {
+    "retried": "starts {} anew",
+    "trial": "trial of {}",
+    "fold": "fold of {}",
+    "weights": "began with the weights of {}",
+    "test": "test of {}",
+    "predict": "prediction of {}",
+}
+
+
+def describe(record: RunRecord, root: Path) -> Iterator[str]:
+    """The lines about a run; its relatives are looked for below ``root``."""
+    yield from _describe_head(record)
+    with Progress() as progress:
+        relatives = find_relatives(record, root, progress)
+    yield from _describe_family(record, relatives)
+    yield from _describe_error(record)
+    yield from _describe_next(record)
+    yield from (f"  damage   {line}" for line in record.damage)
+    yield from _describe_folds(record)
+    yield from _describe_settings(record)
+    yield from _describe_metrics(record)
+    yield from _describe_times(record)
+    yield from _describe_disk(record)
+    yield ""
+    yield "  --explain KEY says where a value came from; --plot [NAME] draws curves;"
+    yield "  --config and --log print more"
+
+
+def _describe_head(record: RunRecord) -> Iterator[str]:
+    # A damaged record may hold anything: only what has the right type is shown.
+    summary, run = record.summary, record.run
+    variant = f", variant {run['variant']}" if run.get("variant") else ""
+    yield f"{tag_of(record)}{variant}  ({summary.id})"
+    purpose, _, more = desc_of(record).partition("\n\n")
+    yield from (f"  {line}" for line in purpose.splitlines())
+    yield from ([f"  ... `epochal describe {summary.id}` shows the rest"] if more else [])
+    yield f"  folder   {record.path}"
+    did = str(run.get("runner") or "")
+    yield from ([f"  runner   {did}"] if did else [])
+    yield f"  status   {', '.join(_status(record))}"
+    if summary.status == "lost":
+        yield "           its process is gone: it was killed, or the machine went down"
+    yield from _describe_best(record)
+    yield from _describe_attempts(record)
+    yield from _describe_stages(record)
+    if started := _format_moment(summary.started):
+        yield f"  started  {started}"
+    if (seconds := seconds_of(record)) is not None:
+        yield f"  time     {format_seconds(seconds)}"
+    if isinstance(device := run.get("device"), dict):
+        yield f"  device   {device.get('device')} {device.get('name') or ''}".rstrip()
+    if isinstance(given := run.get("given"), list) and given:
+        yield f"  given    {', '.join(map(str, given))} (came from Python, not from the config)"
+    if run.get("command"):
+        yield f"  command  {run['command']}"
+
+
+def _status(record: RunRecord) -> Iterator[str]:
+    """How it stands, why, and how far it came; what takes no steps has no such place."""
+    summary = record.summary
+    yield summary.status
+    if summary.reason and summary.reason != summary.status:
+        yield summary.reason
+    step = step_of(record)
+    if step or summary.runner not in _WITHOUT_STEPS:
+        yield f"epoch {summary.epoch}, step {step}"
+
+
+def _describe_next(record: RunRecord) -> Iterator[str]:
+    """What to type about a run that did not come to its end."""
+    summary, name = record.summary, name_run(record.path)
+    if summary.status in _UNFINISHED and any((record.path / "checkpoints").glob("*")):
+        if record.run.get("given"):
+            yield f"  next     its script, with choices={{'resume': {str(record.path)!r}}}, goes on"
+        else:
+            yield f"  next     `{command()} resume {name}` goes on with it"
+    elif summary.status == "failed":
+        yield f"  next     `{command()} show {name} --log` ends with the traceback"
+
+
+def _describe_best(record: RunRecord) -> Iterator[str]:
+    monitor = record.run.get("monitor")
+    if not isinstance(monitor, str) or monitor not in record.metric_names():
+        return
+    if record.folds:  # its points are what each fold came to, and its best value is their mean
+        if isinstance(mean := record.result.get("best"), int | float):
+            yield f"  best     {monitor} {format_value(mean)}, the mean over its folds"
+        return
+    with suppress(RecordError):
+        best = record.best(monitor, find_monitor(record)[1] or "min")
+        if math.isfinite(best.value):
+            yield f"  best     {monitor} {format_value(best.value)} at step {best.step:,}"
+
+
+def _describe_attempts(record: RunRecord) -> Iterator[str]:
+    for one in record.attempts:
+        if one.attempt:
+            verb = "went back to" if one.cause == ROLLBACK else f"{one.cause} from".strip()
+            place = f"{verb} {one.checkpoint}, step {one.step}" if one.checkpoint else one.cause
+            when = _format_moment(one.started)
+            yield f"  attempt  {one.attempt}: {', '.join(filter(None, [place, when]))}"
+            yield from (f"           {text}" for text in one.changed)
+
+
+def _format_moment(text: str) -> str:
+    """A moment of the record by the clock of this place; what is none stays as it is."""
+    moment = read_time(text)
+    return text if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M}"
+
+
+def _describe_stages(record: RunRecord) -> Iterator[str]:
+    steps = {one.get("name"): one.get("step") for one in record.events if _is_stage(one)}
+    if steps:
+        yield f"  stages   {', '.join(f'{name} from step {step}' for name, step in steps.items())}"
+
+
+def _is_stage(event: dict[str, object]) -> bool:
+    return event.get("kind") == "stage_start"
+
+
+def _describe_family(record: RunRecord, relatives: Relatives) -> Iterator[str]:
+    if (parent := read_parent(record.run)) is not None:
+        yield f"  parent   {_KINDS[parent.kind].format(parent.run)}"
+    for child in relatives.children[:_MOST_CHILDREN]:
+        best = f", best {format_value(child.best)}" if child.best is not None else ""
+        yield f"  child    {child.run} ({child.kind}, {child.status}{best})"
+    if len(relatives.children) > _MOST_CHILDREN:
+        yield f"           and {len(relatives.children) - _MOST_CHILDREN} more"
+    if relatives.replicates:
+        seeds = ", ".join(str(one.seed) for one in relatives.replicates)
+        mean = summarise(one.best for one in relatives.replicates if one.best is not None)
+        worth = f": best {mean}" if math.isfinite(mean.half) else ""
+        yield f"  seeds    {len(relatives.replicates)} runs differ only by seed ({seeds}){worth}"
+
+
+def _describe_error(record: RunRecord) -> Iterator[str]:
+    if kind := record.result.get("exception_type"):
+        first, *others = str(record.result.get("message") or "").splitlines() or [""]
+        yield f"  error    {kind}: {first}"
+        yield from (f"           {line}" for line in others)
+
+
+def _describe_folds(record: RunRecord) -> Iterator[str]:
+    rows, means = [], _numbers(record, "metrics")
+    for fold in record.folds:
+        metrics = _numbers(fold, "metrics")
+        figures = [format_value(metrics.get(name)) for name in means]
+        best = format_value(fold.result.get("best"))
+        rows.append((f"  {fold.path.name}", fold.summary.status, best, *figures))
+    if not rows:
+        return
+    spread = _numbers(record, "spread")
+    for title, values in (("  mean", means), ("  spread", spread)) if spread else ():
+        best = format_value(record.result.get("best") if values is means else spread.get("best"))
+        rows.append((title, "", best, *(format_value(values.get(name)) for name in means)))
+    yield ""
+    yield format_table(("  fold", "status", "best", *means), rows)
+
+
+def _numbers(record: RunRecord, name: str) -> dict[str, float]:
+    """A mapping of a result without what is in no table; a damaged record may hold anything."""
+    found = record.result.get(name)
+    values = found if isinstance(found, dict) else {}
+    return {key: value for key, value in values.items() if not is_epoch_mean(key)}
+
+
+def _describe_settings(record: RunRecord) -> Iterator[str]:
+    """What somebody set; the rest are defaults, or as in the run that it came from."""
+    rows, defaults, inherited = [], 0, 0
+    for key, origins in record.provenance.items():
+        newest = origins[0] if isinstance(origins, list) and origins else None
+        if not isinstance(newest, dict):  # the file may be damaged
+            continue
+        if newest.get("layer") == "default":
+            defaults += 1
+        elif _EXPANDED.search(str(newest.get("source"))):
+            inherited += 1
+        else:
+            rows.append((f"  {key}", _cut(newest.get("value")), where_from(newest)))
+    if not rows and not inherited:
+        return
+    yield ""
+    table: list[tuple[str, ...]] = [("  setting", "value", "set in"), *rows[:_MOST_SETTINGS]]
+    if _room_beside([row[:2] for row in table]) < _NARROWEST:
+        table = [row[:2] for row in table]
+    yield format_table(table[0], table[1:])
+    if len(rows) > _MOST_SETTINGS:
+        yield f"  and {len(rows) - _MOST_SETTINGS} more"
+    if inherited:
+        yield f"  and {inherited} as in the run that it came from, which --config prints"
+    elif defaults:
+        yield f"  and {format_count(defaults, 'default')}, which --config prints"
+
+
+def _cut(value: object) -> str:
+    text = " ".join(format_value(value).split()) if value is not None else "null"
+    return shorten(text, _LONGEST_VALUE)
+
+
+def _describe_metrics(record: RunRecord) -> Iterator[str]:
+    from epochal.records.metrics.curve_cache import sort_points
+
+    if record.folds:  # its points are what each fold came to, which their table shows
+        return
+    monitor = record.run.get("monitor")
+    with Progress() as progress:
+        sort_points(record.path, progress)
+    found = summarise_series(record.path)
+    names = sorted(found, key=lambda name: (name != monitor, name))
+    if not names:
+        return
+    rows = [(f"  {name}", *_figures(found[name])) for name in names]
+    rows.insert(0, ("  metric", "last", "lowest", "highest", "points"))
+    # A curve says more than its extremes: on a narrow screen they give way to it.
+    tables = [[row[:columns] for row in rows] for columns in (5, 4, 2)]
+    table = next((one for one in tables if _room_beside(one) >= _NARROWEST), tables[-1])
+    width = max(_NARROWEST, min(_SPARK_WIDTH, _room_beside(table)))
+    curves = ("curve", *(_spark(record, name, width) for name in names))
+    lines = [(*row, curve) for row, curve in zip(table, curves, strict=True)]
+    yield ""
+    yield format_table(lines[0], lines[1:])
+    if any(map(is_epoch_mean, names)):
+        yield "  last of training: the mean of the last epoch"
+
+
+def _figures(one: SeriesSummary) -> tuple[str, ...]:
+    numbers = (format_value(value) for value in (one.last, one.low, one.high))
+    return (*numbers, str(one.count))
+
+
+def _room_beside(rows: Sequence[Sequence[str]]) -> int:
+    """How many characters a line has left for one more column."""
+    widths = [max(map(measure, column)) for column in zip(*rows, strict=True)]
+    return terminal_width() - sum(widths) - 2 * len(widths)
+
+
+def _spark(record: RunRecord, name: str, width: int) -> str:
+    from epochal.records.metrics.zoom import zoom
+
+    try:
+        if (record.path / "metrics.bin").stat().st_size > SMALL_BYTES:
+            part = zoom(record.path, name, buckets=width)
+            return spark(part.steps.tolist(), part.mean.tolist(), width=width)
+        steps, values = record.series(name)
+    except (OSError, RecordError):
+        return ""
+    return spark(steps.tolist(), values.tolist(), width=width)
+
+
+def _describe_times(record: RunRecord) -> Iterator[str]:
+    spent = read_spent(record)
+    rows = [
+        (f"  {one.name}", f"{one.share:5.0%}", format_time(one.seconds), one.note)
+        for one in share_out(spent.times)
+    ]
+    if rows:
+        table: list[tuple[str, ...]] = [("  time", "share", "in all", ""), *rows]
+        if _room_beside(table) < 0:
+            table = [row[:3] for row in table]
+        yield ""
+        yield format_table(table[0], table[1:])
+        attempts = describe_attempts(spent, len(record.attempts))
+        yield from ([f"  {attempts}"] if attempts else [])
+        device = describe_device_time(record.device_time)
+        yield from ([f"  the device: {device}"] if device else [])
+        yield f"  {advise(spent.times, record.device_time)}"
+
+
+def _describe_disk(record: RunRecord) -> Iterator[str]:
+    parts = read_disk(record.path)
+    rows = [
+        (
+            f"  {one.name}",
+            format_bytes(one.num_bytes),
+            format_count(one.num_files, "file"),
+            f"{format_bytes(one.shared_bytes)} shared" if one.shared_bytes else "",
+        )
+        for one in parts
+    ]
+    if not rows:
+        return
+    total = sum(one.num_bytes for one in parts)
+    count = format_count(sum(one.num_files for one in parts), "file")
+    yield ""
+    table = [("  disk", "size", "", ""), *rows, ("  in all", format_bytes(total), count, "")]
+    columns = 4 if _room_beside(table) >= 0 else 3
+    yield format_table(table[0][:columns], [row[:columns] for row in table[1:]])

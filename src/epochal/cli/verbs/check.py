@@ -1,0 +1,140 @@
+"""``epochal check``: every mistake of a config at once, before anything is built."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from epochal.cli.arguments import add_config_words, add_json_option, print_json, split_words
+from epochal.errors import ConfigError
+from epochal.experiment.config.arguments import choices_of
+from epochal.experiment.config.check_file import ALL, Checked, check_file
+from epochal.text.formatting import format_count
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from epochal.experiment.config.choices import Choices
+    from epochal.experiment.tools.repro import Comparison
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's words and options."""
+    add_config_words(parser)
+    add_json_option(parser)
+    parser.add_argument(
+        "--defaults", action="store_true", help="also list the defaults that are filled in"
+    )
+    parser.add_argument(
+        "--build",
+        action="store_true",
+        help="then build all parts, and report what only model and data can tell",
+    )
+    parser.add_argument(
+        "--repro",
+        action="store_true",
+        help="then train a few steps twice, and compare them bit for bit",
+    )
+    parser.add_argument(
+        "--steps", type=int, default=10, metavar="N", help="how many steps (default: 10)"
+    )
+    parser.add_argument("--device", metavar="D", help="for both of these (default: the best)")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Check every file, and every variant of it unless one was chosen."""
+    files, overrides = split_words(args.words)
+    choices = choices_of(args)
+    chosen = choices.copy()
+    if choices.get("variant") is None:
+        choices["variant"] = ALL
+    checked = [check_file(path, overrides, choices, is_plain_too=True) for path in files]
+    if args.build:
+        checked = [one if one.problems else _build(one, overrides, chosen) for one in checked]
+    code = next((one.exit_code for one in checked if one.problems), 0)
+    compared = []
+    if args.repro and not code:
+        from epochal.experiment.tools.repro import check_repro
+
+        compared = [
+            check_repro(one.path, steps=args.steps, overrides=overrides, choices=chosen)
+            for one in checked
+        ]
+    if args.json:
+        pairs = zip_longest(checked, compared)
+        print_json([_to_json(one) | _repro_to_json(other) for one, other in pairs])
+    else:
+        for one, other in zip_longest(checked, compared):
+            _print_report(one, show_defaults=args.defaults)
+            _print_comparison(one.path, other)
+    return code or next((one.exit_code for one in compared if one.exit_code), 0)
+
+
+def _build(checked: Checked, overrides: Sequence[str], choices: Choices) -> Checked:
+    """The same with what was found wrong when a run was built of it, which did not begin."""
+    from epochal.experiment.tools.plan_run import plan_file
+
+    try:
+        for _ in plan_file(checked.path, overrides=overrides, **choices):
+            pass
+    except ConfigError as error:
+        return replace(checked, problems=error.problems)
+    return checked
+
+
+def _repro_to_json(compared: Comparison | None) -> dict[str, object]:
+    return {} if compared is None else {"repro": compared.to_json()}
+
+
+def _print_comparison(path: Path, compared: Comparison | None) -> None:
+    if compared is None:
+        return
+    if compared.is_same:
+        steps = format_count(compared.steps, "step")
+        print(f"{path}: {steps} twice, and every bit of losses, weights and optimizer is the same")
+    elif compared.first_difference is None:
+        print(f"{path}: the training failed", file=sys.stderr)
+    else:
+        after = compared.first_difference
+        where = f"after step {after}" if after else "before the first step"
+        print(f"{path}: two trainings differ {where}", file=sys.stderr)
+        for part in compared.parts:
+            print(f"  {part}", file=sys.stderr)
+        print(f"  {compared.hint}", file=sys.stderr)
+
+
+def _print_report(checked: Checked, *, show_defaults: bool) -> None:
+    for problem in checked.problems:
+        print(f"{problem}\n", file=sys.stderr)
+    if checked.problems:
+        count = format_count(len(checked.problems), "mistake")
+        print(f"{checked.path}: {count}", file=sys.stderr)
+        return
+    if show_defaults:
+        for one in checked.defaults:
+            print(f"  {one.key} = {one.value!r}  (default of {one.owner})")
+    hint = "" if show_defaults or not checked.defaults else "; --defaults lists them"
+    filled = format_count(len(checked.defaults), "default")
+    print(f"{checked.path}: no mistakes, {filled} filled in{hint}")
+
+
+def _to_json(checked: Checked) -> dict[str, object]:
+    return {
+        "file": str(checked.path),
+        "problems": [
+            {
+                "key": problem.key,
+                "what": problem.what,
+                "source": problem.place.name if problem.place else None,
+                "line": problem.place.line if problem.place else None,
+                "column": problem.place.column if problem.place else None,
+                "hint": problem.hint,
+            }
+            for problem in checked.problems
+        ],
+        "defaults": len(checked.defaults),
+    }

@@ -1,0 +1,54 @@
+"""``epochal describe``: read or write what a run is for, on its own page."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from epochal.cli.arguments import add_json_option, add_run_word, print_json
+from epochal.records import read_run
+from epochal.records.folder.readme import README, Page, read_page, write_page
+from epochal.text.escape import printable
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's words and options."""
+    add_run_word(parser)
+    parser.add_argument(
+        "text", nargs="?", metavar="TEXT", help="the new text; `-` reads it from standard input"
+    )
+    parser.add_argument("--tag", metavar="TITLE", help="the new title")
+    parser.add_argument(
+        "--add", action="store_true", help="write the text below what is there, not over it"
+    )
+    add_json_option(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Write what is new, if anything is, and print the page."""
+    record = read_run(args.run, args.runs_dir)
+    before = read_page(record.path)
+    page = before if before.title else replace(before, title=record.summary.tag)
+    after = _changed(page, args)
+    if after != page:
+        write_page(record.path, after)
+    if args.json:
+        file = record.path / README
+        print_json(
+            {"run": record.summary.id, "title": after.title, "text": after.text, "file": file}
+        )
+    else:
+        print(printable(f"# {after.title}\n\n{after.text}".rstrip()))
+    return 0
+
+
+def _changed(page: Page, args: argparse.Namespace) -> Page:
+    text = sys.stdin.read() if args.text == "-" else args.text
+    if text is not None:
+        whole = f"{page.text}\n\n{text}".strip() if args.add else text.strip()
+        page = replace(page, text=whole)
+    return page if args.tag is None else replace(page, title=args.tag)

@@ -1,0 +1,67 @@
+"""``epochal diff``: two runs side by side, or more of them as a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from epochal.cli.arguments import add_json_option, add_runs_option, print_json
+from epochal.cli.draw.progress import Progress
+from epochal.cli.pages.diff import describe_comparison
+from epochal.errors import ConfigError, Problem, suggest
+from epochal.records.compare import SECTIONS, diff
+from epochal.records.compare.curves import TOLERANCE
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's words and options."""
+    text = "two runs or more: folders, ids or parts of them, or `last`"
+    parser.add_argument("words", nargs="+", metavar="RUN", help=text)
+    parser.add_argument(
+        "--only", metavar="NAMES", help=f"only some of {', '.join(SECTIONS)}; joined by commas"
+    )
+    parser.add_argument("--all", action="store_true", help="leave out and cut nothing")
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=TOLERANCE,
+        metavar="SHARE",
+        help=f"how far curves may be apart and still be close (default: {TOLERANCE})",
+    )
+    add_runs_option(parser)
+    add_json_option(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Print what differs."""
+    sections = _parse_sections(args.only)
+    with Progress() as progress:
+        found = diff(*args.words, root=args.runs_dir, tolerance=args.tolerance, progress=progress)
+        if "metrics" in sections:
+            _ = found.groups  # among many runs the search may take long
+    if args.json:
+        print_json(found.to_json(sections))
+    else:
+        for line in describe_comparison(found, sections, words=args.words, has_all=args.all):
+            print(line)
+    return 0
+
+
+def _parse_sections(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return SECTIONS
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    problems = [
+        Problem(
+            "--only",
+            f"runs are not compared by {name!r}",
+            hint=suggest(name, SECTIONS),
+        )
+        for name in names or [text]
+        if name not in SECTIONS
+    ]
+    if problems:
+        raise ConfigError(*problems)
+    return tuple(name for name in SECTIONS if name in names)

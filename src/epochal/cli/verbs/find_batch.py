@@ -1,0 +1,83 @@
+"""``epochal find-batch``: the most samples that fit into memory at once, tried with real steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from epochal.cli.arguments import add_config_words, add_json_option, print_json, split_for_one
+from epochal.cli.draw.table import format_table
+from epochal.errors import EpochalError
+from epochal.experiment.config.arguments import add_device_choice, choices_of
+from epochal.experiment.record.failure import show_error
+from epochal.text.formatting import format_count
+from epochal.text.interrupts import deferring_interrupts
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from epochal.experiment.tools.find_batch import FoundBatch
+
+_MIB = 2**20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's words and options."""
+    add_config_words(parser, takes_all=False)
+    add_json_option(parser)
+    add_device_choice(parser)
+    parser.add_argument(
+        "--limit", type=int, metavar="N", help="try at most N samples (default: all that train)"
+    )
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Search, and print what to write."""
+    path, overrides = split_for_one(args.words, "find-batch")
+    with deferring_interrupts():
+        from epochal.experiment.tools.find_batch import find_batch
+
+    try:
+        found = find_batch(path, limit=args.limit, overrides=overrides, **choices_of(args))
+    except EpochalError:
+        raise
+    except Exception as error:  # of the user's code
+        return show_error(error)
+    if args.json:
+        print_json(found.to_json())
+    else:
+        print("\n".join(_describe(found)))
+    return 0 if found.samples else 1
+
+
+def _describe(found: FoundBatch) -> Iterator[str]:
+    yield f"{found.tag} on {found.device}"
+    rows = [
+        (f"  {one.samples:,}", "yes" if one.fits else "no", _mebibytes(one.peak))
+        for one in found.tries
+    ]
+    yield format_table(("  samples", "fit", "memory"), rows)
+    yield ""
+    if not found.samples:
+        yield "not even one sample fits; engine.recompute and engine.precision=bf16 take less"
+        return
+    each = found.bytes_per_sample
+    cost = "" if each is None else f", {_mebibytes(each)} each"
+    is_all = found.samples == found.limit
+    least = " or more" if is_all else ""
+    yield f"{format_count(found.samples, 'sample')}{least} fit at once{cost}"
+    yield from (f"  {line}" for line in _advise(found))
+
+
+def _advise(found: FoundBatch) -> Iterator[str]:
+    size = found.batch_size
+    if size is None or size > found.samples:
+        yield f"write engine: {{microbatch: {found.advice}}}, which trains the same"
+    else:
+        yield f"batches of {size:,} fit as they are"
+        if size < found.advice:
+            yield f"there is room for batches of up to {found.advice:,}"
+
+
+def _mebibytes(size: float | None) -> str:
+    return "" if size is None else f"{size / _MIB:,.1f} MiB"

@@ -1,0 +1,145 @@
+"""``epochal find-lr``: real steps while the learning rate grows, and the rate that they suggest."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from epochal.cli.arguments import add_config_words, add_json_option, print_json, split_for_one
+from epochal.cli.draw.chart import Chart, show
+from epochal.cli.draw.png import save_png
+from epochal.errors import EpochalError
+from epochal.experiment.config.arguments import add_device_choice, choices_of
+from epochal.experiment.record.failure import show_error
+from epochal.text.formatting import format_count
+from epochal.text.interrupts import deferring_interrupts
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from epochal.experiment.tools.find_lr import FoundRate
+
+_ROOM = 1.25  # above the loss of the first steps, which is what the chart is about
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's words and options."""
+    add_config_words(parser, takes_all=False)
+    add_json_option(parser)
+    add_device_choice(parser)
+    parser.add_argument(
+        "--min", type=float, default=1e-8, metavar="LR", help="first learning rate (default: 1e-8)"
+    )
+    parser.add_argument(
+        "--max", type=float, default=1.0, metavar="LR", help="last learning rate (default: 1)"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=100, metavar="N", help="steps from one to the other (100)"
+    )
+    parser.add_argument("--png", type=Path, metavar="FILE", help="write a picture, too")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Take the steps, draw their losses and print what to write."""
+    path, overrides = split_for_one(args.words, "find-lr")
+    with deferring_interrupts():
+        from epochal.experiment.tools.find_lr import find_lr
+
+    progress = _Progress(args.steps)
+    try:
+        found = find_lr(
+            path,
+            min_lr=args.min,
+            max_lr=args.max,
+            steps=args.steps,
+            overrides=overrides,
+            on_step=progress,
+            **choices_of(args),
+        )
+    except EpochalError:
+        raise
+    except Exception as error:  # of the user's code
+        return show_error(error)
+    finally:
+        progress.clear()
+    if args.png and len(found.losses) > 1:
+        save_png(_chart(found), args.png)
+    if args.json:
+        print_json(found.to_json())
+    else:
+        print("\n".join(_describe(found, args)))
+    return found.result.exit_code or (0 if found.suggestion is not None else 1)
+
+
+def _describe(found: FoundRate, args: argparse.Namespace) -> Iterator[str]:
+    if len(found.losses) > 1:
+        chart = _chart(found)
+        # Of noise a terminal has too few dots.
+        yield from show(replace(chart, lines={"loss": found.smoothed}))
+        yield ""
+    count = format_count(len(found.losses), "step")
+    is_cut = found.result.exit_code != 0
+    reason = "interrupted" if is_cut else found.reason
+    yield f"  taken    {count} of {args.steps:,}" + f": {reason}" * bool(reason)
+    if is_cut:
+        return
+    if found.suggestion is None:
+        yield "  nothing to suggest: the loss does not fall anywhere"
+        yield "  try a wider range (--min, --max) or more --steps, and look at the data"
+    else:
+        assert found.tenth is not None  # the two come together
+        yield f"  found    {_rate(found.suggestion)}, where the loss falls fastest"
+        yield f"  or       {_rate(found.tenth)}, a tenth of where it is least"
+        yield f"  now      {_rate(found.base)}"
+        for index, (key, value) in enumerate(found.changes.items()):
+            yield f"  {'' if index else 'write':<8} {key}={_rate(value)}"
+    if args.png and len(found.losses) > 1:
+        yield f"  picture  {args.png}"
+
+
+def _chart(found: FoundRate) -> Chart:
+    points = {}
+    if found.suggestion is not None and found.tenth is not None:
+        points = {
+            f"steepest {_rate(found.suggestion)}": found.suggestion,
+            f"a tenth of the least {_rate(found.tenth)}": found.tenth,
+        }
+    start = max(found.smoothed[: max(1, len(found.smoothed) // 2)])
+    return Chart(
+        title=f"{found.tag} on {found.device}: loss by learning rate",
+        x=found.lrs,
+        lines={"loss": found.losses, "smoothed": found.smoothed},
+        x_name="learning rate",
+        y_name="loss",
+        is_log=True,
+        points=points,
+        top=start * _ROOM if start > 0 else None,
+    )
+
+
+def _rate(value: float) -> str:
+    """A learning rate as people write it: ``3.2e-4``, ``1e-3``."""
+    digits, _, power = f"{value:.1e}".partition("e")
+    return f"{digits.removesuffix('.0')}e{int(power)}"
+
+
+@final
+class _Progress:
+    """One line on a terminal that says how far the test is."""
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+        self._is_shown = sys.stderr.isatty()
+
+    def __call__(self, step: int, lr: float, loss: float) -> None:
+        if self._is_shown:
+            text = f"step {step}/{self._steps}  lr {_rate(lr)}  loss {loss:.4g}"
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """Leave the line as it was."""
+        if self._is_shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,101 @@
+"""``epochal index``: the cache that lets lists of runs answer at once."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from epochal.cli.arguments import add_json_option, add_runs_option, print_json
+from epochal.cli.draw.progress import Progress
+from epochal.cli.draw.table import print_fitting
+from epochal.errors import RecordError
+from epochal.records.index import Index
+from epochal.records.index.verify import find_faults
+from epochal.text.command import command
+from epochal.text.formatting import format_bytes, format_count
+
+if TYPE_CHECKING:
+    import argparse
+
+_ACTIONS = ("refresh", "rebuild", "verify", "where")
+_MAX_FAULTS = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's words and options."""
+    parser.add_argument(
+        "action",
+        nargs="?",
+        choices=_ACTIONS,
+        default=_ACTIONS[0],
+        help="refresh: read what changed, as every list of runs does; rebuild: read everything "
+        "anew; verify: compare it with the folders; where: print the path of its file",
+    )
+    add_runs_option(parser)
+    add_json_option(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Bring the index up to date, and say what was found."""
+    with Index.open(args.runs_dir) as index:
+        if args.action == "where":
+            facts: dict[str, Any] = _place(index)
+        else:
+            done = _refresh(index, args.action)
+            facts = _place(index) | done  # where nobody may write it has moved into memory
+    if args.json:
+        print_json(facts)
+    elif args.action == "where":
+        print(facts["path"] or "in memory")
+    else:
+        _print_facts(facts)
+    return RecordError.exit_code if facts.get("faults") else 0
+
+
+def _place(index: Index) -> dict[str, Any]:
+    path = None if index.path is None else str(index.path)
+    return {"path": path, "is_shared": index.is_shared}
+
+
+def _refresh(index: Index, action: str) -> dict[str, Any]:
+    start = time.monotonic()
+    with Progress() as progress:
+        done = index.refresh(progress, is_all=action == "rebuild")
+        faults = list(find_faults(index, progress)) if action == "verify" else None
+    return {
+        "runs": done.total,
+        "read": done.read,
+        "removed": done.removed,
+        "is_current": done.is_current,
+        "seconds": time.monotonic() - start,
+        "bytes": index.path.stat().st_size if index.path is not None else 0,
+        "notes": index.notes,
+        **({} if faults is None else {"faults": faults}),
+    }
+
+
+def _print_facts(facts: dict[str, Any]) -> None:
+    place = f"{facts['path']}, {format_bytes(facts['bytes'])}" if facts["path"] else "in memory"
+    print(f"{format_count(facts['runs'], 'run')} in the index ({place})")
+    changes = f"{facts['read']:,} read, {facts['removed']:,} forgotten"
+    print(f"{changes}, in {facts['seconds']:.1f} s")
+    for note in facts["notes"]:
+        print_fitting([note])
+    if facts["is_shared"]:
+        print("its file system is shared over a network: it does without a write-ahead log")
+    if not facts["is_current"]:
+        print("another process brings it up to date now: these are the runs that it knew before")
+    if "faults" in facts:
+        _print_faults(facts["faults"])
+
+
+def _print_faults(faults: list[str]) -> None:
+    if not faults:
+        print("it says what the folders say")
+        return
+    print(f"\n{format_count(len(faults), 'fault')}:")
+    for fault in faults[:_MAX_FAULTS]:
+        print_fitting([f"  {fault}"])
+    if len(faults) > _MAX_FAULTS:
+        print(f"  and {len(faults) - _MAX_FAULTS} more")
+    print(f"`{command()} index rebuild` reads everything anew")

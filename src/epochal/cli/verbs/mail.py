@@ -1,0 +1,225 @@
+"""``epochal mail``: what happened to runs, and mail that is still to be sent."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from epochal.cli.arguments import add_json_option, add_runs_option, print_json
+from epochal.cli.draw.table import format_table, print_fitting, terminal_width
+from epochal.errors import ConfigError, Problem, RecordError
+from epochal.records.folder.record import read_run
+from epochal.records.mail.expected import post_lost_runs
+from epochal.records.mail.mailbox import Mailbox, search_mails
+from epochal.records.mail.outbox import BackgroundSender, Delivery, queue_mail, read_outbox
+from epochal.text.command import command
+from epochal.text.escape import printable
+from epochal.text.formatting import format_count
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from epochal.records.mail.mailbox import Mail
+
+_SHOWN_ID = 6
+_LIMIT = 30
+_SEND_SECONDS = 60.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's words and options."""
+    text = "its id or the beginning of it, a run's id, `last`, `read` or `all`"
+    parser.add_argument("words", nargs="*", metavar="MAIL", help=text)
+    parser.add_argument("--unread", action="store_true", help="only unread mails")
+    parser.add_argument("--all", action="store_true", help="also archived mails")
+    parser.add_argument("--search", metavar="WORDS", help="only mails that contain all words")
+    parser.add_argument(
+        "--limit", type=int, default=_LIMIT, metavar="N", help=f"the newest N (default: {_LIMIT})"
+    )
+    parser.add_argument("--archive", action="store_true", help="archive mails")
+    parser.add_argument("--delete", action="store_true", help="delete mails for good")
+    parser.add_argument("--mark", choices=("read", "unread"), help="mark mails as read or unread")
+    parser.add_argument("--send", action="store_true", help="send all unsent mail")
+    parser.add_argument(
+        "--try",
+        dest="trial",
+        type=Path,
+        metavar="FILE",
+        help="send a test mail by a config's notify",
+    )
+    add_runs_option(parser)
+    add_json_option(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """List, show, change or send."""
+    box = Mailbox(args.runs_dir)
+    if args.trial is not None:
+        return _send_trial(args.trial)
+    post_lost_runs(box)
+    if args.send:
+        return _send_unsent(box)
+    if args.archive or args.delete or args.mark:
+        return _change(box, args)
+    if args.words:
+        _show(box, box.select(args.words), is_json=args.json)
+    else:
+        _list(box, args)
+    return 0
+
+
+def _selected(box: Mailbox, args: argparse.Namespace) -> list[Mail]:
+    mails = box.select(args.words) if args.words else box.mails()
+    if not (args.all or args.words):
+        mails = [mail for mail in mails if not mail.is_archived]
+    if args.unread:
+        mails = [mail for mail in mails if not mail.is_read]
+    return mails if args.search is None else search_mails(mails, args.search.split())
+
+
+def _change(box: Mailbox, args: argparse.Namespace) -> int:
+    if not args.words and args.search is None and not args.unread:
+        option = next(name for name in ("archive", "delete", "mark") if getattr(args, name))
+        hint = f"{command()} mail read --{option}, or the ids of mails"
+        raise ConfigError(Problem(f"--{option}", "which mails?", hint=hint))
+    mails = _selected(box, args)
+    if args.delete:
+        box.delete(mails)
+        done = "deleted"
+    elif args.archive:
+        box.mark(mails, is_read=True, is_archived=True)
+        done = "archived"
+    else:
+        box.mark(mails, is_read=args.mark == "read", is_archived=False)
+        done = f"marked as {args.mark}"
+    print(f"{format_count(len(mails), 'mail')} {done}")
+    return 0
+
+
+def _show(box: Mailbox, mails: list[Mail], *, is_json: bool) -> None:
+    if is_json:
+        print_json([_to_json(box, mail) for mail in mails])
+    else:
+        for index, mail in enumerate(mails):
+            if index:
+                print("\n" + "-" * min(72, terminal_width()) + "\n")
+            since = _since(box, mail)
+            print_fitting([mail.subject, f"{_local_time(mail)}, mail {mail.id[:_SHOWN_ID]}"])
+            print_fitting([f"since then: {since}\n" if since else ""])
+            print(printable(mail.text.rstrip()))
+    try:
+        box.mark(mails, is_read=True)
+    except OSError as error:  # it was shown all the same
+        print(f"stays unread: {error}", file=sys.stderr)
+
+
+def _list(box: Mailbox, args: argparse.Namespace) -> None:
+    found = _selected(box, args)
+    mails = found[-args.limit :] if args.limit > 0 else []
+    if args.json:
+        print_json([_to_json(box, mail) for mail in mails])
+        return
+    if mails:
+        print(_table(box, mails))
+        more = f", {len(found) - len(mails)} older ones" if len(found) > len(mails) else ""
+        shown = mails[-1].id[:_SHOWN_ID]
+        hint = f"{box.count_unread()} unread{more}; `{command()} mail {shown}` shows one"
+        print_fitting(["", hint])
+    else:
+        print(f"no such mail in {box.root}" if _is_narrow(args) else f"no mail in {box.root}")
+    _print_unsent(read_outbox(box))
+
+
+def _is_narrow(args: argparse.Namespace) -> bool:
+    return bool(args.unread or args.search or args.limit <= 0)
+
+
+def _table(box: Mailbox, mails: list[Mail]) -> str:
+    rows = [
+        ("" if mail.is_read else "*", mail.id[:_SHOWN_ID], _local_time(mail), _since(box, mail))
+        for mail in mails
+    ]
+    has_since = any(row[3] for row in rows)
+    header = ("", "mail", "when", *(["since then"] if has_since else []), "subject")
+    lines = [
+        (*row[:3], *([row[3]] if has_since else []), mail.subject)
+        for row, mail in zip(rows, mails, strict=True)
+    ]
+    return format_table(header, lines, has_prose=True)
+
+
+def _local_time(mail: Mail) -> str:
+    try:
+        return f"{datetime.fromisoformat(mail.time).astimezone():%b %d %H:%M}"
+    except ValueError:
+        return mail.time
+
+
+def _since(box: Mailbox, mail: Mail) -> str:
+    """What happened to the run after the mail; empty if nothing did."""
+    if not mail.run:
+        return ""
+    try:
+        summary = read_run(box.root / mail.run, box.root).summary
+    except RecordError:
+        return "deleted"
+    if summary.attempt != mail.facts.get("attempt"):
+        return f"resumed, {summary.status}"
+    is_moving = mail.kind == "stalled" and summary.status != "running"
+    return summary.status if is_moving else ""
+
+
+def _to_json(box: Mailbox, mail: Mail) -> dict[str, object]:
+    state = {"read": mail.is_read, "archived": mail.is_archived, "since": _since(box, mail)}
+    return mail.to_json() | state
+
+
+def _send_unsent(box: Mailbox) -> int:
+    deliveries = read_outbox(box)
+    _send(deliveries)
+    count = format_count(len(deliveries), "mail")
+    print(f"{count} sent" if deliveries else "nothing is left to send")
+    return 0
+
+
+def _send_trial(path: Path) -> int:
+    from epochal.check import check
+    from epochal.config import load
+    from epochal.records.mail.channel import read_specs
+    from epochal.records.mail.compose import MailContent, compose
+
+    report = check(load(path))
+    problems = [one for one in report.problems if one.key.partition(".")[0] in ("notify", "env")]
+    if problems:
+        raise ConfigError(*problems)
+    specs = read_specs(report.expanded)
+    if not specs:
+        hint = "add for example notify: [{type: smtp, host: ..., to: ...}]"
+        raise ConfigError(Problem("notify", f"{path} has no recipients", hint=hint))
+    tag = str(report.expanded.mapping["tag"].value)
+    trial = MailContent(kind="finished", tag=tag, why="a trial: mail arrives", seconds=0.0)
+    deliveries = queue_mail(compose(trial), [{**spec, "kinds": None} for spec in specs], None)
+    _send(deliveries)
+    print("\n".join(f"sent by {delivery.spec['type']}" for delivery in deliveries))
+    return 0
+
+
+def _send(deliveries: Sequence[Delivery]) -> None:
+    """Try each once; raises RecordError with the reasons of those that failed."""
+    sender = BackgroundSender(retry_seconds=())
+    sender.start(deliveries)
+    unsent = sender.wait(_SEND_SECONDS)
+    if unsent:
+        lines = [f"  {one.spec['type']}: {one.error or 'no answer'}" for one in unsent]
+        count = format_count(len(deliveries), "mail")
+        raise RecordError("\n".join([f"{len(unsent)} of {count} could not be sent", *lines]))
+
+
+def _print_unsent(unsent: Sequence[Delivery]) -> None:
+    if unsent:
+        errors = [f"{one.spec['type']}: {one.error}" for one in unsent if one.error]
+        reason = f" ({errors[-1]})" if errors else ""
+        print_fitting([f"{len(unsent)} not sent{reason}; send with `{command()} mail --send`"])

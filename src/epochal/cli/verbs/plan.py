@@ -1,0 +1,162 @@
+"""``epochal plan``: what a config will run, in which order, how often; nothing is trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from epochal.cli.arguments import add_config_words, add_json_option, print_json, split_words
+from epochal.cli.draw.chart import Chart, show
+from epochal.cli.draw.png import save_png
+from epochal.cli.draw.table import format_table
+from epochal.errors import ConfigError, EpochalError, Problem
+from epochal.experiment.config.arguments import add_device_choice, choices_of
+from epochal.experiment.record.failure import show_error
+from epochal.text.formatting import format_count, format_seconds, format_value
+from epochal.text.interrupts import deferring_interrupts
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from epochal.engine.stages.transition import StageRow
+    from epochal.experiment.tools.plan_run import GroupRow, Planned
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's words and options."""
+    add_config_words(parser)
+    add_json_option(parser)
+    add_device_choice(parser)
+    parser.add_argument(
+        "--plot", action="store_true", help="draw the learning rate over the run instead"
+    )
+    parser.add_argument(
+        "--png", type=Path, metavar="FILE", help="write a picture of the learning rate, too"
+    )
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Build the parts of every file and print its plan."""
+    files, overrides = split_words(args.words)
+    with deferring_interrupts():
+        from epochal.experiment.tools.plan_run import plan_file
+
+    try:
+        plans = [
+            planned
+            for path in files
+            for planned in plan_file(
+                path, overrides=overrides, is_drawn=bool(args.plot or args.png), **choices_of(args)
+            )
+        ]
+    except EpochalError:
+        raise
+    except Exception as error:  # of the user's code, while parts are built
+        return show_error(error)
+    if args.png:
+        save_png(_chart(_only(plans)), args.png)
+    if args.json:
+        print_json([planned.to_json() for planned in plans])
+    else:
+        describe = _draw if args.plot else _describe
+        print("\n\n".join("\n".join(describe(planned)) for planned in plans))
+        if args.png:
+            print(f"\nwritten to {args.png}")
+    return 0
+
+
+def _only(plans: Sequence[Planned]) -> Planned:
+    if len(plans) != 1:
+        what = f"--png takes one plan, and there are {len(plans)}"
+        raise ConfigError(Problem("command line", what, hint="name one file and one --variant"))
+    return plans[0]
+
+
+def _draw(planned: Planned) -> Iterator[str]:
+    yield from show(_chart(planned))
+    if planned.rates is not None and planned.rates.note:
+        yield f"  note: {planned.rates.note}"
+
+
+def _chart(planned: Planned) -> Chart:
+    rates = planned.rates
+    if rates is None:
+        what = f"{planned.title}: nothing is trained, so there is no learning rate to draw"
+        raise ConfigError(Problem("command line", what, hint="leave out --plot and --png"))
+    return Chart(
+        title=f"{planned.title}: learning rate",
+        x=rates.steps,
+        lines=rates.rates,
+        x_name="step",
+        y_name="learning rate",
+        ticks={"evaluation": rates.evaluations} if rates.evaluations else {},
+        borders=dict(rates.stages),
+    )
+
+
+def _describe(planned: Planned) -> Iterator[str]:
+    limits = planned.limits
+    totals = [
+        format_count(limits.epochs, "epoch") if limits.epochs is not None else "",
+        format_count(limits.steps, "step") if limits.steps is not None else "",
+        f"at most {format_seconds(limits.seconds)}" if limits.seconds is not None else "",
+    ]
+    yield planned.title
+    yield f"  runner   {planned.runner} on {planned.device}"
+    yield f"  length   {', '.join(total for total in totals if total) or 'as the runner decides'}"
+    yield f"  model    {planned.model}"
+    if planned.optimizer:
+        yield f"  optim    {planned.optimizer}"
+    if planned.loss:
+        yield f"  loss     {planned.loss}"
+    if planned.average:
+        yield f"  average  {planned.average}"
+    if planned.step:
+        yield f"  step     {planned.step}"
+    yield f"  data     {planned.data or 'none'}"
+    if planned.trackers:
+        yield f"  trackers {planned.trackers}"
+    if planned.note:
+        yield f"  note     {planned.note}"
+    if planned.groups:
+        yield ""
+        yield from _describe_groups(planned.groups)
+    if planned.stages:
+        yield ""
+        yield from _describe_stages(planned.stages)
+    yield ""
+    yield "what happens, in this order:"
+    rows = [(f"  {row.event}", str(row.priority), row.hook, row.cadence) for row in planned.rows]
+    yield format_table(("  event", "priority", "who", "how often"), rows)
+    yield ""
+    yield f"{format_count(len(planned.defaults), 'value')} that nobody wrote:"
+    defaults = [(f"  {one.key}", f"{one.value!r}", one.owner) for one in planned.defaults]
+    yield format_table(("  key", "value", "default of"), defaults)
+
+
+def _describe_stages(stages: Sequence[StageRow]) -> Iterator[str]:
+    yield "stages, each with what it changes:"
+    rows = [
+        (
+            f"  {row.name}",
+            "?" if row.first_step is None else f"{row.first_step:,}",
+            row.end,
+            ", ".join(row.changes),
+        )
+        for row in stages
+    ]
+    yield format_table(("  stage", "from step", "for", "changes"), rows)
+
+
+def _describe_groups(groups: Sequence[GroupRow]) -> Iterator[str]:
+    yield "which parameters are trained how:"
+    rows = [["  group", "lr", "weight decay", "tensors", "parameters", "other options", "rule"]]
+    for row in groups:
+        others = ", ".join(f"{name}={value}" for name, value in row.options.items())
+        numbers = (format_value(row.lr), format_value(row.weight_decay))
+        sizes = (f"{row.tensors:,}", f"{row.parameters:,}")
+        rows.append([f"  {row.name}", *numbers, *sizes, others, row.rule])
+    if not any(row.options for row in groups):
+        rows = [[*cells[:5], cells[6]] for cells in rows]
+    yield format_table(rows[0], rows[1:])

@@ -1,0 +1,62 @@
+"""``epochal predict``: the outputs of a finished run's weights on its predict data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from epochal.cli.pages.result import print_outcome
+from epochal.cli.verbs import test
+from epochal.errors import ConfigError, Problem
+from epochal.experiment.config.arguments import choices_of
+from epochal.text.formatting import format_count
+from epochal.text.interrupts import deferring_interrupts
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's words and options."""
+    test.add_arguments(parser)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="where predictions go (JSON lines; default: the record)",
+    )
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Predict, and say where the predictions lie."""
+    _require_target(args)
+    with deferring_interrupts():
+        from epochal.experiment.run import run_again
+
+    result = run_again(
+        args.run,
+        "predict",
+        args.runs_dir,
+        overrides=args.words,
+        **choices_of(args),
+    )
+    print_outcome(result)
+    if result.ok:
+        from epochal.experiment.tools.predictions import write_predictions
+
+        target = args.out or Path(result.dir or "") / "predictions.jsonl"
+        count = write_predictions(target, result.value)
+        print(f"  wrote    {format_count(count, 'prediction')} to {target}")
+    return result.exit_code
+
+
+def _require_target(args: argparse.Namespace) -> None:
+    """Refuse at once what could only fail after all the work."""
+    if args.out is None and args.no_file:
+        hint = "say where they go: --out predictions.jsonl"
+        raise ConfigError(Problem("--no-file", "there is no record for predictions", hint=hint))
+    if args.out is not None and not args.out.absolute().parent.is_dir():
+        hint = f"make it first: mkdir -p {args.out.parent}"
+        raise ConfigError(
+            Problem("--out", f"there is no folder {str(args.out.parent)!r}", hint=hint)
+        )

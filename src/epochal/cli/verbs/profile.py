@@ -1,0 +1,98 @@
+"""``epochal profile``: a few real steps under torch's profiler, and the layers of the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from epochal.cli.arguments import add_config_words, add_json_option, print_json, split_for_one
+from epochal.errors import ConfigError, EpochalError, Problem
+from epochal.experiment.config.arguments import add_device_choice, choices_of
+from epochal.experiment.record.failure import show_error, show_failure
+from epochal.records.metrics.time_spent import format_time
+from epochal.text.formatting import format_count
+from epochal.text.interrupts import deferring_interrupts
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from epochal.experiment.tools.profile import Profiled
+
+_SHOWN = 12
+_LEAST = {"wait": 0, "warmup": 1, "steps": 1}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's words and options."""
+    add_config_words(parser, takes_all=False)
+    add_json_option(parser)
+    add_device_choice(parser)
+    parser.add_argument(
+        "--steps", type=int, default=10, metavar="N", help="steps to record (default: 10)"
+    )
+    parser.add_argument(
+        "--wait", type=int, default=5, metavar="N", help="steps to let pass first (default: 5)"
+    )
+    parser.add_argument(
+        "--warmup", type=int, default=2, metavar="N", help="steps to warm up (default: 2)"
+    )
+    parser.add_argument("--shapes", action="store_true", help="note the shapes of inputs")
+    parser.add_argument("--memory", action="store_true", help="note what tensors take")
+    parser.add_argument("--stack", action="store_true", help="note the lines of code; slow")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder for the trace (default: profile-TAG)"
+    )
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Take a few steps and print what they do."""
+    path, overrides = split_for_one(args.words, "profile")
+    _require_enough(args)
+    with deferring_interrupts():
+        from epochal.experiment.tools.profile import profile_file
+        from epochal.hooks.profiler import Profiler
+
+    detail = {"shapes": args.shapes, "memory": args.memory, "stack": args.stack}
+    profiler = Profiler(wait=args.wait, warmup=args.warmup, steps=args.steps, **detail)
+    try:
+        done = profile_file(path, profiler, out=args.out, overrides=overrides, **choices_of(args))
+    except EpochalError:
+        raise
+    except Exception as error:  # of the user's code, while parts are built
+        return show_error(error)
+    show_failure(done.result)
+    if args.json:
+        print_json(done.to_json())
+    elif done.profile is not None:
+        print("\n".join(_describe(done)))
+    return done.result.exit_code
+
+
+def _require_enough(args: argparse.Namespace) -> None:
+    for key, least in _LEAST.items():
+        if getattr(args, key) < least:
+            what = f"--{key} must be at least {least}, got {getattr(args, key)}"
+            raise ConfigError(Problem("command line", what, hint=f"write --{key} {least}"))
+
+
+def _describe(done: Profiled) -> Iterator[str]:
+    from epochal.hooks.profiler import operator_lines
+
+    profile = done.profile
+    assert profile is not None  # the caller looked
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in profile.shares.items())
+    pace = f"{format_time(profile.step_seconds)} a step, with what the profiler itself costs"
+    yield f"{done.tag} on {done.device}: {format_count(profile.steps, 'step')} profiled"
+    yield f"  time     {pace}"
+    yield f"  shares   {shares}"
+    yield f"  advice   {profile.advice}"
+    if profile.dir is not None:
+        yield f"  folder   {profile.dir}"
+        yield "  open     trace.json.gz in ui.perfetto.dev or chrome://tracing"
+        yield "  more     table.txt has all operators, model.txt all layers"
+    yield ""
+    yield from (f"  {line}" for line in operator_lines(profile, _SHOWN))
+    if done.model is not None:
+        yield ""
+        yield from (f"  {line}".rstrip() for line in done.model.lines())

@@ -1,0 +1,166 @@
+"""``epochal restore``: the code and the config of a run, laid back so that it can run again."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from epochal.cli.arguments import add_json_option, add_run_word, print_json
+from epochal.cli.draw.table import print_fitting
+from epochal.errors import RecordError
+from epochal.records import RunRecord, read_run
+from epochal.records.code.restore import FRAMEWORK_DIR, Restored, restore
+from epochal.records.machine.machine import package_versions
+from epochal.records.secrets import REDACTED
+from epochal.registry.project import find_project
+from epochal.text.command import command
+from epochal.text.escape import printable, reachable
+from epochal.text.formatting import format_count
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from epochal.records.code import Other
+
+_SHOWN = 8
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's words and options."""
+    add_run_word(parser)
+    parser.add_argument("dir", type=Path, metavar="DIR", help="a new or empty folder")
+    parser.add_argument(
+        "--attempt",
+        type=int,
+        default=0,
+        metavar="N",
+        help="of a run that went on with other code: which attempt (default: the first)",
+    )
+    add_json_option(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Lay everything back, and say what to type next."""
+    record = read_run(args.run, args.runs_dir)
+    done = restore(record.path, args.dir, attempt=args.attempt)
+    typed = _command(record, done)
+    if args.json:
+        print_json(_to_json(record, done, typed))
+    else:
+        print_fitting(_describe(record, done))
+        if typed:
+            print(printable("\n".join(["", "now type", "", *(f"  {line}" for line in typed)])))
+    return RecordError.exit_code if done.lost else 0
+
+
+def _to_json(record: RunRecord, done: Restored, typed: list[str]) -> dict[str, Any]:
+    return {
+        "run": record.summary.id,
+        "dir": done.dir,
+        "files": len(done.manifest.files) - len(done.lost),
+        "config": done.config,
+        "lost": done.lost,
+        "redacted": [file.path for file in done.manifest.files if file.is_redacted],
+        "not_kept": [{"path": one.path, "kind": one.kind, "text": one.text} for one in done.others],
+        "ignored": done.ignored,
+        "epochal": done.framework_dir,
+        "packages": {name: list(pair) for name, pair in _other_packages(record).items()},
+        "command": typed,
+    }
+
+
+def _describe(record: RunRecord, done: Restored) -> Iterator[str]:
+    count = format_count(len(done.manifest.files) - len(done.lost), "file")
+    yield f"laid {count} of {record.summary.tag} ({record.summary.id}) into {done.dir}"
+    yield from _listed("lost     ", done.lost)
+    yield from _listed(
+        "not kept ", [_tell_other(one) for one in done.others], done.manifest.left_out
+    )
+    yield from _listed("ignored  ", done.ignored)
+    redacted = [file.path for file in done.manifest.files if file.is_redacted]
+    if done.config is not None and REDACTED in done.config.read_text("utf-8", "replace"):
+        redacted.append(done.config.name)
+    yield from _listed("without its secrets ", redacted)
+    packages = _other_packages(record)
+    yield from _listed(
+        "other packages here ",
+        [f"{name} {then or 'none'} -> {now or 'none'}" for name, (then, now) in packages.items()],
+    )
+    if done.framework_dir is not None:
+        yield f"  epochal  not the one that runs here; it is in {done.framework_dir}"
+    yield from _warnings(record)
+
+
+def _warnings(record: RunRecord) -> Iterator[str]:
+    given = record.run.get("given")
+    if isinstance(given, list) and given:
+        parts = ", ".join(map(str, given))
+        yield f"  {parts} came from Python; start its script: {record.run.get('command')}"
+    if any(one.overrides for one in record.attempts):
+        yield "  it went on with another config later; this is the one it began with"
+
+
+def _listed(title: str, names: list[str] | tuple[str, ...], num_unlisted: int = 0) -> Iterator[str]:
+    if names:
+        rest = len(names[_SHOWN:]) + num_unlisted
+        yield f"  {title}{', '.join(names[:_SHOWN])}" + (f" and {rest} more" if rest else "")
+
+
+def _tell_other(one: Other) -> str:
+    if one.kind == "link":
+        return f"{one.path} -> {one.text}"
+    return f"{one.path} ({one.kind}, {one.text})" if one.text else f"{one.path} ({one.kind})"
+
+
+def _other_packages(record: RunRecord) -> dict[str, tuple[str, str]]:
+    """Packages whose version here is another one than then."""
+    machine = record.run.get("machine")
+    then = machine.get("packages") if isinstance(machine, dict) else None
+    if not isinstance(then, dict):
+        return {}
+    now = package_versions()
+    return {
+        name: (str(version), now.get(name, ""))
+        for name, version in then.items()
+        if now.get(name) != version and name != "epochal"
+    }
+
+
+def _command(record: RunRecord, done: Restored) -> list[str]:
+    """What starts the run again."""
+    if done.config is None:
+        return []
+    inner = _inner_dir(record)
+    folder = done.dir / inner
+    config = os.path.relpath(done.config, folder)
+    words = ["run", config, *_options(record, done, inner)]
+    program = command() if Path(command()).name == command() else str(Path(command()).absolute())
+    if done.framework_dir is not None:
+        program = (
+            f"PYTHONPATH={os.path.relpath(done.dir / FRAMEWORK_DIR, folder)} python -m epochal"
+        )
+    return [f"cd {shlex.quote(str(folder))}", f"{program} {shlex.join(words)}"]
+
+
+def _inner_dir(record: RunRecord) -> Path:
+    """Where inside of the project the run was started; at its top if it was elsewhere."""
+    project, cwd = record.run.get("project_dir"), record.run.get("cwd")
+    if isinstance(project, str) and isinstance(cwd, str):
+        path = Path(reachable(cwd))
+        if path.is_relative_to(reachable(project)):
+            return path.relative_to(reachable(project))
+    return Path()
+
+
+def _options(record: RunRecord, done: Restored, inner: Path) -> Iterator[str]:
+    if record.expanded.get("record", {}).get("exact"):  # that folder is taken by the run itself
+        yield from ("record.exact=false", "record.log_dir=runs")
+    assert done.config is not None
+    if find_project(done.config).dir != done.dir.absolute():  # a project lies around this folder
+        yield from ("--user-dir", os.path.relpath(done.dir, done.dir / inner))
+    typed, device = str(record.run.get("command")), record.run.get("device")
+    if ("--device" in typed or "--gpus" in typed) and isinstance(device, dict):
+        yield from ("--device", str(device.get("device")))

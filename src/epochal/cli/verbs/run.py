@@ -1,0 +1,84 @@
+"""``epochal run``: train what configs describe, one after the other, and keep records."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from epochal.cli.arguments import split_words
+from epochal.cli.keep_alive import add_keep_alive_options, keep_alive, refuse_without_keep_alive
+from epochal.cli.pages.result import print_outcome
+from epochal.errors import ConfigError, Problem
+from epochal.experiment.config.arguments import add_choices, add_resume_choices, choices_of
+from epochal.experiment.config.check_file import check_file
+from epochal.text.formatting import format_count
+from epochal.text.interrupts import deferring_interrupts, ending_when_preempted
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from epochal.engine import RunResult
+    from epochal.experiment.config.check_file import Checked
+    from epochal.experiment.config.choices import Choices
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's words and options."""
+    parser.add_argument(
+        "words",
+        nargs="+",
+        metavar="FILE|key=value",
+        help="config files (YAML, TOML, JSON) and changes to them, such as optim.lr=1e-3",
+    )
+    add_choices(parser)
+    add_resume_choices(parser)
+    add_keep_alive_options(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Check every file, then run them; gives the exit code of the first that failed."""
+    files, overrides = split_words(args.words)
+    choices = choices_of(args)
+    _refuse_one_run_for_all(files, choices)
+    refuse_without_keep_alive(args)
+    checked = [check_file(path, overrides, choices) for path in files]
+    wrong = [one for one in checked if one.problems]
+    if wrong:
+        _print_mistakes(wrong, len(files))
+        return wrong[0].exit_code
+    if args.keep_alive:
+        return keep_alive(args, files)
+    with ending_when_preempted():
+        return _run_all(files, overrides, choices)
+
+
+def _run_all(files: list[Path], overrides: list[str], choices: Choices) -> int:
+    with deferring_interrupts():
+        from epochal.experiment.run import run_series
+
+    results: list[RunResult] = []
+    for result in run_series(files, overrides=overrides, **choices):
+        print_outcome(result)
+        results.append(result)
+    if len(results) > 1:
+        failed = sum(not result.ok for result in results)
+        print(f"{len(results)} runs, {failed} failed", file=sys.stderr if failed else sys.stdout)
+    return next((result.exit_code for result in results if result.exit_code), 0)
+
+
+def _refuse_one_run_for_all(files: list[Path], choices: Choices) -> None:
+    named = choices.get("resume")
+    if named not in (None, "auto") and (len(files) > 1 or choices.get("variant") == "all"):
+        what = f"several configs cannot go on with one run, {str(named)!r}"
+        raise ConfigError(Problem("--resume", what, hint="name one config, or --resume auto"))
+
+
+def _print_mistakes(wrong: list[Checked], num_files: int) -> None:
+    """Print all mistakes once, also one that several files share, and that nothing was run."""
+    for problem in dict.fromkeys(problem for one in wrong for problem in one.problems):
+        print(f"{problem}\n", file=sys.stderr)
+    for one in wrong:
+        print(f"{one.path}: {format_count(len(one.problems), 'mistake')}", file=sys.stderr)
+    if num_files > 1:
+        print("nothing was started", file=sys.stderr)

@@ -1,0 +1,222 @@
+"""``epochal runs``: the runs below a folder, or those that a question is about, newest last."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from epochal import durable
+from epochal.cli.arguments import add_json_option, add_runs_option
+from epochal.cli.draw.progress import Progress
+from epochal.cli.draw.table import wrap
+from epochal.cli.pages.run_list import (
+    table_of_columns,
+    table_of_group_columns,
+    table_of_groups,
+    table_of_runs,
+    to_json,
+)
+from epochal.cli.verbs import runs_prune as prune
+from epochal.errors import ConfigError, Problem, suggest
+from epochal.records.index import Index
+from epochal.records.query.ask import (
+    Question,
+    ask,
+    columns_of,
+    is_root,
+    locate,
+    names_in,
+    orders_of,
+)
+from epochal.records.query.compile import STATUSES
+from epochal.records.query.groups import REPLICATE, group, sort_groups
+from epochal.records.query.no_match import explain_no_match
+from epochal.records.query.sheet import default_columns, lay_out, lay_out_groups
+from epochal.records.query.tree import QueryText
+from epochal.text.command import command, name_run
+from epochal.text.escape import printable, printable_json
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from epochal.records.query.ask import Answer
+    from epochal.records.query.groups import RunGroup
+    from epochal.records.query.names import Target
+
+_FORMATS = ("table", "json", "csv", "parquet")
+_SUFFIXES = {".json": "json", ".csv": "csv", ".parquet": "parquet", ".txt": "table"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's words and options."""
+    words = "only runs whose path has it; `prune` as the first word deletes runs"
+    parser.add_argument("words", nargs="*", metavar="WORD", help=words)
+    texts = {
+        "--where TEST": 'only such runs: "optim.lr > 1e-4 and val/acc > 0.9"',
+        "--search WORDS": "only runs with these in README, tag or config",
+        "--status NAME": "only runs with this status",
+        "--sort NAMES": "by these instead of the time; -val/acc puts the largest first",
+        "--columns NAMES": 'these instead of the usual: "status, optim.*, max(val/acc)"; '
+        "`changed` is whatever differs between the configs",
+    }
+    for words, text in texts.items():
+        option, _, metavar = words.partition(" ")
+        parser.add_argument(option, default="", metavar=metavar, help=text)
+    parser.add_argument(
+        "--group",
+        nargs="?",
+        const="replicate",
+        default="",
+        metavar="NAMES",
+        help="together what differs only by seed, or has the same NAMES: mean and 95%% interval",
+    )
+    limit = "only the newest N; with --sort the first N"
+    parser.add_argument("--limit", type=int, metavar="N", help=limit)
+    parser.add_argument("--format", choices=_FORMATS, help="what to print (default: table)")
+    output = "write into a file; its name says the format: .csv, .parquet, .json"
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=output)
+    add_runs_option(parser)
+    add_json_option(parser)
+    prune.add_arguments(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Print a line per run, or prune."""
+    if args.status and args.status not in STATUSES:
+        what = f"no run ever has the status {args.status!r}"
+        raise ConfigError(Problem("--status", what, hint=suggest(args.status, STATUSES)))
+    if args.limit is not None and args.limit < 0:
+        what = f"must not be negative, got {args.limit}"
+        raise ConfigError(Problem("--limit", what, hint="leave it out to see all"))
+    form = _format_of(args)
+    root, below = locate(args.runs_dir)
+    is_pruning = args.words[:1] == [prune.WORD]
+    if not is_pruning:
+        prune.refuse_options(args)
+    with Index.open(root, is_kept=is_root(root)) as index:
+        with Progress() as progress:
+            index.refresh(progress)
+        for note in index.notes:
+            print(printable(note), file=sys.stderr)
+        if is_pruning:
+            return prune.execute(index, question_of(args, args.words[1:], below), args)
+        _list(index, question_of(args, args.words, below), args, form)
+    return 0
+
+
+def question_of(args: argparse.Namespace, words: Sequence[str], below: str) -> Question:
+    """Which runs the options mean."""
+    return Question(
+        where=args.where,
+        sort=args.sort,
+        columns=args.columns,
+        search=args.search,
+        limit=None if args.group else args.limit,
+        words=tuple(words),
+        status=args.status,
+        below=below,
+        marks="--",
+    )
+
+
+def _format_of(args: argparse.Namespace) -> str:
+    named = {"json"} if args.json else set()
+    named |= {args.format} if args.format else set()
+    if len(named) > 1:
+        what = f"--json and --format {args.format} contradict each other"
+        raise ConfigError(Problem("--format", what, hint="leave out one of them"))
+    suffix = args.output.suffix.lower() if args.output is not None else ".txt"
+    form = next(iter(named), None) or _SUFFIXES.get(suffix)
+    if form is None:
+        hint = f"say --format, or name it *{', *'.join(_SUFFIXES)}"
+        raise ConfigError(Problem("-o", f"{args.output} does not say the format", hint=hint))
+    if form == "parquet" and args.output is None:
+        what = "a Parquet file cannot be shown on a terminal"
+        raise ConfigError(Problem("--format", what, hint="add -o runs.parquet"))
+    return str(form)
+
+
+def _list(index: Index, question: Question, args: argparse.Namespace, form: str) -> None:
+    answer = ask(index, question)
+    asked = columns_of(index, question.text("columns"), answer)
+    groups: list[RunGroup] | None = None
+    by: list[Target] = []
+    if args.group:
+        by = columns_of(index, QueryText(args.group, "--group"), answer)
+        groups = _groups(index, question, answer, by, args.limit)
+    if form != "table":
+        _deliver(_encode(answer, asked, groups, form), args, form)
+        return
+    names = asked or names_in(index, question)
+    if groups is None:
+        text = (table_of_columns if asked else table_of_runs)(answer, names)
+    elif asked:
+        text = table_of_group_columns(answer, groups, names)
+    else:
+        shown = [target for target in by if target != REPLICATE]
+        text = table_of_groups(answer, groups, shown, names)
+    last = -1 if not groups else max(groups[-1].places)
+    if args.output is None and answer.rows:
+        name = name_run(answer.path(answer.rows[last]))
+        hint = f"`{command()} show {name}` shows one of them, `last` is the newest"
+        text = "\n".join([text, "", *wrap(hint)])
+    elif not answer.rows:
+        text = _describe_nothing(index, question, args.runs_dir)
+    _deliver(f"{text}\n".encode(), args, form)
+
+
+def _describe_nothing(index: Index, question: Question, folder: Path) -> str:
+    total = len(ask(index, Question(below=question.below)).rows)
+    if not total:
+        return f"no runs below {folder}; `{command()} run FILE` makes one"
+    first = f"none of the {total:,} runs below {folder} fits"
+    return "\n".join([first, *(f"  {line}" for line in explain_no_match(index, question))])
+
+
+def _encode(
+    answer: Answer, asked: Sequence[Target], groups: Sequence[RunGroup] | None, form: str
+) -> bytes:
+    if form == "json" and not asked and groups is None:
+        return _to_json([to_json(answer, row) for row in answer.rows])
+    targets = asked or default_columns(answer)
+    sheet = lay_out(answer, targets)
+    if groups is not None:
+        sheet = lay_out_groups(answer, targets, groups)
+    if form == "json":
+        return _to_json(sheet.rows)
+    return sheet.to_csv() if form == "csv" else sheet.to_parquet()
+
+
+def _to_json(value: object) -> bytes:
+    return durable.encode_json(value, indent=2) + b"\n"
+
+
+def _groups(
+    index: Index, question: Question, answer: Answer, by: Sequence[Target], limit: int | None
+) -> list[RunGroup]:
+    """The groups, in the order of their runs, or by the mean of what they are sorted by."""
+    groups = group(answer, by)
+    for target, is_descending in orders_of(index, question)[:1]:
+        groups = sort_groups(groups, answer.values(target), is_descending=is_descending)
+    if limit is None:
+        return groups
+    num = min(limit, len(groups))
+    return groups[:num] if question.sort else groups[len(groups) - num :]
+
+
+def _shown(text: str, form: str) -> str:
+    """What to print: it means the same, but cannot steer a terminal."""
+    if form == "json":
+        return printable_json(text)
+    # A program that reads a table of values from a pipe gets them as they are.
+    return text if form == "csv" and not sys.stdout.isatty() else printable(text)
+
+
+def _deliver(data: bytes, args: argparse.Namespace, form: str) -> None:
+    if args.output is None:
+        print(_shown(data.decode().removesuffix("\n"), form))
+    else:
+        durable.write_bytes(args.output, data)
+        print(f"wrote {args.output}")

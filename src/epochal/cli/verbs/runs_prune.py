@@ -1,0 +1,260 @@
+"""``epochal runs prune``: deletes runs by policy, after showing which ones and what that frees."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from epochal.cli.arguments import print_json
+from epochal.cli.draw.table import format_table, print_fitting
+from epochal.errors import ConfigError, Problem, RecordError
+from epochal.records.prune.freed_space import Usage, measure
+from epochal.records.prune.remove import (
+    clean_up,
+    code_of,
+    drop_unused_code,
+    remove_checkpoints,
+    remove_run,
+)
+from epochal.records.prune.retention import CHECKPOINTS, Plan, Policy, plan
+from epochal.records.query.ask import Question, ask
+from epochal.records.query.names import ConfigKey
+from epochal.records.query.values import ACCEPTED_TIMES, read_quantity
+from epochal.text.command import command
+from epochal.text.escape import printable
+from epochal.text.formatting import format_bytes, format_count, format_seconds, format_value
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from epochal.records.index import Index
+    from epochal.records.query.ask import Answer
+
+WORD = "prune"
+"""The first word of ``epochal runs`` that means this."""
+
+_OWN = ("older", "keep_best", "keep_last", "checkpoints", "yes")
+_LISTING = ("columns", "group", "limit", "sort", "output", "format")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options for deleting."""
+    group = parser.add_argument_group(
+        "epochal runs prune",
+        "deletes runs that WORD, --where, --search, --status and these options mean; shows them "
+        "and asks first, and never touches one that is at work or that another run came from",
+    )
+    age = "only runs that ended so long ago: 30d, 12h"
+    group.add_argument("--older", metavar="TIME", help=age)
+    last = "keep the newest N of each tag"
+    group.add_argument("--keep-last", type=int, metavar="N", help=last)
+    best = "keep the best N of each tag, by the metric that they watched"
+    group.add_argument("--keep-best", type=int, metavar="N", help=best)
+    only = "delete only their checkpoints and keep the records"
+    group.add_argument("--checkpoints", action="store_true", help=only)
+    group.add_argument("--yes", action="store_true", help="delete without asking")
+
+
+def refuse_options(args: argparse.Namespace) -> None:
+    """Complain about options of this when something else was asked for."""
+    for name in _OWN:
+        if getattr(args, name) not in (None, False):
+            option = f"--{name.replace('_', '-')}"
+            hint = f"write {command()} runs prune {option} ..."
+            raise ConfigError(Problem(option, "is for deleting runs", hint=hint))
+
+
+def execute(index: Index, question: Question, args: argparse.Namespace) -> int:
+    """Show what goes and what that frees, ask, and delete it."""
+    policy = _policy(args)
+    _refuse_listing(args)
+    if not (question.where or question.search or question.words or question.status):
+        _refuse_everything(policy)
+        is_alone = policy == Policy(keep_best=policy.keep_best)
+        policy = replace(policy, keeps_unranked=is_alone)
+    now = datetime.now(UTC)
+    whole = ask(index, Question())
+    made = plan(whole, ask(index, question), policy, now=now)
+    folders = [whole.path(row) for row in made.doomed]
+    targets = [folder / CHECKPOINTS if args.checkpoints else folder for folder in folders]
+    sizes = [measure(target) for target in targets]
+    if args.checkpoints:  # those without any are not worth a line
+        made, folders, targets, sizes = _with_something(made, folders, targets, sizes)
+    usage = Usage()
+    for target in targets:
+        usage.add(target)
+    own = usage.freed_bytes
+    if not args.checkpoints:
+        usage.add_store(code_of(index.root))
+    if args.json:
+        return _execute_json(made, folders, sizes, (own, usage.freed_bytes), index, args)
+    _show(made, sizes)
+    if not made.doomed:
+        print("nothing to delete")
+        return 0
+    _show_elsewhere(whole, made)
+    what = _what(len(folders), args)
+    print(f"\n{what}: frees {format_bytes(usage.freed_bytes)}")
+    _refuse_read_only(folders)
+    if not args.yes and not _is_sure(what):
+        return 0
+    return _delete(folders, own, index, args)
+
+
+def _policy(args: argparse.Namespace) -> Policy:
+    problems = []
+    seconds = 0.0
+    if args.older is not None:
+        length = read_quantity(args.older)
+        if length is None or length.unit != "s":
+            what = f"is a length of time, got {args.older!r}"
+            problems.append(Problem("--older", what, hint=f"write {ACCEPTED_TIMES}"))
+        else:
+            seconds = length.amount
+    for name in ("keep_last", "keep_best"):
+        if getattr(args, name) is not None and getattr(args, name) < 1:
+            option = f"--{name.replace('_', '-')}"
+            what = f"must be at least 1, got {getattr(args, name)}"
+            problems.append(Problem(option, what, hint="leave it out to keep none"))
+    if problems:
+        raise ConfigError(*problems)
+    return Policy(
+        older_seconds=seconds, keep_last=args.keep_last or 0, keep_best=args.keep_best or 0
+    )
+
+
+def _refuse_listing(args: argparse.Namespace) -> None:
+    for name in _LISTING:
+        if getattr(args, name) not in (None, ""):
+            what = "is for lists of runs, and says nothing about deleting"
+            hint = "leave it out; --keep-last and --keep-best choose by time and result"
+            raise ConfigError(Problem(f"--{name}", what, hint=hint))
+
+
+def _refuse_everything(policy: Policy) -> None:
+    if policy == Policy():
+        what = "does not say which runs to delete"
+        hint = f'write {command()} runs prune --status failed, --older 30d, or --where "..."'
+        raise ConfigError(Problem("runs prune", what, hint=hint))
+
+
+def _with_something(
+    made: Plan, folders: list[Path], targets: list[Path], sizes: list[int]
+) -> tuple[Plan, list[Path], list[Path], list[int]]:
+    kept = [i for i, target in enumerate(targets) if target.is_dir() and any(target.iterdir())]
+    doomed = [made.doomed[i] for i in kept]
+    return (
+        replace(made, doomed=doomed),
+        [folders[i] for i in kept],
+        [targets[i] for i in kept],
+        [sizes[i] for i in kept],
+    )
+
+
+def _show(made: Plan, sizes: list[int]) -> None:
+    if made.doomed:
+        header = ("run", "project", "tag", "status", "age", "best", "size")
+        rows = []
+        for row, size in zip(made.doomed, sizes, strict=True):
+            age = "" if row["age"] is None else format_seconds(row["age"])
+            facts = [row[name] or "" for name in ("run", "project", "tag", "status")]
+            rows.append([*facts, age, format_value(row["best"]), format_bytes(size)])
+        print(format_table(header, rows))
+    if made.spared:
+        print("\nstays:" if made.doomed else "stays:")
+        rows = [[f"  {row['run']}", row["tag"] or "", reason] for row, reason in made.spared]
+        print(format_table(("  run", "tag", "because it"), rows, has_prose=True))
+
+
+def _show_elsewhere(whole: Answer, made: Plan) -> None:
+    """Say where checkpoints are that no run's folder holds: they are left alone."""
+    places = whole.values(ConfigKey("checkpoint.dir", "checkpoint.dir"))
+    doomed = {row["id"] for row in made.doomed}
+    for row, place in zip(whole.rows, places, strict=True):
+        if place is not None and row["id"] in doomed:
+            print_fitting([f"  {row['run']} kept its checkpoints in {place}: they stay"])
+
+
+def _what(count: int, args: argparse.Namespace) -> str:
+    runs = format_count(count, "run")
+    return f"deletes the checkpoints of {runs}" if args.checkpoints else f"deletes {runs}"
+
+
+def _refuse_read_only(folders: list[Path]) -> None:
+    for folder in folders:
+        if not os.access(folder.parent, os.W_OK):
+            what = f"{folder.parent}: cannot be written, so nothing was deleted"
+            raise RecordError(f"{what}\n  ask for the right to write there")
+
+
+def _is_sure(what: str) -> bool:
+    if not sys.stdin.isatty():
+        print("nothing was deleted; add --yes to do it")
+        return False
+    answer = input(f"{what.replace('deletes', 'delete', 1)}? [y/N] ").strip().casefold()
+    if answer not in ("y", "yes"):
+        print("nothing was deleted")
+        return False
+    return True
+
+
+def _delete(folders: list[Path], own: int, index: Index, args: argparse.Namespace) -> int:
+    failures, freed = _remove(folders, own, index, args)
+    done = len(folders) - len(failures)
+    runs = format_count(done, "run")
+    whose = f"the checkpoints of {runs}" if args.checkpoints else runs
+    print(f"deleted {whose}, freed {format_bytes(freed)}")
+    for failure in failures:
+        print(printable(str(failure)), file=sys.stderr)
+    return RecordError.exit_code if failures else 0
+
+
+def _remove(
+    folders: list[Path], own: int, index: Index, args: argparse.Namespace
+) -> tuple[list[RecordError], int]:
+    """Delete what takes ``own`` bytes; gives what could not be, and the bytes that are free now."""
+    clean_up({folder if args.checkpoints else folder.parent for folder in folders})
+    failures = []
+    for folder in folders:
+        try:
+            (remove_checkpoints if args.checkpoints else remove_run)(folder)
+        except RecordError as error:
+            failures.append(error)
+    left = Usage()
+    for folder in folders:
+        left.add(folder / CHECKPOINTS if args.checkpoints else folder)
+    freed = own - left.freed_bytes
+    if not args.checkpoints:
+        freed += drop_unused_code(index.root)
+    index.refresh()
+    return failures, freed
+
+
+def _execute_json(
+    made: Plan,
+    folders: list[Path],
+    sizes: list[int],
+    freeing: tuple[int, int],
+    index: Index,
+    args: argparse.Namespace,
+) -> int:
+    facts: dict[str, Any] = {
+        "runs": [
+            {"path": str(folder), "id": row["run"], "status": row["status"], "bytes": size}
+            for row, folder, size in zip(made.doomed, folders, sizes, strict=True)
+        ],
+        "stays": [{"id": row["run"], "because_it": reason} for row, reason in made.spared],
+        "bytes": freeing[1],
+        "deleted": False,
+    }
+    failures: list[RecordError] = []
+    if args.yes and folders:
+        _refuse_read_only(folders)
+        failures, freed = _remove(folders, freeing[0], index, args)
+        facts |= {"deleted": True, "freed": freed, "failures": [str(one) for one in failures]}
+    print_json(facts)
+    return RecordError.exit_code if failures else 0

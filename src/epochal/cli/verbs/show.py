@@ -1,0 +1,116 @@
+"""``epochal show``: one run, where one of its values came from, or the curves of some runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from epochal.cli.arguments import add_json_option, add_runs_option, print_json
+from epochal.cli.draw.progress import Progress
+from epochal.cli.draw.table import print_fitting
+from epochal.errors import ConfigError, Problem
+from epochal.records import RunRecord, explain, read_run
+from epochal.records.folder.disk_usage import read_disk
+from epochal.text.command import command
+from epochal.text.escape import printable
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's words and options."""
+    text = "a run's folder, its id or a part of it, or `last`; with --plot also several"
+    parser.add_argument("words", nargs="+", metavar="RUN", help=text)
+    add_runs_option(parser)
+    parser.add_argument("--explain", metavar="KEY", help="say where a config value came from")
+    parser.add_argument("--config", action="store_true", help="print the expanded config")
+    parser.add_argument("--log", action="store_true", help="print the text log")
+    parser.add_argument(
+        "--plot",
+        nargs="*",
+        metavar="NAME",
+        help="draw metrics, such as val/loss or 'train/*'; without names the monitored one",
+    )
+    parser.add_argument("--png", type=Path, metavar="FILE", help="write the curves as a picture")
+    add_json_option(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Print what was asked for."""
+    records = [read_run(word, args.runs_dir) for word in dict.fromkeys(args.words)]
+    if args.plot is not None or args.png is not None:
+        _plot(records, args.plot or [], args.png)
+        return 0
+    if len(records) > 1:
+        what = f"one run at a time is shown, got {' '.join(args.words)!r}"
+        hint = f"`{command()} diff A B` compares them, --plot draws their curves together"
+        raise ConfigError(Problem("command line", what, hint=hint))
+    (record,) = records
+    if args.explain is not None:
+        text = explain(record, args.explain)  # complains about a key that there is not
+        if args.json:
+            print_json(_origins(record, args.explain))
+        else:
+            print(printable(text))
+    elif args.config:
+        paths = sorted((record.path / "config").glob("expanded.*"))
+        # What is copied into a file must stay the same config.
+        _print_files(paths, "expanded config", is_exact=not sys.stdout.isatty())
+    elif args.log:
+        logs = (path for path in (record.path / "logs").rglob("*") if path.is_file())
+        _print_files(sorted(logs), "log")
+    elif args.json:
+        print_json(_to_json(record))
+    else:
+        from epochal.cli.pages.run_page import describe
+
+        print_fitting(describe(record, args.runs_dir))
+    return 0
+
+
+def _plot(records: list[RunRecord], names: list[str], picture: Path | None) -> None:
+    from epochal.cli.draw.chart import show
+    from epochal.cli.draw.png import save_png
+    from epochal.cli.pages.curves import chart_curves
+
+    with Progress() as progress:
+        chart = chart_curves(records, names, progress)
+    if picture is None:
+        print("\n".join(show(chart)))
+    else:
+        save_png(chart, picture)
+        print(f"written to {picture}")
+
+
+def _print_files(paths: list[Path], what: str, *, is_exact: bool = False) -> None:
+    for path in paths:
+        text = path.read_text(encoding="utf-8", errors="replace").rstrip()
+        print(text if is_exact else printable(text))
+    if not paths:
+        print(f"this run has no {what}", file=sys.stderr)
+
+
+def _origins(record: RunRecord, key: str) -> dict[str, object]:
+    """Who set ``key``, or every value below it, newest first."""
+    return {
+        known: origins
+        for known, origins in record.provenance.items()
+        if known == key or known.startswith(f"{key}.")
+    }
+
+
+def _to_json(record: RunRecord) -> dict[str, object]:
+    return {
+        "path": str(record.path),
+        "run": dict(record.run),
+        "status": dict(record.status),
+        "result": dict(record.result),
+        "config": dict(record.expanded),
+        "metrics": record.metric_names(),
+        "times": record.times,
+        "disk": {one.name: one.num_bytes for one in read_disk(record.path)},
+        "folds": [str(fold.path) for fold in record.folds],
+        "damage": list(record.damage),
+    }

@@ -1,0 +1,40 @@
+"""``epochal test``: the weights of a finished run on its test data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from epochal.cli.arguments import add_run_word
+from epochal.cli.pages.result import print_outcome
+from epochal.experiment.config.arguments import add_device_choice, choices_of
+from epochal.text.interrupts import deferring_interrupts
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's words and options."""
+    add_run_word(parser)
+    parser.add_argument("words", nargs="*", metavar="key=value", help="changes to its config")
+    add_device_choice(parser)
+    parser.add_argument("--desc", metavar="TEXT", help="why this is done; goes to the README")
+    parser.add_argument("--debug", action="store_true", help="one process, all log lines")
+    parser.add_argument("--fast", action="store_true", help="three batches of everything")
+    parser.add_argument("--no-file", action="store_true", help="leave no record at all")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Evaluate and print the result."""
+    with deferring_interrupts():
+        from epochal.experiment.run import run_again
+
+    result = run_again(
+        args.run,
+        "test",
+        args.runs_dir,
+        overrides=args.words,
+        **choices_of(args),
+    )
+    print_outcome(result)
+    return result.exit_code

@@ -1,0 +1,1 @@
+"""Layers, FLOPs and latency of a model."""

@@ -1,0 +1,213 @@
+"""The layers of a model with their parameters and FLOPs, and the same as a short table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, final
+
+from epochal.engine.analysis.flops import Flops
+from epochal.engine.optim.parameters import is_open
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch import nn
+
+_LONGEST_NAME = 32
+
+
+@final
+@dataclass(frozen=True)
+class Layer:
+    """One module and all below it."""
+
+    name: str
+    """As in ``named_modules``; empty for the model itself."""
+
+    kind: str
+    parameters: int
+    """What is tied counts where it comes first."""
+
+    trained: int
+    tied: int
+    """Parameters that another layer has too, and that count there."""
+
+    flops: int
+    calls: int
+    """How often a forward pass calls it."""
+
+    children: tuple[Layer, ...] = ()
+    repeats: int = 1
+    """How many equal layers in a row this one stands for."""
+
+    def walk(self, depth: int = 0) -> Iterator[tuple[int, Layer]]:
+        """This layer and all below, each with its depth, in order."""
+        yield depth, self
+        for child in self.children:
+            yield from child.walk(depth + 1)
+
+
+def find_layers(model: nn.Module, flops: Flops | None = None) -> Layer:
+    """The model as a tree of layers; a module that is there twice appears once.
+
+    Args:
+        model: With or without parameters; sizes that are still open count as nothing.
+        flops: What a forward pass took.
+    """
+    return _find("", model, flops or Flops(0), set(), set())
+
+
+def _find(name: str, module: nn.Module, flops: Flops, seen: set[int], modules: set[int]) -> Layer:
+    modules.add(id(module))
+    own = [
+        _parameter(_full(name, key), parameter, seen)
+        for key, parameter in module.named_parameters(recurse=False)
+        if not is_open(parameter)
+    ]
+    below = [
+        _find(_full(name, key), child, flops, seen, modules)
+        for key, child in module.named_children()
+        if id(child) not in modules
+    ]
+    return Layer(
+        name=name,
+        kind=type(module).__name__,
+        parameters=sum(one.parameters for one in (*own, *below)),
+        trained=sum(one.trained for one in (*own, *below)),
+        tied=sum(one.tied for one in (*own, *below)),
+        flops=flops.modules.get(name, 0) if name else flops.total,
+        calls=flops.calls.get(name, 0),
+        # Next to layers, so that they sum to the whole; alone they are the layer.
+        children=(*own, *below) if below else (),
+    )
+
+
+def _parameter(name: str, parameter: nn.Parameter, seen: set[int]) -> Layer:
+    size = parameter.numel()
+    if id(parameter) in seen:
+        return Layer(name, "Parameter", parameters=0, trained=0, tied=size, flops=0, calls=0)
+    seen.add(id(parameter))
+    trained = size if parameter.requires_grad else 0
+    return Layer(name, "Parameter", parameters=size, trained=trained, tied=0, flops=0, calls=0)
+
+
+def _full(name: str, key: str) -> str:
+    return f"{name}.{key}" if name else key
+
+
+def fold(layer: Layer) -> Layer:
+    """The same without layers that neither know nor do anything, and equal ones in a row as one."""
+    kept = [fold(one) for one in layer.children if one.parameters or one.flops or one.tied]
+    groups = [list(group) for _, group in groupby(kept, key=_shape)]
+    return replace(layer, children=tuple(map(_join, groups)))
+
+
+def layer_lines(model: Layer, *, rows: int | None = None) -> list[str]:
+    """A table of the layers below a model, in order.
+
+    Args:
+        model: The model itself, as ``find_layers`` gives it.
+        rows: Fold the table, and end it at the depth at which it has about this many rows.
+    """
+    shown = model if rows is None else fold(model)
+    found = [(depth - 1, one) for depth, one in shown.walk() if depth]
+    if rows is not None:
+        depths = sorted({depth for depth, _ in found})
+        fitting = [depth for depth in depths if sum(one <= depth for one, _ in found) <= rows]
+        deepest = fitting[-1] if fitting else 0
+        found = [(depth, one) for depth, one in found if depth <= deepest]
+        found = [*found[:rows], *_rest(found[rows:])]
+    header = ("layer", "kind", "parameters", "share", "FLOPs", "share")
+    return _align(header, [_cells(depth, one, model) for depth, one in found])
+
+
+def format_amount(amount: float, unit: str = "") -> str:
+    """A large number in three digits: ``950``, ``1.23 k``, ``45.6 MB``."""
+    for letter, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if amount >= size:
+            return f"{_digits(amount / size)} {letter}{unit}"
+    return f"{amount:.0f} {unit}".rstrip()
+
+
+def _digits(value: float) -> str:
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def _cells(depth: int, layer: Layer, model: Layer) -> tuple[str, ...]:
+    name = layer.name.rpartition(".")[2]
+    times = f" x {layer.repeats}" if layer.repeats > 1 else ""
+    is_tied = layer.tied and not layer.parameters
+    return (
+        "  " * depth + name[:_LONGEST_NAME],
+        layer.kind + times,
+        "tied" if is_tied else f"{layer.parameters:,}",
+        _percent(layer.parameters, model.parameters),
+        format_amount(layer.flops),
+        _percent(layer.flops, model.flops),
+    )
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{part / whole:.0%}" if whole else ""
+
+
+def _rest(layers: Sequence[tuple[int, Layer]]) -> list[tuple[int, Layer]]:
+    """One row in the place of those that are too many."""
+    tops = [one for depth, one in layers if not depth]
+    if not tops:
+        return []
+    return [
+        (
+            0,
+            Layer(
+                name=f"{len(tops)} more",
+                kind="",
+                parameters=sum(one.parameters for one in tops),
+                trained=sum(one.trained for one in tops),
+                tied=sum(one.tied for one in tops),
+                flops=sum(one.flops for one in tops),
+                calls=sum(one.calls for one in tops),
+            ),
+        )
+    ]
+
+
+def _shape(layer: Layer) -> tuple[object, ...]:
+    """What makes two layers equal: everything but their names, all the way down."""
+    figures = layer.parameters, layer.trained, layer.tied, layer.flops, layer.calls
+    return layer.kind, figures, layer.repeats, tuple(map(_shape, layer.children))
+
+
+def _join(layers: Sequence[Layer]) -> Layer:
+    """Equal layers as one."""
+    first, count = layers[0], len(layers)
+    return replace(
+        first,
+        name=_range(first.name, layers[-1].name),
+        parameters=first.parameters * count,
+        trained=first.trained * count,
+        tied=first.tied * count,
+        flops=first.flops * count,
+        calls=first.calls * count,
+        repeats=first.repeats * count,
+        children=tuple(map(_join, zip(*(one.children for one in layers), strict=True))),
+    )
+
+
+def _range(first: str, last: str) -> str:
+    """The name of a row of layers: ``blocks.0-11``, ``blocks.0-11.norm``, ``left-right``."""
+    pairs = zip(first.split("."), last.split("."), strict=True)
+    return ".".join(one if one == other else f"{one}-{other}" for one, other in pairs)
+
+
+def _align(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines with names and kinds on the left of their columns, and numbers on the right."""
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    return [
+        "  ".join(
+            f"{cell:<{width}}" if index < 2 else f"{cell:>{width}}"
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in (header, *rows)
+    ]

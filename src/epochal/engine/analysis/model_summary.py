@@ -1,0 +1,273 @@
+"""What a model is made of and what it costs: layers, FLOPs, latency, memory."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from epochal.engine.analysis.flops import Flops, count_flops
+from epochal.engine.analysis.latency import Latency, measure_latency
+from epochal.engine.analysis.layers import Layer, find_layers, format_amount, layer_lines
+from epochal.engine.analysis.sample import choose_inputs, copied, first_sample
+from epochal.engine.device.move import mover
+from epochal.engine.device.seeding import generator_states, restore_generators
+from epochal.engine.evaluate import aside, keeping_modes
+from epochal.engine.optim.parameters import has_open_sizes
+from epochal.errors import TaskError
+from epochal.records.metrics.time_spent import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from torch.optim import Optimizer
+
+    from epochal.engine.device.move import Mover
+    from epochal.engine.run import Run
+
+    Call = Callable[[], object]
+    Prepare = Callable[[], Call]
+
+logger = logging.getLogger(__name__)
+
+_ROWS = 20
+_PASSES_PER_STEP = 3
+
+
+@final
+@dataclass(frozen=True)
+class Anatomy:
+    """A model looked at closely; ``str`` of it is a table."""
+
+    model: Layer
+    """The model itself, with its layers as ``children``."""
+
+    flops: int | None
+    """Of a forward pass of one sample; None where they cannot be counted."""
+
+    latency: Latency
+    """Of a forward pass of one sample."""
+
+    memory_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Of parameters, buffers, gradients and, where they are known, the optimizer's state."""
+
+    uncounted: tuple[str, ...] = ()
+    """Operations without a known cost: they count as nothing."""
+
+    samples_per_step: int | None = None
+
+    @property
+    def step_flops(self) -> int | None:
+        """Of a training step, by the rule that a backward pass takes two forward passes."""
+        if self.flops is None or self.samples_per_step is None:
+            return None
+        return _PASSES_PER_STEP * self.flops * self.samples_per_step
+
+    def lines(self, *, rows: int | None = _ROWS) -> list[str]:
+        """Totals, then a table of layers; with None for ``rows`` one for each layer there is."""
+        totals = _totals(self)
+        width = max(map(len, totals))
+        head = [f"{name:<{width}}  {text}" for name, text in totals.items()]
+        return [*head, "", *layer_lines(self.model, rows=rows)] if self.model.children else head
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain values, with every layer."""
+        return {
+            "kind": self.model.kind,
+            "parameters": self.model.parameters,
+            "trained": self.model.trained,
+            "flops": self.flops,
+            "step_flops": self.step_flops,
+            "samples_per_step": self.samples_per_step,
+            "uncounted": list(self.uncounted),
+            "latency": asdict(self.latency),
+            "memory_bytes": dict(self.memory_bytes),
+            "layers": [_plain(layer) for depth, layer in self.model.walk() if depth],
+        }
+
+    @override
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def analyze(model: nn.Module, *inputs: object, **named: object) -> Anatomy:
+    """Parameters, FLOPs, latency and memory of a model that is called with these inputs.
+
+    The inputs are one sample, as a batch of one. They are copied, the model works in eval
+    mode, and afterwards its modes and all random generators are as before.
+
+    Raises:
+        TaskError: Some sizes of the model are not known yet.
+    """
+    _require_sizes(model)
+    device = next((one.device for one in model.parameters()), torch.device("cpu"))
+
+    def prepare() -> Call:
+        return partial(model, *copied(inputs), **copied(named))
+
+    with _keeping_generators(), _evaluating(model):
+        return _look(model, prepare, device)
+
+
+def analyze_run(run: Run) -> Anatomy:
+    """The same of a run's model, with the first training sample through the task."""
+    _require_sizes(run.model)
+    with _beside(run):
+        found = _look(run.model, _sample_calls(run), run.device, optimizer=run.optimizer)
+    return replace(found, samples_per_step=run.feed.samples_per_step)
+
+
+def register_flops(run: Run, data: Mapping[str, Any] | None, keys: Sequence[str]) -> int:
+    """Count the FLOPs of one sample, and have them written into every checkpoint.
+
+    Raises:
+        TaskError: They cannot be counted, or the data lack a key.
+    """
+    _require_sizes(run.model)
+    with _beside(run):
+        prepare = _sample_calls(run) if data is None else _data_calls(run, data, keys)
+        prepare()()  # what is wrong with model or data shows here, without the counter
+        flops = _count(prepare(), run.model)
+    if flops is None:
+        raise TaskError(
+            f"register_flops: torch's counter fails with {type(run.model).__name__}\n"
+            "  the log has the reason; register_caches takes a number that you know"
+        )
+    run.register_caches({"flops": flops.total})
+    return flops.total
+
+
+def _sample_calls(run: Run) -> Prepare:
+    batch = _mover(run)(first_sample(run.feed.loader))
+    return lambda: partial(run.calls.forward, copied(batch))
+
+
+def _data_calls(run: Run, data: Mapping[str, Any], keys: Sequence[str]) -> Prepare:
+    inputs = _mover(run)(choose_inputs(data, keys))
+
+    def forward(inputs: Sequence[object]) -> object:
+        with run.precision.context():
+            return run.model(*inputs)
+
+    return lambda: partial(forward, copied(inputs))
+
+
+def _mover(run: Run) -> Mover:
+    return mover(run.device, run.dtype, channels_last=run.options.engine.channels_last)
+
+
+def _look(
+    model: nn.Module, prepare: Prepare, device: torch.device, optimizer: Optimizer | None = None
+) -> Anatomy:
+    latency = measure_latency(prepare, device)
+    flops = _count(prepare(), model)
+    return Anatomy(
+        model=find_layers(model, flops),
+        flops=None if flops is None else flops.total,
+        latency=latency,
+        memory_bytes=_measure_memory(model, optimizer),
+        uncounted=() if flops is None else flops.uncounted,
+    )
+
+
+def _count(call: Call, model: nn.Module) -> Flops | None:
+    """The FLOPs of a call that works, or None if the counter gets in its way."""
+    try:
+        return count_flops(call, model)
+    except Exception as error:
+        logger.warning("FLOPs are not counted: torch's counter fails: %s", error)
+        return None
+
+
+def _measure_memory(model: nn.Module, optimizer: Optimizer | None) -> dict[str, int]:
+    parameters = list(model.parameters())
+    sizes = {
+        "parameters": _sum_bytes(parameters),
+        "gradients": _sum_bytes(one for one in parameters if one.requires_grad),
+        "buffers": _sum_bytes(model.buffers()),
+    }
+    if optimizer is not None and optimizer.state:
+        states = optimizer.state.values()
+        sizes["optimizer"] = _sum_bytes(
+            value for state in states for value in state.values() if isinstance(value, Tensor)
+        )
+    return sizes
+
+
+def _sum_bytes(tensors: Iterable[Tensor]) -> int:
+    unique = {id(tensor): tensor for tensor in tensors}
+    return sum(tensor.numel() * tensor.element_size() for tensor in unique.values())
+
+
+def _require_sizes(model: nn.Module) -> None:
+    if has_open_sizes(model):
+        raise TaskError(
+            f"{type(model).__name__}: some sizes are set by the first batch, and there was none\n"
+            "  bring a batch through the model first; in a run, run_start comes after that"
+        )
+
+
+@contextmanager
+def _beside(run: Run) -> Iterator[None]:
+    """Use a run's model and task without a trace in the training."""
+    needs_grad = bool(getattr(run.task, "eval_needs_grad", False))
+    with aside(run, "train"), _evaluating(run.model, needs_grad=needs_grad):
+        yield
+
+
+@contextmanager
+def _evaluating(model: nn.Module, *, needs_grad: bool = False) -> Iterator[None]:
+    with keeping_modes(model), torch.set_grad_enabled(needs_grad):
+        model.eval()
+        yield
+
+
+@contextmanager
+def _keeping_generators() -> Iterator[None]:
+    states = generator_states()
+    try:
+        yield
+    finally:
+        restore_generators(states)
+
+
+def _totals(found: Anatomy) -> dict[str, str]:
+    """What a person wants to know first, by name."""
+    model, latency = found.model, found.latency
+    frozen = model.parameters - model.trained
+    lines = {
+        "model": model.kind,
+        "parameters": f"{model.parameters:,}" + (f", {frozen:,} of them frozen" if frozen else ""),
+        "FLOPs": "not counted" if found.flops is None else _describe_flops(found),
+        "latency": (
+            f"{format_time(latency.mean_seconds)} ± {format_time(latency.std_seconds)} "
+            f"a sample, forward, mean of {latency.runs}"
+        ),
+        "memory": ", ".join(
+            f"{name} {format_amount(size, unit='B')}"
+            for name, size in found.memory_bytes.items()
+            if size
+        ),
+    }
+    if found.uncounted:
+        lines["not counted"] = ", ".join(found.uncounted)
+    return {name: text for name, text in lines.items() if text}
+
+
+def _describe_flops(found: Anatomy) -> str:
+    text = f"{format_amount(found.flops or 0)} a sample, forward"
+    if found.step_flops is None:
+        return text
+    return f"{text}; about {format_amount(found.step_flops)} a step"
+
+
+def _plain(layer: Layer) -> dict[str, Any]:
+    """A layer without those below it."""
+    names = ("name", "kind", "parameters", "trained", "tied", "flops", "calls")
+    return {name: getattr(layer, name) for name in names}

@@ -1,0 +1,115 @@
+"""Shapes of batches that have no graph yet: their first batches, and which were refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, final
+
+from epochal.engine.capture.batch_layout import changing_constant, copied
+from epochal.engine.capture.fingerprint import groups_fingerprint
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from epochal.engine.capture.batch_layout import Key
+    from epochal.engine.capture.fingerprint import Fingerprint
+    from epochal.engine.feed.feed import Microbatches
+    from epochal.engine.run import Run
+
+_MOST_KNOWN = 1000  # shapes that are counted
+
+
+@final
+@dataclass
+class Candidate:
+    """A shape that may be captured soon."""
+
+    groups: Fingerprint
+    """The options of the optimizer at its first step."""
+
+    batches: list[Microbatches] = field(default_factory=list)
+
+
+@final
+class Shapes:
+    """Keeps the first batches of a few shapes, those that come most often.
+
+    Args:
+        most: How many shapes' batches are kept at a time, since they take memory.
+    """
+
+    def __init__(self, *, most: int) -> None:
+        self._most = most
+        self._kept: dict[Hashable, Candidate] = {}
+        self._counts: Counter[Hashable] = Counter()
+        self._refused: set[Hashable] = set()
+        self._constant = ""
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def find(self, key: Hashable) -> Candidate | None:
+        """What is kept of a shape."""
+        return self._kept.get(key)
+
+    def is_refused(self, key: Hashable) -> bool:
+        """Whether it was tried and left to eager steps."""
+        return key in self._refused
+
+    def keep(self, key: Hashable, microbatches: Microbatches, run: Run) -> None:
+        """Note a step of a shape, and keep its batches if there is room."""
+        self._note(key)
+        candidate = self._kept.get(key)
+        if candidate is None:
+            if not self._make_room(key):
+                return
+            candidate = self._kept[key] = Candidate(groups_fingerprint(run))
+        candidate.batches.append(copied(microbatches))
+
+    def take(self, key: Hashable) -> Candidate:
+        """What is kept of a shape, which is kept no longer."""
+        return self._kept.pop(key)
+
+    def refuse(self, key: Hashable) -> None:
+        """Leave a shape to eager steps from now on."""
+        self._refused.add(key)
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._kept.clear()
+        self._counts.clear()
+        self._refused.clear()
+        self._constant = ""
+
+    def why_they_differ(self) -> str:
+        """What makes shapes differ, in words."""
+        if self._constant:
+            return f"{self._constant} changes from batch to batch, and a graph would keep it"
+        return "shapes of batches do not repeat"
+
+    def _note(self, key: Hashable) -> None:
+        if len(self._counts) >= _MOST_KNOWN:
+            self._counts.clear()
+        if self._counts and not self._constant and key not in self._counts:
+            known: Any = next(reversed(self._counts))
+            self._constant = _find_constant(known, key)
+        self._counts[key] += 1
+
+    def _make_room(self, key: Hashable) -> bool:
+        """Whether a shape may be kept: another one makes room if it came less often."""
+        if len(self._kept) < self._most:
+            return True
+        rarest = min(self._kept, key=lambda one: self._counts[one])
+        if self._counts[key] <= self._counts[rarest]:
+            return False
+        del self._kept[rarest]
+        return True
+
+
+def _find_constant(first: Key, second: Key) -> str:
+    """The first constant in which the microbatches of two steps differ."""
+    if len(first) == len(second) == 3:  # of steps of several kinds
+        first, second = first[1], second[1]
+    pairs = zip(first[1], second[1], strict=False)
+    return next((found for one, other in pairs if (found := changing_constant(one, other))), "")

@@ -1,0 +1,267 @@
+"""Whether another way of taking steps trains the same: tried, compared and undone."""
+
+from __future__ import annotations
+
+import linecache
+import traceback
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple, final
+
+import torch
+
+from epochal.engine.capture.batch_layout import copied
+from epochal.engine.capture.fingerprint import (
+    Reads,
+    find_change,
+    name_moved_generator,
+    noting_attributes,
+    noting_positions,
+    noting_store,
+    outside_line,
+    random_states,
+    take_fingerprint,
+)
+from epochal.engine.process.signals import is_told_to_stop
+from epochal.engine.snapshot.object_snapshot import PlainState
+from epochal.engine.snapshot.tensor_snapshot import Snapshot, find_states
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from epochal.engine.feed.feed import Microbatches
+    from epochal.engine.run import Run
+    from epochal.engine.step.build_step import TakeStep
+
+# How far training may part from eager training in the trial's steps, as a share of the way
+# the weights went, and of the loss. First for float32, then for shorter formats.
+EXACT_FORMATS = ("fp32", "fp64")
+WEIGHT_GAPS = (0.05, 0.5)
+LOSS_GAPS = (1e-3, 2e-2)
+_SPREADS = 4.0  # how many times the spread of eager steps themselves a gap may be
+_USERS = ("task", "store")  # what they replace, they may not need any more
+_REPEATS = 3  # of eager steps, to see their spread, and of replays, to see whether they have one
+
+
+class RefusedError(Exception):
+    """The other way cannot be used; the message says why, for people."""
+
+
+class Gap(NamedTuple):
+    """How far two ways from one start part, as shares of the way of the weights and of the loss."""
+
+    weights: float
+    loss: float
+
+    def times(self, factor: float) -> Gap:
+        """A multiple of both."""
+        return Gap(self.weights * factor, self.loss * factor)
+
+    def least(self, other: Gap) -> Gap:
+        """The smaller of each."""
+        return Gap(min(self.weights, other.weights), min(self.loss, other.loss))
+
+    def most(self, other: Gap) -> Gap:
+        """The larger of each."""
+        return Gap(max(self.weights, other.weights), max(self.loss, other.loss))
+
+    def is_within(self, allowed: Gap) -> bool:
+        """Whether neither is larger; what is no number never is."""
+        return self.weights <= allowed.weights and self.loss <= allowed.loss
+
+
+# What a gap may be wherever there is a spread: sums in another order turn the sign of gradients
+# that are next to nothing, now and then, and Adam goes as far for those as for the others.
+LEAST_GAP = Gap(weights=1e-3, loss=1e-5)
+
+
+@final
+class Trial:
+    """A few steps taken aside: first eagerly, under watch, then in other ways.
+
+    Whatever happens, ``undo`` brings the run back to where the trial began.
+
+    Args:
+        run: The run to try it in.
+        eager: Takes a step in the usual way.
+        batches: The steps' batches, all of one layout.
+    """
+
+    def __init__(self, run: Run, eager: TakeStep, batches: list[Microbatches]) -> None:
+        self._run = run
+        self._eager = eager
+        self._batches = batches
+        self._states = find_states(run)
+        self._plain = PlainState(run)
+        self._start = self._snapshot()
+        self._end: Snapshot | None = None
+        self.reads = Reads()
+        """What of task and store the steps read, as far as that could be seen."""
+
+    def watch_eager(self) -> None:
+        """Take the steps eagerly and look for what a graph would freeze.
+
+        Raises:
+            RefusedError: Such a thing was found.
+        """
+        run = self._run
+        fingerprint, generators = take_fingerprint(run), random_states()
+        with (
+            uncounted(run),
+            noting_attributes(run.task) as task_names,
+            noting_store(run.store) as store_names,
+            noting_positions(run) as lines,
+            _refusing_host_reads(run.device),
+        ):
+            self._take(self._eager)
+        self._end = self._snapshot()
+        self.reads = Reads(task_names, store_names)
+        if lines:
+            raise RefusedError(f"{lines[0]}, and a graph would keep for ever what it says now")
+        change = find_change(fingerprint, take_fingerprint(run))
+        if change:
+            raise RefusedError(f"{change} changes in the step, and a graph would not change it")
+        library = name_moved_generator(generators, random_states())
+        if library:
+            raise RefusedError(f"the step draws random numbers on the host, from {library}")
+        self._require_same_tensors()
+
+    def judge(self, take_step: TakeStep, *, is_exact: bool) -> str:
+        """Take the same steps in another way; gives how close they came, in words.
+
+        Args:
+            take_step: The other way.
+            is_exact: Whether bits must be equal if the eager steps themselves repeat.
+
+        Raises:
+            RefusedError: They part further than rounding explains.
+        """
+        assert self._end is not None
+        reached = self._repeat(take_step)
+        differing = self._end.first_difference(reached)
+        if not differing:
+            return "equal to eager steps bit for bit"
+        gap = self._gap(reached)
+        is_short = self._run.options.engine.precision not in EXACT_FORMATS
+        allowed = Gap(WEIGHT_GAPS[is_short], LOSS_GAPS[is_short])
+        spread = self._eager_spread()
+        if spread is None and is_exact:
+            raise RefusedError(
+                f"its numbers differ from those of eager steps, first in {differing} "
+                f"(gap of the weights {gap.weights:.1e})"
+            )
+        if spread is not None:
+            if is_exact:
+                allowed = allowed.least(spread.times(_SPREADS).most(LEAST_GAP))
+            gap = self._closest(take_step, reached, allowed)
+        if not gap.is_within(allowed):
+            raise RefusedError(
+                f"it parts from eager steps: by {gap.weights:.1e} of the way of the weights "
+                f"({allowed.weights:.1e} allowed) and {gap.loss:.1e} of the loss "
+                f"({allowed.loss:.1e})"
+            )
+        return f"within {gap.weights:.1e} of eager steps"
+
+    def _closest(self, take_step: TakeStep, reached: Snapshot, allowed: Gap) -> Gap:
+        """The smallest gap of a few replays, whose bits must vary as those of eager steps do.
+
+        Noise comes in jumps: one replay that comes close shows that it is no more than noise.
+
+        Raises:
+            RefusedError: Replays repeat their bits where eager steps do not.
+        """
+        gap, is_noisy = self._gap(reached), False
+        for _ in range(_REPEATS):
+            again = self._repeat(take_step)
+            is_noisy |= bool(reached.first_difference(again))
+            gap = min(gap, self._gap(again), key=lambda one: one.weights)
+            if is_noisy and gap.is_within(allowed):
+                break
+        if not is_noisy:
+            raise RefusedError(
+                "eager steps differ from each other where replays do not: "
+                "something on the host changes from step to step"
+            )
+        return gap
+
+    def _eager_spread(self) -> Gap | None:
+        """The largest gap between eager steps and eager steps; None if they repeat their bits."""
+        assert self._end is not None
+        spread = None
+        for _ in range(_REPEATS):
+            again = self._repeat(self._eager)
+            if self._end.first_difference(again):
+                spread = self._gap(again).most(spread or Gap(0.0, 0.0))
+        return spread
+
+    def _gap(self, reached: Snapshot) -> Gap:
+        assert self._end is not None
+        weights = self._end.gap(reached, self._start, "model.")
+        return Gap(weights, self._end.gap(reached, self._start, "meter."))
+
+    def undo(self) -> None:
+        """Bring the run back to where it was."""
+        self._plain.restore()
+        self._start.restore()
+
+    def _repeat(self, take_step: TakeStep) -> Snapshot:
+        self.undo()
+        with uncounted(self._run):
+            self._take(take_step)
+        return self._snapshot()
+
+    def _take(self, take_step: TakeStep) -> None:
+        for batch in self._batches:
+            take_step(copied(batch))  # a task may change it in place
+
+    def _snapshot(self) -> Snapshot:
+        return Snapshot(self._states, self._run.device)
+
+    def _require_same_tensors(self) -> None:
+        now = find_states(self._run)
+        for name in {**self._states, **now}:
+            if now.get(name) is not self._states.get(name) and not name.startswith(_USERS):
+                raise RefusedError(f"{name} is replaced in the step instead of changed in place")
+
+
+@contextmanager
+def uncounted(run: Run) -> Iterator[None]:
+    """Take steps that do not count: no averages, no metrics, no wish to stop."""
+    finish, wish = run.finish_batch, (run.stop_reason, run.stop_status)
+    run.finish_batch = run.report_batch
+    try:
+        with run.meter.noting():
+            yield
+    finally:
+        run.finish_batch = finish
+        if not is_told_to_stop(run):
+            run.stop_reason, run.stop_status = wish
+
+
+@contextmanager
+def _refusing_host_reads(device: torch.device) -> Iterator[None]:
+    """Refuse a block in which the host waits for the device, and name the line."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says that it finds most reads, not all of them
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    except RuntimeError as error:
+        if "synchronizing CUDA operation" not in str(error):
+            raise
+        raise RefusedError(f"{describe_line(error)} reads a value from the device") from None
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+
+
+def describe_line(error: BaseException) -> str:
+    """The innermost line outside of Epochal and torch that an error came through."""
+    for frame, number in reversed(list(traceback.walk_tb(error.__traceback__))):
+        if outside_line(frame):
+            name = frame.f_code.co_filename
+            return f"{name}:{number} (`{linecache.getline(name, number).strip()}`)"
+    return "a part of the model or of torch itself"

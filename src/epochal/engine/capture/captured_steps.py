@@ -1,0 +1,292 @@
+"""Steps that are captured as they come: one graph for each shape of batches."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, final
+from weakref import WeakMethod
+
+import torch
+
+from epochal.engine.capture.batch_layout import UnknownLayoutError, copied, flatten, tensors_of
+from epochal.engine.capture.candidates import Shapes
+from epochal.engine.capture.capture_trial import RefusedError, Trial, describe_line, uncounted
+from epochal.engine.capture.compile_decision import Payback
+from epochal.engine.capture.compiled_steps import compile_compute
+from epochal.engine.capture.cuda_graph import Graph, Workshop
+from epochal.engine.capture.fingerprint import (
+    Fingerprint,
+    Reads,
+    find_change,
+    groups_fingerprint,
+    take_fingerprint,
+)
+from epochal.engine.capture.obstacles import find_obstacle
+from epochal.engine.step.microbatch import unwatched
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from torch import Tensor
+
+    from epochal.engine.capture.candidates import Candidate
+    from epochal.engine.feed.feed import Microbatches
+    from epochal.engine.run import Run
+    from epochal.engine.step.build_step import Update
+
+logger = logging.getLogger(__name__)
+
+WARM_STEPS = 3
+"""Steps of one shape that are taken eagerly before it is captured, and then compared."""
+
+MAX_GRAPHS = 8
+MAX_CAPTURES = 50
+STEPS_PER_CAPTURE = 10
+"""Captures beyond those many are too many if there are fewer steps than this to each."""
+
+PATIENCE = 64
+"""Steps after which shapes that never repeat are given up."""
+
+
+@final
+class CapturedSteps:
+    """Takes steps eagerly at first, then as verified graphs; falls back with a reason.
+
+    Args:
+        run: Ready to train.
+        update: Takes a step in the usual way.
+        wish: ``auto``, ``graph`` or ``compile``.
+    """
+
+    def __init__(self, run: Run, update: Update, *, wish: str) -> None:
+        self._run = run
+        self._update = update
+        self._captured = unwatched(update)
+        self._calls = run.calls
+        self._is_compiling = wish == "compile"
+        self._graphs: dict[Hashable, Graph] = {}
+        self._shapes = Shapes(most=MAX_GRAPHS)
+        self._shown: Graph | None = None
+        self._eager_steps = 0
+        self._captures = 0
+        self._first_step = run.step
+        self._is_over = False
+        self._has_spoken = False
+        self._workshop = Workshop(run.device)
+        self._fingerprint: Fingerprint = {}
+        self._reads = Reads()
+        self._payback = Payback(run, WeakMethod(self._switch)) if wish == "auto" else None
+        run.choices["step"] = "eager"
+
+    def __call__(self, microbatches: Microbatches) -> None:
+        """Take one step."""
+        if self._run.events.has_acted:
+            self._look_again()
+        tensors: list[Tensor] = []
+        graph = None
+        key: Hashable = None
+        if not self._is_over:
+            try:
+                key = flatten(microbatches, tensors)
+                kind_of = self._run.updater.kind_of
+                if kind_of is not None:
+                    key = (tuple, key, kind_of(self._run.step))
+                graph = self._graphs.get(key)
+            except (UnknownLayoutError, TypeError) as error:
+                self._give_up(f"a batch holds a {error}, whose tensors cannot be found")
+        if graph is None:
+            self._take_other(key, microbatches, tensors)
+            return
+        if graph is not self._shown:
+            graph.show_gradients()
+            self._shown = graph
+        graph.replay(tensors)
+
+    def _replay_first(self, graph: Graph, tensors: list[Tensor]) -> None:
+        graph.show_gradients()  # in place of those of the trial, whose memory is given back
+        self._shown = graph
+        _give_back_memory(self._run.device)
+        graph.replay(tensors)
+
+    def _take_other(self, key: Hashable, microbatches: Microbatches, tensors: list[Tensor]) -> None:
+        """Take a step of a shape that has no graph yet; perhaps it gets one now."""
+        self._shown = None
+        if self._is_over or self._is_left_to_eager_steps(key):
+            self._update(self._run, microbatches)
+            return
+        candidate = self._shapes.find(key)
+        if candidate is not None and len(candidate.batches) >= WARM_STEPS:
+            if self._capture(key, self._shapes.take(key)):
+                candidate.batches.clear()
+                self._replay_first(self._graphs[key], tensors)
+                return
+        else:
+            self._shapes.keep(key, microbatches, self._run)
+        self._update(self._run, microbatches)
+        self._count_eager_step()
+
+    def _is_left_to_eager_steps(self, key: Hashable) -> bool:
+        return len(self._graphs) >= MAX_GRAPHS or self._shapes.is_refused(key)
+
+    def _count_eager_step(self) -> None:
+        self._eager_steps += 1
+        if self._eager_steps >= PATIENCE and not self._graphs and not self._is_over:
+            why = self._shapes.why_they_differ()
+            self._give_up(f"{why}: {len(self._shapes)} in {PATIENCE} steps")
+
+    def _capture(self, key: Hashable, candidate: Candidate) -> bool:
+        """Try to capture a shape; whether it was worth it."""
+        run = self._run
+        begun = perf_counter()
+        with run.clock.times.measuring("capture"):
+            trial = Trial(run, partial(self._captured, run), candidate.batches)
+            try:
+                _require_steady_groups(run, candidate)
+                trial.watch_eager()
+                if self._is_compiling:  # what is compiled may round; nothing else may differ
+                    self._build_and_judge(trial, candidate, Workshop(run.device))
+                    _give_back_memory(run.device)
+                graph, verdict = self._build_and_judge(
+                    trial, candidate, self._workshop, is_compiled=self._is_compiling
+                )
+            except RefusedError as refusal:
+                self._refuse(key, str(refusal))
+                return False
+            except Exception as error:
+                # User code ran well until now: what fails is the capture or the compiler.
+                _settle(run.device)
+                logger.debug("step: not captured", exc_info=error)
+                self._refuse(key, _describe(error))
+                return False
+            finally:
+                trial.undo()
+        if not self._graphs:
+            run.feed.aim.at(graph.inputs)
+        self._graphs[key] = graph
+        self._captures += 1
+        # What the step of any shape reads counts.
+        self._reads = self._reads.joined(trial.reads)
+        self._fingerprint = take_fingerprint(run, self._reads)
+        self._report(verdict, perf_counter() - begun)
+        return True
+
+    def _build_and_judge(
+        self, trial: Trial, candidate: Candidate, workshop: Workshop, *, is_compiled: bool = False
+    ) -> tuple[Graph, str]:
+        """A graph of the step, and how close it comes to eager steps, in words."""
+        run = self._run
+        example = candidate.batches[0]
+        plain = run.calls.compute
+        if is_compiled:
+            run.calls.compute = compile_compute(run, has_one_shape=True)
+        trial.undo()
+        try:
+            with uncounted(run):
+                workshop.warm_up(run, self._captured, copied(example))
+            trial.undo()
+            graph = Graph(run, self._captured, copied(example), workshop)
+        finally:
+            run.calls.compute = plain
+        verdict = trial.judge(
+            lambda batch: graph.replay(tensors_of(batch)), is_exact=not is_compiled
+        )
+        return graph, verdict
+
+    def _report(self, verdict: str, seconds: float) -> None:
+        run = self._run
+        run.choices["step"] = "compile" if self._is_compiling else "graph"
+        if self._has_spoken:
+            return
+        self._has_spoken = True
+        kind = "compiled and captured" if self._is_compiling else "captured"
+        logger.info("step: %s, %s (%.1f s)", kind, verdict, seconds)
+        if self._payback is not None:
+            self._payback.watch(is_compiled=self._is_compiling, seconds=seconds)
+
+    def _refuse(self, key: Hashable, reason: str) -> None:
+        """Leave this shape, or all of them if none was captured before, to eager steps."""
+        self._shapes.refuse(key)
+        if self._graphs:
+            logger.info("step: a further shape of batches stays eager: %s", reason)
+        elif self._is_compiling and self._payback is not None:
+            self._is_compiling = False
+            self._payback = None
+            self._drop_graphs()  # with the pool of the graph that failed
+            logger.info("step: not compiled: %s", reason)
+        else:
+            self._give_up(reason)
+
+    def _give_up(self, reason: str) -> None:
+        self._is_over = True
+        self._drop_graphs()
+        self._run.choices["step"] = "eager"
+        self._run.choices["step_reason"] = reason
+        logger.info("step: eager: %s", reason)
+
+    def _look_again(self) -> None:
+        """After code of the user ran: have the graphs what they need, and is it still true?"""
+        run = self._run
+        run.events.has_acted = False
+        run.updater.rate.adopt()
+        if self._is_over:
+            return
+        obstacle = find_obstacle(run)
+        if obstacle:
+            self._give_up(obstacle)
+        elif self._graphs:
+            change = find_change(self._fingerprint, take_fingerprint(run, self._reads))
+            if run.calls is not self._calls:
+                change = "a method of the task"
+            if change and self._is_captured_too_often():
+                self._give_up(f"{change} keeps changing: captured {self._captures} times")
+            elif change:
+                logger.info("step: captured anew, since %s changed", change)
+                self._drop_graphs()
+        self._calls = run.calls
+
+    def _is_captured_too_often(self) -> bool:
+        """Whether captures take a large part of the time: each costs about as much as ten steps."""
+        steps = self._run.step - self._first_step
+        return self._captures >= MAX_CAPTURES and self._captures * STEPS_PER_CAPTURE > steps
+
+    def _switch(self, is_compiling: bool) -> None:
+        """Capture everything anew, compiled or not."""
+        self._is_compiling = is_compiling
+        self._has_spoken = False
+        self._drop_graphs()
+
+    def _drop_graphs(self) -> None:
+        self._run.feed.aim.at([])
+        self._graphs.clear()
+        self._shapes.clear()
+        self._shown = None
+        self._eager_steps = 0
+        self._workshop = Workshop(self._run.device)
+
+
+def _require_steady_groups(run: Run, candidate: Candidate) -> None:
+    """Refuse what moves from step to step, such as the momentum under OneCycleLR."""
+    change = find_change(candidate.groups, groups_fingerprint(run))
+    if change:
+        raise RefusedError(f"{change} moves with the steps, and a graph would keep it")
+
+
+def _give_back_memory(device: torch.device) -> None:
+    """Let go of what eager steps and the trial needed: graphs have memory of their own."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def _settle(device: torch.device) -> None:
+    """Let what is left of a failed capture come to its end."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, torch.OutOfMemoryError):
+        return "there is not enough memory for it"
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return f"{first} ({describe_line(error)})"

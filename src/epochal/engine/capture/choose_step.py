@@ -1,0 +1,41 @@
+"""Which kind of step a run takes: eager, captured or compiled, chosen and said once."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from epochal.engine.capture.captured_steps import CapturedSteps
+from epochal.engine.capture.compiled_steps import CompiledSteps, require_backend
+from epochal.engine.capture.obstacles import find_obstacle
+
+if TYPE_CHECKING:
+    from epochal.engine.run import Run
+    from epochal.engine.step.build_step import TakeStep, Update
+
+logger = logging.getLogger(__name__)
+
+
+def choose_step(run: Run, update: Update) -> TakeStep:
+    """What takes the steps of a run, by ``engine.step`` and by what the run allows.
+
+    Args:
+        run: Ready to train, with its updater bound.
+        update: Takes a step in the usual way.
+    """
+    wish = "eager" if run.is_debug else run.options.engine.step
+    obstacle = "" if wish == "eager" else find_obstacle(run)
+    if wish == "compile" or (wish == "auto" and not obstacle):
+        require_backend(run)
+    if wish != "eager" and not obstacle:
+        return CapturedSteps(run, update, wish=wish)
+    run.choices["step"] = "eager"
+    if wish == "compile":
+        run.choices["step"] = "compile"
+        logger.info("step: compiled, not captured: %s", obstacle)
+        return CompiledSteps(run, update)
+    if wish == "graph" or (wish == "auto" and run.device.type == "cuda"):
+        level = logging.WARNING if wish == "graph" else logging.INFO
+        logger.log(level, "step: eager: %s", obstacle)
+    return partial(update, run)

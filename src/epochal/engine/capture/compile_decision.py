@@ -1,0 +1,141 @@
+"""Whether compiling a captured step would pay, and whether it did."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, final
+
+import torch
+
+from epochal.engine.device.step_time import moment
+from epochal.engine.interfaces.every import Every
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from weakref import WeakMethod
+
+    from epochal.engine.run import Run
+
+logger = logging.getLogger(__name__)
+
+WORTH_SECONDS = 600.0
+"""Captured steps that will take longer than this in all are compiled."""
+
+_SETTLE_STEPS = 20
+_TIMED_STEPS = 50
+_FEWEST_STEPS = 5
+_TRIES = 20
+
+
+@final
+class Payback:
+    """Times steps on the device between two events, without waiting for them.
+
+    Args:
+        run: The run whose steps are timed.
+        switch: Called with True when compiling would pay, and with False if it did not. Weak, so
+            that the memory of graphs is given back when their owner is gone.
+    """
+
+    def __init__(self, run: Run, switch: WeakMethod[Callable[[bool], None]]) -> None:
+        self._run = run
+        self._switch = switch
+        self._is_over = False
+        self._captured_seconds = 0.0
+        self._compile_seconds = 0.0
+        self._is_compiled = False
+        self._from: torch.cuda.Event | None = None
+        self._to: torch.cuda.Event | None = None
+        self._begun: tuple[int, ...] = ()
+        self._steps = _TIMED_STEPS
+        self._tries = 0
+
+    def watch(self, *, is_compiled: bool, seconds: float) -> None:
+        """Time the steps that begin now; getting here took that many seconds."""
+        self._is_compiled = is_compiled
+        self._compile_seconds = seconds
+        self._from = self._to = None
+        self._steps, self._tries = _TIMED_STEPS, 0
+        if not self._is_over and (is_compiled or self._may_compile()):
+            self._later(_SETTLE_STEPS, self._begin)
+
+    def _begin(self, run: Run) -> None:
+        self._from = _record()
+        self._begun = moment(run)
+        self._later(self._steps, self._finish)
+
+    def _finish(self, run: Run) -> None:
+        if moment(run)[1:] == self._begun[1:]:
+            self._to = _record()
+            self._later(1, self._conclude)
+            return
+        # An evaluation or the end of an epoch lies in between: try again with fewer steps.
+        self._steps = max(self._steps // 2, _FEWEST_STEPS)
+        self._tries += 1
+        if self._tries < _TRIES:
+            self._begin(run)
+
+    def _conclude(self, run: Run) -> None:
+        assert self._from is not None
+        assert self._to is not None
+        if not self._to.query():  # type: ignore[no-untyped-call]  # torch has no types here
+            self._later(_SETTLE_STEPS, self._conclude)
+            return
+        seconds = self._from.elapsed_time(self._to) / 1000 / self._steps
+        if self._is_compiled:
+            self._tell(seconds)
+            return
+        self._captured_seconds = seconds
+        left = seconds_of_steps_left(run, seconds)
+        if left is not None and left > WORTH_SECONDS:
+            logger.info("step: %.1f ms each, %.0f min to go: compiling", 1000 * seconds, left / 60)
+            self._call_switch(True)
+
+    def _tell(self, seconds: float) -> None:
+        self._is_over = True
+        saved = self._captured_seconds - seconds
+        share = 100 * saved / self._captured_seconds
+        self._run.choices["compile_saves"] = saved
+        text = f"{1000 * self._captured_seconds:.2f} -> {1000 * seconds:.2f} ms per step"
+        if saved > 0:
+            steps = self._compile_seconds / saved
+            logger.info(
+                "step: compiled: %s (%.0f %% less), paid back after %s steps",
+                text,
+                share,
+                f"{steps:,.0f}",
+            )
+        else:
+            logger.info("step: compiled: %s, which does not pay: captured again", text)
+            self._call_switch(False)
+
+    def _call_switch(self, is_compiling: bool) -> None:
+        switch = self._switch()
+        if switch is not None:
+            switch(is_compiling)
+
+    def _may_compile(self) -> bool:
+        """Not where bits must repeat, since the clock says when; not in the last steps either."""
+        run = self._run
+        has_time = run.limits.steps is None or run.limits.steps - run.step > _TIMED_STEPS * 2
+        return has_time and not run.options.engine.deterministic
+
+    def _later(self, steps: int, call: Callable[[Run], object]) -> None:
+        at = Every(self._run.step + steps, "st")
+        self._run.plan.add_once("time the step", at, call)
+
+
+def seconds_of_steps_left(run: Run, step_seconds: float) -> float | None:
+    """How long the steps that are left will take, or None if nobody knows."""
+    guesses = []
+    if run.limits.steps is not None:
+        guesses.append((run.limits.steps - run.step) * step_seconds)
+    if run.limits.seconds is not None:
+        guesses.append(run.limits.seconds - run.clock.seconds)
+    return min(guesses) if guesses else None
+
+
+def _record() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # same
+    event.record()
+    return event

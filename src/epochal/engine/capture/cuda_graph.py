@@ -1,0 +1,121 @@
+"""A whole training step as one CUDA graph over static inputs."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, final
+
+import torch
+
+from epochal.engine.capture.batch_layout import like, tensors_of
+from epochal.engine.device.move import Change, mover
+from epochal.engine.step.batch_outcome import Outcome
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from epochal.engine.feed.feed import Microbatches
+    from epochal.engine.measure.sums import Notes
+    from epochal.engine.run import Run
+    from epochal.engine.step.build_step import Update
+
+
+@cache
+def capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """One stream for all graphs of a device: libraries keep memory for each that they saw."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch has no types here
+
+
+@final
+class Workshop:
+    """The stream on which graphs are captured, and the memory pool they share.
+
+    Args:
+        device: The CUDA device of the run.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.stream = capture_stream(device)
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def warm_up(self, run: Run, update: Update, microbatches: Microbatches) -> None:
+        """Take a step on this stream, so that libraries set up what they keep per stream."""
+        current = torch.cuda.current_stream(run.device)
+        self.stream.wait_stream(current)
+        with torch.cuda.stream(self.stream):
+            update(run, microbatches)
+        current.wait_stream(self.stream)
+
+
+@final
+class Graph:
+    """One captured step: batches are copied into its inputs, and all of it is replayed.
+
+    Nothing is computed while it is captured, so the state of the run stays what it is.
+
+    Args:
+        run: Its updater's step is captured, with everything that it changes in place.
+        update: What takes the step.
+        microbatches: What the step's batches look like.
+        workshop: Where to capture.
+    """
+
+    def __init__(
+        self, run: Run, update: Update, microbatches: Microbatches, workshop: Workshop
+    ) -> None:
+        self._run = run
+        self._outcomes: list[Outcome] = []
+        self._graph = torch.cuda.CUDAGraph()
+        move = mover(run.device, run.dtype, channels_last=run.options.engine.channels_last)
+        moved = tuple([move(batch) for batch in microbatches])
+        inputs, tensors = like(moved, lambda tensor: tensor.detach().clone())
+        for tensor, source in zip(tensors, tensors_of(moved), strict=True):
+            tensor.requires_grad_(source.requires_grad)
+        # Aliases: a task may ask for gradients of its inputs, which could not be written then.
+        self.inputs = [tensor.detach() for tensor in tensors]
+        """What a replay reads; whoever makes a batch right here spares it a copy."""
+
+        self._notes = self._capture(update, inputs, workshop)
+        self._parameters = list(run.updater.parameters)
+        self._gradients = [parameter.grad for parameter in self._parameters]
+
+    def _capture(self, update: Update, inputs: Microbatches, workshop: Workshop) -> Notes:
+        run = self._run
+        finish = run.finish_batch
+        run.finish_batch = self._finish
+        try:
+            with (
+                run.meter.noting() as notes,
+                # Other threads, such as those that pin batches, may go on with their work.
+                torch.cuda.graph(
+                    self._graph,
+                    pool=workshop.pool,
+                    stream=workshop.stream,
+                    capture_error_mode="thread_local",
+                ),
+            ):
+                update(run, inputs)
+        finally:
+            run.finish_batch = finish
+        return notes
+
+    def _finish(self, outcome: Outcome) -> None:
+        self._run.report_batch(outcome)
+        if self._run.train_metrics:
+            # Without its history, which would keep nodes of this stream alive for eager steps.
+            out = Change(self._run.device, None, is_detached=True)(outcome.out)
+            self._outcomes.append(Outcome(outcome.batch, out))
+
+    def replay(self, tensors: list[Tensor]) -> None:
+        """Take the step with these tensors, in the order of ``layout.flatten``."""
+        if tensors[0] is not self.inputs[0]:
+            torch._foreach_copy_(self.inputs, tensors, non_blocking=True)
+        self._graph.replay()
+        self._run.meter.count(self._notes)
+        for outcome in self._outcomes:
+            self._run.measure_batch(outcome)
+
+    def show_gradients(self) -> None:
+        """Let parameters hold this graph's gradients, for hooks that look at them."""
+        for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
+            parameter.grad = gradient

@@ -1,0 +1,84 @@
+"""Reasons why a step cannot be captured that are known before anything is tried."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from epochal.engine.optim.multi_optimizer import parts_of
+from epochal.engine.step.updater import Updater
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from epochal.engine.run import Run
+
+_STEP_METHODS = ("update", "backward", "apply", "finish_gradients", "zero_grad")
+_MODULE_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+
+
+def find_obstacle(run: Run) -> str:
+    """Why the steps of this run cannot be captured, in words; empty if nothing speaks against it.
+
+    It is asked again after code of the user ran, since hooks may be added at any time.
+    """
+    if run.device.type != "cuda":
+        return f"graphs need a CUDA device, and this one is {run.device.type}"
+    if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") != "0":
+        return "CUDA_LAUNCH_BLOCKING is set, as --debug does"
+    return (
+        _listener_in_the_step(run)
+        or _own_updater(run)
+        or _optimizer(run.optimizer)
+        or _guard(run)
+        or _module_hook(run.model)
+    )
+
+
+def _listener_in_the_step(run: Run) -> str:
+    for event in ("batch_start", "batch_end"):
+        for listener in run.events.listeners(event, "train"):
+            return f"{listener.owner} acts inside the step; step_end would act between steps"
+    return ""
+
+
+def _own_updater(run: Run) -> str:
+    kind = type(run.updater)
+    if run.updater.is_capturable:
+        return ""
+    changed = [name for name in _STEP_METHODS if getattr(kind, name) is not getattr(Updater, name)]
+    if not changed:
+        return ""
+    return f"{kind.__name__}.{changed[0]} is your own and does not say is_capturable = True"
+
+
+def _optimizer(optimizer: Optimizer | None) -> str:
+    if optimizer is None:
+        return "there is no single optimizer"
+    for one in parts_of(optimizer):
+        name = type(one).__name__
+        for group in one.param_groups:
+            if not group.get("capturable", group.get("fused", False)):
+                return f"{name} is not capturable: write it in the config, or give capturable=True"
+            if isinstance(group["lr"], float | int):
+                return f"the learning rate of {name} is a Python number: give lr as a tensor"
+    return ""
+
+
+def _guard(run: Run) -> str:
+    if run.updater.guard is not None and run.updater.guard.reads_host:
+        return "the guard against numbers that are not finite reads one each step; use fused=True"
+    return ""
+
+
+def _module_hook(model: nn.Module) -> str:
+    for name, module in model.named_modules():
+        for kind in _MODULE_HOOKS:
+            for hook in getattr(module, kind).values():
+                owner = str(getattr(hook, "__module__", type(hook).__module__))
+                if owner.split(".")[0] not in ("torch", "epochal"):
+                    text = getattr(hook, "__qualname__", type(hook).__qualname__)
+                    where = f"model.{name}" if name else "model"
+                    return f"{text}, a {kind.strip('_').removesuffix('s')} of {where}, acts in it"
+    return ""

@@ -1,0 +1,1 @@
+"""Placement, number formats, memory, seeds and time on a device."""

@@ -1,0 +1,204 @@
+"""Batches and modules to the run's device and dtype."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from itertools import chain
+from typing import TYPE_CHECKING, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.nn.utils.rnn import PackedSequence
+
+from epochal.errors import ConfigError, Problem, TaskError, suggest
+
+if TYPE_CHECKING:
+    from epochal.engine.interfaces.task import Batch
+
+Mover = Callable[["Batch"], "Batch"]
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+def parse_dtype(name: str | torch.dtype | None) -> torch.dtype | None:
+    """The dtype that a config names; None leaves every tensor as it is."""
+    if name is None or name in DTYPES.values():
+        return name if isinstance(name, torch.dtype) else None
+    if name not in DTYPES:
+        text = str(name).removeprefix("torch.")
+        hint = suggest(text, DTYPES)
+        raise ConfigError(Problem("model.dtype", f"unknown dtype {text!r}", hint=hint))
+    return DTYPES[str(name)]
+
+
+def place(
+    module: nn.Module,
+    device: torch.device,
+    dtype: torch.dtype | None,
+    *,
+    channels_last: bool = False,
+) -> nn.Module:
+    """The module on the device, its floating-point tensors in the dtype; complex ones stay."""
+    module = module.to(device)
+    if channels_last:
+        # Not `to`, which would refuse a module that has tensors of five dimensions too.
+        for tensor in chain(module.parameters(), module.buffers()):
+            if not is_lazy(tensor) and tensor.ndim == 4:
+                tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
+    if dtype is None:
+        return module
+    # Not `to`, which would take the imaginary part from complex tensors.
+    return module.double() if dtype == torch.float64 else module.float()
+
+
+def mover(device: torch.device, dtype: torch.dtype | None, *, channels_last: bool = False) -> Mover:
+    """A function that brings a batch to the device and dtype; the identity if that suffices."""
+    if device.type == "cpu" and dtype is None and not channels_last:
+        return keep
+    return Change(device, dtype, channels_last=channels_last)
+
+
+def keep(batch: Batch) -> Batch:
+    """The batch as it is."""
+    return batch
+
+
+@final
+@dataclasses.dataclass(frozen=True, slots=True)
+class Change:
+    """Moves every tensor in a nest of containers, and casts those that hold floats.
+
+    Args:
+        device: Where tensors go.
+        dtype: What floating-point tensors become; None leaves them.
+        is_detached: Cut tensors off from what they were computed of.
+        channels_last: Give images, 4-D tensors of floats, that order in memory.
+        is_pinned: Bring tensors of the CPU through page-locked memory, so that nobody waits.
+    """
+
+    device: torch.device
+    dtype: torch.dtype | None
+    is_detached: bool = False
+    channels_last: bool = False
+    is_pinned: bool = False
+
+    def __call__(self, value: Batch) -> Batch:
+        """The same nest with moved tensors; what holds no tensor is left alone."""
+        if isinstance(value, Tensor):
+            return self._tensor(value)
+        if hasattr(value, "to"):
+            return self._object(value)
+        if isinstance(value, list | tuple):
+            moved = [self(item) for item in value]
+            return type(value)(*moved) if hasattr(value, "_fields") else type(value)(moved)
+        if isinstance(value, Mapping):
+            return _like(value, {key: self(item) for key, item in value.items()})
+        return self._fields(value) if dataclasses.is_dataclass(value) else value
+
+    def _tensor(self, tensor: Tensor) -> Tensor:
+        tensor = tensor.detach() if self.is_detached else tensor
+        dtype = self.dtype if tensor.is_floating_point() else None
+        if self.is_pinned and _can_be_pinned(tensor):
+            # First there, then cast: a cast on the way would leave the page-locked memory.
+            tensor = tensor.pin_memory().to(self.device, non_blocking=True)
+        moved = tensor.to(self.device, dtype, non_blocking=True)
+        if self.channels_last and moved.ndim == 4 and moved.is_floating_point():
+            return moved.contiguous(memory_format=torch.channels_last)
+        return moved
+
+    def _object(self, value: Batch) -> Batch:
+        if self.is_pinned and hasattr(value, "pin_memory"):
+            value = value.pin_memory()
+        is_packed = isinstance(value, PackedSequence)
+        if is_packed:
+            return value.to(self.device, self.dtype if value.data.is_floating_point() else None)
+        moved = value.to(self.device)
+        if self.dtype is not None and hasattr(moved, "to_dtype"):
+            return moved.to_dtype(self.dtype)
+        if self.dtype != torch.float64:  # float32 is what batches are made of anyway
+            return moved
+        if _float_dtypes(moved) - {self.dtype} and _takes_dtype(getattr(type(moved), "to", None)):
+            moved = moved.to(self.device, dtype=self.dtype)
+        return _require_dtype(moved, self.dtype)
+
+    def _fields(self, value: Batch) -> Batch:
+        moved = copy.copy(value)
+        for field in dataclasses.fields(value):
+            object.__setattr__(moved, field.name, self(getattr(value, field.name)))
+        return moved
+
+
+def _can_be_pinned(tensor: Tensor) -> bool:
+    """Whether a tensor of the CPU fills its memory without gaps and repetitions."""
+    is_plain = tensor.device.type == "cpu" and tensor.layout == torch.strided
+    return is_plain and (
+        tensor.is_contiguous() or tensor.is_contiguous(memory_format=torch.channels_last)
+    )
+
+
+@lru_cache(maxsize=64)
+def _takes_dtype(to: Callable[..., object] | None) -> bool:
+    """Whether the method ``to`` of a class names a ``dtype`` among its parameters."""
+    try:
+        return to is not None and "dtype" in inspect.signature(to).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def _require_dtype(batch: Batch, dtype: torch.dtype) -> Batch:
+    """The batch, unless it visibly holds floats of another dtype.
+
+    Raises:
+        TaskError: It could not be cast.
+    """
+    for other in _float_dtypes(batch) - {dtype}:
+        kind = type(batch).__name__
+        raise TaskError(
+            f"model.dtype: a batch of type {kind} holds {other}, which should be {dtype}\n"
+            f"  write def to_dtype(self, dtype) in {kind}, which returns it with its floats cast"
+        )
+    return batch
+
+
+def _float_dtypes(batch: Batch) -> set[torch.dtype]:
+    """The dtypes of the floating-point tensors that can be seen in an object."""
+    items = _items(batch) or getattr(batch, "__dict__", {}).values()
+    return {item.dtype for item in items if isinstance(item, Tensor) and item.is_floating_point()}
+
+
+def batch_size(batch: Batch) -> int | None:
+    """The first dimension of the first tensor in a batch, if there is one."""
+    if isinstance(batch, Tensor):
+        return batch.shape[0] if batch.dim() else None
+    items = _items(batch)
+    for item in items:
+        size = batch_size(item)
+        if size is not None:
+            return size
+    return None
+
+
+def _items(batch: Batch) -> list[Batch]:
+    if isinstance(batch, list | tuple):
+        return list(batch)
+    if isinstance(batch, Mapping):
+        return list(batch.values())
+    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
+        return [getattr(batch, field.name) for field in dataclasses.fields(batch)]
+    return []
+
+
+def _like(mapping: Mapping[str, Batch], moved: dict[str, Batch]) -> Batch:
+    if type(mapping) is dict:
+        return moved
+    try:
+        changed = copy.copy(mapping)
+        changed.update(moved)  # type: ignore[attr-defined]  # most mappings are mutable
+    except (AttributeError, TypeError):
+        return moved
+    return changed

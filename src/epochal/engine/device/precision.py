@@ -1,0 +1,111 @@
+"""The number format in which a run computes, beside that of its weights."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch import distributed, nn
+
+from epochal.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+Autocast = Callable[[], AbstractContextManager[Any]]  # torch.autocast gives itself
+
+_HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@final
+class Precision:
+    """How the operations of a run compute: ``engine.precision``.
+
+    Args:
+        name: One of fp32, tf32, bf16, fp16 and fp64.
+        device: Where they compute.
+        dtype: That of the weights and of the batches' floats, as far as somebody chose it.
+
+    Raises:
+        ConfigError: ``dtype`` contradicts it.
+    """
+
+    def __init__(
+        self,
+        name: str = "fp32",
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        self.name = name
+        self.dtype = dtype_for(name, dtype)
+        """Of the weights and of the batches' floats; None leaves them as they are."""
+
+        self.autocast: Autocast | None = None
+        """Gives a context in which operations choose their number format; None needs none."""
+
+        self.is_scaled = name == "fp16"
+        """Whether the loss is scaled, since small gradients would become 0."""
+
+        if name in _HALVES:
+            kind = torch.device(device).type
+            self.autocast = partial(torch.autocast, kind, dtype=_HALVES[name])
+
+    def context(self) -> AbstractContextManager[Any]:
+        """The context in which a model and a loss are computed."""
+        return nullcontext() if self.autocast is None else self.autocast()
+
+
+def dtype_for(name: str, dtype: torch.dtype | None) -> torch.dtype | None:
+    """The dtype of the weights under a precision.
+
+    Raises:
+        ConfigError: Another one was chosen.
+    """
+    if name == "fp64":
+        if dtype not in (None, torch.float64):
+            _refuse(name, dtype, "remove model.dtype, or write float64")
+        return torch.float64
+    if dtype == torch.float64 and name != "fp32":
+        _refuse(name, dtype, "remove engine.precision, or compute with model.dtype: float32")
+    return dtype
+
+
+@contextmanager
+def tensor_floats(name: str) -> Iterator[None]:
+    """Let products of float32 use tensor cores in a block, if the precision is tf32."""
+    if name != "tf32":
+        yield
+        return
+    cudnn = torch.backends.cudnn
+    kept = torch.get_float32_matmul_precision(), cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high")
+    cudnn.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(kept[0])
+        cudnn.allow_tf32 = kept[1]
+
+
+def _refuse(name: str, dtype: torch.dtype | None, hint: str) -> None:
+    what = f"{name!r} contradicts model.dtype {str(dtype).removeprefix('torch.')!r}"
+    raise ConfigError(Problem("engine.precision", what, hint=hint))
+
+
+logger = logging.getLogger(__name__)
+
+
+def sync_batchnorm(model: nn.Module) -> nn.Module:
+    """The model with statistics of batch norm over all processes; the same one if it is alone."""
+    is_running = distributed.is_available() and distributed.is_initialized()
+    if not is_running or distributed.get_world_size() == 1:
+        logger.info("engine.sync_batchnorm: does nothing, since there is one process only")
+        return model
+    convert: Any = nn.SyncBatchNorm.convert_sync_batchnorm  # torch has no types here
+    synced: nn.Module = convert(model)
+    return synced

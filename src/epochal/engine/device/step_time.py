@@ -1,0 +1,129 @@
+"""How long steps take on the device, and whether it waits for the host; never a sync."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol, cast, final
+
+import torch
+
+from epochal.engine.interfaces.every import Every
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from epochal.engine.run import Run
+
+PERIOD = Every(64, "st")
+NAME = "time the device"
+
+
+class Event(Protocol):
+    """A mark in the work of a device, such as ``torch.cuda.Event``."""
+
+    def record(self) -> None:
+        """Put the mark behind all work that was handed over so far."""
+
+    def query(self) -> bool:
+        """Whether the device has come to the mark."""
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Milliseconds between two marks that the device has come to."""
+
+
+@final
+class DeviceTime:
+    """Looks at one step in so many: a mark before it, a mark after it, read much later.
+
+    If the device has not come to the first mark when the host sets the second, it is behind:
+    the time between them is the device's alone. Otherwise the device waited for the host.
+
+    Args:
+        make_event: Makes a mark that can be timed.
+    """
+
+    def __init__(self, make_event: Callable[[], Event]) -> None:
+        self._before, self._after = make_event(), make_event()
+        self._is_pending = False
+        self._begun: tuple[int, ...] = ()
+        self._was_behind = False
+        self._behind: list[float] = [0, 0.0]  # steps, seconds
+        self._waiting: list[float] = [0, 0.0]
+
+    def add_to(self, run: Run) -> None:
+        """Have the plan look at a step every so often."""
+        self._due = run.plan.add_period(NAME, PERIOD, self.look)
+
+    def look(self, run: Run) -> None:
+        """Set the mark before the next step, or behind the step just taken."""
+        if self._begun:
+            self._end(run)
+        elif self._collect():
+            self._before.record()
+            self._begun = moment(run)
+            self._due.at = run.step + 1
+
+    def read(self) -> dict[str, float]:
+        """What is known so far: steps looked at, share with the device behind, mean seconds.
+
+        The seconds are the device's own; where it was never behind, they are the host's pace.
+        """
+        with suppress(RuntimeError):  # a device that failed answers nothing any more
+            self._collect()
+        count = self._behind[0] + self._waiting[0]
+        if not count:
+            return {}
+        steps, seconds = self._behind if self._behind[0] else self._waiting
+        return {
+            "samples": count,
+            "behind": self._behind[0] / count,
+            "step_seconds": seconds / steps,
+        }
+
+    def _end(self, run: Run) -> None:
+        begun, self._begun = self._begun, ()
+        # Between epochs and around evaluations other work lies between the two marks.
+        if moment(run) == (begun[0] + 1, *begun[1:]):
+            self._was_behind = not self._before.query()
+            self._after.record()
+            self._is_pending = True
+
+    def _collect(self) -> bool:
+        """Count the step that was looked at last; gives whether the marks are free again."""
+        if self._is_pending:
+            if not self._after.query():
+                return False
+            counts = self._behind if self._was_behind else self._waiting
+            counts[0] += 1
+            counts[1] += self._before.elapsed_time(self._after) / 1000
+            self._is_pending = False
+        return True
+
+
+@final
+class NoDeviceTime:
+    """Stands for a device that works in step with the host."""
+
+    def add_to(self, run: Run) -> None:
+        """Do nothing."""
+
+    def read(self) -> dict[str, float]:
+        """Nothing is known."""
+        return {}
+
+
+def choose_device_time(device: torch.device) -> DeviceTime | NoDeviceTime:
+    """What looks at the steps of a device."""
+    if device.type != "cuda":
+        return NoDeviceTime()
+    return DeviceTime(_cuda_event)
+
+
+def _cuda_event() -> Event:
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch's own
+    return cast("Event", event)  # it measures its own kind only
+
+
+def moment(run: Run) -> tuple[int, ...]:
+    """What is the same before and after a step, but for the first number, the step itself."""
+    return run.step, run.epoch, *run.evaluated_at.values()

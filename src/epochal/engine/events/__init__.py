@@ -1,0 +1,1 @@
+"""Which hook is called when."""

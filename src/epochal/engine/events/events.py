@@ -1,0 +1,122 @@
+"""Everyone who listens, in flat tuples per event and split, compiled before the run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from epochal.engine.events.listeners import (
+    Listener,
+    function_listener,
+    hook_listeners,
+    task_listeners,
+)
+from epochal.engine.interfaces.hook import EVENTS
+from epochal.engine.interfaces.splits import SPLITS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from epochal.engine.run import Run
+
+SPLIT_EVENTS = frozenset(event for event, names in EVENTS.items() if "split" in names)
+
+
+@final
+class Events:
+    """The listeners of a run, called in order of priority, low first.
+
+    Args:
+        hooks: Objects whose methods listen.
+        task: Its event methods listen too.
+    """
+
+    def __init__(self, hooks: Iterable[object] = (), *, task: object = None) -> None:
+        self.hooks = list(hooks)
+        """The objects among them, in the order in which they came."""
+
+        self._listeners = [listener for hook in self.hooks for listener in hook_listeners(hook)]
+        self._task_listeners: list[Listener] = []
+        self._table: dict[tuple[str, str], tuple[Listener, ...]] = {}
+
+        self.has_acted = False
+        """Whether code that is not Epochal's own was called; who looks at it resets it."""
+
+        self.set_task(task)
+
+    def set_task(self, task: object) -> None:
+        """Find the task's event methods, instead of those found before."""
+        self._task_listeners = [] if task is None else task_listeners(task)
+        self._compile()
+
+    def add_hook(self, hook: object) -> None:
+        """Add a hook; it hears what happens from now on."""
+        self._listeners.extend(hook_listeners(hook))
+        self.hooks.append(hook)
+        self._compile()
+
+    def add_function(
+        self, event: str, function: Callable[..., object], *, priority: int, every: object
+    ) -> None:
+        """Add a function for one event."""
+        self._listeners.append(function_listener(event, function, priority=priority, every=every))
+        self._compile()
+
+    def clear(self) -> None:
+        """Let go of everyone."""
+        self._listeners.clear()
+        self.hooks.clear()
+        self.set_task(None)
+
+    def listeners(self, event: str, split: str = "") -> tuple[Listener, ...]:
+        """Who hears an event, in order; events with a split are asked for one split."""
+        return self._table[event, split]
+
+    def fire(self, event: str, run: Run, *values: object) -> None:
+        """Tell everyone who listens; an exception names who raised it."""
+        split = str(values[0]) if event in SPLIT_EVENTS else ""
+        for listener in self._table[event, split]:
+            if event == "epoch_end" and split == "train" and _skips(listener, run):
+                continue
+            tell(listener, run, *values)
+
+    def fire_all(self, event: str, run: Run, *values: object) -> list[BaseException]:
+        """Tell everyone whatever some of them raise, Ctrl-C too; all of it comes back."""
+        errors: list[BaseException] = []
+        for listener in self._table[event, ""]:
+            try:
+                tell(listener, run, *values)
+            except BaseException as error:
+                errors.append(error)
+        return errors
+
+    def _compile(self) -> None:
+        everyone = [*self._task_listeners, *self._listeners]
+        ordered = sorted(everyone, key=lambda listener: listener.priority)
+        for event in EVENTS:
+            heard = [listener for listener in ordered if listener.event == event]
+            if event == "teardown":
+                heard.reverse()
+            for split in SPLITS if event in SPLIT_EVENTS else ("",):
+                self._table[event, split] = tuple(
+                    listener for listener in heard if not split or listener.hears(split)
+                )
+
+
+def tell(listener: Listener, run: Run, *values: object) -> None:
+    """Call a listener; an exception gets a note that names it."""
+    if not listener.is_own:
+        run.events.has_acted = True
+    times = run.clock.times
+    before = times.switch(listener.part)
+    try:
+        listener.call(run, *values)
+    except Exception as error:
+        error.add_note(f"raised in {listener.owner}, called at {listener.event}")
+        raise
+    finally:
+        times.switch(before)
+
+
+def _skips(listener: Listener, run: Run) -> bool:
+    every = listener.every
+    return every is not None and every.unit == "ep" and (run.epoch + 1) % every.amount != 0

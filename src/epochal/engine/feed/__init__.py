@@ -1,0 +1,1 @@
+"""From a data loader to the microbatches of a step."""

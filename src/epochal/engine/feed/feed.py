@@ -1,0 +1,397 @@
+"""Where batches come from: loaders in a fixed order, grouped into one step's worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sized
+from itertools import islice
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple, final
+
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+from epochal.engine.device.move import Change, Mover, batch_size, keep
+from epochal.engine.device.seeding import derive
+from epochal.engine.feed.in_memory import Gatherer
+from epochal.engine.feed.indexed_loader import Twins
+from epochal.engine.feed.iterable_loader import Foreign, Stateful, find_stateful
+from epochal.engine.feed.loader_errors import explaining_deaths
+from epochal.engine.feed.prefetch import Ahead
+from epochal.engine.feed.sampling_order import Pass, list_samples, tell_epoch
+from epochal.engine.feed.static_inputs import Aim
+from epochal.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from epochal.engine.interfaces.task import Batch, Loader
+
+    Open = Callable[[Loader, int | None], Iterator[Batch]]
+
+Microbatches = tuple["Batch", ...]
+
+
+class _Resume(NamedTuple):
+    """Where an epoch begins that was begun before."""
+
+    epoch: int = -1
+    position: int = 0
+    loader: dict[str, Any] | None = None
+
+
+@final
+class Feed:
+    """The training loader as steps; what they hold is a function of seed, epoch and position.
+
+    The loader is read from the task anew in each epoch, so a task may replace it. Batches are
+    read under generators of their own, so how far ahead they are read changes nothing.
+
+    Args:
+        task: Has the ``train_loader``.
+        seed: Seed of the run.
+        accumulate: Batches per step; the last step of an epoch takes what is left.
+        limit: Most batches to read per epoch.
+        move: Brings batches where they are needed. On a CUDA device the feed does that itself, one
+            batch ahead; elsewhere it is for whoever uses a batch.
+    """
+
+    def __init__(
+        self,
+        task: object,
+        *,
+        seed: int,
+        accumulate: int,
+        limit: int | None,
+        move: Mover = keep,
+    ) -> None:
+        self.task = task
+        """Whose loader is read; another one counts from the next epoch on."""
+
+        self._seed = seed
+        self.accumulate = accumulate
+        """Batches per step; another number counts from the next time that the loader is opened."""
+
+        self.limit = limit
+        """Most batches to read per epoch."""
+
+        self._per_step = accumulate  # of the steps that were handed out last
+        self._is_interrupted = False
+        is_ahead = isinstance(move, Change) and move.device.type == "cuda"
+        self._ahead = Ahead(move) if is_ahead and isinstance(move, Change) else None
+        self._gatherer = Gatherer(move, is_pinned=is_ahead)
+        self._twins = Twins()
+        self._foreign = Foreign()
+        self._resume = _Resume()
+        self._stateful: Stateful | None = None
+        self.aim = Aim()
+        """Where training batches of data on the device go."""
+
+        self.position = 0
+        """Index in the epoch of the first batch of the step."""
+
+        self.next_position = 0
+        """Index in the epoch of the first batch that was not handed out yet."""
+
+        self.samples = 0
+        """Samples that were handed out since the run started."""
+
+        self.wait_seconds = 0.0
+        """Time spent waiting for data since the run started."""
+
+        self.first_wait_seconds = 0.0
+        """How much of it was for the very first step."""
+
+        self.is_complete = False
+        """Whether the epoch's last batch was handed out, as far as that can be known."""
+
+    @property
+    def loader(self) -> Loader:
+        """The training loader.
+
+        Raises:
+            DataError: The task has none, or several.
+        """
+        loaders = require_loaders(self.task, "train")
+        if list(loaders) != [""]:
+            raise DataError(
+                f"train_loader: training takes one loader, got {sorted(loaders)}\n"
+                "  join the datasets, for example with torch.utils.data.ConcatDataset"
+            )
+        return loaders[""]
+
+    def start_at(
+        self, epoch: int, position: int, samples: int, *, loader: dict[str, Any] | None = None
+    ) -> None:
+        """Begin one epoch in its midst: as if the batches before had been handed out.
+
+        Args:
+            epoch: Others begin with their first batch.
+            position: Index of the next batch.
+            samples: Handed out since the run started.
+            loader: What ``loader_state`` gave there.
+        """
+        self._resume = _Resume(epoch, position, loader)
+        self._stateful = None
+        self.position = self.next_position = position
+        self.samples = samples
+        self.is_complete = 0 < position == count_batches(self.loader, self.limit)
+
+    def interrupt(self) -> None:
+        """End the steps after the current one; the epoch goes on when its steps are asked for."""
+        self._is_interrupted = True
+
+    def loader_state(self) -> dict[str, Any] | None:
+        """The state of a loader or dataset that keeps one; None for those that need none.
+
+        Only loaders need it that cannot be asked for their batches by position.
+        """
+        if self._resume.loader is not None:
+            return self._resume.loader  # nothing was read since
+        if self._stateful is not None:
+            is_over = self.limit is not None and self.next_position >= self.limit
+            return self._stateful.state(is_over=is_over)
+        loader = self.loader
+        owner = None if self._is_addressable(loader) else find_stateful(loader)
+        return None if owner is None else {"owner": owner.state_dict(), "is_over": False}
+
+    def epoch(self, number: int) -> Iterator[Microbatches]:
+        """The steps of one epoch, counted from 0; the last one may be short."""
+        loader = self.loader
+        resume, self._resume = self._resume, _Resume()
+        read, state = (resume.position, resume.loader) if resume.epoch == number else (0, None)
+        known = count_batches(loader, self.limit)
+        usual = getattr(loader, "batch_size", None) or 1
+        accumulate = self._per_step = self.accumulate
+        self.position = self.next_position = read
+        self._is_interrupted, self.is_complete = False, 0 < read == known
+        if self.is_complete:
+            return
+        one_pass = Pass(derive(self._seed, "order", number), number, read)
+        self._stateful, is_first = None, not self.wait_seconds
+        with explaining_deaths(loader, "train_loader"):
+            batches = self.open(
+                loader, self.limit, one_pass, aim=self._find_aim(accumulate), state=state
+            )
+            while True:
+                begun = perf_counter()
+                microbatches = tuple(islice(batches, accumulate))
+                self.wait_seconds += perf_counter() - begun
+                if is_first:
+                    is_first, self.first_wait_seconds = False, self.wait_seconds
+                if not microbatches:
+                    break
+                self.position = read
+                read += len(microbatches)
+                for batch in microbatches:
+                    kind, first = type(batch), batch
+                    if kind is list or kind is tuple:
+                        first = batch[0] if batch else None
+                    elif kind is dict:
+                        first = next(iter(batch.values()), None)
+                    # The usual batch is counted here, where it takes no call.
+                    if type(first) is Tensor and first.ndim:
+                        self.samples += first.shape[0]
+                    else:
+                        self.samples += batch_size(batch) or usual
+                self.next_position, self.is_complete = read, read == known
+                yield microbatches
+                if self._is_interrupted:
+                    self._resume = _Resume(number, read, self.loader_state())
+                    return
+        self._stateful = None
+        _require_batches(read, loader, "train_loader")
+        self.is_complete = True
+
+    def _find_aim(self, accumulate: int) -> Aim | None:
+        """Where batches go if a step takes one; else nothing stays of data that were used."""
+        if accumulate == 1:
+            return self.aim
+        self.aim.let_go()
+        return None
+
+    def open(
+        self,
+        loader: Loader,
+        limit: int | None,
+        one_pass: Pass,
+        *,
+        aim: Aim | None = None,
+        state: dict[str, Any] | None = None,
+    ) -> Iterator[Batch]:
+        """A pass over any loader: gathered if it can be, ahead if that helps.
+
+        Args:
+            loader: Left as it is, but for its samplers' epoch.
+            limit: Position at which the pass ends.
+            one_pass: Its seed, and where it begins.
+            aim: Where batches of data on the device go.
+            state: Of a loader that has one, at the beginning of this pass.
+        """
+        tell_epoch(loader, one_pass.epoch)
+        gathered = self._gatherer.find(loader, one_pass, aim)
+        can_be_ahead = self._ahead is not None
+        batches: Iterator[Batch]
+        if gathered is not None:
+            batches, can_be_ahead = gathered.batches, can_be_ahead and not gathered.is_moved
+        elif (twin := self._twins.find(loader)) is not None:
+            batches = twin.open(one_pass)
+        else:
+            batches = self._foreign.open(loader, one_pass, state)
+            if isinstance(batches, Stateful):
+                can_be_ahead = False  # its state would be that after the batch ahead
+                self._stateful = batches if one_pass.epoch is not None else self._stateful
+        batches = islice(batches, None if limit is None else max(limit - one_pass.start, 0))
+        return self._ahead(batches) if can_be_ahead and self._ahead is not None else batches
+
+    def latest_steps(self, count: int) -> list[range]:
+        """Which batches of the epoch the latest steps took, the last one first."""
+        firsts = [self.position - back * self._per_step for back in range(count)]
+        ends = [self.next_position, *firsts]
+        return [range(first, end) for first, end in zip(firsts, ends, strict=False)]
+
+    def samples_at(self, epoch: int, batches: range) -> list[list[Any]] | None:
+        """The indices of the samples in some batches of an epoch; None if they have none.
+
+        Nothing need be remembered for it, since the order is a function of seed and epoch.
+        """
+        loader = self.loader
+        if not isinstance(loader, DataLoader) or not self._is_addressable(loader):
+            return None
+        return list_samples(loader, Pass(derive(self._seed, "order", epoch), epoch), batches)
+
+    def _is_addressable(self, loader: Loader) -> bool:
+        """Whether batches can be had by position, whatever came before."""
+        return self._gatherer.can_gather(loader) or self._twins.find(loader) is not None
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """Optimizer steps in an epoch, if the loader knows its length."""
+        batches = count_batches(self.loader, self.limit)
+        return None if batches is None else math.ceil(batches / self.accumulate)
+
+    @property
+    def samples_per_epoch(self) -> int | None:
+        """Samples in an epoch, if the loader knows what it draws and in batches of which size."""
+        loader = self.loader
+        batches, samples = count_batches(loader, self.limit), count_samples(loader)
+        size = getattr(loader, "batch_size", None)
+        if batches is None or samples is None or not isinstance(size, int):
+            return None
+        return min(samples, batches * size)
+
+    @property
+    def samples_per_step(self) -> int | None:
+        """The most samples one step can have, if the loader knows its batch size."""
+        size = getattr(self.loader, "batch_size", None)
+        return size * self.accumulate if isinstance(size, int) else None
+
+
+def read_fact(task: object, name: str) -> object:
+    """An attribute of a task, or None if it has no such attribute.
+
+    Raises:
+        AttributeError: It has one, a property for instance, that itself raised this.
+    """
+    try:
+        return getattr(task, name)
+    except AttributeError:
+        if hasattr(type(task), name):
+            raise
+        return None
+
+
+def named_loaders(task: object, split: str) -> dict[str, Loader]:
+    """The loaders of a split by name; a single one has the empty name.
+
+    Raises:
+        DataError: One of them cannot be a loader.
+        AttributeError: The task's own property of that name raised it.
+    """
+    loader: Any = read_fact(task, f"{split}_loader")  # a loader or several of them
+    if loader is None:
+        return {}
+    loaders = dict(loader) if isinstance(loader, Mapping) else {"": loader}
+    for name, one in loaders.items():
+        _require_iterable(one, f"{split}_loader[{name!r}]" if name else f"{split}_loader")
+    return loaders
+
+
+def require_loaders(task: object, split: str) -> dict[str, Loader]:
+    """The loaders of a split by name; a prediction may use those of ``test``.
+
+    Raises:
+        DataError: The task has none.
+    """
+    loaders = named_loaders(task, split)
+    if not loaders and split == "predict":
+        loaders = named_loaders(task, "test")
+    if not loaders:
+        raise DataError(
+            f"{split}_loader: the task has none\n"
+            f"  set self.{split}_loader in the task, or write data.{split} in the config"
+        )
+    return loaders
+
+
+def _require_iterable(loader: object, label: str) -> None:
+    if hasattr(loader, "__iter__") and not isinstance(loader, str | bytes | type):
+        return
+    kind = type(loader).__name__
+    if hasattr(loader, "__getitem__") and not isinstance(loader, str | bytes | type):
+        what = f"{kind} is a dataset, which gives samples, not batches"
+    else:
+        what = f"{loader!r} gives no batches"
+    raise DataError(
+        f"{label}: {what}\n  wrap the dataset: torch.utils.data.DataLoader(dataset, batch_size=32)"
+    )
+
+
+def iter_batches(
+    loader: Loader, label: str, limit: int | None, *, open_loader: Open = islice
+) -> Iterator[Batch]:
+    """The batches of a loader.
+
+    Raises:
+        DataError: There is none, or one of the loader's processes died. Exceptions of a
+            dataset itself pass untouched.
+    """
+    read = 0
+    with explaining_deaths(loader, label):
+        for batch in open_loader(loader, limit):
+            read += 1
+            yield batch
+    _require_batches(read, loader, label)
+
+
+def _require_batches(read: int, loader: Loader, label: str) -> None:
+    if not read:
+        raise DataError(f"{label}: gave no batch\n  {_why_empty(loader)}")
+
+
+def count_batches(loader: Loader, limit: int | None) -> int | None:
+    """How many batches a pass over the loader has, if it knows."""
+    try:
+        length = len(loader)  # type: ignore[arg-type]  # not every loader has a length
+    except (TypeError, NotImplementedError):
+        return None
+    return length if limit is None else min(length, limit)
+
+
+def count_samples(loader: Loader) -> int | None:
+    """How many samples a pass over the loader draws, if it knows."""
+    source = getattr(loader, "sampler", None)
+    if not isinstance(source, Sized):
+        source = getattr(loader, "dataset", None)
+    is_split = isinstance(source, IterableDataset) and getattr(loader, "num_workers", 0) > 1
+    return len(source) if isinstance(source, Sized) and not is_split else None
+
+
+def _why_empty(loader: Loader) -> str:
+    dataset = getattr(loader, "dataset", None)
+    if getattr(loader, "drop_last", False) and isinstance(dataset, Sized):
+        size = getattr(loader, "batch_size", None)
+        return f"{len(dataset)} samples make no batch of {size}; use drop_last=False"
+    if isinstance(loader, Iterator):
+        return "an iterator can be read once only; give an object that starts anew each epoch"
+    return "check the dataset's length and the filters in front of it"

@@ -1,0 +1,362 @@
+"""In-memory data as batches: one gather each, equal to what the loader itself would give."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, NamedTuple, final
+from weakref import ref
+
+import torch
+from torch import Tensor
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+)
+
+from epochal.engine.device.move import Mover, keep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from epochal.engine.feed.sampling_order import Pass
+    from epochal.engine.feed.static_inputs import Aim
+    from epochal.engine.interfaces.task import Batch, Loader
+
+    Pack = Callable[[Iterable[Tensor]], Batch]
+
+_DTYPES = {
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+    torch.complex128,
+}
+
+_BLOCK = 256  # batches whose places are prepared at once
+_SMALL = 64 * 2**20  # bytes that may lie on the device without being asked for
+
+
+class InMemory(Dataset[Any], ABC):
+    """A dataset whose samples are the rows of a few tensors of equal length."""
+
+    tensors: tuple[Tensor, ...]
+    is_resident: bool | None
+    """Whether a run keeps a copy on its device; None: if it is small, made anew for each pass."""
+
+    @abstractmethod
+    def pack(self, columns: Iterable[Tensor]) -> Batch:
+        """A batch out of its tensors, which come in the order of ``tensors``."""
+
+    @staticmethod
+    @abstractmethod
+    def collate(samples: Any) -> Batch:  # noqa: ANN401 - whatever the dataset's __getitems__ gives
+        """A batch out of what the dataset gave for some indices."""
+
+
+@final
+class Gatherer:
+    """Makes the batches of loaders whose data lie in memory; leaves other loaders alone.
+
+    Args:
+        move: Brings data that are to stay on the device there.
+        is_pinned: Gather into page-locked memory, which a device reads while others work.
+    """
+
+    def __init__(self, move: Mover = keep, *, is_pinned: bool = False) -> None:
+        self._move = move
+        self._is_pinned = is_pinned
+        self._residents: dict[int, _Resident] = {}
+        self._trained = -1
+
+    def find(self, loader: Loader, one_pass: Pass, aim: Aim | None = None) -> Gathered | None:
+        """The batches of a pass over the loader, if they can be gathered.
+
+        Args:
+            loader: Left as it is.
+            one_pass: Its seed gives the order, as it would to the loader's sampler.
+            aim: Where batches of data on the device should go, if somebody keeps a place.
+        """
+        is_training = one_pass.epoch is not None
+        if is_training:
+            self._leave_for(getattr(loader, "dataset", None), aim)
+        table = find_table(loader)
+        if table is None:
+            return None
+        owner = table.owner
+        is_resident = owner.is_resident if isinstance(owner, InMemory) else None
+        is_pinned = self._is_pinned and table.tensors[0].device.type == "cpu"
+        is_small = is_resident is None and is_pinned and _is_small(table.tensors)
+        if is_resident or (is_small and is_training):
+            resident = self._settle(table, aim, is_kept=bool(is_resident))
+            columns, are_images = resident.columns, resident.are_images
+        elif is_small:  # there may be many evaluations: what one has goes with it
+            columns, are_images = _lay_out(tuple(map(self._move, table.tensors)))
+        else:
+            batches = table.batches(table.tensors, one_pass, is_pinned=is_pinned)
+            return Gathered(batches, is_moved=False)
+        if any(are_images):
+            table, aim = table._replace(pack=_image_packer(table.pack, are_images)), None
+        return Gathered(table.batches(columns, one_pass, aim=aim), is_moved=True)
+
+    @staticmethod
+    def can_gather(loader: Loader) -> bool:
+        """Whether the batches of a loader can be gathered."""
+        return find_table(loader) is not None
+
+    def _settle(self, table: Table, aim: Aim | None, *, is_kept: bool) -> _Resident:
+        """The tensors of a dataset on the device, as they are now.
+
+        Args:
+            table: Of the dataset.
+            aim: Lets go of tensors that are replaced.
+            is_kept: Whether tensors that torch does not know to be written to are left as they are.
+        """
+        key, residents = id(table.owner), self._residents
+        versions = [(id(tensor), _version(tensor)) for tensor in table.tensors]
+        known = residents.get(key)
+        if known is not None and is_kept and known.versions == versions:
+            return known
+        if known is not None and known.is_copy and _are_of_one_kind(known.sources, table.tensors):
+            # Into the same memory, which others may read from.
+            parts = zip(known.columns, table.tensors, known.are_images, strict=True)
+            for column, tensor, is_image in parts:
+                column.copy_(tensor.permute(0, 2, 3, 1) if is_image else tensor)
+            residents[key] = known._replace(sources=table.tensors, versions=versions)
+            return residents[key]
+        residents.pop(key, None)  # first, as the device may not have room for both
+        known = None
+        if aim is not None:
+            aim.let_go()
+        moved = tuple(map(self._move, table.tensors))
+        # Gone with the dataset, whose id may be given to another one then.
+        owner = ref(table.owner, lambda _: residents.pop(key, None))
+        is_copy = not any(map(_share_memory, moved, table.tensors))
+        residents[key] = _Resident(owner, table.tensors, versions, *_lay_out(moved), is_copy)
+        return residents[key]
+
+    def _leave_for(self, dataset: object, aim: Aim | None) -> None:
+        """Let go of what the training before used, unless it goes on with that."""
+        if self._trained != id(dataset):
+            self._residents.pop(self._trained, None)
+            self._trained = id(dataset)
+            if aim is not None:
+                aim.let_go()
+
+
+class _Resident(NamedTuple):
+    """What a run keeps of a dataset on its device."""
+
+    owner: ref[Dataset[Any]]
+    sources: tuple[Tensor, ...]
+    versions: list[tuple[int, int]]
+    """Which they are, and how often they had been written to when they were copied."""
+
+    columns: tuple[Tensor, ...]
+    are_images: list[bool]
+    """Whose columns have their channels last."""
+
+    is_copy: bool
+    """Whether they may be written over; data that were there already are the user's own."""
+
+
+class Gathered(NamedTuple):
+    """A pass over in-memory data."""
+
+    batches: Iterator[Batch]
+    is_moved: bool
+    """Whether the batches come out where the run needs them."""
+
+
+class Table(NamedTuple):
+    """In-memory data and the order in which a loader reads them."""
+
+    owner: Dataset[Any]
+    tensors: tuple[Tensor, ...]
+    pack: Pack
+    batch_size: int
+    drop_last: bool
+    is_shuffled: bool
+
+    def batches(
+        self,
+        columns: tuple[Tensor, ...],
+        one_pass: Pass,
+        *,
+        is_pinned: bool = False,
+        aim: Aim | None = None,
+    ) -> Iterator[Batch]:
+        """The batches of one pass over ``columns``, which stand for the tensors."""
+        length = len(columns[0])
+        used = length - length % self.batch_size if self.drop_last else length
+        first = min(one_pass.start * self.batch_size, used)
+        if not self.is_shuffled and aim is None:
+            parts = [_split(column[first:used], self.batch_size) for column in columns]
+            copy = _copier(self.pack, is_pinned=is_pinned)
+            return map(copy, zip(*parts, strict=True))
+        if self.is_shuffled:
+            generator = torch.Generator().manual_seed(one_pass.seed)
+            order = torch.randperm(length, generator=generator, device="cpu")[first:used]
+        else:
+            order = torch.arange(first, used)
+        device = columns[0].device
+        if device.type == "cuda":
+            order = order.pin_memory()
+        order = order.to(device, non_blocking=True)
+        select = _selector(columns, self.pack, is_pinned=is_pinned)
+        pieces = _split(order, self.batch_size)
+        if aim is None:
+            return map(select, pieces)
+        return aim.batches(columns, self.pack, order, pieces, select)
+
+
+def find_table(loader: Loader) -> Table | None:
+    """What the loader reads, if gathering gives the very batches that it would give.
+
+    It must be torch's own loader with torch's own samplers, reading in this process. What a
+    subclass changes cannot be known, so subclasses are left alone.
+    """
+    if type(loader) is not DataLoader or loader.num_workers:
+        return None
+    dataset, batch_sampler = loader.dataset, loader.batch_sampler
+    if type(batch_sampler) is not BatchSampler:
+        return None
+    sampler = batch_sampler.sampler
+    rows = _find_rows(dataset, loader.collate_fn)
+    if rows is None or not _reads_each_row_once(sampler, dataset):
+        return None
+    is_shuffled = type(sampler) is RandomSampler
+    return Table(dataset, *rows, batch_sampler.batch_size, batch_sampler.drop_last, is_shuffled)
+
+
+def _reads_each_row_once(sampler: object, dataset: Dataset[Any]) -> bool:
+    """Whether a sampler is one of torch's own that go through the whole dataset."""
+    if getattr(sampler, "data_source", None) is not dataset:
+        return False
+    if type(sampler) is SequentialSampler:
+        return True
+    return (
+        type(sampler) is RandomSampler
+        and not sampler.replacement
+        and sampler.num_samples == len(sampler.data_source)
+    )
+
+
+def _find_rows(dataset: Dataset[Any], collate: object) -> tuple[tuple[Tensor, ...], Pack] | None:
+    if isinstance(dataset, TensorDataset):
+        is_usual = type(dataset) is TensorDataset and collate is default_collate
+        pack: Pack = list
+    elif isinstance(dataset, InMemory):
+        # Not one that inherits from an implementation: it may make other samples.
+        is_usual = InMemory in type(dataset).__bases__ and (
+            collate is default_collate or collate is type(dataset).collate
+        )
+        pack = dataset.pack
+    else:
+        return None
+    return (dataset.tensors, pack) if is_usual and _are_plain(dataset.tensors) else None
+
+
+def _are_plain(tensors: tuple[Tensor, ...]) -> bool:
+    """Whether gathering rows of tensors is the same as stacking them one by one."""
+    return len({tensor.device for tensor in tensors}) == 1 and all(
+        type(tensor) is Tensor
+        and tensor.layout == torch.strided
+        and tensor.dtype in _DTYPES
+        and tensor.is_contiguous()
+        and not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg())
+        for tensor in tensors
+    )
+
+
+def _is_small(tensors: tuple[Tensor, ...]) -> bool:
+    return sum(tensor.nbytes for tensor in tensors) <= _SMALL
+
+
+def _are_of_one_kind(some: tuple[Tensor, ...], others: tuple[Tensor, ...]) -> bool:
+    """Whether tensors can be written over others."""
+    kinds = [[(tensor.shape, tensor.dtype) for tensor in tensors] for tensors in (some, others)]
+    return kinds[0] == kinds[1]
+
+
+def _share_memory(one: Tensor, other: Tensor) -> bool:
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+
+
+def _lay_out(tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], list[bool]]:
+    """The tensors with whole rows in one piece, and which of them had to be turned for that."""
+    are_images = [tensor.ndim == 4 and not tensor.is_contiguous() for tensor in tensors]
+    flagged = zip(tensors, are_images, strict=True)
+    rows = (part.permute(0, 2, 3, 1) if is_image else part for part, is_image in flagged)
+    return tuple(rows), are_images
+
+
+def _image_packer(pack: Pack, are_images: list[bool]) -> Pack:
+    """Gives batches the layout that the tensors had."""
+
+    def pack_images(columns: Iterable[Tensor]) -> Batch:
+        flagged = zip(columns, are_images, strict=True)
+        return pack([part.permute(0, 3, 1, 2) if is_image else part for part, is_image in flagged])
+
+    return pack_images
+
+
+def _version(tensor: Tensor) -> int:
+    """Changes whenever somebody writes into the tensor; torch does not count for some."""
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def _split(tensor: Tensor, size: int) -> Iterator[Tensor]:
+    """The rows of a tensor in parts of ``size``; views are made block by block, not all at once."""
+    if not len(tensor):
+        return iter(())
+    blocks = torch.split(tensor, size * _BLOCK)
+    return chain.from_iterable(torch.split(block, size) for block in blocks)
+
+
+def _selector(
+    columns: tuple[Tensor, ...], pack: Pack, *, is_pinned: bool
+) -> Callable[[Tensor], Batch]:
+    along = repeat(0)
+
+    def select(indices: Tensor) -> Batch:
+        return pack(map(torch.index_select, columns, along, repeat(indices)))
+
+    def select_pinned(indices: Tensor) -> Batch:
+        size = len(indices)
+        return pack(
+            [
+                torch.index_select(column, 0, indices, out=_pinned(column, size))
+                for column in columns
+            ]
+        )
+
+    return select_pinned if is_pinned else select
+
+
+def _copier(pack: Pack, *, is_pinned: bool) -> Callable[[tuple[Tensor, ...]], Batch]:
+    """Copies, because a task may change its batch in place."""
+
+    def copy(parts: tuple[Tensor, ...]) -> Batch:
+        return pack(map(torch.clone, parts))
+
+    def copy_pinned(parts: tuple[Tensor, ...]) -> Batch:
+        return pack([_pinned(part, len(part)).copy_(part) for part in parts])
+
+    return copy_pinned if is_pinned else copy
+
+
+def _pinned(like: Tensor, size: int) -> Tensor:
+    return torch.empty((size, *like.shape[1:]), dtype=like.dtype, pin_memory=True)

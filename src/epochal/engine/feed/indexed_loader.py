@@ -1,0 +1,180 @@
+"""A second loader that reads what a DataLoader would, in an order of ours, from any position on."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from itertools import islice
+from typing import TYPE_CHECKING, Any, final
+from weakref import WeakKeyDictionary, ref
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, MapDataPipe
+
+from epochal.engine.feed.host_generators import Ambient, mix
+from epochal.engine.feed.sampling_order import (
+    Pass,
+    find_indices,
+    find_sampler,
+    fixed_order,
+    is_usual_loader,
+    never_repeats,
+    run_apart,
+    seeds_of,
+    split,
+)
+from epochal.engine.feed.seeded_dataset import Findings, Reader, Start, Ticket, as_is
+from epochal.engine.process.signals import keep_workers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from epochal.engine.interfaces.task import Batch, Loader
+
+_logger = logging.getLogger(__name__)
+
+_OPTIONS = ("num_workers", "pin_memory")
+_OF_WORKERS = ("timeout", "prefetch_factor", "persistent_workers", "multiprocessing_context")
+_FACTS = (*_OPTIONS, *_OF_WORKERS, "worker_init_fn", "collate_fn")
+
+
+@final
+class Twins:
+    """The second loaders of a run, each kept as long as the first one, and its workers with it."""
+
+    def __init__(self) -> None:
+        self._twins: WeakKeyDictionary[DataLoader[Any], Twin] = WeakKeyDictionary()
+        self._named: set[str] = set()
+
+    def find(self, loader: Loader) -> Twin | None:
+        """The second loader for one that can have one: torch's own, of data asked by index."""
+        if not isinstance(loader, DataLoader) or not is_usual_loader(loader):
+            return None
+        if isinstance(loader.dataset, IterableDataset | MapDataPipe):
+            return None
+        twin = self._twins.get(loader)
+        if twin is None or not twin.is_of(loader):
+            twin = self._twins[loader] = Twin(loader, self._named)
+        return twin
+
+
+@final
+class Twin:
+    """Reads the data of a loader; the same bits for any number of workers.
+
+    Without workers nothing is left for a loader to do: batches are read here, as it would.
+
+    Args:
+        loader: Left as it is.
+        named: Datasets that the user was told about already.
+    """
+
+    def __init__(self, loader: DataLoader[Any], named: set[str]) -> None:
+        self._facts = _read_facts(loader)
+        self._origin = ref(loader)
+        self._named = named
+        self._ambient = Ambient()
+        is_stacked = loader.batch_sampler is not None
+        self._reader = Reader(loader.dataset, loader.collate_fn, is_stacked=is_stacked)
+        self._needs_findings = self._reader.may_draw
+        self._plan = _Plan()
+        self._loader: DataLoader[Any] | None = None
+        if loader.num_workers or loader.pin_memory:
+            self._loader = _build_loader(loader, self._reader, self._plan)
+
+    def is_of(self, loader: DataLoader[Any]) -> bool:
+        """Whether the loader is as it was when this one was made."""
+        facts = _read_facts(loader)
+        return all(one is other for one, other in zip(facts, self._facts, strict=True))
+
+    def open(self, one_pass: Pass) -> Iterator[Batch]:
+        """The batches of a pass; whoever asks for them holds the first loader."""
+        loader = self._origin()
+        assert loader is not None
+        sample_seed, batch_seed, sampler_seed = seeds_of(one_pass)
+        sampler, size, drop_last = find_sampler(loader)
+        start = one_pass.start
+        indices = find_indices(sampler, one_pass.seed)
+        parts: Iterator[Any]
+        if indices is None:
+            parts = self._run_sampler(loader, one_pass, sampler_seed)
+        else:
+            parts = split(indices, size, start, drop_last=drop_last)
+        is_probe, self._needs_findings = self._needs_findings, False
+        if self._reader.may_draw:
+            base = sample_seed if never_repeats(sampler) else None
+            first = start if is_probe else -1
+            parts = (
+                Ticket(part, mix(batch_seed, number), base, number == first)
+                for number, part in enumerate(parts, start)
+            )
+        batches = self._read(parts, one_pass.seed)
+        return self._unpack_first(batches) if is_probe else batches
+
+    def _read(self, parts: Iterator[Any], seed: int) -> Iterator[Batch]:
+        reader, loader = self._reader, self._loader
+        if loader is None:
+            return map(reader.__getitems__ if reader.may_draw else reader.read_plain, parts)
+        self._plan.items = parts
+        loader.generator = torch.Generator().manual_seed(seed)
+        return iter(loader)
+
+    def _run_sampler(self, loader: DataLoader[Any], one_pass: Pass, seed: int) -> Iterator[Any]:
+        sampler: Any = find_sampler(loader)[0]
+        with fixed_order(loader, one_pass.seed):
+            yield from run_apart(sampler, seed, one_pass.start, self._ambient)
+
+    def _unpack_first(self, batches: Iterator[Any]) -> Iterator[Batch]:
+        for batch, findings in islice(batches, 1):
+            self._learn(findings)
+            yield batch
+        yield from batches
+
+    def _learn(self, findings: Findings) -> None:
+        reader = self._reader
+        reader.is_restless |= findings.is_restless
+        name = type(reader.dataset).__name__
+        if findings.is_unsteady and name not in self._named:
+            self._named.add(name)
+            _logger.warning(
+                "data: one sample of %s, read twice under the same seed, came out differently: it "
+                "keeps a generator of its own, so that a resumed run is not promised to be exact; "
+                "draw from random, numpy.random or torch instead",
+                name,
+            )
+
+
+@final
+class _Plan:
+    """Stands where a loader looks for its batch sampler; each pass puts another one in here."""
+
+    def __init__(self) -> None:
+        self.items: Iterable[Any] = ()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.items)
+
+
+def _read_facts(loader: DataLoader[Any]) -> list[object]:
+    return [getattr(loader, name) for name in _FACTS]
+
+
+def _build_loader(loader: DataLoader[Any], reader: Reader, plan: _Plan) -> DataLoader[Any]:
+    # Somebody may have taken the workers away since, but not what belongs to them.
+    names = (*_OPTIONS, *_OF_WORKERS) if loader.num_workers else _OPTIONS
+    options: dict[str, Any] = {name: getattr(loader, name) for name in names}
+    if reader.may_draw:
+        options["collate_fn"] = as_is
+        options["worker_init_fn"] = Start(loader.worker_init_fn)
+    else:
+        options["collate_fn"] = loader.collate_fn
+        options["worker_init_fn"] = loader.worker_init_fn
+    if not reader.may_draw and loader.batch_sampler is None:
+        options |= {"batch_size": None, "sampler": plan}
+    else:
+        options["batch_sampler"] = plan
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what there is to say was said of the first one
+        twin = DataLoader(reader if reader.may_draw else loader.dataset, **options)
+    keep_workers(twin)
+    return twin

@@ -1,0 +1,142 @@
+"""Loaders of which nothing is known but that they can be iterated over."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from itertools import islice
+from typing import TYPE_CHECKING, Any, final
+
+from torch.utils.data import DataLoader
+
+from epochal.engine.feed.host_generators import Ambient
+from epochal.engine.feed.sampling_order import (
+    Pass,
+    fixed_order,
+    is_usual_loader,
+    run_apart,
+    seeds_of,
+)
+from epochal.engine.process.signals import keep_workers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from epochal.engine.interfaces.task import Batch, Loader
+
+_logger = logging.getLogger(__name__)
+
+
+@final
+class Foreign:
+    """Reads such loaders: each batch under a seed of its own, and nobody misses what it draws."""
+
+    def __init__(self) -> None:
+        self._ambient = Ambient()
+        self._has_told = False
+
+    def open(
+        self, loader: Loader, one_pass: Pass, state: dict[str, Any] | None = None
+    ) -> Iterator[Batch]:
+        """The batches of a pass.
+
+        Args:
+            loader: Read from its own beginning if there is no state.
+            one_pass: What was read before its start is read again and thrown away.
+            state: What ``Stateful`` gave at that position, or at an earlier one that it names;
+                then nothing before is read again.
+        """
+        start = one_pass.start
+        if isinstance(loader, list | tuple) and type(loader) in (list, tuple):
+            return islice(loader, start, None)
+        keep_workers(loader)
+        owner = find_stateful(loader)
+        if owner is None:
+            self._tell(loader, start)
+            return self._read(loader, one_pass, 0)
+        if state is None:
+            self._tell(loader, start)
+            return Stateful(owner, self._read(loader, one_pass, 0))
+        owner.load_state_dict(state["owner"])
+        # One that has given its last batch may be at its beginning again.
+        first = state.get("position", start)
+        source = iter(()) if state["is_over"] else self._read(loader, one_pass, first)
+        return Stateful(owner, source)
+
+    def _tell(self, loader: Loader, start: int) -> None:
+        if start and not self._has_told:
+            self._has_told = True
+            _logger.warning(
+                "data: %s cannot be asked for a position, so the %d batches before it are read "
+                "again; methods state_dict and load_state_dict would save that",
+                _name(loader),
+                start,
+            )
+
+    def _read(self, loader: Loader, one_pass: Pass, first: int) -> Iterator[Batch]:
+        _, seed, _ = seeds_of(one_pass)
+        start = one_pass.start
+        with fixed_order(loader, one_pass.seed):
+            if _may_draw_here(loader):
+                yield from run_apart(loader, seed, start, self._ambient, first=first)
+            else:
+                yield from islice(loader, start - first, None)
+
+
+@final
+class Stateful:
+    """The batches of a loader that knows where it is, and its state between any two of them.
+
+    Args:
+        owner: Has ``state_dict`` and ``load_state_dict``.
+        source: Reads from it.
+    """
+
+    def __init__(self, owner: Any, source: Iterator[Batch]) -> None:  # noqa: ANN401 - of any kind
+        self._owner = owner
+        self._source = source
+        self._next: list[Batch] = []
+        self._state: dict[str, Any] | None = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        self._state = None
+        return self._next.pop() if self._next else next(self._source)
+
+    def state(self, *, is_over: bool = False) -> dict[str, Any]:
+        """Where the pass is; for it the next batch is read, which says whether there is one.
+
+        Args:
+            is_over: Nobody will ask for the next batch, so it is not read.
+        """
+        if self._state is None:
+            owner = copy.deepcopy(self._owner.state_dict())
+            if not is_over and not self._next:
+                self._next = list(islice(self._source, 1))
+            self._state = {"owner": owner, "is_over": not self._next}
+        return dict(self._state)
+
+
+def find_stateful(loader: Loader) -> Any:  # noqa: ANN401 - anything with the two methods, or None
+    """What knows the position of a pass: the loader, or a dataset that it reads in this process."""
+    owners: list[Any] = [loader]
+    if isinstance(loader, DataLoader) and not loader.num_workers:
+        owners.append(loader.dataset)
+    for owner in owners:
+        if all(hasattr(owner, name) for name in ("state_dict", "load_state_dict")):
+            return owner
+    return None
+
+
+def _may_draw_here(loader: Loader) -> bool:
+    """Whether reading a batch may draw random numbers in this process."""
+    if isinstance(loader, DataLoader) and loader.num_workers and is_usual_loader(loader):
+        return False
+    source = loader.dataset if isinstance(loader, DataLoader) else loader
+    return bool(getattr(source, "draws_random", True))
+
+
+def _name(loader: Loader) -> str:
+    return type(loader.dataset if isinstance(loader, DataLoader) else loader).__name__

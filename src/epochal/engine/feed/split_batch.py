@@ -1,0 +1,128 @@
+"""A batch as several smaller ones, where it shows which of its contents are rows of samples."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import numbers
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+from torch import Tensor
+
+from epochal.engine.device.move import batch_size
+
+if TYPE_CHECKING:
+    from epochal.engine.interfaces.task import Batch
+
+
+Part = slice | list[int]
+_NESTS = (Tensor, np.ndarray, list, tuple, Mapping)
+
+
+class UnsplittableError(Exception):
+    """A batch cannot be split; the message says why, for people."""
+
+
+@final
+class Chunks(tuple["Batch", ...]):
+    """Microbatches of one step, of which several may be of one batch of the loader."""
+
+    places: list[int]
+    """Which batch of the step each of them is of."""
+
+
+def split_batches(batches: tuple[Batch, ...], most: int) -> Chunks:
+    """The batches of a step as microbatches of at most so many samples, in the same order.
+
+    Raises:
+        UnsplittableError: A batch that is too large cannot be split.
+    """
+    places: list[int] = []
+    found: list[Batch] = []
+    for place, batch in enumerate(batches):
+        parts = split_batch(batch, most)
+        places += [place] * len(parts)
+        found += parts
+    chunks = Chunks(found)
+    chunks.places = places
+    return chunks
+
+
+def place_of(microbatches: tuple[Batch, ...], index: int) -> int:
+    """Which batch of its step a microbatch is of."""
+    return microbatches.places[index] if isinstance(microbatches, Chunks) else index
+
+
+def split_batch(batch: Batch, most: int) -> list[Batch]:
+    """The batch in nearly equal parts of at most so many samples; itself if it has no more.
+
+    Raises:
+        UnsplittableError: It is larger, and cannot be split.
+    """
+    rows = batch_size(batch)
+    if rows is None:
+        raise UnsplittableError(f"a {type(batch).__name__} does not show how many samples it has")
+    if rows <= most:
+        return [batch]
+    count = -(-rows // most)
+    bounds = [rows * number // count for number in range(count + 1)]
+    return [_take(batch, slice(*ends), rows, "batch") for ends in pairwise(bounds)]
+
+
+def resize_batch(batch: Batch, size: int) -> Batch:
+    """A batch of so many samples, which are those of the batch, again and again.
+
+    Raises:
+        UnsplittableError: It does not show its samples.
+    """
+    rows = batch_size(batch)
+    if not rows:
+        raise UnsplittableError(f"a {type(batch).__name__} does not show how many samples it has")
+    return _take(batch, [index % rows for index in range(size)], rows, "batch")
+
+
+def _take(value: Batch, part: Part, rows: int, where: str) -> Batch:
+    """What of a value belongs to some of the samples."""
+    if isinstance(value, Tensor | np.ndarray):
+        return _take_rows(value, part, rows, where) if value.ndim else value
+    if value is None or isinstance(value, str | bytes | numbers.Number):
+        return value
+    if isinstance(value, Mapping):
+        taken = {key: _take(item, part, rows, f"{where}.{key}") for key, item in value.items()}
+        return taken if type(value) is dict else _refilled(value, taken)
+    if isinstance(value, list | tuple):
+        return _take_items(value, part, rows, where)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changed = copy.copy(value)
+        for field in dataclasses.fields(value):
+            item = _take(getattr(value, field.name), part, rows, f"{where}.{field.name}")
+            object.__setattr__(changed, field.name, item)
+        return changed
+    raise UnsplittableError(f"{where} is a {type(value).__name__}, which has no rows to take")
+
+
+def _take_items(value: Batch, part: Part, rows: int, where: str) -> Batch:
+    if not any(isinstance(item, _NESTS) for item in value):  # such as the names of the samples
+        return _take_rows(value, part, rows, where)
+    items = [_take(item, part, rows, f"{where}[{i}]") for i, item in enumerate(value)]
+    return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+
+
+def _take_rows(value: Batch, part: Part, rows: int, where: str) -> Batch:
+    if len(value) != rows:
+        raise UnsplittableError(f"{where} has {len(value)} rows, and the batch has {rows} samples")
+    if isinstance(part, slice) or isinstance(value, Tensor | np.ndarray):
+        return value[part]
+    return type(value)(value[index] for index in part)
+
+
+def _refilled(mapping: Batch, taken: dict[str, Batch]) -> Batch:
+    try:
+        changed = copy.copy(mapping)
+        changed.update(taken)
+    except (AttributeError, TypeError):
+        return taken
+    return changed

@@ -1,0 +1,141 @@
+"""Where gathered batches go: into tensors that a captured step reads, or into new ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import torch
+
+from epochal.engine.capture.cuda_graph import capture_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from torch import Tensor
+
+    from epochal.engine.interfaces.task import Batch
+
+    Pack = Callable[[Iterable[Tensor]], Batch]
+    from torch import Tensor
+
+
+@final
+class Aim:
+    """The tensors that the next batches go into, if they fit."""
+
+    def __init__(self) -> None:
+        self._targets: list[Tensor] = []
+        self._size = -1
+        self._next_rows: NextRows | None = None
+
+    def at(self, targets: list[Tensor]) -> None:
+        """Let batches of that size go into these tensors; none: all batches are new."""
+        self._targets = targets
+        self._size = len(targets[0]) if targets and targets[0].ndim else -1
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Keep nothing of the data that were gathered from."""
+        self._next_rows = None
+
+    def batches(
+        self,
+        columns: tuple[Tensor, ...],
+        pack: Pack,
+        order: Tensor,
+        parts: Iterable[Tensor],
+        select: Callable[[Tensor], Batch],
+    ) -> Iterator[Batch]:
+        """Gather the rows of a pass.
+
+        Args:
+            columns: Data on the device.
+            pack: Makes a batch out of its tensors.
+            order: Of the rows.
+            parts: Of the order, one for each batch.
+            select: Gathers a batch that does not go into the targets.
+        """
+        seen: list[Tensor] = []
+        fill: Callable[[int, Tensor], None] | None = None
+        first = 0
+        for indices in parts:
+            if self._targets is not seen:
+                seen = self._targets
+                fill = self._filler(columns, order) if _are_alike(columns, seen) else None
+            if fill is None or len(indices) != self._size:
+                yield select(indices)
+            else:
+                fill(first, indices)
+                yield pack(seen)
+            first += len(indices)
+
+    def _filler(self, columns: tuple[Tensor, ...], order: Tensor) -> Callable[[int, Tensor], None]:
+        """What puts rows into the targets, given their first place in the order and themselves."""
+        targets = self._targets
+        if order.device.type != "cuda":
+
+            def fill(_first: int, indices: Tensor) -> None:
+                for column, target in zip(columns, targets, strict=True):
+                    torch.index_select(column, 0, indices, out=target)
+
+            return fill
+
+        known = self._next_rows
+        if known is None or known.columns is not columns:
+            known = self._next_rows = NextRows(columns, targets, len(columns[0]))
+        known.begin(order)
+        return known.take
+
+
+def _are_alike(columns: tuple[Tensor, ...], targets: list[Tensor]) -> bool:
+    """Whether rows of the columns are such as the targets hold, which torch would resize else."""
+    return [(column.shape[1:], column.dtype) for column in columns] == [
+        (target.shape[1:], target.dtype) for target in targets
+    ]
+
+
+@final
+class NextRows:
+    """Gathers one batch after the other into the same tensors.
+
+    The device itself counts where it is in the order, so nothing is sent to it between batches.
+
+    Args:
+        columns: What is gathered from; they stay where they are.
+        targets: Where the rows of a batch go.
+        most: Length of the longest order.
+    """
+
+    def __init__(self, columns: tuple[Tensor, ...], targets: list[Tensor], most: int) -> None:
+        device, self._size = columns[0].device, len(targets[0])
+        self.columns, self.targets = columns, targets
+        self._order = torch.zeros(most, dtype=torch.int64, device=device)
+        self._first = torch.zeros((), dtype=torch.int64, device=device)
+        self._next = -1
+        self._graph = self._capture(torch.arange(self._size, device=device))
+
+    def _capture(self, span: Tensor) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        self._places, self._rows = torch.empty_like(span), torch.empty_like(span)
+        self._span = span
+        with torch.cuda.graph(
+            graph, stream=capture_stream(span.device), capture_error_mode="thread_local"
+        ):
+            torch.add(self._span, self._first, out=self._places)
+            torch.index_select(self._order, 0, self._places, out=self._rows)
+            for column, target in zip(self.columns, self.targets, strict=True):
+                torch.index_select(column, 0, self._rows, out=target)
+            self._first.add_(self._size)
+        return graph
+
+    def begin(self, order: Tensor) -> None:
+        """Go by another order of the rows."""
+        self._order[: len(order)].copy_(order)
+        self._next = -1
+
+    def take(self, first: int, _: Tensor) -> None:
+        """Fill the targets with the rows at this place of the order and those after it."""
+        if first != self._next:
+            self._first.fill_(first)
+        self._graph.replay()
+        self._next = first + self._size

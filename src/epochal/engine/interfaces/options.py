@@ -1,0 +1,331 @@
+"""What a config may say about the run itself: durations, cadences, the update, the log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, final
+
+from epochal.config.bounds import Above, AtLeast, AtMost, guard
+from epochal.config.checkpoint_name import check_template
+from epochal.config.condition import Condition, parse_condition
+from epochal.config.duration import Duration, parse_duration
+from epochal.engine.interfaces.every import Every
+from epochal.engine.interfaces.splits import split_name
+from epochal.errors import ConfigError, Problem
+
+# Defaults stand as the text a user would type, because this file is also read without
+# being imported; `__post_init__` turns text into values, so that code never meets text.
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """How long to train and when to evaluate: the section ``train``."""
+
+    for_: Duration = "10ep"  # type: ignore[assignment]  # the schema shows what users type
+    """How long to train: ``10ep``, ``500st`` (optimizer steps), ``1e6sa`` (samples) or ``2h``."""
+
+    max_time: Duration | None = None
+    """Stop after this much time even if ``for`` is not reached, such as ``24h``."""
+
+    until: Condition | None = None
+    """Stop as soon as a metric is good enough, such as ``val/acc >= 0.95``."""
+
+    folds: Annotated[int, AtLeast(2)] | None = None
+    """Cross validation: so many runs, each of which validates another part of the training data."""
+
+    fold: Annotated[int, AtLeast(1)] | None = None
+    """Train this one of the folds alone, counted from 1."""
+
+    stratify: str | int | None = None
+    """Spread labels evenly over folds: where the label is in a sample, or in the dataset."""
+
+    eval_every: Every | dict[str, Every] = "1ep"  # type: ignore[assignment]  # see for_
+    """How often to evaluate ``val``, or a mapping of split to period; 0 is never."""
+
+    eval_at_start: bool = False
+    """Evaluate before the first step."""
+
+    eval_at_end: bool = False
+    """Evaluate after the last step, unless that very step was evaluated already."""
+
+    eval_loss: bool = False
+    """Compute the loss in evaluation too, under the same random numbers each time."""
+
+    sanity_batches: Annotated[int, AtLeast(0)] = 2
+    """Validation batches to try before the first step, to fail early; 0 is none."""
+
+    limit_batches: Annotated[int, AtLeast(1)] | None = None
+    """Read at most this many batches of every loader."""
+
+    def __post_init__(self) -> None:
+        _set(self, "for_", _duration("train.for", self.for_))
+        if self.max_time is not None:
+            _set(self, "max_time", _duration("train.max_time", self.max_time, time_only=True))
+        if self.until is not None:
+            _set(self, "until", _condition("train.until", self.until))
+        if isinstance(self.eval_every, dict):
+            periods = {
+                split: _every(f"train.eval_every.{split}", every)
+                for split, every in self.eval_every.items()
+            }
+            _set(self, "eval_every", periods)
+        else:
+            _set(self, "eval_every", _every("train.eval_every", self.eval_every))
+        if self.fold is not None and not self.fold <= (self.folds or 0):
+            hint = "write a number up to train.folds"
+            _refuse("train.fold", f"there is no fold {self.fold} of {self.folds}", hint)
+        for split in self.eval_periods:
+            if split not in ("val", "test"):
+                key = f"train.eval_every.{split}"
+                _refuse(key, f"{split!r} is not evaluated", "write val or test")
+        guard(self, "train")
+
+    @property
+    def eval_periods(self) -> dict[str, Every]:
+        """Every evaluated split with its period, by canonical name."""
+        if isinstance(self.eval_every, dict):
+            return {split_name(split): every for split, every in self.eval_every.items()}
+        return {"val": self.eval_every}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """How the machine is used: the section ``engine``."""
+
+    step: Literal["auto", "eager", "compile", "graph"] = "auto"
+    """How steps are taken: as written, compiled, as one CUDA graph, or the best of them."""
+
+    precision: Literal["fp32", "tf32", "bf16", "fp16", "fp64"] = "fp32"
+    """Number format of the computation; weights stay ``model.dtype``, and fp16 scales the loss."""
+
+    on_nonfinite: Literal["warn", "skip", "stop", "rollback"] = "warn"
+    """What to do when a gradient is not finite: only tell, skip that update, end the run, or go
+    back to the newest checkpoint and leave out the batches since."""
+
+    microbatch: Annotated[int, AtLeast(1)] | Literal["auto"] | None = None
+    """Most samples that go through the model at once; ``auto`` finds how many fit into memory."""
+
+    recompute: list[str] = field(default_factory=list)
+    """Modules, such as ``encoder.layers.*``, whose activations are computed twice, not kept."""
+
+    channels_last: bool = False
+    """Keep images and the weights of convolutions with their channels last."""
+
+    sync_batchnorm: bool = False
+    """Let batch norm count the samples of all processes; with one process it changes nothing."""
+
+    compile_backend: str = "inductor"
+    """Backend of torch.compile, where steps are compiled."""
+
+    compile_mode: Literal["default", "max-autotune"] = "default"
+    """``max-autotune`` looks longer for faster kernels; only for the backend ``inductor``."""
+
+    compile_dynamic: bool | None = None
+    """Compile for sizes that vary; null finds out, and a captured step always has its own."""
+
+    compile_fullgraph: bool = False
+    """Fail if a step cannot be compiled as a whole, instead of leaving parts to Python."""
+
+    compile_options: dict[str, Any] = field(default_factory=dict)
+    """Further options of the backend, such as ``{epilogue_fusion: true}``."""
+
+    deterministic: bool = False
+    """Use only kernels that give the same bits each time; an operation without one fails."""
+
+    num_threads: Annotated[int, AtLeast(1)] | None = None
+    """CPU threads of one operation; by default torch's own choice."""
+
+    empty_cache_every: Every = 0  # type: ignore[assignment]  # the schema shows what users type
+    """How often the device's cached memory is given back, which waits for it; 0 is never."""
+
+    hang_after: Every = "30min"  # type: ignore[assignment]  # the schema shows what users type
+    """How long nothing may happen before the stacks of all threads are written; 0 is for ever."""
+
+    def __post_init__(self) -> None:
+        every = _every("engine.empty_cache_every", self.empty_cache_every)
+        _set(self, "empty_cache_every", every)
+        hang_after = _every("engine.hang_after", self.hang_after)
+        if not hang_after.is_never and hang_after.unit != "s":
+            what = f"must be a time, got {str(hang_after)!r}"
+            _refuse("engine.hang_after", what, "write for example 30min, or 0")
+        _set(self, "hang_after", hang_after)
+        guard(self, "engine")
+
+
+CLIPS = ("norm", "value")
+"""What gradients can be clipped by."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class OptimOptions:
+    """How gradients become an update: extra keys of the section ``optim``."""
+
+    accumulate: Annotated[int, AtLeast(1)] = 1
+    """Batches whose gradients are added up, weighted by their counts, for one step."""
+
+    clip: Annotated[float, Above(0)] | dict[str, float] | None = None
+    """Largest norm of the gradient of all parameters together, or ``{value: 0.5}`` for the largest
+    single number in it; null does not clip."""
+
+    noise: Annotated[float, Above(0)] | None = None
+    """Variance of normal noise that is added to gradients at first; null adds none."""
+
+    noise_decay: Annotated[float, AtLeast(0)] = 0.55
+    """How that variance fades: after t steps it is ``noise / (1 + t) ** noise_decay``."""
+
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    """Rules for some parameters: ``{match: "*.bias", weight_decay: 0}``; later ones refine."""
+
+    no_decay: Literal["auto"] | None = None
+    """``auto``: no weight decay for biases, vectors, norms and what modules declare."""
+
+    layer_decay: Annotated[float, Above(0), AtMost(1)] | None = None
+    """Factor of the learning rate from each layer to the one below it."""
+
+    freeze: list[str] = field(default_factory=list)
+    """Patterns of parameters that stay as they are, such as ``encoder.*``."""
+
+    def __post_init__(self) -> None:
+        guard(self, "optim")
+        if isinstance(self.clip, dict):
+            kind, limit = next(iter(self.clip.items()), ("", 0.0))
+            if len(self.clip) != 1 or kind not in CLIPS or not limit > 0:
+                hint = "write {norm: 1.0} or {value: 0.5}, with a number above 0"
+                _refuse("optim.clip", f"cannot clip by {self.clip!r}", hint)
+
+    def limit_of(self, kind: Literal["norm", "value"]) -> float | None:
+        """What gradients are clipped to by their norm or value; None where they are not."""
+        if isinstance(self.clip, dict):
+            return self.clip.get(kind)
+        return self.clip if kind == "norm" else None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LogOptions:
+    """What is shown and recorded while training, and how often: the section ``log``."""
+
+    console_every: Every = "50st"  # type: ignore[assignment]  # the schema shows what users type
+    """How often a line of progress is printed; 0 is never."""
+
+    record_every: Every = "10st"  # type: ignore[assignment]  # the schema shows what users type
+    """How often points are written to the record; 0 is never."""
+
+    grad_norm: bool = False
+    """Measure the norm of the gradient at every step."""
+
+    data_time: bool = True
+    """Show how long a step waits for its data."""
+
+    memory: bool = True
+    """Show the most device memory used so far."""
+
+    tensorboard: bool = True
+    """Write event files for TensorBoard, if it is installed."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe message of the log."""
+
+    def __post_init__(self) -> None:
+        _set(self, "console_every", _every("log.console_every", self.console_every))
+        _set(self, "record_every", _every("log.record_every", self.record_every))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class CheckpointOptions:
+    """When the whole state of a run is saved, and what is kept: the section ``checkpoint``."""
+
+    every: Every | list[Every] = "1ep"  # type: ignore[assignment]  # the schema shows what users type
+    """How often to save: ``1ep``, ``500st``, ``10min``, or a list of them; 0 saves the end only."""
+
+    keep_last: Annotated[int, AtLeast(1)] | None = 1
+    """How many of the newest checkpoints are kept; null keeps all."""
+
+    keep_best: Annotated[int, AtLeast(0)] = 1
+    """How many of the best by ``monitor`` are kept; unless 0, each better model is saved."""
+
+    on_error: bool = True
+    """Save when an error comes between two steps, such as in an evaluation or from the data."""
+
+    on_failure: Literal["warn", "stop"] = "warn"
+    """When a checkpoint cannot be written: tell and try the next one, or end the run."""
+
+    name: str = "{tag}-{step}"
+    """Names of checkpoints: {tag}, {step}, {epoch}, {samples} and metrics, as {val/acc:.3f}."""
+
+    dir: str | None = None
+    """Where the folder with a run's checkpoints is made; in its own folder if null."""
+
+    def __post_init__(self) -> None:
+        written = self.every if isinstance(self.every, list | tuple) else [self.every]
+        _set(self, "every", [_every("checkpoint.every", every) for every in written])
+        try:
+            check_template(self.name)
+        except ValueError as error:
+            what, _, hint = str(error).partition("\n")
+            _refuse("checkpoint.name", f"{self.name!r} {what}", hint)
+        guard(self, "checkpoint")
+
+    @property
+    def periods(self) -> list[Every]:
+        """How often to save, without those that never come."""
+        periods: list[Every] = self.every  # type: ignore[assignment]  # made one above
+        return [every for every in periods if not every.is_never]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class HookOptions:
+    """When a hook acts: extra keys of every entry of ``hooks``."""
+
+    on: tuple[str, ...] | None = None
+    """Splits whose events it hears; all when left out."""
+
+    priority: int | None = None
+    """Its place among the hooks of an event, low first; the hook's own when left out."""
+
+    every: Every | None = None
+    """Period of its ``step_end`` (``50st``, ``10min``) or ``epoch_end`` (``2ep``)."""
+
+    def __post_init__(self) -> None:
+        if self.on is not None:
+            _set(self, "on", tuple(split_name(split) for split in self.on))
+        if self.every is not None:
+            _set(self, "every", _every("hooks.every", self.every))
+
+
+def _set(options: object, name: str, value: object) -> None:
+    object.__setattr__(options, name, value)
+
+
+def _duration(key: str, value: object, *, time_only: bool = False) -> Duration:
+    try:
+        duration = value if isinstance(value, Duration) else parse_duration(str(value))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(Problem(key, str(error))) from error
+    if time_only and duration.unit != "s":
+        _refuse(key, f"must be a time, got {str(duration)!r}", "write for example 24h or 90min")
+    return duration
+
+
+def _condition(key: str, value: object) -> Condition:
+    try:
+        return value if isinstance(value, Condition) else parse_condition(str(value))
+    except ValueError as error:
+        what, _, hint = str(error).partition("; ")
+        raise ConfigError(Problem(key, what, hint=hint)) from error
+
+
+def _every(key: str, value: object) -> Every:
+    try:
+        return Every.parse(value)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(Problem(key, str(error))) from error
+
+
+def _refuse(key: str, what: str, hint: str) -> None:
+    raise ConfigError(Problem(key, what, hint=hint))

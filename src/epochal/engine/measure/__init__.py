@@ -1,0 +1,1 @@
+"""Sums, meters and clocks of a run."""

@@ -1,0 +1,129 @@
+"""Where the time goes: parts of the host's time line that sum to the whole, without a sync."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, final
+
+from epochal.records.metrics.time_spent import (
+    FIRST_BATCH,
+    OTHER,
+    START,
+    STEPS,
+    WAIT,
+    Spent,
+    add_times,
+    is_start,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from epochal.engine.run import Run
+
+
+@final
+class Times:
+    """Counts each moment of a run into exactly one part: the one that is open just then.
+
+    A part that is opened within another one interrupts it, so nothing is counted twice, and
+    the parts always sum to the time that has passed.
+
+    Args:
+        now: Seconds on a clock that never goes back.
+        begun: When the first part began, on that clock; now by default.
+        part: What comes first.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], float] = time.perf_counter,
+        *,
+        begun: float | None = None,
+        part: str = START,
+    ) -> None:
+        self._now = now
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._open = part
+        self._since = now() if begun is None else begun
+        self._waits = (0.0, 0.0)
+        self.before = Spent()
+        """What earlier processes of the run took; grows when the run goes back."""
+
+    def switch(self, part: str) -> str:
+        """Count into ``part`` from now on; gives the part that was open before."""
+        now, before = self._now(), self._open
+        self._seconds[before] += now - self._since
+        self._since, self._open = now, part
+        return before
+
+    @contextmanager
+    def measuring(self, part: str) -> Iterator[None]:
+        """Count a block into ``part``, but for the parts within it that count for themselves."""
+        before = self.switch(part)
+        try:
+            yield
+        finally:
+            self.switch(before)
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Count a block as steps; the first one ends the start-up."""
+        before = self.switch(STEPS)
+        try:
+            yield
+        finally:
+            self.switch(OTHER if is_start(before) else before)
+
+    def add(self, part: str, seconds: float) -> None:
+        """Count seconds that passed just now into ``part``, and not into the open one."""
+        self._seconds[part] += seconds
+        self._seconds[self._open] -= seconds
+
+    def read(self, waits: tuple[float, float] | None = None) -> dict[str, float]:
+        """Seconds of each part so far in this process, the largest first.
+
+        Args:
+            waits: How much of the steps was waiting for data, and how much of that for the very
+                first batch; as in the last call by default.
+        """
+        self.switch(self._open)
+        self._waits = waits or self._waits
+        parts = dict(self._seconds)
+        waited = min(self._waits[0], parts.get(STEPS, 0.0))
+        first = min(self._waits[1], waited)
+        parts |= {WAIT: waited - first, STEPS: parts.get(STEPS, 0.0) - waited}
+        parts[FIRST_BATCH] = parts.get(FIRST_BATCH, 0.0) + first
+        return add_times({part: max(0.0, seconds) for part, seconds in parts.items() if seconds})
+
+    def read_spent(self, waits: tuple[float, float] | None = None) -> Spent:
+        """What the run took so far, in all its processes."""
+        return replace(self.before, times=add_times(self.before.times, self.read(waits)))
+
+    def go_back(self, at: Spent) -> None:
+        """Note that the run goes on from a state that was taken when it had spent ``at``."""
+        redone = self.read_spent().go_back(at).redone_seconds
+        self.before = replace(self.before, redone_seconds=redone)
+
+
+def read_spent(run: Run) -> Spent:
+    """What a run took so far, in all its processes; also of one that is released."""
+    feed = getattr(run, "feed", None)
+    waits = None if feed is None else (feed.wait_seconds, feed.first_wait_seconds)
+    return run.clock.times.read_spent(waits)
+
+
+def read_times(run: Run) -> dict[str, float]:
+    """Seconds of each part of a run so far, the largest first; also of one that is released."""
+    return dict(read_spent(run).times)
+
+
+def read_device_time(run: Run) -> dict[str, float]:
+    """What was seen of the device, and whether it got whole steps; empty if nothing was seen."""
+    seen = dict(run.device_time.read())
+    if seen and run.choices.get("step", "eager") != "eager":
+        seen["captured"] = 1.0
+    return seen

@@ -1,0 +1,1 @@
+"""Parameter groups, learning rates, schedules and averaged weights."""

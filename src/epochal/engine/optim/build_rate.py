@@ -1,0 +1,326 @@
+"""The one owner of the learning rate while a run trains."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
+
+from torch import Tensor
+from typing_extensions import override
+
+from epochal.engine.interfaces.schedule import (
+    Schedule,
+    Schedules,
+    TorchSchedule,
+    Warmup,
+    check_unit,
+)
+from epochal.engine.optim.group_rates import GroupRates, JoinedRates, read_rate
+from epochal.engine.optim.rate import Rate
+from epochal.engine.optim.torch_rate import PlateauRate, TorchRate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch.optim import Optimizer
+
+    from epochal.engine.interfaces.monitor import Monitor
+    from epochal.engine.interfaces.schedule import AnySchedule, OneSchedule
+
+__all__ = ["FactorRate", "FixedRate", "JoinedRate", "Rate", "WarmRate", "build_rate"]
+
+logger = logging.getLogger(__name__)
+
+
+@final
+class FixedRate(Rate):
+    """Rates stay what the optimizer was built with, or what somebody made of them."""
+
+    def __init__(self, optimizer: Optimizer | None = None) -> None:
+        self.rates = GroupRates(optimizer)
+
+    @override
+    def admit(self) -> None:
+        self.rates.adopt()
+
+    @override
+    def own_state(self) -> dict[str, Any]:
+        return {}
+
+    @override
+    def load_own_state(self, state: dict[str, Any]) -> None:
+        pass
+
+
+@final
+class FactorRate(Rate):
+    """The base rate of every group, times the factor of a schedule.
+
+    Args:
+        schedule: Has the factors.
+        optimizer: Has the groups.
+        step: Updates done so far.
+        total_steps: Updates from ``offset`` to the end, if that is known.
+        offset: The step that is the schedule's step 0.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        optimizer: Optimizer,
+        *,
+        step: int,
+        total_steps: int | None,
+        offset: int = 0,
+    ) -> None:
+        self.rates = GroupRates(optimizer)
+        self.is_moved_by_steps = schedule.unit == "step"
+        self._schedule = schedule
+        self._total_steps = total_steps
+        self._offset = offset
+        self._factor: float
+        self._move(step)
+
+    @override
+    def after_step(self, step: int) -> None:
+        if self.is_moved_by_steps:
+            self._move(step)
+
+    @override
+    def after_epoch(self, step: int) -> None:
+        if not self.is_moved_by_steps:
+            self._move(step)
+
+    @override
+    def admit(self) -> None:
+        self.rates.adopt()
+        self._apply()
+
+    @override
+    def own_state(self) -> dict[str, Any]:
+        return {"factor": self._factor}
+
+    @override
+    def load_own_state(self, state: dict[str, Any]) -> None:
+        self._factor = state.get("factor", self._factor)
+
+    def _move(self, step: int) -> None:
+        self._factor = self._schedule.factor(step - self._offset, self._total_steps)
+        self._apply()
+
+    def _apply(self) -> None:
+        groups = self.rates.groups
+        for index, value in enumerate(self.rates.values):
+            # torch's own name for it, so that a loaded optimizer keeps its base rate.
+            base = groups[index].get("initial_lr")
+            if base is None or isinstance(base, Tensor):
+                base = groups[index]["initial_lr"] = value if base is None else read_rate(base)
+            self.rates.put(index, base * self._factor)
+
+
+@final
+class WarmRate(Rate):
+    """A straight line up to the first rates of another owner, which takes over at its end.
+
+    Args:
+        follower: Stands where the line ends; what happens before does not reach it.
+        step: Updates done so far.
+        first: The step at which the line begins.
+        steps: Its length.
+        start: Factor of the follower's rates at its beginning.
+    """
+
+    is_moved_by_steps = True
+
+    def __init__(self, follower: Rate, *, step: int, first: int, steps: int, start: float) -> None:
+        self.rates = follower.rates
+        self._follower = follower
+        self._first, self._steps, self._start = first, steps, start
+        self._goal = list(follower.values)
+        self._factor = 1.0
+        self._climb(step)
+
+    @override
+    def after_step(self, step: int) -> None:
+        if not self._is_over(step):
+            self._climb(step)
+        elif self._follower.is_moved_by_steps:
+            self._follower.after_step(step)
+
+    @override
+    def after_epoch(self, step: int) -> None:
+        if self._is_over(step):
+            self._follower.after_epoch(step)
+
+    @override
+    def after_eval(self, step: int) -> None:
+        if self._is_over(step):
+            self._follower.after_eval(step)
+
+    @override
+    def after_value(self, value: float, step: int) -> None:
+        if self._is_over(step):
+            self._follower.after_value(value, step)
+
+    @override
+    def admit(self) -> None:
+        if self._factor != 1:
+            self._put(1.0)
+        self._follower.admit()
+        self._goal = list(self.values)
+        if self._factor != 1:
+            self._put(self._factor)
+
+    @override
+    def own_state(self) -> dict[str, Any]:
+        follower = self._follower.own_state()
+        return {"goal": list(self._goal), "warmth": self._factor, "follower": follower}
+
+    @override
+    def load_own_state(self, state: dict[str, Any]) -> None:
+        self._goal = list(state.get("goal", self._goal))
+        self._factor = state.get("warmth", self._factor)
+        self._follower.load_own_state(state.get("follower", state))
+
+    def _is_over(self, step: int) -> bool:
+        """Whether the follower has its first update behind it."""
+        return step > self._first + self._steps
+
+    def _climb(self, step: int) -> None:
+        done, steps = step - self._first, self._steps
+        self._factor = 1.0 if done >= steps else self._start + (1 - self._start) * done / steps
+        self._put(self._factor)
+
+    def _put(self, factor: float) -> None:
+        for index, goal in enumerate(self._goal):
+            self.rates.put(index, goal * factor)
+
+
+@final
+class JoinedRate(Rate):
+    """The rates of several optimizers, each moved by an owner of its own.
+
+    Args:
+        members: By the name of the optimizer.
+    """
+
+    def __init__(self, members: Mapping[str, Rate]) -> None:
+        self._members = members
+        rates: Any = JoinedRates([member.rates for member in members.values()])
+        self.rates = rates  # all that anybody asks of the rates of one optimizer
+        self.is_moved_by_steps = any(member.is_moved_by_steps for member in members.values())
+
+    @override
+    def after_step(self, step: int) -> None:
+        for member in self._members.values():
+            if member.is_moved_by_steps:
+                member.after_step(step)
+
+    @override
+    def after_epoch(self, step: int) -> None:
+        for member in self._members.values():
+            member.after_epoch(step)
+
+    @override
+    def after_eval(self, step: int) -> None:
+        for member in self._members.values():
+            member.after_eval(step)
+
+    @override
+    def after_value(self, value: float, step: int) -> None:
+        for member in self._members.values():
+            member.after_value(value, step)
+
+    @override
+    def admit(self) -> None:
+        for member in self._members.values():
+            member.admit()
+
+    @override
+    def own_state(self) -> dict[str, Any]:
+        return {name: member.own_state() for name, member in self._members.items()}
+
+    @override
+    def load_own_state(self, state: dict[str, Any]) -> None:
+        for name, member in self._members.items():
+            if name in state:
+                member.load_own_state(state[name])
+
+
+def build_rate(
+    schedule: AnySchedule | None,
+    optimizer: Optimizer,
+    *,
+    step: int,
+    total_steps: int | None,
+    offset: int = 0,
+    steps_per_epoch: int | None = None,
+    monitor: Monitor | None = None,
+) -> Rate:
+    """The owner of the rate for a schedule, positioned after ``step`` updates.
+
+    Args:
+        schedule: None leaves the rates as they are.
+        optimizer: Has the groups; a group's base rate is its ``initial_lr``, if it has one.
+        step: Updates of the run so far.
+        total_steps: Updates for which the schedule holds: those of the run, or of a stage.
+        offset: The first step of that stage.
+        steps_per_epoch: As far as it is known.
+        monitor: What a plateau goes by.
+
+    Raises:
+        ConfigError: The schedule needs a length that nobody knows, or goes by a monitored value
+            and there is none, or was told that larger is better while the monitor says that
+            smaller is.
+    """
+    build = partial(
+        _build_one,
+        step=step,
+        total_steps=total_steps,
+        offset=offset,
+        steps_per_epoch=steps_per_epoch,
+        monitor=monitor,
+    )
+    if not isinstance(schedule, Schedules):
+        return build(schedule, optimizer)
+    members = schedule.members.items()
+    return JoinedRate({name: build(one, optimizer) for name, (optimizer, one) in members})
+
+
+def _build_one(
+    schedule: OneSchedule | None,
+    optimizer: Optimizer,
+    *,
+    step: int,
+    total_steps: int | None,
+    offset: int,
+    steps_per_epoch: int | None,
+    monitor: Monitor | None,
+) -> Rate:
+    if schedule is None:
+        return FixedRate(optimizer)
+    warmup = schedule if isinstance(schedule, Warmup) else None
+    plain = schedule.schedule if isinstance(schedule, Warmup) else schedule
+    steps = 0 if warmup is None else warmup.length.steps(steps_per_epoch)
+    if total_steps is not None and steps >= total_steps > 0:
+        text = "schedule.warmup: takes %d steps, and the training %d: it never comes to an end"
+        logger.warning(text, steps, total_steps)
+    if isinstance(plain, TorchSchedule):
+        needs_value = plain.needs_value
+        follower: Rate = PlateauRate(plain, monitor) if needs_value else TorchRate(plain)
+    else:
+        check_unit(plain.unit, ("step", "epoch"))
+        plain.steps_per_epoch, plain.warmup_steps = steps_per_epoch, steps
+        steps = 0 if plain.has_own_warmup else steps
+        skipped = 0 if plain.counts_warmup else steps
+        follower = FactorRate(
+            plain,
+            optimizer,
+            step=max(step, offset + steps),
+            total_steps=None if total_steps is None else max(0, total_steps - skipped),
+            offset=offset + skipped,
+        )
+    if warmup is None or steps == 0:
+        return follower
+    return WarmRate(follower, step=step, first=offset, steps=steps, start=warmup.start)

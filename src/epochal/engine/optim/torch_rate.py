@@ -1,0 +1,135 @@
+"""Learning rates that a scheduler of torch decides, advanced by the engine alone."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
+
+from torch import Tensor
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+from typing_extensions import override
+
+from epochal.engine.optim.group_rates import GroupRates, read_rate
+from epochal.engine.optim.rate import Rate
+from epochal.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from torch.optim.lr_scheduler import LRScheduler
+
+    from epochal.engine.interfaces.monitor import Monitor
+    from epochal.engine.interfaces.schedule import TorchSchedule
+
+
+@final
+class TorchRate(Rate):
+    """What one of torch's schedulers says, asked once per unit."""
+
+    def __init__(self, schedule: TorchSchedule) -> None:
+        self.rates = GroupRates(schedule.scheduler.optimizer)
+        self._schedule = schedule
+        self.is_moved_by_steps = schedule.unit == "step"
+        _let_go_of_tensors(schedule.scheduler)
+
+    @override
+    def after_step(self, step: int) -> None:
+        self._advance("step")
+
+    @override
+    def after_epoch(self, step: int) -> None:
+        self._advance("epoch")
+
+    @override
+    def after_eval(self, step: int) -> None:
+        self._advance("eval")
+
+    @override
+    def admit(self) -> None:
+        self.rates.adopt()
+        known: list[float] = getattr(self._schedule.scheduler, "base_lrs", [])
+        for index in range(len(known), len(self.values)):
+            known.append(self.rates.groups[index].setdefault("initial_lr", self.values[index]))
+
+    @override
+    def own_state(self) -> dict[str, Any]:
+        return {"scheduler": self._schedule.scheduler.state_dict()}
+
+    @override
+    def load_own_state(self, state: dict[str, Any]) -> None:
+        _load_scheduler(self._schedule.scheduler, state)
+
+    def _advance(self, unit: str) -> None:
+        if self._schedule.unit != unit:
+            return
+        try:
+            self.rates.consult(self._schedule.scheduler.step)
+        except Exception as error:
+            name = type(self._schedule.scheduler).__name__
+            error.add_note(f"while the schedule {name} chose the rate of the next step")
+            raise
+
+
+@final
+class PlateauRate(Rate):
+    """What ``ReduceLROnPlateau`` says of the monitored value, by the direction of the monitor."""
+
+    def __init__(self, schedule: TorchSchedule, monitor: Monitor | None) -> None:
+        if monitor is None:
+            what = "ReduceLROnPlateau needs a monitored metric"
+            hint = "write for example monitor: -val/loss"
+            raise ConfigError(Problem("schedule", what, hint=hint))
+        assert isinstance(schedule.scheduler, ReduceLROnPlateau)
+        self.rates = GroupRates(schedule.scheduler.optimizer)
+        self._scheduler = schedule.scheduler
+        _turn(self._scheduler, monitor)
+
+    @override
+    def after_value(self, value: float, step: int) -> None:
+        self.rates.consult(partial(self._scheduler.step, value))
+
+    @override
+    def admit(self) -> None:
+        self.rates.adopt()  # the scheduler looks at the groups itself
+
+    @override
+    def own_state(self) -> dict[str, Any]:
+        return {"scheduler": self._scheduler.state_dict()}
+
+    @override
+    def load_own_state(self, state: dict[str, Any]) -> None:
+        _load_scheduler(self._scheduler, state)
+
+
+def _load_scheduler(scheduler: LRScheduler, state: dict[str, Any]) -> None:
+    if "scheduler" in state:
+        scheduler.load_state_dict(state["scheduler"])
+    # Else torch would take the first step for forgotten, if none is left to take here.
+    optimizer: Any = scheduler.optimizer  # torch reads it, but does not declare it
+    optimizer._opt_called = True
+
+
+def _let_go_of_tensors(scheduler: LRScheduler) -> None:
+    """Give a scheduler, and those it is made of, base rates that are plain floats."""
+    for one in getattr(scheduler, "_schedulers", ()):
+        _let_go_of_tensors(one)
+    if hasattr(scheduler, "base_lrs"):
+        scheduler.base_lrs = [read_rate(rate) for rate in scheduler.base_lrs]
+    for group in scheduler.optimizer.param_groups:
+        if isinstance(group.get("initial_lr"), Tensor):
+            group["initial_lr"] = read_rate(group["initial_lr"])
+
+
+def _turn(scheduler: ReduceLROnPlateau, monitor: Monitor) -> None:
+    """Have a scheduler look for what the monitor calls better.
+
+    Its ``mode`` is ``min`` unless somebody chose, so only ``max`` can contradict a monitor.
+    Negated values would not do: its threshold is a share of the best value.
+    """
+    if scheduler.mode == monitor.mode:
+        return
+    if scheduler.mode == "max":
+        what = f"mode 'max' contradicts monitor {str(monitor)!r}, for which smaller is better"
+        hint = "remove schedule.mode: it follows the monitor"
+        raise ConfigError(Problem("schedule.mode", what, hint=hint))
+    scheduler.mode = "max"
+    scheduler.mode_worse = scheduler.best = -math.inf

@@ -1,0 +1,54 @@
+"""Parameters that weight decay should leave alone: biases, vectors, norms, and declared ones."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from epochal.engine.optim.parameter_selector import is_meant
+from epochal.engine.optim.parameters import is_open
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from epochal.engine.optim.parameter_selector import Selector
+
+logger = logging.getLogger(__name__)
+
+_NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+
+
+def find_undecayed(model: nn.Module, selector: Selector) -> set[str]:
+    """The parameters that are biases or vectors, are in norms, or that modules declare.
+
+    A module declares by a method ``no_decay()``, which returns names of its own parameters and
+    of those in it; patterns will do.
+    """
+    found = {name for name, one in selector.parameters.items() if _is_bias_or_vector(name, one)}
+    for prefix, module in model.named_modules():
+        if isinstance(module, _NORMS):
+            found |= selector.by_name(prefix) if prefix else set(selector.parameters)
+        for name in _declared(prefix, module):
+            found |= selector.by_name(name)
+    return found
+
+
+def _is_bias_or_vector(name: str, parameter: nn.Parameter) -> bool:
+    last = name.rpartition(".")[2]
+    is_bias = last == "bias" or last.endswith("_bias")
+    return is_bias or (not is_open(parameter) and parameter.ndim <= 1)
+
+
+def _declared(prefix: str, module: nn.Module) -> Iterator[str]:
+    declare: Any = getattr(module, "no_decay", None)  # a method of anybody
+    if not callable(declare) or isinstance(declare, nn.Module):
+        return
+    own = [name for name, _ in module.named_parameters(remove_duplicate=False)]
+    for pattern in declare():
+        if not any(is_meant(name, pattern) for name in own):
+            where = f"{type(module).__name__}.no_decay" + (f" of {prefix}" if prefix else "")
+            logger.warning("%s names %r, which is none of its parameters", where, pattern)
+        yield f"{prefix}.{pattern}" if prefix else pattern

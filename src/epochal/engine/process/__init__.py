@@ -1,0 +1,1 @@
+"""The training process itself: signals and the watchdog."""

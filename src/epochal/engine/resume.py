@@ -1,0 +1,45 @@
+"""A run put back to where one of its checkpoints was made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from epochal.engine.device.seeding import restore_generators
+from epochal.engine.stages.training_length import REASONS
+from epochal.engine.state.run_state import WISHES, restore
+
+if TYPE_CHECKING:
+    from epochal.engine.parts import ResumePoint
+    from epochal.engine.run import Run
+
+
+def place(run: Run) -> None:
+    """Let a run know from its very beginning at which step it will go on."""
+    if run.resume is not None:
+        data = run.resume.state["data"]
+        run.step = run.first_step = data["step"]
+        run.epoch = data["epoch"]
+
+
+def is_inside_epoch(point: ResumePoint) -> bool:
+    """Whether the checkpoint was made between two steps of one epoch."""
+    return bool(point.state["data"]["is_in_epoch"])
+
+
+def resume(run: Run, point: ResumePoint) -> None:
+    """Put every part back, tell the hooks, and let nothing that they do count.
+
+    Raises:
+        CheckpointError: The parts of the run are not those of the checkpoint.
+    """
+    state = point.state
+    restore(run, state, is_strict=point.is_strict)
+    if run.saver is not None:
+        run.saver.saved_at = run.step, run.epoch, run.is_in_epoch
+        run.saver.origin = point.manifest
+    run.fire("checkpoint_loaded", point.path)
+    restore_generators(state["random"])
+    stop = state.get("stop", {})
+    is_wish = stop.get("status") in WISHES or stop.get("reason") in REASONS.values()
+    if stop.get("reason") and not is_wish and not point.has_ended:
+        run.stop(stop["reason"], status=stop["status"])

@@ -1,0 +1,1 @@
+"""Copies of a run's state that can be restored in the same process."""

@@ -1,0 +1,1 @@
+"""The state of a run as trees, and the saver of checkpoints."""

@@ -1,0 +1,168 @@
+"""What task, model and loss change in themselves: plain attributes, tensors and generators."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import random
+from collections import deque
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from epochal.checkpoint import split
+from epochal.engine.snapshot.run_objects import OF_THE_RUN, freeze
+from epochal.engine.state.optimizer_state import fill
+from epochal.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from epochal.engine.run import Run
+
+    State = dict[str, Any]  # a tree of plain data and tensors
+
+logger = logging.getLogger(__name__)
+
+LARGEST_BYTES = 2**20
+"""Of one attribute: what is larger is the result of something, not a state that goes on."""
+
+_MODULE_NAMES = frozenset(vars(nn.Module()))
+
+
+@final
+class Attributes:
+    """Attributes of a run's task and of all modules that are no longer what they were at first.
+
+    What a class keeps for itself, such as a count of batches, comes back after a resume without
+    a ``state_dict``; what stays as it was built is left to the config.
+
+    Args:
+        run: Whose task, model and loss are watched from now on.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._reported: set[str] = set()
+        self._first = {name: freeze(value) for name, _, _, value in self._all()}
+        self._built: State = {}
+        if run.options.engine.on_nonfinite == "rollback":
+            self._built = {
+                name: copy.deepcopy(value)
+                for name, _, _, value in self._all()
+                if not _has_tensors(value) and self._can_be_kept(name, value)
+            }
+
+    def collect(self) -> State:
+        """Those that changed, and those that hold tensors or generators, by name."""
+        found: State = {}
+        for name, _, _, value in self._all():
+            state = _generator_state(value)
+            if state is not None:
+                found[name] = {"generator": state}
+                continue
+            may_have_changed = _has_tensors(value) or _changes_unseen(value)
+            may_have_changed |= freeze(value) != self._first.get(name, self)
+            if may_have_changed and self._can_be_kept(name, value):
+                found[name] = {"value": value}
+        return found
+
+    def undo(self) -> None:
+        """Give attributes the values they were built with; only of a run that may go back."""
+        for name, owner, attribute, value in list(self._all()):
+            if name in self._built:
+                if freeze(value) != self._first[name] or _changes_unseen(value):
+                    setattr(owner, attribute, copy.deepcopy(self._built[name]))
+            elif name not in self._first and self._can_be_kept(name, value):
+                delattr(owner, attribute)
+
+    def restore(self, state: State) -> None:
+        """Give attributes the values of a checkpoint, in place where they are tensors."""
+        present = {name: (owner, attribute) for name, owner, attribute, _ in self._all()}
+        owners = dict(self._owners())
+        for name, saved in state.items():
+            prefix, _, attribute = name.rpartition(".")
+            owner, attribute = present.get(name, (owners.get(prefix), attribute))
+            if owner is None:
+                continue
+            value = getattr(owner, attribute, None)
+            if "generator" in saved:
+                _set_generator(value, saved["generator"])
+            else:
+                setattr(owner, attribute, fill(value, saved["value"], self._run.device))
+
+    def _can_be_kept(self, name: str, value: object) -> bool:
+        try:
+            tensors = split(value, name).tensors
+        except CheckpointError:
+            what = f"is a {type(value).__name__}"
+        else:
+            size = sum(tensor.nbytes for tensor in tensors.values())
+            if size <= LARGEST_BYTES:
+                return True
+            what = "is too large"
+        if name not in self._reported:
+            self._reported.add(name)
+            logger.debug("%s %s: a checkpoint does not keep it", name, what)
+        return False
+
+    def _all(self) -> Iterator[tuple[str, object, str, object]]:
+        for prefix, owner in self._owners():
+            for attribute, value in list(vars(owner).items()):
+                is_part = isinstance(value, nn.Module) or attribute in _MODULE_NAMES
+                is_of_the_run = owner is self._run.task and attribute.endswith(OF_THE_RUN)
+                if not is_part and not is_of_the_run and not callable(value):
+                    yield f"{prefix}.{attribute}", owner, attribute, value
+
+    def _owners(self) -> Iterator[tuple[str, object]]:
+        task = self._run.task
+        own = getattr(task, "__dict__", {})
+        # A task with a state_dict of its own says itself what it keeps.
+        if own and not hasattr(task, "state_dict"):
+            yield "task", task
+        for name, module in self._run.model.named_modules():
+            yield f"model.{name}" if name else "model", module
+        for name, module in () if self._run.loss is None else self._run.loss.terms.named_modules():
+            yield f"loss.{name}" if name else "loss", module
+        for attribute, part in list(own.items()):
+            if isinstance(part, nn.Module):
+                for name, module in part.named_modules():
+                    yield f"task.{attribute}.{name}" if name else f"task.{attribute}", module
+
+
+def _has_tensors(value: object) -> bool:
+    if isinstance(value, Tensor):
+        return True
+    items = value.values() if isinstance(value, dict) else value
+    is_container = isinstance(value, dict | list | tuple)
+    return is_container and any(isinstance(item, Tensor) for item in items)  # type: ignore[attr-defined]  # just asked
+
+
+def _changes_unseen(value: object) -> bool:
+    """Whether a value may be another one in the same place, of which ``freeze`` knows nothing."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes <= LARGEST_BYTES
+    return isinstance(value, deque | bytearray)
+
+
+def _generator_state(value: object) -> object:
+    """The state of a generator; None of anything else."""
+    if isinstance(value, torch.Generator):
+        return value.get_state()
+    if isinstance(value, random.Random):
+        return value.getstate()
+    bits = getattr(value, "bit_generator", None)  # numpy's own, which need not be imported
+    if type(value).__module__.startswith("numpy.random") and bits is not None:
+        return bits.state
+    return None
+
+
+def _set_generator(generator: Any, state: Any) -> None:  # noqa: ANN401 - of three libraries
+    if isinstance(generator, torch.Generator):
+        generator.set_state(state)
+    elif isinstance(generator, random.Random):
+        generator.setstate(state)
+    elif generator is not None:
+        generator.bit_generator.state = state

@@ -1,0 +1,306 @@
+"""Checkpoints while a run trains: anyone asks, they are taken between steps, a thread writes."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from epochal.checkpoint import Split, remove_leftovers, snapshot, tidy, write_checkpoint
+from epochal.checkpoint.serialize import split_parts
+from epochal.engine.optim.average import AVERAGED
+from epochal.engine.state.run_state import WISHES, collect, find_stateless
+from epochal.errors import EpochalError
+from epochal.records.folder.checkpoint_manifests import FACTS, Manifest
+from epochal.records.metrics.time_spent import SAVING
+from epochal.text.formatting import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from epochal.engine.run import Run
+
+logger = logging.getLogger(__name__)
+
+END = "end"
+IN_MEMORY = Path("memory")
+"""Where states are that were never written."""
+
+_NOTABLE_SECONDS = 1.0
+
+
+def request_save(run: Run, reason: str) -> None:
+    """Have the run saved at its next step boundary, or at this one; safe from signals."""
+    reasons = [*filter(None, run.requests_save.split(", "))]
+    if reason not in reasons:
+        run.requests_save = ", ".join([*reasons, reason])
+    run.plan.wake()
+
+
+def save_if_requested(run: Run) -> None:
+    """Save, if that was asked for or the run ends here; called when a boundary is over.
+
+    After the last step of an epoch that waits until the epoch is over, which comes at once.
+    """
+    saver = run.saver
+    if saver is None:
+        run.requests_save = ""
+        return
+    saver.attend(run)
+    if run.diverged_at is not None:
+        run.requests_save = ""  # this state is given up
+        return
+    if run.stop_reason and saver.saved_at != _position(run):
+        request_save(run, END)
+    is_soon_over = run.is_in_epoch and run.feed.is_complete and run.stop_status not in WISHES
+    if run.requests_save and not is_soon_over:
+        reason, run.requests_save = run.requests_save, ""
+        saver.save(run, reason)
+
+
+@final
+@dataclass(slots=True)
+class _Job:
+    """One checkpoint on its way to the disk."""
+
+    step: int
+    reason: str
+    thread: threading.Thread | None = None
+    path: Path | None = None
+    error: BaseException | None = None
+    notes: tuple[str, ...] = ()
+
+
+@final
+class Saver:
+    """Takes snapshots of a run and writes them beside its training, one at a time.
+
+    Args:
+        folder: Where checkpoints go; None keeps none.
+        name: What the checkpoint of this moment is called.
+        keep_last: How many of the newest stay; None for all.
+        keep_best: How many of the best by the monitor stay.
+        is_strict: End the run when one cannot be written, instead of trying the next one.
+        serves_rollback: The run may go back to its states: without a folder the newest are kept
+            in memory.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        *,
+        name: Callable[[Run], str],
+        keep_last: int | None = 1,
+        keep_best: int = 1,
+        is_strict: bool = False,
+        serves_rollback: bool = False,
+    ) -> None:
+        self.folder = folder
+        self.serves_rollback = serves_rollback
+        self.kept: deque[tuple[Manifest, Split]] = deque(maxlen=max(1, keep_last or 1))
+        """What a run without a folder can go back to, the newest last."""
+
+        self.saved_at: tuple[int, int, bool] | None = None
+        """Step, epoch, and whether inside it, of the latest snapshot."""
+
+        self.origin: Manifest | None = None
+        """The checkpoint that the present attempt went on from; None if it began at the start."""
+
+        self._name = name
+        self._keep_last, self._keep_best = keep_last, keep_best
+        self._is_strict = is_strict
+        self._job: _Job | None = None
+        self._has_refused = self._has_rehearsed = False
+
+    def rehearse(self, run: Run) -> None:
+        """Take the state apart once, so that what cannot be saved fails early; say what it takes.
+
+        Raises:
+            CheckpointError: Some part has a state that no checkpoint can hold.
+        """
+        if self.folder is None or self._has_rehearsed:
+            return
+        self._has_rehearsed = True
+        with run.clock.times.measuring(SAVING):
+            self._wait(run)  # what is being written must not be taken for a leftover
+            size = _size_of(_take_apart(run))
+            remove_leftovers(self.folder)
+            self._tell_room(size)
+        for name in find_stateless(run):
+            logger.warning(
+                "%s holds tensors, and a resumed run begins without them; "
+                "give it state_dict and load_state_dict",
+                name,
+            )
+
+    def save(self, run: Run, reason: str) -> None:
+        """Take a snapshot now, and have it written; waits for the one before.
+
+        A state whose updates are left out for good is never saved.
+        """
+        if (self.folder is None and not self.serves_rollback) or self._refuses(run):
+            return
+        with run.clock.times.measuring(SAVING):
+            self._wait(run)
+            taken = _take_apart(run, is_copied=True)
+            self.saved_at = _position(run)
+            if self.folder is None:
+                manifest = Manifest(path=IN_MEMORY, files={}, **facts_of(run, reason))
+                self.kept.append((manifest, taken))
+                return
+            job = _Job(run.step, reason)
+            arguments = (job, taken, self._name(run), facts_of(run, reason), run)
+            job.thread = threading.Thread(
+                target=self._write, args=arguments, name="checkpoint", daemon=True
+            )
+            self._job = job
+            job.thread.start()
+
+    def attend(self, run: Run) -> None:
+        """Tell everyone of a checkpoint that was written meanwhile.
+
+        Raises:
+            CheckpointError: It could not be written, and the run is to end then.
+        """
+        job = self._job
+        if job is None or (job.thread is not None and job.thread.is_alive()):
+            return
+        self._job = None
+        if job.error is not None:
+            self._fail(run, job, job.error)
+            return
+        assert job.path is not None
+        for note in job.notes:
+            logger.warning("%s", note)
+        run.writer.event("checkpoint_saved", step=job.step, name=job.path.name, reason=job.reason)
+        run.fire("checkpoint_saved", job.path)
+
+    def finish(self, run: Run) -> None:
+        """Wait for what is on its way; called when the run is over."""
+        with run.clock.times.measuring(SAVING):
+            self._wait(run)
+
+    def _refuses(self, run: Run) -> bool:
+        """Whether the run has diverged, so that its state is worth nothing."""
+        if run.watch is None:
+            return False
+        run.watch.look_now(run)
+        if run.watch.has_diverged and not self._has_refused:
+            self._has_refused = True
+            logger.info("step %d is not saved: its updates were left out", run.step)
+        return run.watch.has_diverged
+
+    def _wait(self, run: Run) -> None:
+        job = self._job
+        if job is None or job.thread is None:
+            return
+        begun = run.clock.now()
+        job.thread.join()
+        waited = run.clock.now() - begun
+        if waited > _NOTABLE_SECONDS:
+            logger.info("waited %.1f s for the checkpoint of step %d", waited, job.step)
+        self.attend(run)
+
+    def _write(self, job: _Job, taken: Split, name: str, facts: dict[str, Any], run: Run) -> None:
+        """Write a snapshot; runs in a thread of its own, and touches nothing of the run."""
+        assert self.folder is not None
+        try:
+            run.writer.sync()  # a checkpoint counts the points, so they must be there
+            job.path = write_checkpoint(self.folder, name, taken, facts).path
+        except BaseException as error:
+            job.error = error
+        else:
+            job.notes = self._tidy()
+        finally:
+            run.plan.wake()
+
+    def _tidy(self) -> tuple[str, ...]:
+        assert self.folder is not None
+        try:
+            tidy(
+                self.folder,
+                keep_last=self._keep_last,
+                keep_best=self._keep_best,
+                keep_regular=self.serves_rollback,
+            )
+        except (EpochalError, OSError) as error:
+            return (f"old checkpoints could not be removed: {error}",)
+        return ()
+
+    def _fail(self, run: Run, job: _Job, error: BaseException) -> None:
+        run.writer.event("checkpoint_failed", step=job.step, message=str(error))
+        is_expected = isinstance(error, EpochalError | OSError)
+        if self._is_strict or not is_expected or "preempted" in job.reason:
+            raise error
+        self.saved_at = None
+        logger.error("the checkpoint of step %d was not written: %s", job.step, error)
+
+    def _tell_room(self, size: int) -> None:
+        assert self.folder is not None
+        folder = next(one for one in (self.folder, *self.folder.parents) if one.exists())
+        free = shutil.disk_usage(folder).free
+        what = f"checkpoints take {format_bytes(size)} each"
+        if self._keep_last is None:
+            what, needed = f"{what}, and all are kept", 2 * size
+        else:
+            count = self._keep_last + self._keep_best + 1  # the new one comes before an old goes
+            count += self.serves_rollback
+            what, needed = f"{what}, {count} at most", count * size
+        if needed > free:
+            logger.warning(
+                "%s: %s has %s free; make room, or keep fewer with checkpoint.keep_last",
+                what,
+                folder,
+                format_bytes(free),
+            )
+        else:
+            logger.info("%s; %s free", what, format_bytes(free))
+
+
+def facts_of(run: Run, reason: str) -> dict[str, Any]:
+    """What the manifest of a checkpoint says about this moment."""
+    facts: dict[str, Any] = {
+        "step": run.step,
+        "epoch": run.epoch,
+        "samples": run.samples,
+        "reason": reason,
+        "metrics": fresh_metrics(run),
+        "choices": {name: value for name, value in run.choices.items() if _is_plain(value)},
+    }
+    if run.monitor is not None:
+        facts |= {"monitor": run.monitor.metric, "mode": run.monitor.mode}
+    return facts | {name: value for name, value in run.facts.items() if name in FACTS}
+
+
+def fresh_metrics(run: Run) -> dict[str, float]:
+    """The metrics that were measured at this very step, with these weights."""
+    fresh = {split for split, step in run.evaluated_at.items() if step == run.step}
+    if "val" in fresh:
+        fresh.add(AVERAGED)
+    if not run.is_in_epoch and run.step > 0:
+        fresh.add("train")
+    return {name: value for name, value in run.latest.items() if name.split("/")[0] in fresh}
+
+
+def _take_apart(run: Run, *, is_copied: bool = False) -> Split:
+    """The state of a run in two halves; copied, it stays as it is while the run goes on."""
+    if run.meter.deliver():
+        run.events.has_acted = True
+    state = collect(run)
+    return snapshot(state) if is_copied else split_parts(state)
+
+
+def _size_of(taken: Split) -> int:
+    return sum(tensor.nbytes for tensor in taken.tensors.values())
+
+
+def _position(run: Run) -> tuple[int, int, bool]:
+    return run.step, run.epoch, run.is_in_epoch
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)

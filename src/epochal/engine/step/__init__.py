@@ -1,0 +1,1 @@
+"""From microbatches to one update of the weights."""

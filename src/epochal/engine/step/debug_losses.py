@@ -1,0 +1,104 @@
+"""Whose fault it is: each named loss back-propagated alone, while debugging."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from epochal.engine.step.loss import TOTAL
+from epochal.engine.step.loss_inputs import known_names, pick
+from epochal.errors import TaskError
+
+if TYPE_CHECKING:
+    from epochal.engine.interfaces.task import Batch
+    from epochal.engine.run import Run
+    from epochal.engine.step.batch_outcome import Outcome
+    from epochal.engine.step.build_step import TrainBatch
+
+logger = logging.getLogger(__name__)
+
+_MOST_SHOWN = 5
+
+
+def blaming(run: Run, train: TrainBatch) -> TrainBatch:
+    """What ``train`` does, and then the gradient of each named loss by itself.
+
+    One whose backward pass fails is an error with its name; one that is not finite, or has
+    gradients that are not, is told the first time. The update itself stays the same.
+    """
+    told: set[str] = set()
+
+    def train_and_blame(batch: Batch) -> Outcome:
+        outcome = train(batch)
+        names = sorted(outcome.losses, key=lambda name: name == TOTAL)  # the sum comes last
+        has_found = False
+        for name in names:
+            if name == TOTAL and has_found:
+                break
+            complaint = _find_complaint(run, name, outcome)
+            if complaint:
+                has_found = True
+                if name not in told:
+                    told.add(name)
+                    logger.error("%s", complaint)
+        return outcome
+
+    return train_and_blame
+
+
+def _find_complaint(run: Run, name: str, outcome: Outcome) -> str:
+    """What is wrong with one loss, in words; empty if nothing is."""
+    value = outcome.losses[name][0]
+    if not isinstance(value, Tensor) or not value.requires_grad:
+        return ""
+    named = {id(one): path for path, one in run.model.named_parameters()}
+    parameters = [one for one in run.updater.parameters if one.requires_grad]
+    try:
+        found: tuple[Tensor | None, ...] = torch.autograd.grad(
+            value, parameters, retain_graph=True, allow_unused=True
+        )
+    except RuntimeError as error:
+        what = str(error).strip().splitlines()[0]
+        raise TaskError(
+            f"loss {name!r}: its backward pass fails: {what}\n  {_describe(run, name, outcome)}"
+        ) from error
+    bad = [
+        named.get(id(parameter), "a parameter outside of the model")
+        for parameter, gradient in zip(parameters, found, strict=True)
+        if gradient is not None and not bool(torch.isfinite(gradient).all())
+    ]
+    if bool(torch.isfinite(value).all()) and not bad:
+        return ""
+    gradient = f"; gradients that are not finite: {_listing(bad)}" if bad else ""
+    return f"loss {name!r} is {float(value.detach())}{gradient}; {_describe(run, name, outcome)}"
+
+
+def _describe(run: Run, name: str, outcome: Outcome) -> str:
+    """Where it happened, and what the loss could see."""
+    place = f"in epoch {run.epoch_number}, batch {run.batch_index + 1}"
+    parts = [f"its value is {float(torch.as_tensor(outcome.losses[name][0]).detach())}"]
+    for source, whole in (("out", outcome.out), ("batch", outcome.batch)):
+        if isinstance(whole, Tensor):
+            parts.append(f"{source} {_range(whole)}")
+        for key in known_names(whole)[:_MOST_SHOWN]:
+            part = pick(whole, (key,))
+            if isinstance(part, Tensor) and part.numel():
+                parts.append(f"{source}.{key} {_range(part)}")
+    return f"{place}: {', '.join(parts)}"
+
+
+def _range(tensor: Tensor) -> str:
+    flat = tensor.detach().reshape(-1)
+    flat = flat.abs() if flat.is_complex() else flat
+    bad = int((~torch.isfinite(flat)).sum())
+    shape = "x".join(str(size) for size in tensor.shape) or "one number"
+    text = f"({shape}) from {float(flat.min()):.4g} to {float(flat.max()):.4g}"
+    return f"{text}, {bad} not finite" if bad else text
+
+
+def _listing(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
+    return ", ".join(names[:_MOST_SHOWN]) + more

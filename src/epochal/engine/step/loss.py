@@ -1,0 +1,258 @@
+"""The loss of a run: named terms, each with a weight and fed with parts of output and batch."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn, final
+
+from torch import Tensor, nn
+from typing_extensions import override
+
+from epochal.engine.device.move import batch_size
+from epochal.engine.step.loss_inputs import (
+    Function,
+    Route,
+    closest,
+    guess_route,
+    list_names,
+    pick,
+    read_parameters,
+    show_route,
+    sized_argument,
+)
+from epochal.errors import ConfigError, Place, Problem, TaskError, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from epochal.engine.interfaces.task import Batch, Output
+    from epochal.engine.measure.sums import Number, Weighted
+
+TOTAL = "loss"
+"""The name of the weighted sum; a term cannot have it, unless it is the only one."""
+
+
+@final
+class Term:
+    """One summand: a function of parts of output and batch, which gives a mean over its items.
+
+    Args:
+        function: A module or a function; it gives a tensor of one number, or that and a count.
+        name: What its value is called; that of the sum if it is the only term.
+        weight: Its share of the sum.
+        inputs: What each argument is: ``out.logits``, ``batch.label``, ``batch.1``, or all of
+            ``out`` or ``batch``. What is left out is found by its name, if there is no doubt.
+        key: Where it stands in the config, for messages.
+        place: The same in its file.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        *,
+        name: str = TOTAL,
+        weight: float = 1.0,
+        inputs: Mapping[str, str] | None = None,
+        key: str = "loss",
+        place: Place | None = None,
+    ) -> None:
+        self.function = function
+        self.name, self.weight = name, weight
+        self._key, self._place = key, place
+        self._needed, self._known = read_parameters(function)
+        self._routes = {
+            argument: self._parse(argument, path) for argument, path in (inputs or {}).items()
+        }
+        self.is_complete = all(argument in self._routes for argument in self._needed)
+        self._sized = sized_argument(self._routes)
+
+    def compute(self, out: Output, batch: Batch) -> tuple[Tensor, Number]:
+        """The value for a batch, and how many items it is a mean of."""
+        if not self.is_complete:
+            self._complete(out, batch)
+        arguments = {
+            argument: pick(out if is_out else batch, path)
+            for argument, (is_out, path) in self._routes.items()
+        }
+        for value in arguments.values():
+            if value is None:
+                self._fail_to_find(out, batch)
+        result = self.function(**arguments)
+        if type(result) is Tensor and result.numel() == 1:
+            return result, self._count(arguments, batch)
+        return self._check(result, arguments, batch)
+
+    @property
+    def kind(self) -> str:
+        """What its function is called."""
+        return _name(self.function)
+
+    def _count(self, arguments: Mapping[str, Any], batch: Batch) -> int:
+        sized = arguments.get(self._sized)
+        if isinstance(sized, Tensor) and sized.dim():
+            return len(sized)
+        size = batch_size(batch)
+        if size is None:
+            what = "the batch shows no size, so nobody knows how many items this is a mean of"
+            self._fail(what, "return (value, count)")
+        return size
+
+    def _check(
+        self, result: object, arguments: Mapping[str, Any], batch: Batch
+    ) -> tuple[Tensor, Number]:
+        value: object = result
+        count: Any = None  # checked with those of all losses
+        if isinstance(result, tuple) and len(result) == 2:
+            value, count = result
+        if not isinstance(value, Tensor):
+            what = f"gave {value!r}, not a tensor"
+            self._fail(what, "return a tensor of one number, or (tensor, count)")
+        if value.numel() != 1:
+            what = f"gave a tensor of shape {tuple(value.shape)}, not one number"
+            self._fail(what, "reduce it, for example with .mean() or `reduction: mean`")
+        return value, self._count(arguments, batch) if count is None else count
+
+    def _parse(self, argument: str, path: str) -> Route:
+        source, *names = path.split(".")
+        if source not in ("out", "batch") or not all(names):
+            what = f"must be out, batch, or a path into one of them, got {path!r}"
+            self._refuse(f"inputs.{argument}", what, "write for example out.logits or batch.label")
+        if argument not in self._known and None not in self._known:
+            what = f"{_name(self.function)} has no argument {argument!r}"
+            known = [name for name in self._known if name is not None]
+            self._refuse(f"inputs.{argument}", what, suggest(argument, known))
+        return source == "out", tuple(names)
+
+    def _complete(self, out: Output, batch: Batch) -> None:
+        """Find what the config does not say, by the names in the first batch."""
+        for position, argument in enumerate(self._needed):
+            if argument not in self._routes:
+                route = guess_route(argument, position, len(self._needed), out, batch)
+                if route is None:
+                    self._refuse_toguess_route(argument, out, batch)
+                self._routes[argument] = route
+        self.is_complete = True
+        self._sized = sized_argument(self._routes)
+
+    def _refuse_toguess_route(self, argument: str, out: Output, batch: Batch) -> NoReturn:
+        sources = {"out": out, "batch": batch}
+        shown = "; ".join(f"{name} has {list_names(one)}" for name, one in sources.items())
+        hint = ", ".join(f"{name}: {show_route(name, sources)}" for name in self._needed)
+        what = f"cannot tell which part is {argument!r} of {_name(self.function)}: {shown}"
+        self._refuse("inputs", what, f"write for example inputs: {{{hint}}}")
+
+    def _fail_to_find(self, out: Output, batch: Batch) -> NoReturn:
+        for argument, (is_out, path) in self._routes.items():
+            name, source = ("out", out) if is_out else ("batch", batch)
+            missing, known = closest(source, path)
+            if missing:
+                full = ".".join((name, *path))
+                what = f"there is no {full!r}; {name} is a {type(source).__name__}"
+                self._refuse(f"inputs.{argument}", what, suggest(missing, known))
+        raise AssertionError("every argument was found")
+
+    def _refuse(self, key: str, what: str, hint: str) -> NoReturn:
+        raise ConfigError(Problem(f"{self._key}.{key}", what, self._place, hint))
+
+    def _fail(self, what: str, hint: str) -> NoReturn:
+        raise TaskError(f"{self._key}: {_name(self.function)} {what}\n  {hint}")
+
+
+@final
+class Loss(nn.Module):
+    """A weighted sum of terms; called with output and batch it gives all of them by name.
+
+    Parameters and buffers of terms are its own, so that they move, train and are saved with it.
+
+    Args:
+        terms: With names that differ.
+
+    Raises:
+        ConfigError: Two terms have one name, or one has that of the sum.
+    """
+
+    def __init__(self, terms: Sequence[Term]) -> None:
+        super().__init__()
+        _require_names([term.name for term in terms])
+        self._terms = tuple(terms)
+        self._is_named = [term.name for term in terms] != [TOTAL]
+        self.weights = {term.name: term.weight for term in terms}
+        """The weight of each term; a term without any is neither computed nor logged."""
+
+        modules = {term.name: one for term in terms if (one := _module_of(term)) is not None}
+        self.terms = nn.ModuleDict(modules)
+
+    @override
+    def forward(self, out: Output, batch: Batch) -> dict[str, Weighted]:
+        """Each term as ``(value, count)``, without its weight, and their sum as ``loss``."""
+        total: Tensor | None = None
+        count: Number = 0
+        terms: dict[str, Weighted] = {}
+        for term in self._terms:
+            weight = self.weights[term.name]
+            if not weight:
+                continue
+            value, items = term.compute(out, batch)
+            terms[term.name] = value, items
+            weighted = value if weight == 1 else value * weight
+            # The first term's items weigh the batch against others of the same step.
+            total, count = (weighted, items) if total is None else (total + weighted, count)
+        if total is None:
+            hint = "give at least one of them another weight"
+            raise TaskError(f"loss: every term has the weight 0\n  {hint}")
+        return {TOTAL: (total, count), **terms} if self._is_named else {TOTAL: (total, count)}
+
+    def describe(self) -> str:
+        """The sum in words, such as ``ce + 0.3 aux``."""
+        shares = {name: weight for name, weight in self.weights.items() if weight}
+        kinds = {term.name: term.name if self._is_named else term.kind for term in self._terms}
+        words = [kinds[n] if one == 1 else f"{one:g} {kinds[n]}" for n, one in shares.items()]
+        return " + ".join(words)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the inputs of all terms are known, as they are after the first batch."""
+        return all(term.is_complete for term in self._terms)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its terms."""
+        return tuple(term.name for term in self._terms)
+
+    def trained_parameters(self) -> dict[str, nn.Parameter]:
+        """What its terms learn, by the names that a run knows it by."""
+        named = self.named_parameters()
+        return {f"loss.{name}": one for name, one in named if one.requires_grad}
+
+    def set_weights(self, weights: Mapping[str, float]) -> None:
+        """Give some terms another weight, from the next batch on.
+
+        Raises:
+            ConfigError: There is no term of such a name.
+        """
+        for name in weights:
+            if name not in self.weights:
+                what = f"the loss has no term {name!r}"
+                raise ConfigError(Problem(f"loss.{name}", what, hint=suggest(name, self.names)))
+        self.weights.update(weights)
+
+
+def _require_names(names: Sequence[str]) -> None:
+    hint = "give the term another name"
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise ConfigError(Problem("loss", f"two terms are called {name!r}", hint=hint))
+        if name == TOTAL and len(names) > 1:
+            what = f"{TOTAL!r} is the name of the sum of all terms"
+            raise ConfigError(Problem("loss", what, hint=hint))
+
+
+def _module_of(term: Term) -> nn.Module | None:
+    function = term.function
+    function = function.func if isinstance(function, partial) else function
+    return function if isinstance(function, nn.Module) else None
+
+
+def _name(function: Function) -> str:
+    function = function.func if isinstance(function, partial) else function
+    return str(getattr(function, "__qualname__", type(function).__qualname__))

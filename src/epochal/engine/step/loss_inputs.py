@@ -1,0 +1,133 @@
+"""Which parts of output and batch a function is fed with: written, or found by its arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from epochal.engine.interfaces.task import Batch, Output
+
+
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+Function = Callable[..., Any]
+Route = tuple[bool, tuple[str, ...]]  # whether it starts at the output, and the path from there
+
+
+def read_parameters(function: Function) -> tuple[list[str], list[str | None]]:
+    """The arguments that a function needs, and those it knows; None among these: any."""
+    called = function.forward if isinstance(function, nn.Module) else function
+    try:
+        parameters = inspect.signature(called).parameters.values()
+    except ValueError:  # built-in functions may not tell
+        return [], [None]
+    named = [one for one in parameters if one.kind in _BY_NAME]
+    known: list[str | None] = [one.name for one in named]
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
+        known.append(None)
+    return [one.name for one in named if one.default is inspect.Parameter.empty], known
+
+
+def sized_argument(routes: Mapping[str, Route]) -> str:
+    """The argument whose length is the number of items: the target, or the first of the batch."""
+    of_batch = [name for name, (is_out, path) in routes.items() if not is_out and path]
+    return "target" if "target" in of_batch else next(iter(of_batch), "")
+
+
+def guess_route(
+    argument: str, position: int, count: int, out: Output, batch: Batch
+) -> Route | None:
+    """Where an argument comes from, if only one answer is possible.
+
+    Args:
+        argument: Its name.
+        position: Its place among those that are needed.
+        count: How many these are.
+        out: What a task made of a batch.
+        batch: That batch.
+    """
+    if argument in ("out", "batch"):
+        return argument == "out", ()
+    named = [is_out for is_out, one in ((True, out), (False, batch)) if _has(one, argument)]
+    if named:
+        return (named[0], (argument,)) if len(named) == 1 else None
+    if position == 0:
+        return _only_tensor(out)
+    is_pair = isinstance(batch, list | tuple) and len(batch) == 2 and count == 2
+    return (False, ("1",)) if is_pair else None
+
+
+def _only_tensor(out: Output) -> Route | None:
+    if isinstance(out, Tensor):
+        return True, ()
+    tensors = [name for name in known_names(out) if isinstance(pick(out, (name,)), Tensor)]
+    return (True, (tensors[0],)) if len(tensors) == 1 else None
+
+
+def _has(source: object, name: str) -> bool:
+    return name in known_names(source)
+
+
+def list_names(source: object) -> str:
+    """What an output or a batch has, in words."""
+    names = known_names(source)
+    return ", ".join(names[:12]) if names else f"no names, it is a {type(source).__name__}"
+
+
+def show_route(argument: str, sources: Mapping[str, object]) -> str:
+    """A path that could be meant, to show how one is written."""
+    if argument in sources:
+        return argument
+    order = ("batch", "out") if argument in ("target", "label", "y") else ("out", "batch")
+    first = order[0]
+    names = known_names(sources[first])
+    return ".".join((first, *(names[-1:] if first == "batch" else names[:1])))
+
+
+_MAPPINGS = (dict, Mapping)  # the usual type first: to ask an abstract one takes longer
+Value = Any  # outputs and batches are whatever users make of them
+
+
+def pick(source: Value, names: Sequence[str]) -> Value:
+    """What keys, attributes and positions lead to, one after the other; None if nothing.
+
+    Args:
+        source: An output, or a batch.
+        names: Such as ``["boxes", "score"]`` or ``["1"]``.
+    """
+    value = source
+    for name in names:
+        if isinstance(value, _MAPPINGS):
+            value = value.get(name)
+        elif isinstance(value, Sequence) and not isinstance(value, str) and name.isdecimal():
+            value = value[int(name)] if int(name) < len(value) else None
+        else:
+            value = getattr(value, name, None)
+        if value is None:
+            return None
+    return value
+
+
+def known_names(source: Value) -> list[str]:
+    """The names that lead somewhere in an output or a batch."""
+    if isinstance(source, Mapping):
+        return [str(key) for key in source]
+    if isinstance(source, Sequence) and not isinstance(source, str):
+        fields = getattr(source, "_fields", ())  # of a named tuple
+        return list(fields) or [str(position) for position in range(len(source))]
+    return [key for key in getattr(source, "__dict__", {}) if not key.startswith("_")]
+
+
+def closest(source: Value, names: Sequence[str]) -> tuple[str, list[str]]:
+    """The first name of a path that leads nowhere, and those that would at its place."""
+    value = source
+    for index, name in enumerate(names):
+        found = pick(source, names[: index + 1])
+        if found is None:
+            return name, known_names(value)
+        value = found
+    return "", []

@@ -1,0 +1,204 @@
+"""Steps whose batches are split so that they fit into memory, with the gradient of the whole."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from typing import TYPE_CHECKING, Any, Literal, final
+
+import torch
+from torch import nn
+
+from epochal.engine.device.device_memory import find_emptier
+from epochal.engine.device.move import batch_size
+from epochal.engine.feed.split_batch import UnsplittableError, split_batches
+from epochal.engine.snapshot.object_snapshot import PlainState
+from epochal.engine.snapshot.tensor_snapshot import Snapshot, find_states
+from epochal.engine.step.updater import ClosureUpdater
+from epochal.errors import ConfigError, DataError, Problem
+
+if TYPE_CHECKING:
+    from epochal.engine.feed.feed import Microbatches
+    from epochal.engine.run import Run
+    from epochal.engine.step.build_step import Update
+
+logger = logging.getLogger(__name__)
+
+WATCHED_STEPS = 10
+"""Steps that may fail for lack of memory, and are then taken again with smaller microbatches."""
+
+_KEY = "engine.microbatch"
+_CHOICE = "microbatch"
+_UPDATED = ("optim.", "average.")  # what only an update changes
+
+
+def splitting(run: Run, update: Update) -> Update:
+    """What takes steps as ``engine.microbatch`` asks for.
+
+    Raises:
+        ConfigError: The optimizer changes the weights before memory could run out.
+    """
+    wish = run.options.engine.microbatch
+    if wish is None:
+        return update
+    if wish == "auto" and isinstance(run.updater, ClosureUpdater):
+        what = f"{type(run.optimizer).__name__} evaluates the loss by itself, so none can be found"
+        raise ConfigError(Problem(_KEY, what, hint="write a number of samples"))
+    return Splitting(update, wish)
+
+
+def unwatched(update: Update) -> Update:
+    """The same steps, but for those that are taken again when memory runs out."""
+    return update.take if isinstance(update, Splitting) else update
+
+
+@final
+class Splitting:
+    """Takes steps with microbatches of limited size; ``auto`` finds the size.
+
+    Args:
+        update: Takes a step.
+        wish: The most samples of a microbatch, or ``auto``.
+    """
+
+    def __init__(self, update: Update, wish: int | Literal["auto"]) -> None:
+        self._update = update
+        self._most = None if wish == "auto" else wish
+        self._left = WATCHED_STEPS if wish == "auto" else 0
+        self._has_warned = False
+
+    def __call__(self, run: Run, microbatches: Microbatches) -> None:
+        """Take one step; one that fails for lack of memory leaves no trace and is taken anew."""
+        if self._left:
+            self._take_watched(run, microbatches)
+        else:
+            self.take(run, microbatches)
+
+    def take(self, run: Run, microbatches: Microbatches) -> None:
+        """Take one step, whatever becomes of it."""
+        self._update(run, self._split(run, microbatches))
+
+    def _split(self, run: Run, microbatches: Microbatches) -> Microbatches:
+        # Kept with the run: one that goes on has its choice only when its state is back.
+        most: Any = self._most or run.choices.get(_CHOICE)
+        if most is None:
+            return microbatches
+        try:
+            chunks = split_batches(microbatches, most)
+        except UnsplittableError as error:
+            raise DataError(
+                f"{_KEY}: a batch cannot be split into microbatches of {most}: {error}\n"
+                "  give tensors with one row for each sample, or a smaller batch size"
+            ) from error
+        if len(chunks) > len(microbatches) and not self._has_warned:
+            self._has_warned = True
+            _warn_of_norms(run, most)
+        return chunks
+
+    def _take_watched(self, run: Run, microbatches: Microbatches) -> None:
+        kept = Kept(run)
+        try:
+            while not self._is_taken(run, microbatches, kept):
+                kept.restore()
+                run.model.zero_grad(set_to_none=True)
+                empty = find_emptier(run.device)
+                if empty is not None:
+                    empty()
+                self._left = WATCHED_STEPS
+        finally:
+            kept.close()
+        self._left -= 1
+        if not self._left:
+            most = run.choices.get(_CHOICE)
+            found = "whole batches" if most is None else f"microbatches of {most} samples"
+            logger.info("microbatch: %s fit into memory", found)
+
+    def _is_taken(self, run: Run, microbatches: Microbatches, kept: Kept) -> bool:
+        """Whether a step could be taken; else the next try has smaller microbatches.
+
+        What failed is let go of when this returns: it would keep its memory.
+        """
+        parts = self._split(run, microbatches)
+        try:
+            self._update(run, parts)
+        except torch.OutOfMemoryError as error:
+            largest = max(batch_size(part) or 1 for part in parts)
+            why = _why_not_halved(microbatches, largest, is_updating=kept.is_updating)
+            if why:
+                error.add_note(f"{_KEY}: {why}")
+                raise
+            run.choices[_CHOICE] = half = (largest + 1) // 2
+            logger.info("microbatch: %d samples do not fit into memory; trying %d", largest, half)
+            return False
+        return True
+
+
+def _why_not_halved(microbatches: Microbatches, largest: int, *, is_updating: bool) -> str:
+    if is_updating:
+        return "memory ran out in the update of the weights, which smaller parts do not help"
+    if largest <= 1:
+        return "not even a single sample fits"
+    try:
+        split_batches(microbatches, (largest + 1) // 2)
+    except UnsplittableError as error:
+        return f"the batch cannot be split: {error}"
+    return ""
+
+
+@final
+class Kept:
+    """What a step changes before it updates the weights, to be put back; also random generators.
+
+    Args:
+        run: Between two steps.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._plain = PlainState(run)
+        tensors = {
+            name: tensor
+            for name, tensor in find_states(run).items()
+            if not name.startswith(_UPDATED) and not isinstance(tensor, nn.Parameter)
+        }
+        self._snapshot = Snapshot(tensors, run.device)
+        self._sums = run.meter.remember()
+        self._metrics = {
+            name: copy.deepcopy(vars(metric)) for name, metric in run.train_metrics.items()
+        }
+        self._wish = run.stop_reason, run.stop_status
+        self.is_updating = False
+        """Whether the update of the weights has begun, after which nothing can be put back."""
+
+        optimizer = run.optimizer
+        self._hook = None if optimizer is None else optimizer.register_step_pre_hook(self._note)
+
+    def _note(self, *_: object) -> None:
+        self.is_updating = True
+
+    def restore(self) -> None:
+        """Put everything back in place."""
+        run = self._run
+        self._plain.restore()
+        run.meter.recall(self._sums)
+        self._snapshot.restore()
+        for name, kept in self._metrics.items():
+            vars(run.train_metrics[name]).clear()
+            vars(run.train_metrics[name]).update(copy.deepcopy(kept))
+        run.stop_reason, run.stop_status = self._wish
+
+    def close(self) -> None:
+        """Take no more notice of the optimizer."""
+        if self._hook is not None:
+            self._hook.remove()
+
+
+def _warn_of_norms(run: Run, most: int) -> None:
+    norms = (one for one in run.model.modules() if getattr(one, "track_running_stats", False))
+    norm = next(norms, None)
+    if norm is not None:
+        logger.warning(
+            "microbatch: %s sees parts of %d samples, not whole batches: its statistics are theirs",
+            type(norm).__name__,
+            most,
+        )

@@ -1,0 +1,136 @@
+"""One step of several optimizers: each descends its own loss with its own parameters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
+from typing_extensions import override
+
+from epochal.engine.feed.split_batch import place_of
+from epochal.engine.step.updater import Updater, not_zero
+from epochal.errors import TaskError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Mapping
+
+    from epochal.engine.feed.feed import Microbatches
+    from epochal.engine.measure.sums import Number
+    from epochal.engine.optim.multi_optimizer import Member, Optimizers
+    from epochal.engine.run import Run
+    from epochal.engine.step.batch_outcome import Outcome
+
+
+@final
+class SeveralUpdater(Updater):
+    """Takes steps in which each optimizer that is due descends the loss that it names.
+
+    All losses come from one pass through the task. The gradient of a loss reaches only the
+    parameters of its own optimizers, and nobody steps before every gradient is there.
+    """
+
+    is_capturable = True  # steps of different optimizers are different kinds of steps
+
+    @override
+    def bind(self, run: Run) -> None:
+        super().bind(run)
+        optimizer: Any = self.optimizer
+        self._optimizers: Optimizers = optimizer
+        self._firsts: dict[str, Number] = {}
+        self._totals: dict[str, Number] = {}
+        self.kind_of = None if self._optimizers.is_even else self._find_kind
+        self._parts = {one.name: one.parameters for one in self._optimizers.members}
+        self._limits = {
+            one.name: (one.options.limit_of("norm"), one.options.limit_of("value"))
+            for one in self._optimizers.members
+        }
+
+    def _find_kind(self, step: int) -> Hashable:
+        return tuple([(step + 1) % one.options.every == 0 for one in self._optimizers.members])
+
+    @override
+    def update(self, run: Run, microbatches: Microbatches) -> None:
+        if self.guard is not None:
+            self.guard.keep()
+        self._optimizers.choose_due(run.step)
+        last = len(microbatches) - 1
+        self._firsts, self._totals = {}, {}
+        for index, batch in enumerate(microbatches):
+            run.batch_index = run.feed.position + place_of(microbatches, index)
+            outcome = run.train_batch(batch)
+            if index == 0:
+                self.zero_grad()
+            self._descend(run, outcome, is_only=last == 0)
+            if index == last:
+                self.apply(run)
+            run.finish_batch(outcome)
+
+    def _descend(self, run: Run, outcome: Outcome, *, is_only: bool) -> None:
+        """Add the gradient of each loss to the parameters of its optimizers."""
+        due: dict[str, list[Member]] = {}
+        for member in self._optimizers.due:
+            due.setdefault(member.options.loss, []).append(member)
+        left = len(due)
+        for name, members in due.items():
+            left -= 1
+            loss, count = _find_loss(run, outcome, name, members[0])
+            if not is_only:  # relative to the first count, which cannot overflow
+                share = count / self._firsts.setdefault(name, not_zero(count))
+                loss = loss * share
+                self._totals[name] = self._totals.get(name, 0) + share
+            if self.guard is not None:
+                loss = self.guard.scale(loss)
+            parts = [self._parts[member.name] for member in members]
+            parameters = [one for part in parts for one in part if one.requires_grad]
+            if parameters:  # else a stage froze all of them
+                torch.autograd.backward(loss, inputs=parameters, retain_graph=left > 0)
+
+    @override
+    def finish_gradients(self, total: Number | None) -> None:
+        due = self._optimizers.due
+        for member in due:
+            if member.options.loss in self._totals:
+                _divide(self._parts[member.name], self._totals[member.options.loss])
+        guard, everything = self.guard, self._gradients()
+        if guard is not None:
+            guard.unscale(everything)
+        if self._is_norm_logged:
+            self.grad_norm = get_total_norm(everything)
+        if guard is not None:
+            guard.check(everything)
+        for member in due:
+            norm, value = self._limits[member.name]
+            if norm is not None:
+                clip_grad_norm_(self._parts[member.name], norm)
+            if value is not None:
+                clip_grad_value_(self._parts[member.name], value)
+        if self.noise is not None:
+            self.noise.add_to(everything)
+
+
+def _find_loss(run: Run, outcome: Outcome, name: str, member: Member) -> tuple[Tensor, Number]:
+    where = f"{type(run.task).__name__}.batch_loss"
+    found: Mapping[str, Any] = outcome.losses
+    if name not in found:
+        raise TaskError(
+            f"{where}: returned no {name!r}, which optim.{member.name} descends\n"
+            f"  it returned: {', '.join(sorted(found))}"
+        )
+    loss, count = found[name]
+    if not isinstance(loss, Tensor) or not loss.requires_grad:
+        raise TaskError(
+            f"{where}: {name!r} does not depend on any parameter that is trained\n"
+            f"  compute it from parameters of optim.{member.name}, without detach() or no_grad()"
+        )
+    return loss, count
+
+
+def _divide(parameters: Iterable[Tensor], total: Number) -> None:
+    gradients = [one.grad for one in parameters if one.grad is not None]
+    if isinstance(total, Tensor):
+        for gradient in gradients:
+            gradient.div_(not_zero(total))
+    elif gradients:
+        torch._foreach_div_(gradients, float(total))

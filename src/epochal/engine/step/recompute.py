@@ -1,0 +1,129 @@
+"""Modules whose activations are computed again in the backward pass instead of being kept."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from epochal.engine.optim.parameter_selector import is_meant
+from epochal.errors import ConfigError, Problem, nearest_few
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from epochal.engine.run import Run
+
+logger = logging.getLogger(__name__)
+
+_KEY = "engine.recompute"
+
+
+def add_recomputing(run: Run) -> None:
+    """Do what ``engine.recompute`` asks for, until the run is torn down.
+
+    Raises:
+        ConfigError: A pattern means no module that could be computed again.
+    """
+    modules = find_modules(run.model, run.options.engine.recompute)
+    if not modules:
+        return
+    wrapped = [_Recomputed(module, run.device) for module in modules.values()]
+    run.on("teardown", partial(_unwrap, wrapped))
+    names = [*modules][:3] + ["..."] * (len(modules) > 3)
+    logger.info("recompute: what %s need is computed twice, not kept", ", ".join(names))
+
+
+def find_modules(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:
+    """The outermost modules that patterns of names mean, each by its name.
+
+    Raises:
+        ConfigError: A pattern means none.
+    """
+    known = {name: module for name, module in model.named_modules() if name and _computes(module)}
+    found: dict[str, nn.Module] = {}
+    for pattern in patterns:
+        meant = [name for name in known if is_meant(name, pattern)]
+        if not meant:
+            close = nearest_few(pattern.removesuffix(".*"), known, 3, cutoff=0.5)
+            hint = f"did you mean {' or '.join(map(repr, close))}?" if close else ""
+            hint = hint or f"modules are, for example, {', '.join([*known][:5]) or 'none'}"
+            raise ConfigError(Problem(_KEY, f"no module is named {pattern!r}", hint=hint))
+        found |= {name: known[name] for name in meant}
+    return {
+        name: module
+        for name, module in found.items()
+        if not any(name.startswith(f"{outer}.") for outer in found)
+    }
+
+
+def _computes(module: nn.Module) -> bool:
+    """Whether a module can be called; lists and dicts of modules cannot."""
+    return not isinstance(module, nn.ModuleList | nn.ModuleDict)
+
+
+@final
+class _Recomputed:
+    """Stands for the ``forward`` of a module, and has torch forget what happens in it.
+
+    Args:
+        module: Calls this one instead, until ``undo``.
+        device: Where it works.
+    """
+
+    def __init__(self, module: nn.Module, device: torch.device) -> None:
+        self._module = module
+        self._forward: Any = module.forward
+        self._own = module.__dict__.get("forward")
+        self._is_on_cuda = device.type == "cuda"
+        self._norms = [
+            one for one in module.modules() if getattr(one, "track_running_stats", False)
+        ]
+        module.forward = self
+
+    def __call__(self, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - whatever a module takes
+        if not torch.is_grad_enabled():
+            return self._forward(*args, **named)
+        options: dict[str, Any] = {"use_reentrant": False}
+        if self._norms and not torch.compiler.is_compiling():  # a compiler counts them once
+            options["context_fn"] = self._contexts
+        if self._is_on_cuda and torch.cuda.is_current_stream_capturing():
+            # A graph cannot ask a generator for its state. One whose numbers would then be others
+            # is found out when it is compared with eager steps.
+            options["preserve_rng_state"] = False
+        return checkpoint(partial(self._forward, **named), *args, **options)
+
+    def _contexts(self) -> tuple[Any, Any]:
+        return nullcontext(), _with_copies(self._norms)
+
+    def undo(self) -> None:
+        """Give the module its own ``forward`` back."""
+        if self._own is not None:
+            self._module.forward = self._own
+        else:
+            self._module.__dict__.pop("forward", None)
+
+
+@contextmanager
+def _with_copies(norms: list[nn.Module]) -> Iterator[None]:
+    """Let norms that see a batch for the second time count it into copies of their statistics."""
+    kept = [dict(norm._buffers) for norm in norms]
+    for norm, buffers in zip(norms, kept, strict=True):
+        norm._buffers.update(
+            {name: None if one is None else one.clone() for name, one in buffers.items()}
+        )
+    try:
+        yield
+    finally:
+        for norm, buffers in zip(norms, kept, strict=True):
+            norm._buffers.update(buffers)
+
+
+def _unwrap(wrapped: list[_Recomputed]) -> None:
+    for one in wrapped:
+        one.undo()

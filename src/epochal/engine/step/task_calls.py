@@ -1,0 +1,224 @@
+"""One batch through the task: the only caller of task methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
+
+import torch
+
+from epochal.engine.device.move import keep, mover
+from epochal.engine.interfaces.binding import bind, parameter_names
+from epochal.engine.optim.multi_optimizer import Optimizers, with_total
+from epochal.engine.step.batch_outcome import Outcome, check_losses, check_metrics, check_number
+from epochal.errors import ConfigError, Problem, TaskError
+
+if TYPE_CHECKING:
+    from epochal.engine.device.precision import Autocast
+    from epochal.engine.interfaces.task import Batch, Output
+    from epochal.engine.measure.meter import Meter
+    from epochal.engine.run import Run
+
+    _Computed = tuple[Batch, Output, Any, Any]  # the last two are whatever the task returned
+    Compute = Callable[[Batch], _Computed]
+
+
+class _Compute(Protocol):
+    def __call__(self, batch: Batch, *, is_training: bool = True) -> _Computed: ...
+
+
+_EXTRA = ("out", "batch", "losses", "model", "run")
+
+
+@final
+class TaskCalls:
+    """The methods of a run's task, found once and bound to what they ask for.
+
+    Args:
+        run: Its task and model are used as they are now; make new calls after a change.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._model = run.model
+        channels_last = run.options.engine.channels_last
+        self._move = mover(run.device, run.dtype, channels_last=channels_last)
+        self._precision = run.precision
+        self._metric = self._find("batch_metric")
+        self._extra = self._bind("extra_batch_metrics", _EXTRA)
+        self._epoch_metric = self._bind("epoch_metric", ("run", "split"))
+        self._error = self._find("post_metric_to_err")
+        self._postprocess = self._find("postprocess") or _first
+        # Not bound to these calls: they would keep themselves, and the model, alive.
+        self._fail = partial(_fail, run)
+        self._fail_metric = partial(_fail, run, "batch_metric")
+        self._fail_loss = partial(_fail, run, "batch_loss" if self._find("batch_loss") else "")
+        self._fail_extra = partial(_fail, run, "extra_batch_metrics")
+        self._loss = self._bind_loss()
+        if isinstance(run.optimizer, Optimizers):
+            self._loss = with_total(self._loss, run.optimizer.losses)
+        self._compute = self._build_compute()
+        self.compute: Compute = self._compute
+        """Forward pass, metrics and losses of a moved batch, all as the task returns them."""
+
+    @property
+    def has_extra_metrics(self) -> bool:
+        """Whether the task computes metrics after the update, from all there is."""
+        return self._extra is not None
+
+    @property
+    def has_error(self) -> bool:
+        """Whether the task reduces an evaluation to one error."""
+        return self._error is not None
+
+    def move_task(self) -> None:
+        """Bring the task itself to the device, if it can be moved."""
+        to = self._find("to")
+        if to is not None:
+            to(self._run.device)
+
+    def forward(self, batch: Batch) -> Outcome:
+        """Bring a batch to the device and through the model."""
+        batch, out, _, _ = self._compute(self._move(batch), is_training=False)
+        return Outcome(batch, out)
+
+    def add_metrics(self, outcome: Outcome) -> None:
+        """Compute the task's metrics of a batch."""
+        if self._metric is not None:
+            with torch.no_grad(), self._precision.context():
+                values = self._metric(outcome.out, outcome.batch)
+            outcome.metrics = check_metrics(values, self._fail_metric)
+
+    def add_loss(self, outcome: Outcome) -> None:
+        """Compute the task's losses of a batch."""
+        with self._precision.context():
+            losses = self._loss(outcome.out, outcome.batch)
+        outcome.losses = check_losses(losses, outcome.batch, self._fail_loss)
+
+    def train(self, batch: Batch) -> Outcome:
+        """Everything in training up to the backward pass."""
+        if self._move is not keep:
+            batch = self._move(batch)
+        batch, out, values, losses = self.compute(batch)
+        metrics = {} if values is None else check_metrics(values, self._fail_metric)
+        checked = check_losses(losses, batch, self._fail_loss)
+        loss: Any = checked["loss"][0]  # a tensor, as was checked
+        if not loss.requires_grad:
+            what = "the loss does not depend on any parameter that is trained"
+            hint = "compute it from the model's output, without detach() or no_grad()"
+            self._fail_loss(what, hint)
+        return Outcome(batch, out, checked, metrics)
+
+    def report(self, outcome: Outcome, meter: Meter) -> None:
+        """Compute extra metrics and count the batch into the averages."""
+        if self._extra is not None:
+            with torch.no_grad():
+                values = self._extra(
+                    outcome.out, outcome.batch, outcome.losses, self._model, self._run
+                )
+            outcome.metrics = outcome.metrics | check_metrics(values, self._fail_extra)
+        if outcome.metrics:
+            for name in outcome.metrics.keys() & outcome.losses.keys():
+                what = f"returns {name!r}, which batch_loss returns too"
+                self._fail_metric(what, "give one of them another name")
+            meter.add(outcome.metrics)
+        meter.add(outcome.losses)
+
+    def finish(self, means: dict[str, float], split: str) -> dict[str, float]:
+        """Add the metrics of a whole pass, and the task's one error, to its means."""
+        result = dict(means)
+        if self._epoch_metric is not None:
+            values = self._epoch_metric(self._run, split)
+            if not isinstance(values, Mapping):
+                self._fail("epoch_metric", f"returned {values!r}", "return {'name': value}")
+            fail = partial(self._fail, "epoch_metric")
+            result |= {name: check_number(name, value, fail) for name, value in values.items()}
+        if self._error is not None:
+            fail = partial(self._fail, "post_metric_to_err")
+            result["err"] = check_number("err", self._error(result), fail)
+        return result
+
+    def postprocess(self, outcome: Outcome) -> Output:
+        """What a prediction keeps of a batch."""
+        return self._postprocess(outcome.out, outcome.batch)
+
+    def _build_compute(self) -> _Compute:
+        """One function for a batch, with those methods that the task has."""
+        model, fail, loss, metric = self._model, self._fail, self._loss, self._metric
+        pre, post = self._find("pre_batch_forward"), self._find("post_batch_forward")
+        forward = self._find("batch_forward") or _missing(self._run, "batch_forward")
+
+        def compute(batch: Batch, *, is_training: bool = True) -> _Computed:
+            if pre is not None:
+                batch = pre(batch)
+                if batch is None:
+                    fail("pre_batch_forward", "returned None", "return the batch")
+            out = forward(model, batch)
+            if out is None:
+                hint = 'return what the model made of the batch, such as {"logits": ...}'
+                fail("batch_forward", "returned None", hint)
+            if post is not None:
+                out = post(out, batch)
+                if out is None:
+                    fail("post_batch_forward", "returned None", "return the output")
+            if not is_training:
+                return batch, out, None, None
+            values = None
+            if metric is not None:
+                with torch.no_grad():
+                    values = metric(out, batch)
+            return batch, out, values, loss(out, batch)
+
+        autocast = self._precision.autocast
+        return compute if autocast is None else _within(autocast, compute)
+
+    def _find(self, name: str) -> Callable[..., Any] | None:
+        method = getattr(self._run.task, name, None)
+        return method if callable(method) else None
+
+    def _bind(self, name: str, available: tuple[str, ...]) -> Callable[..., Any] | None:
+        method = self._find(name)
+        owner = f"{type(self._run.task).__name__}.{name}"
+        return None if method is None else bind(method, available, owner=owner)
+
+    def _bind_loss(self) -> Callable[..., Any]:
+        method, loss = self._find("batch_loss"), self._run.loss
+        if method is None:
+            return _missing(self._run, "batch_loss") if loss is None else loss.forward
+        if len(parameter_names(method)) >= 3:
+            loss_fn = getattr(self._run.task, "loss_fn", None) if loss is None else loss
+            return lambda out, batch: method(out, batch, loss_fn)
+        if loss is not None:
+            what = f"{type(self._run.task).__name__}.batch_loss gives the loss already"
+            hint = "remove one of them, or write def batch_loss(self, out, batch, loss_fn)"
+            raise ConfigError(Problem("loss", what, hint=hint))
+        return method
+
+
+def _missing(run: Run, name: str) -> Callable[..., NoReturn]:
+    what, hint = "the task has no such method", f"write def {name}(self, ...) in it"
+    if name == "batch_loss":
+        hint += ", or a section loss"
+    return lambda *_: _fail(run, name, what, hint)
+
+
+def _within(autocast: Autocast, compute: _Compute) -> _Compute:
+    def compute_within(batch: Batch, *, is_training: bool = True) -> _Computed:
+        with autocast():
+            return compute(batch, is_training=is_training)
+
+    return compute_within
+
+
+def _fail(run: Run, method: str, what: str, hint: str) -> NoReturn:
+    owner = f"{type(run.task).__name__}.{method}" if method else "loss"
+    raise TaskError(
+        f"{owner}: {what}\n"
+        f"  in epoch {max(1, run.epoch_number)}, batch {run.batch_index + 1} of {run.split}\n"
+        f"  {hint}"
+    )
+
+
+def _first(out: Output, batch: Batch) -> Output:
+    return out

@@ -1,0 +1,365 @@
+"""From microbatches to one optimizer update: backward, accumulate, clip, step, average."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from typing import TYPE_CHECKING, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
+from torch.optim import Optimizer
+from typing_extensions import override
+
+from epochal.engine.feed.split_batch import place_of
+from epochal.engine.optim.build_rate import FixedRate, Rate
+from epochal.engine.optim.multi_optimizer import Optimizers
+from epochal.engine.optim.parameters import require_parameters
+from epochal.engine.step.nonfinite_guard import Guard, build_guard, describe_cost, refuse_guard
+from epochal.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    from epochal.engine.feed.feed import Microbatches
+    from epochal.engine.measure.sums import Number
+    from epochal.engine.optim.average import Average
+    from epochal.engine.run import Run
+    from epochal.engine.step.batch_outcome import Outcome
+
+
+logger = logging.getLogger(__name__)
+
+
+class Updater:
+    """Takes one optimizer step; subclass it and override ``update`` to take another kind.
+
+    A step of several microbatches gives the gradient of the mean over all their items: each
+    loss is weighted by its count, and gradients are divided by the total. The learning rate is
+    moved on elsewhere, after the step.
+    """
+
+    is_capturable: bool = False
+    """Whether an ``update`` or ``apply`` of one's own does nothing that a CUDA graph would freeze:
+    no number of the host changes from step to step, and none is read from the device."""
+
+    kind_of: Callable[[int], Hashable] | None = None
+    """What kind of step follows so many finished ones, where a graph of one is none of another."""
+
+    optimizer: Optimizer
+    parameters: list[nn.Parameter]
+    rate: Rate = FixedRate()
+    grad_norm: Tensor | None = None
+    """Norm of the last gradient before clipping, if anybody asked for it."""
+
+    guard: Guard | None = None
+    """What holds updates back, if anything does."""
+
+    noise: Noise | None = None
+    """What is added to gradients before each update, if anything."""
+
+    average: Average | None = None
+
+    def bind(self, run: Run) -> None:
+        """Take what is needed from the run; called before its first step, and after a change.
+
+        A run without an optimizer leaves nothing to take: its runner has own ones.
+        """
+        self._largest_norm = run.options.optim.limit_of("norm")
+        self._largest_value = run.options.optim.limit_of("value")
+        self._is_norm_logged = run.options.log.grad_norm
+        self.noise = build_noise(run, self.noise)
+        if run.optimizer is None:
+            return
+        require_parameters(run.optimizer, run.model)
+        self.optimizer = run.optimizer
+        self._has_own_zero_grad = type(run.optimizer).zero_grad is not Optimizer.zero_grad
+        self._read_parameters()
+        self.rate = run.course.find_rate(run)
+        self._bind_guard(run)
+        self._model = run.model
+        if run.average is not None and self.average is not run.average:
+            run.average.start(run.model)
+        self.average = run.average
+        self._is_plain = not (
+            self._largest_norm
+            or self._largest_value
+            or self._is_norm_logged
+            or self.guard
+            or self.noise
+            or self.average
+            or type(self).finish_gradients is not Updater.finish_gradients
+        )
+
+    def _bind_guard(self, run: Run) -> None:
+        if self.guard is None:
+            self.guard = build_guard(run, self.optimizer)
+        else:
+            self.guard.serve(self.optimizer)
+        if self.cost_note(run):
+            logger.info("%s", self.cost_note(run))
+
+    def cost_note(self, run: Run) -> str:
+        """What the options of the run cost in every step; empty when it is nothing."""
+        return describe_cost(self.guard, run)
+
+    def update(self, run: Run, microbatches: Microbatches) -> None:
+        """Take one step: every microbatch through the task and back, then the update."""
+        if self.guard is not None:
+            self.guard.keep()
+        if len(microbatches) > 1:
+            self._accumulate(run, microbatches)
+            return
+        run.batch_index = run.feed.position
+        outcome = run.train_batch(microbatches[0])
+        self.zero_grad()
+        self.backward(outcome.loss)
+        self.apply(run)
+        run.finish_batch(outcome)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients; parameters that are new to the optimizer are heeded from here."""
+        count = 0
+        for group in self.optimizer.param_groups:
+            parameters = group["params"]
+            count += len(parameters)
+            for parameter in parameters:
+                parameter.grad = None
+        if self._has_own_zero_grad:
+            self.optimizer.zero_grad()
+        if count != len(self.parameters):
+            self._admit()
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of a loss, scaled where fp16 needs it, to those of the parameters."""
+        if self.guard is not None:
+            loss = self.guard.scale(loss)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
+
+    def apply(self, run: Run, total: Number | None = None) -> None:
+        """Turn the gradients, divided by ``total`` items, into an update."""
+        if self._is_plain and total is None:
+            self.optimizer.step()
+            return
+        self.finish_gradients(total)
+        if self.guard is None:
+            self.optimizer.step()
+        else:
+            self.guard.step()
+            self.guard.report(run)
+        self._finish_step(run)
+
+    def finish_gradients(self, total: Number | None) -> None:
+        """Divide the gradients by ``total`` items, and clip, measure or check them as asked."""
+        groups = self.optimizer.param_groups
+        if sum([len(group["params"]) for group in groups]) != len(self.parameters):
+            self._admit()
+        if total is not None:
+            self._divide(total)
+        guard = self.guard
+        if guard is not None:
+            guard.unscale(self._gradients())
+        largest = self._largest_norm
+        if largest is not None:
+            self.grad_norm = clip_grad_norm_(self.parameters, largest)
+        elif self._is_norm_logged:
+            self.grad_norm = get_total_norm(self._gradients())
+        if guard is not None:
+            # Finite gradients may have a norm that overflows, and no log may change the training.
+            guard.check(self._gradients(), None if largest is None else self.grad_norm)
+        if self._largest_value is not None:  # after the check: it would make an infinity finite
+            clip_grad_value_(self.parameters, self._largest_value)
+        if self.noise is not None:
+            self.noise.add_to(self._gradients())
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """All that a step changes besides model, optimizer, average and meter, by name."""
+        tensors = {} if self.guard is None else self.guard.state_tensors()
+        return tensors if self.noise is None else {**tensors, "noise": self.noise.count}
+
+    def _finish_step(self, run: Run) -> None:
+        skipped = None if self.guard is None else self.guard.skipped
+        if self.average is not None and self.average.every is None:
+            self.average.update(skipped)
+        if self._is_norm_logged and self.grad_norm is not None:
+            count = 1 if skipped is None else 1 - skipped
+            run.meter.add_one("grad_norm", self.grad_norm, count)
+
+    def _accumulate(self, run: Run, microbatches: Microbatches) -> None:
+        total: Number = 0
+        first: Number = 1
+        last = len(microbatches) - 1
+        for index, batch in enumerate(microbatches):
+            run.batch_index = run.feed.position + place_of(microbatches, index)
+            outcome = run.train_batch(batch)
+            if index == 0:
+                self.zero_grad()
+                first = not_zero(outcome.count)
+            # Relative to the first count: thousands of items would overflow fp16.
+            share = outcome.count / first
+            self.backward(outcome.loss * share)
+            total = total + share
+            if index == last:
+                self.apply(run, total)
+            run.finish_batch(outcome)
+
+    def _read_parameters(self) -> None:
+        groups = self.optimizer.param_groups
+        self.parameters = [parameter for group in groups for parameter in group["params"]]
+
+    def _admit(self) -> None:
+        """Heed parameters that were given to the optimizer during the run."""
+        self._read_parameters()
+        self.rate.admit()
+        if self.average is not None:
+            self.average.admit(self._model)
+        if self.guard is not None:
+            self.guard.prepare()
+
+    def _divide(self, total: Number) -> None:
+        gradients = self._gradients()
+        if isinstance(total, Tensor):
+            total = not_zero(total)
+            for gradient in gradients:
+                gradient.div_(total)
+        elif gradients:
+            torch._foreach_div_(gradients, float(total))
+
+    def _gradients(self) -> list[Tensor]:
+        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+
+
+@final
+class ClosureUpdater(Updater):
+    """Takes steps of optimizers that evaluate the loss several times per step, such as LBFGS.
+
+    Only the first evaluation of a step enters averages and events.
+    """
+
+    @override
+    def _bind_guard(self, run: Run) -> None:
+        refuse_guard(run, self.optimizer)
+        if self.noise is not None:
+            what = (
+                f"{type(self.optimizer).__name__} searches along the gradient, which must be true"
+            )
+            raise ConfigError(Problem("optim.noise", what, hint="leave it out"))
+
+    @override
+    def update(self, run: Run, microbatches: Microbatches) -> None:
+        first: list[Outcome] = []
+
+        def forward(index: int) -> Outcome:
+            run.batch_index = run.feed.position + place_of(microbatches, index)
+            if len(first) > index:
+                return run.calls.train(microbatches[index])
+            first.append(run.train_batch(microbatches[index]))
+            return first[index]
+
+        def evaluate() -> Tensor:
+            if len(microbatches) > 1:
+                return self._evaluate(forward, len(microbatches), run.device)
+            outcome = forward(0)
+            self.zero_grad()
+            self.backward(outcome.loss)
+            self.finish_gradients(None)
+            return outcome.loss.detach()
+
+        self.optimizer.step(evaluate)  # type: ignore[arg-type]  # tensors are taken too
+        self._finish_step(run)
+        for index, outcome in enumerate(first):
+            run.batch_index = run.feed.position + place_of(microbatches, index)
+            run.finish_batch(outcome)
+
+    def _evaluate(
+        self, forward: Callable[[int], Outcome], count: int, device: torch.device
+    ) -> Tensor:
+        """The mean loss of several microbatches, whose gradient the parameters then hold."""
+        self.zero_grad()
+        loss, total = torch.zeros((), device=device), torch.zeros((), device=device)
+        for index in range(count):
+            outcome = forward(index)
+            self.backward(outcome.loss * outcome.count)
+            loss = loss + outcome.loss.detach() * outcome.count
+            total = total + outcome.count
+        self.finish_gradients(total)
+        return loss / not_zero(total)
+
+
+def not_zero(total: Number) -> Number:
+    """The total, or 1 where it is 0, which a device need not be asked for."""
+    return total + (total == 0)
+
+
+def choose_updater(optimizer: Optimizer | None) -> Updater:
+    """The updater that an optimizer needs."""
+    if optimizer is None:
+        return Updater()
+    if isinstance(optimizer, Optimizers):
+        from epochal.engine.step.multi_optimizer_updater import (
+            SeveralUpdater,  # it is made of what stands here
+        )
+
+        return SeveralUpdater()
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    is_needed = closure is not None and closure.default is closure.empty
+    return ClosureUpdater() if is_needed else Updater()
+
+
+def warn_of_own_step(run: Run, owner: str) -> None:
+    """Say what holds only as far as a ``train_step`` of somebody's own uses the updater."""
+    engine = run.options.engine
+    promises = {
+        "average": run.average is not None and run.average.every is None,
+        "optim.noise": run.options.optim.noise is not None,
+        f"engine.on_nonfinite={engine.on_nonfinite}": engine.on_nonfinite != "warn",
+        "the scaled loss of engine.precision=fp16": run.precision.is_scaled,
+        "optim.clip": run.options.optim.clip is not None,
+    }
+    idle = {"step": engine.step in ("graph", "compile"), "microbatch": engine.microbatch}
+    for key in (key for key, is_wished in idle.items() if is_wished):
+        text = "engine.%s=%s: does nothing, since %s.train_step is your own and taken as written"
+        logger.warning(text, key, getattr(engine, key), owner)
+    for promise in (name for name, is_made in promises.items() if is_made):
+        logger.warning(
+            "%s: %s.train_step is your own, and has it only if it calls run.updater.update",
+            promise,
+            owner,
+        )
+
+
+@final
+class Noise:
+    """Normal noise of the variance ``eta / (1 + t) ** decay`` after t updates.
+
+    How many these are is counted on the device, so that steps can be captured.
+
+    Args:
+        eta: The variance at first.
+        decay: How fast it fades; 0 keeps it.
+        count: A tensor of one number on the device, moved on by each update.
+    """
+
+    def __init__(self, *, eta: float, decay: float, count: Tensor) -> None:
+        self._scale = eta**0.5
+        self._power = -decay / 2
+        self.count = count
+
+    @torch.no_grad()
+    def add_to(self, gradients: Sequence[Tensor]) -> None:
+        """Change gradients in place, with numbers of their device's own generator."""
+        noise = [torch.randn_like(gradient) for gradient in gradients]
+        if noise:
+            torch._foreach_mul_(noise, self._scale * (1 + self.count) ** self._power)
+            torch._foreach_add_(list(gradients), noise)
+        self.count.add_(1)
+
+
+def build_noise(run: Run, before: Noise | None) -> Noise | None:
+    """The noise that ``optim.noise`` asks for; it goes on where the one before has come to."""
+    options = run.options.optim
+    if options.noise is None:
+        return None
+    count = torch.zeros((), device=run.device) if before is None else before.count
+    return Noise(eta=options.noise, decay=options.noise_decay, count=count)

@@ -1,0 +1,1 @@
+"""Copies of points and media for other trackers."""

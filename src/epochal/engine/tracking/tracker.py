@@ -1,0 +1,223 @@
+"""The interface of trackers: hooks that show elsewhere what a run records."""
+
+from __future__ import annotations
+
+import logging
+import os
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar, final
+
+from torch import distributed
+from typing_extensions import override
+
+from epochal.engine.interfaces.every import Every
+from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
+from epochal.engine.process.signals import PREEMPTED
+from epochal.engine.tracking.mirror import Mirror, is_of_steps
+from epochal.records.folder.record import read_folder
+from epochal.records.secrets import redact, redact_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from epochal.engine.run import Run
+    from epochal.engine.tracking.mirror import Sink
+    from epochal.records.folder.media import Media
+
+logger = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 30.0
+"""How long a run waits in the end for a tracker that has not written all."""
+
+CLOSE_SECONDS_PREEMPTED = 3.0
+
+
+@final
+@dataclass(frozen=True)
+class Source:
+    """The run whose points are shown elsewhere."""
+
+    dir: Path
+    tag: str
+    desc: str
+    project: str
+
+    def read_config(self) -> dict[str, Any]:
+        """The expanded config as the record has it, without secrets."""
+        public: dict[str, Any] = redact_tree(read_folder(self.dir).expanded)
+        return public
+
+
+class Tracker(Hook, ABC):
+    """Copies what a run records to somewhere else, from the first rank alone.
+
+    It is a mirror, and never the truth: whatever fails there is reported once, and the run goes
+    on without it. Of points of training it takes one every so often (``every``), and never more
+    than the record has; means of epochs, evaluations and what is logged by name it takes all, and
+    so it does media, as far as they can be shown there. Without a record it does nothing.
+    """
+
+    priority = LOG_PRIORITY - 10  # before the record takes the point that is due
+    every = Every(100, "st")
+
+    package: ClassVar[str] = ""
+    """What has to be installed; the extra of that name does it."""
+
+    is_rewritten: ClassVar[bool] = False
+    """Whether ``open`` begins anew, with an empty sink, each time."""
+
+    _mirror: Mirror | None = None
+    _run: Run | None = None
+    _is_due = False
+    _has_failed = False
+    _has_left_out = False
+
+    @abstractmethod
+    def open(self, source: Source) -> Sink:
+        """Begin to copy; called in a thread, and free to take its time."""
+
+    @abstractmethod
+    def describe(self, run_dir: Path | None) -> str:
+        """Where points go, in a few words."""
+
+    @override
+    def run_start(self, run: Run) -> None:
+        if run.dir is None or not is_first_rank():
+            return
+        self._run = run
+        if not is_installed(self.package):
+            self._report(f"the package {self.package} is not installed", self._hint())
+            return
+        source = Source(
+            run.dir,
+            redact(run.tag),
+            desc=redact(str(run.config.get("desc") or "")),
+            project=str(run.config.get("project") or ""),
+        )
+        self._is_due = self._has_failed = self._has_left_out = False
+        self._mirror = Mirror(
+            run.dir,
+            lambda: self.open(source),
+            is_rewritten=self.is_rewritten,
+            every=self.every,
+        )
+        run.mirrors.append(self)
+        if run.resume is None and run.facts.get("attempt"):
+            self._mirror.go_back(run.facts["attempt"])
+
+    @override
+    def checkpoint_loaded(self, run: Run, path: Path) -> None:
+        if self._mirror is not None:
+            self._mirror.go_back(run.facts.get("attempt", 0))
+
+    @override
+    def step_end(self, run: Run) -> None:
+        self._is_due = True
+
+    @override
+    def error(self, run: Run, error: BaseException) -> None:
+        self._has_failed = True
+
+    @override
+    def teardown(self, run: Run) -> None:
+        mirror, self._mirror = self._mirror, None
+        if mirror is not None:
+            self._close(run, mirror)
+        self._run = None
+
+    def take_points(self, points: Mapping[str, float], step: int) -> None:
+        """Copy points that were recorded, as far as it shows them."""
+        mirror = self._mirror
+        if mirror is None or not self._hear(mirror):
+            return
+        if is_of_steps(points):
+            if not self._is_due:
+                return
+            self._is_due = False
+        mirror.put(points, step)
+
+    def take_media(self, media: Media) -> None:
+        """Copy a file that the record keeps; it is read later."""
+        mirror = self._mirror
+        if mirror is not None and self._hear(mirror):
+            mirror.put_media(media)
+
+    def _close(self, run: Run, mirror: Mirror) -> None:
+        is_preempted = run.stop_status == PREEMPTED
+        seconds = CLOSE_SECONDS_PREEMPTED if is_preempted else CLOSE_SECONDS
+        is_done = mirror.close(
+            seconds, has_failed=self._has_failed, on_wait=lambda: self._say_wait(seconds)
+        )
+        self._hear(mirror)
+        if mirror.failure is not None:
+            return
+        if not is_done:
+            self._report(f"has not taken all after {seconds:.0f} s")
+        elif mirror.lost:
+            self._report(f"was too slow for {mirror.lost} points or files, which were left out")
+
+    def _say_wait(self, seconds: float) -> None:
+        name = type(self).__name__
+        logger.info("%s: takes the rest; the run waits for it up to %.0f s", name, seconds)
+
+    def _hear(self, mirror: Mirror) -> bool:
+        """Report what went wrong meanwhile, once; whether it still copies."""
+        if mirror.unshown is not None and not self._has_left_out:
+            self._has_left_out = True
+            self._report_unshown(*mirror.unshown)
+        if mirror.failure is None:
+            return True
+        self._mirror = None
+        self._report(_describe(mirror.failure))
+        return False
+
+    def _report_unshown(self, media: Media, error: Exception) -> None:
+        name, what = type(self).__name__, redact(f"{media.title}: {_describe(error)}")
+        logger.warning("%s: cannot show %s; the record has it", name, what)
+        if self._run is not None:
+            self._run.writer.event("media_not_shown", tracker=name, message=what)
+
+    def _report(self, what: str, hint: str = "") -> None:
+        name, what = type(self).__name__, redact(what)
+        logger.warning("%s: %s; the run goes on without it, and its record has all", name, what)
+        if hint:
+            logger.warning("  %s", hint)
+        if self._run is not None:
+            self._run.writer.event("tracker_failed", tracker=name, message=what)
+
+    def _hint(self) -> str:
+        return f"`pip install 'epochal[{self.package}]'`, or leave the hook out"
+
+
+def describe_trackers(run: Run) -> str:
+    """Where a run's points are shown besides its record; empty if nowhere."""
+    trackers = [hook for hook in run.events.hooks if isinstance(hook, Tracker)]
+    return "; ".join(
+        f"{type(one).__name__} {_how_often(one)}{one.describe(run.dir)}"
+        + ("" if is_installed(one.package) else f" ({one.package} is not installed)")
+        for one in trackers
+    )
+
+
+def is_first_rank() -> bool:
+    """Whether this process is the one of all that shows and writes."""
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank() == 0
+    return os.environ.get("RANK", "0") == "0"
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package could be imported; nothing is."""
+    return not package or find_spec(package) is not None
+
+
+def _describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _how_often(tracker: Tracker) -> str:
+    every = tracker.every
+    return "" if every.is_never else f"every {every}: "

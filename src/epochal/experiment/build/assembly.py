@@ -1,0 +1,69 @@
+"""What the build steps of an experiment work with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, final
+
+from epochal.engine.measure.phase_timer import Times
+
+if TYPE_CHECKING:
+    import torch
+
+    from epochal.check import Spec
+    from epochal.config import Node
+    from epochal.engine import Task
+    from epochal.engine.step.loss import Loss
+    from epochal.experiment.config.arguments import Args
+    from epochal.experiment.build.builder import Builder
+    from epochal.experiment.config.inputs import Given
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Assembly:
+    """The checked config, the builder of components, and the parts that came as objects."""
+
+    config: Node
+    """The expanded config."""
+
+    args: Args
+    """The same with attribute access: ``assembly.args.optim.lr``."""
+
+    builder: Builder
+    device: torch.device
+    given: Given
+    task: Task | None = None
+    """The task, once it is built."""
+
+    loss: Loss | None = None
+    """The loss of the config, once it is built; its parameters are trained too."""
+
+    is_debug: bool = False
+    is_resumed: bool = False
+    """Whether the weights come from a checkpoint, and not from ``init_from``."""
+
+    written: Node | None = None
+    """The config without defaults, as far as somebody wrote one."""
+
+    times: Times = field(default_factory=Times)
+    """Where the time goes, from the start-up on."""
+
+    num_defaults: int = 0
+    source: str = ""
+    """The config file, if there is one."""
+
+    def spec(self, section: str) -> Spec | None:
+        """The spec that a section holds, if the config has that section."""
+        node = self.config.find(section)
+        return None if node is None else self.builder.read(node, section)
+
+    def options(self, section: str) -> dict[str, Any]:
+        """The values of a section that holds options only, by argument name."""
+        return self.builder.read_options(section, self.config.mapping[section])
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run."""
+        seed: int = self.args.seed
+        return seed

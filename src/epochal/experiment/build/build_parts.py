@@ -1,0 +1,231 @@
+"""The build steps of an experiment, each from the config or from a given object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+from torch.utils.data import DataLoader
+from epochal.checkpoint.initial_weights import init_weights
+from epochal.components.data.loader import LoaderOptions, build_loader
+from epochal.engine.device.precision import sync_batchnorm
+from epochal.engine.device.move import parse_dtype, place
+from epochal.engine.interfaces.options import HookOptions
+from epochal.engine.interfaces.splits import SPLITS, split_name
+from epochal.errors import ConfigError, Problem
+from epochal.experiment.config.inputs import Middleware
+from epochal.experiment.config.inputs import check_ready
+from typing import TYPE_CHECKING
+from epochal.check.sections.losses import iter_terms
+from epochal.engine.step.loss import Loss, Term
+from epochal.engine.device.move import parse_dtype, place
+from epochal.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from torch import nn
+    from epochal.config import Node
+    from epochal.engine import Metric, Task
+    from epochal.experiment.config.arguments import Args
+    from epochal.experiment.build.assembly import Assembly
+    from torch.optim import Optimizer
+    from epochal.config import Node
+    from epochal.experiment.build.assembly import Assembly
+
+
+_PLACED = "_splits_with_loaders_from_the_experiment"
+Part = Any  # whatever the user's factory makes
+Prepare = Callable[["Args"], Part] | None
+
+
+def build_task(assembly: Assembly, prepare: Prepare) -> Task:
+    """The task: given, prepared, or what the section ``task`` describes."""
+    task: Task = _part(assembly, "task", prepare)
+    return task
+
+
+def build_model(assembly: Assembly, prepare: Prepare) -> nn.Module:
+    """The model: given, prepared, or what the section ``model`` describes."""
+    model: nn.Module = _part(assembly, "model", prepare)
+    return model
+
+
+def _part(assembly: Assembly, section: str, prepare: Prepare) -> Part:
+    given = assembly.given.parts.get(section)
+    if given is not None:
+        return given
+    if prepare is not None:
+        part = prepare(assembly.args)
+        check_ready(section, part, source=f"prepare_{section}")
+        return part
+    spec = assembly.spec(section)
+    if spec is None:
+        hint = f"give {section}=..., write the section {section}:, or define prepare_{section}"
+        raise ConfigError(Problem(section, "there is none", hint=hint))
+    return assembly.builder.build(spec)
+
+
+def build_data(assembly: Assembly, task: Task) -> None:
+    """Give the task the loaders that the section ``data`` describes, or that were given."""
+    given: Mapping[str, Any] = assembly.given.parts.get("data", {})
+    loaders = {split_name(split): loader for split, loader in given.items()}
+    section = assembly.config.mapping.get("data")
+    for name, node in section.mapping.items() if section is not None else ():
+        loaders[split_name(name)] = build_split(assembly, node, name, f"data.{name}")
+    placed: set[str] = getattr(task, _PLACED, set())  # by an earlier run with the same task
+    for split, loader in loaders.items():
+        if split not in placed and getattr(task, f"{split}_loader", None) is not None:
+            what = f"{type(task).__name__} sets {split}_loader already"
+            hint = f"remove data.{split}, or leave the loader to the config"
+            raise ConfigError(Problem(f"data.{split}", what, hint=hint))
+        setattr(task, f"{split}_loader", loader)
+    setattr(task, _PLACED, placed | loaders.keys())
+    if assembly.is_debug:
+        _use_no_workers(task)
+
+
+def build_split(assembly: Assembly, node: Node, name: str, path: str) -> Part:
+    """The loader of a split that stands at ``path``, or its loaders by name."""
+    if "type" in node.mapping:
+        return _build_loader(assembly, node, name, path)
+    return {
+        loader: _build_loader(assembly, child, name, f"{path}.{loader}")
+        for loader, child in node.mapping.items()
+    }
+
+
+def _build_loader(assembly: Assembly, node: Node, split: str, path: str) -> DataLoader[Any]:
+    spec = assembly.builder.read(node, "data", path)
+    options = LoaderOptions(**assembly.builder.options(spec))
+    dataset = assembly.builder.build(spec)
+    return build_loader(dataset, options, split=split_name(split), device=assembly.device)
+
+
+def _use_no_workers(task: Task) -> None:
+    """Read data in this process, so that a debugger reaches the dataset's code."""
+    for split in SPLITS:
+        loader = getattr(task, f"{split}_loader", None)
+        for one in loader.values() if isinstance(loader, Mapping) else (loader,):
+            if isinstance(one, DataLoader):
+                one.num_workers = 0
+
+
+def place_model(assembly: Assembly, model: nn.Module) -> nn.Module:
+    """The model in its number format, with its first weights, on the run's device."""
+    node = assembly.config.mapping.get("init_from")
+    wanted = None if node is None else node.to_plain()
+    if wanted is not None and not assembly.is_resumed:
+        options = dict(wanted) if isinstance(wanted, Mapping) else {"path": wanted}
+        init_weights(model, _path(options.pop("path")), **options)
+    if assembly.args.engine.sync_batchnorm:
+        model = sync_batchnorm(model)
+    return place(
+        model,
+        assembly.device,
+        parse_dtype(model_dtype(assembly)),
+        channels_last=assembly.args.engine.channels_last,
+    )
+
+
+def model_dtype(assembly: Assembly) -> str | None:
+    """What ``model.dtype`` says, or ``engine.precision`` in its place.
+
+    Nothing when the model did not come from a config and no precision asks for one.
+    """
+    node = assembly.config.find("model.dtype")
+    if assembly.args.engine.precision == "fp64" and (node is None or node.layer == "default"):
+        return "float64"
+    return None if node is None else str(node.value)
+
+
+def _path(text: str) -> Path:
+    from pathlib import Path
+
+    return Path(text).expanduser()
+
+
+def build_metrics(assembly: Assembly) -> dict[str, Metric]:
+    """The metric objects of the section ``metrics``, and those that were given, by name."""
+    metrics: dict[str, Metric] = {}
+    for spec in _specs(assembly, "metrics"):
+        options = assembly.builder.options(spec)
+        metric = assembly.builder.build(spec)
+        if options.get("on") is not None:
+            metric.on = tuple(split_name(split) for split in options["on"])
+        _add_metric(metrics, options.get("name") or spec.factory.qualname.lower(), metric)
+    for metric in assembly.given.metrics:
+        _add_metric(metrics, type(metric).__name__.lower(), metric)
+    return metrics
+
+
+def _add_metric(metrics: dict[str, Metric], name: str, metric: Metric) -> None:
+    if name in metrics:
+        hint = "give one of them another `name:`"
+        raise ConfigError(Problem("metrics", f"two metrics are called {name!r}", hint=hint))
+    metrics[name] = metric
+
+
+def build_hooks(assembly: Assembly) -> list[object]:
+    """The hooks of the section ``hooks``, and those that came as objects or functions."""
+    hooks: list[object] = []
+    for spec in _specs(assembly, "hooks"):
+        hook = assembly.builder.build(spec)
+        options = HookOptions(**assembly.builder.options(spec))
+        for name in ("on", "priority", "every"):
+            if getattr(options, name) is not None:
+                setattr(hook, name, getattr(options, name))
+        hooks.append(hook)
+    for given in assembly.given.hooks:
+        is_function = (
+            callable(given) and not isinstance(given, type) and not hasattr(given, "setup")
+        )
+        hooks.append(Middleware(given) if is_function else given)
+    return hooks
+
+
+def _specs(assembly: Assembly, section: str) -> Iterator[Any]:
+    node = assembly.config.mapping.get(section)
+    for index, child in enumerate(node.elements if node is not None else ()):
+        yield assembly.builder.read(child, section, f"{section}.{index}")
+
+
+def build_loss(assembly: Assembly) -> Loss | None:
+    """The loss of the section ``loss``, or the one that was given, on the run's device."""
+    given = assembly.given.parts.get("loss")
+    if given is not None:
+        loss = given if isinstance(given, Loss) else Loss([Term(given)])
+    else:
+        terms = [_build_term(assembly, *entry) for entry in iter_terms(assembly.config)]
+        if not terms:
+            return None
+        loss = Loss(terms)
+    place(loss, assembly.device, parse_dtype(model_dtype(assembly)), channels_last=False)
+    return loss
+
+
+def require_trained(loss: Loss | None, optimizer: Optimizer) -> None:
+    """Refuse a loss whose parameters the optimizer does not have.
+
+    Raises:
+        ConfigError: With the name of one.
+    """
+    groups = optimizer.param_groups
+    known = {id(parameter) for group in groups for parameter in group["params"]}
+    for name, parameter in loss.trained_parameters().items() if loss is not None else ():
+        if id(parameter) not in known:
+            what = "is a parameter that no optimizer trains"
+            hint = "give it to the optimizer too, or say requires_grad_(False)"
+            raise ConfigError(Problem(name, what, hint=hint))
+
+
+def _build_term(assembly: Assembly, path: str, name: str, node: Node) -> Term:
+    builder = assembly.builder
+    spec = builder.read(node, "loss", path)
+    options = builder.options(spec)
+    return Term(
+        builder.bind(spec),
+        name=name,
+        weight=options["weight"],
+        inputs=options["inputs"],
+        key=path,
+        place=node.place,
+    )

@@ -1,0 +1,223 @@
+"""From a prepared experiment to a run and its runner: every build step, in order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from epochal.engine import (
+    Average,
+    Monitor,
+    Options,
+    Parts,
+    Predict,
+    Run,
+    Runner,
+    Setting,
+    Test,
+    Updater,
+)
+from epochal.engine.interfaces.options import CheckpointOptions, EngineOptions, LogOptions, TrainOptions
+from epochal.engine.interfaces.schedule import Schedules
+from epochal.engine.device.seeding import derive, seeded
+from epochal.engine.tracking.tracker import is_installed
+from epochal.experiment.build.builder import to_recordable
+from epochal.experiment.build.device import describe_device
+from epochal.experiment.build.folds import place_fold
+from epochal.experiment.build.build_parts import build_loss, require_trained
+from epochal.experiment.build.optimizer import read_optim_options
+from epochal.experiment.build.build_stages import Remaker, build_stages
+from epochal.experiment.build.build_parts import model_dtype
+from epochal.hooks.banner import Banner
+from epochal.hooks.checkpointing import Checkpointing
+from epochal.hooks.console import Console
+from epochal.hooks.final_weights import FinalWeights
+from epochal.hooks.recording import Recording
+from epochal.hooks.tensorboard import TensorBoard
+from epochal.hooks.time_report import TimeReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from epochal.experiment.build.assembly import Assembly
+    from epochal.experiment.experiment import Experiment
+    from epochal.experiment.record.open_record import Record
+
+PartT = TypeVar("PartT")
+
+
+def assemble(
+    experiment: Experiment, assembly: Assembly, record: Record, *, is_quiet: bool = False
+) -> tuple[Run, Runner]:
+    """Take all build steps, in order; nothing runs yet."""
+
+    def step(name: str, build: Callable[..., PartT], *parts: object) -> PartT:
+        # A seed for each part: adding a layer must not change the order of the data.
+        with seeded(derive(assembly.seed, name)):
+            return build(assembly, *parts)
+
+    task = step("task", experiment.build_task)
+    assembly = replace(assembly, task=task)
+    step("data", experiment.build_data, task)
+    step("folds", place_fold, task)
+    model = step("model", experiment.build_model)
+    model = step("model", experiment.place_model, model)
+    runner = _build_runner(assembly)
+    options = _build_options(assembly)
+    if _needs_loss(runner, options):
+        assembly = replace(assembly, loss=step("loss", build_loss))
+    optimizer, schedule = None, None
+    if _is_training(assembly, runner):
+        optimizer, schedule = step("optim", experiment.build_optimizer, model)
+        require_trained(assembly.loss, optimizer)
+    hooks = step("hooks", experiment.build_hooks)
+    parts = Parts(
+        task=task,
+        model=model,
+        optimizer=optimizer,
+        schedule=schedule,
+        updater=_build_updater(assembly) if optimizer is not None else None,
+        average=_build_average(assembly) if optimizer is not None else None,
+        loss=assembly.loss,
+        metrics=step("metrics", experiment.build_metrics),
+        hooks=hooks if is_quiet else [*_own_hooks(assembly, options, hooks), *hooks],
+        monitor=build_monitor(assembly),
+        stages=build_stages(assembly),
+        make_optimizer=_build_remaker(experiment, assembly),
+    )
+    record.add_given(_note_given(assembly, parts))
+    if record.point is None:
+        record.writer.write_observed(assembly.builder.observed)
+    return Run(parts, options, _build_setting(assembly, record, task)), runner
+
+
+def _note_given(assembly: Assembly, parts: Parts) -> list[str]:
+    """Note the parts that no section of the config made; gives their names."""
+    made = {
+        "task": parts.task,
+        "model": parts.model,
+        "optim": parts.optimizer,
+        "schedule": parts.schedule,
+        "updater": parts.updater,
+        "average": parts.average,
+    }
+    made |= assembly.given.parts
+    observed = assembly.builder.observed
+    described = {path.partition(".")[0] for path in observed}
+    if isinstance(parts.schedule, Schedules):  # those of several optimizers stand in `optim`
+        described.add("schedule")
+    own = {name: part for name, part in made.items() if part is not None and name not in described}
+    own.pop("data", None)  # some of its splits may come from the config
+    observed.update({name: to_recordable(part) for name, part in own.items()})
+    lists = {"hooks": assembly.given.hooks, "metrics": assembly.given.metrics}
+    for name, entries in lists.items():
+        observed.update({f"{name}.given.{i}": to_recordable(e) for i, e in enumerate(entries)})
+    return list(own)
+
+
+def _build_runner(assembly: Assembly) -> Runner:
+    given = assembly.given.parts.get("runner")
+    if given is not None:
+        runner: Runner = given
+        return runner
+    spec = assembly.spec("runner")
+    assert spec is not None  # the check fills it in
+    built: Runner = assembly.builder.build(spec)
+    return built
+
+
+def _build_updater(assembly: Assembly) -> Updater | None:
+    given: Updater | None = assembly.given.parts.get("updater")
+    spec = assembly.spec("updater")
+    return given if given is not None or spec is None else assembly.builder.build(spec)
+
+
+def _build_average(assembly: Assembly) -> Average | None:
+    given: Average | None = assembly.given.parts.get("average")
+    spec = assembly.spec("average")
+    return given if given is not None or spec is None else assembly.builder.build(spec)
+
+
+def _build_remaker(experiment: Experiment, assembly: Assembly) -> Remaker | None:
+    """What makes the optimizer anew, if the config describes it and nobody else builds it."""
+    from epochal.experiment.experiment import overrides
+
+    is_described = "optim" in assembly.config.mapping and "optim" not in assembly.given.parts
+    return (
+        Remaker(assembly) if is_described and not overrides(experiment, "build_optimizer") else None
+    )
+
+
+def _needs_loss(runner: Runner, options: Options) -> bool:
+    """Whether anybody may ask for the loss; inference works without one."""
+    if isinstance(runner, Predict):
+        return False
+    return options.train.eval_loss or not isinstance(runner, Test)
+
+
+def _is_training(assembly: Assembly, runner: Runner) -> bool:
+    """Whether an optimizer is built: if the runner needs one, or if somebody gave one."""
+    has_optimizer = "optim" in {*assembly.config.mapping, *assembly.given.parts}
+    is_evaluation = isinstance(runner, Test | Predict)
+    return runner.needs_optimizer or (has_optimizer and not is_evaluation)
+
+
+def build_monitor(assembly: Assembly) -> Monitor | None:
+    """What the key ``monitor`` asks for, if anything."""
+    node = assembly.config.mapping.get("monitor")
+    return None if node is None or node.value is None else Monitor.parse(node.to_plain())
+
+
+def _build_options(assembly: Assembly) -> Options:
+    return Options(
+        train=TrainOptions(**assembly.options("train")),
+        engine=EngineOptions(**assembly.options("engine")),
+        optim=read_optim_options(assembly, assembly.config.find("optim")),
+        log=LogOptions(**assembly.options("log")),
+        checkpoint=CheckpointOptions(**assembly.options("checkpoint")),
+    )
+
+
+def _build_setting(assembly: Assembly, record: Record, task: object) -> Setting:
+    return Setting(
+        config=assembly.config.to_plain(),
+        tag=assembly.args.tag,
+        seed=assembly.seed,
+        device=assembly.device,
+        dtype=model_dtype(assembly),
+        writer=record.writer,
+        dir=record.dir,
+        checkpoint_dir=record.checkpoint_dir,
+        facts=record.add_origins(assembly.builder.registry.project, assembly.config, task),
+        resume=record.point,
+        times=assembly.times,
+        on_stall=record.on_stall,
+        is_debug=assembly.is_debug,
+    )
+
+
+def _own_hooks(assembly: Assembly, options: Options, others: list[object]) -> list[object]:
+    """What every run has, unless the user brings a hook of that kind."""
+    log = options.log
+    own: list[object] = [
+        Banner(
+            machine=describe_device(assembly.device),
+            config=assembly.written,
+            num_defaults=assembly.num_defaults,
+            source=assembly.source,
+        ),
+        Console(
+            every=log.console_every,
+            grad_norm=log.grad_norm,
+            data_time=log.data_time,
+            memory=log.memory,
+            bar=not assembly.is_debug,  # it would draw over the prompt of a debugger
+        ),
+        Recording(every=log.record_every),
+        Checkpointing(options.checkpoint),
+        FinalWeights(),
+        TimeReport(),
+    ]
+    if log.tensorboard and is_installed(TensorBoard.package):
+        own.append(TensorBoard())
+    return [hook for hook in own if not any(isinstance(other, type(hook)) for other in others)]

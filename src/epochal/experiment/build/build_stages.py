@@ -1,0 +1,191 @@
+"""The stages of a run, as their section describes them, and its optimizer made anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, final
+
+from epochal.check import (
+    SECTIONS,
+    expand_optimizer,
+    has_members,
+    member_signature,
+    own_signature,
+    stage_name,
+)
+from epochal.config import Node, from_plain, parse_condition, parse_duration
+from epochal.engine.device.seeding import derive, seeded
+from epochal.engine.interfaces.splits import split_name
+from epochal.engine.stages.stage import Plateau, Stage
+from epochal.errors import ConfigError, Place, Problem, suggest
+from epochal.experiment.build.optimizer import build_optimizer_from, read_optim_options
+from epochal.experiment.build.schedule import build_schedule_from
+from epochal.experiment.build.build_parts import build_split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from epochal.check import Signature
+    from epochal.config.condition import Condition
+    from epochal.engine.interfaces.options import OptimOptions
+    from epochal.engine.interfaces.schedule import AnySchedule
+    from epochal.experiment.build.assembly import Assembly
+
+    Change = Mapping[str, Any]  # keys of `optim` with their new values
+
+
+_SELECTING = frozenset({"match", "module", "name"})
+"""Keys of a rule that say whom it is about; one that only froze them has no others left."""
+
+
+def build_stages(assembly: Assembly) -> tuple[Stage, ...]:
+    """The stages of the section ``stages``; what they need is made when they begin."""
+    node = assembly.config.mapping.get("stages")
+    elements = node.elements if node is not None else ()
+    return tuple(_build_stage(assembly, index, child) for index, child in enumerate(elements))
+
+
+def _build_stage(assembly: Assembly, index: int, node: Node) -> Stage:
+    key = f"stages.{index}"
+    plain = {name: child.to_plain() for name, child in node.mapping.items()}
+    length = plain.get("for")
+    return Stage(
+        name=stage_name(index, node),
+        length=None if length is None else parse_duration(length),
+        until=_read_until(plain.get("until")),
+        optim=_read_changes(node.mapping.get("optim")),
+        schedule=_schedule(assembly, node.mapping.get("schedule"), f"{key}.schedule"),
+        loss=plain.get("loss") or {},
+        freeze=tuple(plain.get("freeze") or ()),
+        unfreeze=tuple(plain.get("unfreeze") or ()),
+        data=_loaders(assembly, node.mapping.get("data"), f"{key}.data"),
+        batch_size=plain.get("batch_size"),
+        task=plain.get("task") or {},
+        key=key,
+    )
+
+
+def _read_changes(node: Node | None) -> dict[str, Any]:
+    """What somebody wrote; defaults of another optimizer are filled in when it is made."""
+    entries = node.mapping if node is not None else {}
+    return {
+        key: _read_changes(one) if one.is_mapping else one.to_plain()
+        for key, one in entries.items()
+        if one.layer != "default"
+    }
+
+
+def _read_until(until: str | Mapping[str, int] | None) -> Condition | Plateau | None:
+    if until is None:
+        return None
+    return parse_condition(until) if isinstance(until, str) else Plateau(until["plateau"])
+
+
+def _schedule(
+    assembly: Assembly, node: Node | None, path: str
+) -> Callable[[Optimizer], AnySchedule] | None:
+    if node is None or node.value is None:
+        return None
+
+    def build(optimizer: Optimizer) -> AnySchedule:
+        with seeded(derive(assembly.seed, path)):
+            return build_schedule_from(assembly, node, optimizer, path=path)
+
+    return build
+
+
+def _loaders(assembly: Assembly, node: Node | None, path: str) -> dict[str, Callable[[], Any]]:
+    def build(child: Node, split: str) -> object:
+        with seeded(derive(assembly.seed, f"{path}.{split}")):
+            return build_split(assembly, child, split, f"{path}.{split}")
+
+    entries = node.mapping if node is not None else {}
+    return {split_name(split): partial(build, child, split) for split, child in entries.items()}
+
+
+@final
+class Remaker:
+    """Makes the optimizer that the section ``optim`` comes to after some changes.
+
+    Args:
+        assembly: With the task.
+    """
+
+    def __init__(self, assembly: Assembly) -> None:
+        self._assembly = assembly
+        library = assembly.builder.registry.library
+        self._own = own_signature(SECTIONS["optim"], library)
+        self._members = member_signature(SECTIONS["optim"], library)
+
+    def __call__(
+        self, model: nn.Module, changes: Sequence[Change]
+    ) -> tuple[Optimizer, OptimOptions]:
+        """The optimizer, for all parameters that need a gradient, and the section's own options.
+
+        Raises:
+            ConfigError: A change names what there is not.
+        """
+        assembly = self._assembly
+        node = expand_optimizer(self._merge(changes), assembly.builder.registry)
+        with seeded(derive(assembly.seed, "optim")):
+            optimizer = build_optimizer_from(assembly, node, model, assembly.task)
+        return optimizer, read_optim_options(assembly, node)
+
+    def _merge(self, changes: Sequence[Change]) -> Node:
+        section = self._assembly.config.mapping["optim"]
+        merged = [from_plain(dict(change), place=Place("a change of optim")) for change in changes]
+        if not has_members(SECTIONS["optim"], section):
+            entries = _merge(section.mapping, [one.mapping for one in merged], self._own)
+            return Node(MappingProxyType(entries), section.place)
+        entries = dict(section.mapping)
+        for name in (name for name, child in section.mapping.items() if child.is_mapping):
+            own = [one.mapping[name].mapping for one in merged if name in one.mapping]
+            member = entries[name]
+            kept = _merge(member.mapping, own, self._members)
+            entries[name] = replace(member, value=MappingProxyType(kept))
+        for one in merged:
+            entries |= {name: child for name, child in one.mapping.items() if not child.is_mapping}
+            _require_known(one, section)
+        return Node(MappingProxyType(entries), section.place)
+
+
+def _merge(
+    entries: Mapping[str, Node], changes: Sequence[Mapping[str, Node]], own: Signature
+) -> dict[str, Node]:
+    """What one optimizer's keys come to after some changes."""
+    entries = dict(entries)
+    names = {item.name for item in own.parameters}
+    for change in changes:
+        if "type" in change:  # the arguments of another optimizer mean other things
+            entries = {name: child for name, child in entries.items() if name in names}
+        entries |= {name: child for name, child in change.items() if name != "state"}
+    entries.pop("freeze", None)  # what is frozen by now shows in the parameters
+    if "groups" in entries:
+        rules = [_without(rule, "freeze") for rule in entries["groups"].elements]
+        said = tuple(rule for rule in rules if rule.mapping.keys() - _SELECTING)
+        entries["groups"] = Node(said, entries["groups"].place)
+    return entries
+
+
+def _require_known(change: Node, section: Node) -> None:
+    """Refuse to change an optimizer that there is not, and whose parameters are whose."""
+    known = [name for name, child in section.mapping.items() if child.is_mapping]
+    for name, child in change.mapping.items():
+        if child.is_mapping and name not in known:
+            hint = suggest(name, known) or f"there are {', '.join(known)}"
+            what = f"there is no optimizer {name!r}"
+            raise ConfigError(Problem(f"optim.{name}", what, hint=hint))
+        for key in ("match", "schedule"):
+            if child.is_mapping and key in child.mapping:
+                what = f"{key!r} of one of several optimizers cannot change"
+                raise ConfigError(Problem(f"optim.{name}.{key}", what))
+
+
+def _without(node: Node, name: str) -> Node:
+    kept = {key: child for key, child in node.mapping.items() if key != name}
+    return Node(MappingProxyType(kept), node.place)

@@ -1,0 +1,173 @@
+"""Builds components from the nodes of a checked config, and notes what each one received."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, final
+
+from epochal.check import SECTIONS, Spec, arguments, own_signature, read_spec
+from epochal.config import Node, from_plain
+from epochal.engine.interfaces.every import Every
+from epochal.errors import ConfigError, EpochalError, Place, Problem, suggest
+from epochal.text.interrupts import deferring_interrupts
+from epochal.registry import Registry, find_project
+from epochal.registry.factories import ANY_KIND
+
+Component = Any  # whatever the user's factory makes
+_MAX_SHOWN = 200
+
+
+@final
+class Builder:
+    """Turns specs into objects.
+
+    Args:
+        registry: Finds and imports what specs name.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self._makers = {"every": Every.parse, "callable": self._load_named}
+        self.observed: dict[str, object] = {}
+        """What each constructor really received, by config key."""
+
+    def read(self, node: Node, section: str, path: str = "") -> Spec:
+        """A spec taken apart into the component's keys and those of its section."""
+        return read_spec(node, self.registry, section=section, path=path)
+
+    def build(self, spec: Spec, **supplied: object) -> Component:
+        """The object that a spec describes.
+
+        ``supplied`` are arguments that only the run knows, such as the optimizer of a
+        schedule; specs of the same kind inside it get them too.
+        """
+        factory, first, named = self._prepare(spec, supplied)
+        try:
+            return factory(*first, **named)
+        except EpochalError:
+            raise
+        except Exception as error:
+            error.add_note(f"while building {spec.path} ({spec.factory.dotted})")
+            raise
+
+    def bind(self, spec: Spec) -> Component:
+        """The object that a spec describes; a function itself, with its options."""
+        if isinstance(self.registry.load(spec.factory), type):
+            return self.build(spec)
+        factory, first, named = self._prepare(spec, {}, is_partial=True)
+        return partial(factory, *first, **named)
+
+    def _prepare(
+        self, spec: Spec, supplied: Mapping[str, object], *, is_partial: bool = False
+    ) -> tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]:
+        """What a spec names, and what it is called with, by position and by name."""
+
+        def build_nested(node: Node, path: str) -> object:
+            nested = self.read(node, "", path)
+            is_alike = nested.factory.kind == spec.factory.kind
+            return self.build(nested, **(supplied if is_alike else {}))
+
+        with deferring_interrupts():
+            factory = self.registry.load(spec.factory)
+        made = arguments(
+            spec.arguments, spec.signature, makers=self._makers, build=build_nested, path=spec.path
+        )
+        first, named = made.positional, {**supplied, **made.keyword}
+        if first:  # what the run supplies comes before all that a config can say
+            first, named = (*supplied.values(), *first), made.keyword
+        self._observe(spec, factory, supplied, first, named, is_partial=is_partial)
+        return factory, first, named
+
+    def options(self, spec: Spec) -> dict[str, Any]:
+        """The values of the section's own keys, as the types they are declared with."""
+        return arguments(
+            spec.options,
+            spec.own_signature,
+            makers=self._makers,
+            build=lambda node, path: self.build(self.read(node, "", path)),
+            path=spec.path,
+        ).keyword
+
+    def read_options(self, section: str, node: Node) -> dict[str, Any]:
+        """The values of a section that holds options only, by argument name."""
+        signature = own_signature(SECTIONS[section], self.registry.library)
+        return arguments(node.mapping, signature, makers=self._makers, path=section).keyword
+
+    def _load_named(self, name: object) -> object:
+        """The function or class itself, for parameters that want one and not what it makes."""
+        return self.registry.load(self.registry.find(ANY_KIND, str(name)))
+
+    def _observe(
+        self,
+        spec: Spec,
+        factory: Callable[..., Any],
+        supplied: Mapping[str, object],
+        first: Sequence[object],
+        named: Mapping[str, object],
+        *,
+        is_partial: bool,
+    ) -> None:
+        received = {name: value for name, value in named.items() if name not in supplied}
+        try:
+            signature = inspect.signature(factory)
+            bind = signature.bind_partial if is_partial else signature.bind
+            bound = bind(*first, **named)
+        except ValueError:  # a factory written in C shows no signature
+            pass
+        except TypeError as error:
+            place = next(iter(spec.arguments.values())).place if spec.arguments else None
+            raise ConfigError(
+                Problem(spec.path, f"{spec.factory.dotted} cannot take this: {error}", place)
+            ) from error
+        else:
+            bound.apply_defaults()
+            received = {k: v for k, v in bound.arguments.items() if k not in supplied}
+        shown = {name: to_recordable(value) for name, value in received.items()}
+        shown |= _hidden(spec)
+        self.observed[spec.path] = {"type": spec.factory.dotted, "arguments": shown}
+
+
+def _hidden(spec: Spec) -> dict[str, object]:
+    """What stands in place of arguments that came from the environment, by argument name."""
+    hidden = {}
+    for key, node in spec.arguments.items():
+        if node.to_public() != node.to_plain():
+            parameter = spec.signature.get(key)
+            hidden[key if parameter is None else parameter.argument] = node.to_public()
+    return hidden
+
+
+def build(
+    section: Mapping[str, object] | Node, *, kind: str = "", project_dir: Path | None = None
+) -> Component:
+    """The component that a section such as ``{"type": "torch.nn.Linear", ...}`` describes.
+
+    Args:
+        section: ``type`` and arguments; nested specs are built too.
+        kind: The config section whose names apply, such as ``optim`` or ``hooks``; any by default.
+        project_dir: Where the project's own code lies; the current folder by default.
+    """
+    known = [name for name in SECTIONS if SECTIONS[name].kind]
+    if kind and kind not in known:
+        what = f"there is no section {kind!r} with components"
+        raise ConfigError(Problem("kind", what, hint=suggest(kind, known)))
+    node = section if isinstance(section, Node) else from_plain(section, place=Place("build"))
+    builder = Builder(Registry(find_project(project_dir or Path.cwd())))
+    return builder.build(builder.read(node, kind, kind or "component"))
+
+
+def to_recordable(value: object) -> object:
+    """A value as the record can keep it: plain data as it is, other objects by description."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): to_recordable(child) for key, child in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [to_recordable(child) for child in value]
+    if isinstance(value, Path | Every) or type(value).__name__ == "Duration":
+        return str(value)
+    text = f"<{type(value).__module__}.{type(value).__qualname__}>"
+    return text[:_MAX_SHOWN]

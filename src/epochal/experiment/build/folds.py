@@ -1,0 +1,47 @@
+"""One fold of a cross validation: a task whose loaders have parts of its training data."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from epochal.components.data.folds import split_loader
+from epochal.engine.feed.feed import read_fact
+from epochal.engine.device.seeding import derive
+from epochal.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from epochal.engine import Task
+    from epochal.experiment.build.assembly import Assembly
+
+logger = logging.getLogger(__name__)
+
+
+def place_fold(assembly: Assembly, task: Task) -> None:
+    """Give a task the loaders of a fold of its training data, if ``train.folds`` asks for it.
+
+    Where it does not say which one, as for a plan, it is the first.
+
+    Raises:
+        ConfigError: The data has no such folds.
+    """
+    train = assembly.args.train
+    loader = None if train.folds is None else read_fact(task, "train_loader")
+    if loader is None:
+        return  # no folds, or an evaluation, which needs no data to train on
+    fold = split_loader(
+        loader,
+        train.fold or 1,
+        train.folds,
+        seed=derive(assembly.seed, "folds"),
+        stratify=train.stratify,
+    )
+    if read_fact(task, "val_loader") is not None:
+        logger.info("val: what the fold holds out, in place of the task's own val_loader")
+    for split, part in fold._asdict().items():
+        try:
+            setattr(task, f"{split}_loader", part)
+        except AttributeError as error:
+            what = f"{type(task).__name__}.{split}_loader cannot be replaced by that of a fold"
+            hint = "set it in __init__ as an attribute, not as a property"
+            raise ConfigError(Problem("train.folds", what, hint=hint)) from error

@@ -1,0 +1,249 @@
+"""Optimizers and schedules of a run, as their sections describe them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from epochal.check import SECTIONS, convert, has_members, member_signature, read_spec
+from epochal.engine.optim.param_groups import REST, Rule, find_members, find_misses, group_parameters
+from epochal.engine.optim.multi_optimizer import Member, MemberOptions, Optimizers, share_parameters
+from epochal.engine.interfaces.options import OptimOptions
+from epochal.engine.optim.optim_groups import ask_for_groups
+from epochal.engine.interfaces.schedule import Schedules
+from epochal.engine.optim.parameter_selector import Selector
+from epochal.errors import ConfigError, Problem
+from epochal.experiment.build.fused_optimizer import in_fastest_form, use_rate_tensors
+from epochal.experiment.build.schedule import build_schedule, build_schedule_from
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from epochal.check import Spec
+    from epochal.config import Node
+    from epochal.engine import Task
+    from epochal.engine.interfaces.schedule import AnySchedule, OneSchedule
+    from epochal.experiment.build.assembly import Assembly
+
+logger = logging.getLogger(__name__)
+
+OPTIMIZER_HINT = "add optim: {type: AdamW, lr: 1e-3}"
+
+
+def build_optimizer(assembly: Assembly, model: nn.Module) -> tuple[Optimizer, AnySchedule | None]:
+    """The optimizer of ``optim`` and the schedule of ``schedule``, or those that were given."""
+    optimizer = assembly.given.parts.get("optim")
+    if optimizer is None:
+        node = assembly.config.find("optim")
+        if node is None:
+            what = "training needs an optimizer"
+            raise ConfigError(Problem("optim", what, hint=OPTIMIZER_HINT))
+        optimizer = build_optimizer_from(assembly, node, model, assembly.task)
+    if isinstance(optimizer, Optimizers) and (schedules := build_schedules(assembly, optimizer)):
+        return optimizer, schedules
+    return optimizer, build_schedule(assembly, optimizer)
+
+
+def build_optimizer_from(
+    assembly: Assembly, node: Node, model: nn.Module, task: Task | None, *, path: str = "optim"
+) -> Optimizer:
+    """The optimizer that an expanded section ``optim`` describes, for the parameters of a model.
+
+    Args:
+        assembly: Has the builder.
+        node: The section, with its defaults; that of a stage too.
+        model: On its device already.
+        task: May have a say in the groups of parameters.
+        path: Where the section stands in the config.
+    """
+    if has_members(SECTIONS["optim"], node):
+        return build_optimizers(assembly, node, model, path=path)
+    spec = assembly.builder.read(node, "optim", path)
+    return _build_one(assembly, spec, trained_parameters(assembly, spec, model, task), model)
+
+
+def build_optimizers(
+    assembly: Assembly, node: Node, model: nn.Module, *, path: str = "optim"
+) -> Optimizers:
+    """The several optimizers of a section, each for the parameters that it asks for.
+
+    Raises:
+        ConfigError: A pattern matches nothing, two ask for the same parameters, or nobody
+            asks for some.
+    """
+    registry = assembly.builder.registry
+    own = member_signature(SECTIONS["optim"], registry.library)
+    specs = {
+        name: read_spec(child, registry, section="optim", path=f"{path}.{name}", own=own)
+        for name, child in node.mapping.items()
+        if child.is_mapping
+    }
+    _warn_of_own_groups(model, assembly.task)
+    selector = Selector(model, more=_learned(assembly))
+    rules = _matches(specs)
+    problems = [problem for rule in rules.values() for problem in find_misses(rule, selector)]
+    if problems:
+        raise ConfigError(*problems)
+    asked = {name: find_members(rule, selector) for name, rule in rules.items()}
+    shares = share_parameters(
+        selector.parameters,
+        {name: asked.get(name) for name in specs},
+        {name: rule.place for name, rule in rules.items() if rule.place is not None},
+    )
+    members = []
+    for name, spec in specs.items():
+        params = trained_parameters(assembly, spec, model, None, only=shares[name])
+        if not params:
+            what = "trains nothing, since no parameter is left for it"
+            raise ConfigError(Problem(spec.path, what, node.mapping[name].key_place))
+        optimizer = _build_one(assembly, spec, params, model)
+        options = assembly.builder.options(_without(spec, "schedule"))
+        members.append(Member(name, optimizer, MemberOptions(**options)))
+    return Optimizers(members)
+
+
+def _learned(assembly: Assembly) -> dict[str, nn.Parameter]:
+    """What the terms of the loss learn, by name."""
+    return {} if assembly.loss is None else assembly.loss.trained_parameters()
+
+
+def _warn_of_own_groups(*owners: object) -> None:
+    for owner in owners:
+        if callable(getattr(owner, "optim_groups", None)):
+            text = "%s.optim_groups is not asked, since optim names several optimizers"
+            logger.warning(text, type(owner).__name__)
+
+
+def _matches(specs: Mapping[str, Spec]) -> dict[str, Rule]:
+    """What each optimizer asks for, without the one that has the rest."""
+    nodes = {name: spec.options["match"] for name, spec in specs.items()}
+    return {
+        name: Rule(key=f"{specs[name].path}.match", place=one.place, match=_texts(one.to_plain()))
+        for name, one in nodes.items()
+        if one.to_plain()
+    }
+
+
+def build_schedules(assembly: Assembly, optimizers: Optimizers) -> Schedules | None:
+    """A schedule for each of several optimizers, if one of them has its own."""
+    found: dict[str, tuple[Optimizer, OneSchedule | None]] = {}
+    has_own = False
+    for member in optimizers:
+        path = f"optim.{member.name}.schedule"
+        node = assembly.config.find(path)
+        if node is not None and node.value is not None:
+            has_own = True
+            schedule: OneSchedule | None = build_schedule_from(
+                assembly, node, member.optimizer, path=path
+            )
+        else:
+            schedule = build_schedule(assembly, member.optimizer)
+        found[member.name] = (member.optimizer, schedule)
+    return Schedules(found) if has_own else None
+
+
+def read_optim_options(assembly: Assembly, node: Node | None) -> OptimOptions:
+    """What a section ``optim`` says of the update itself."""
+    if node is None:
+        return OptimOptions()
+    if has_members(SECTIONS["optim"], node):
+        own = {name: child for name, child in node.mapping.items() if not child.is_mapping}
+        return OptimOptions(**{name: child.to_plain() for name, child in own.items()})
+    return OptimOptions(**assembly.builder.options(assembly.builder.read(node, "optim")))
+
+
+def _without(spec: Spec, key: str) -> Spec:
+    kept = {name: child for name, child in spec.options.items() if name != key}
+    return replace(spec, options=MappingProxyType(kept))
+
+
+def _build_one(
+    assembly: Assembly, spec: Spec, params: Sequence[Any], model: nn.Module
+) -> Optimizer:
+    factory = assembly.builder.registry.load(spec.factory)
+    parameters = [one for entry in params for one in _members(entry)]
+    spec = in_fastest_form(spec, factory, parameters, model)
+    optimizer: Optimizer = assembly.builder.build(spec, params=params)
+    use_rate_tensors(optimizer)
+    return optimizer
+
+
+def trained_parameters(
+    assembly: Assembly,
+    spec: Spec,
+    model: nn.Module,
+    task: Task | None,
+    *,
+    only: Collection[str] | None = None,
+) -> list[Any]:
+    """What an optimizer is made for: parameters, or groups of them where rules ask for groups.
+
+    Parameters that rules freeze need no gradient from then on.
+    """
+    wishes = assembly.builder.options(_without(spec, "schedule"))
+    options = {
+        **{one.name: one.default for one in spec.signature.parameters if not one.is_required},
+        **{key: child.to_plain() for key, child in spec.arguments.items()},
+    }
+    known = None if spec.signature.open else [one.name for one in spec.signature.parameters]
+    own, more = ask_for_groups(model, task, options, known) if only is None else ([], {})
+    more = {**more, **_learned(assembly)}
+    grouping = group_parameters(
+        model,
+        [*own, *read_rules(spec)],
+        options=options,
+        no_decay=wishes["no_decay"],
+        layer_decay=wishes["layer_decay"],
+        only=only,
+        more=more,
+    )
+    parameters = dict(model.named_parameters()) | more
+    for name in grouping.frozen:
+        parameters[name].requires_grad = False
+    if grouping.frozen and not grouping.groups:
+        what = "every parameter is frozen, so that there is nothing to train"
+        raise ConfigError(Problem(spec.path, what, hint="freeze fewer of them"))
+    if [group["name"] for group in grouping.groups] == [REST]:
+        return list(grouping.groups[0]["params"])
+    return grouping.groups
+
+
+def _members(entry: Any) -> list[nn.Parameter]:  # noqa: ANN401 - a parameter, or torch's group
+    return entry["params"] if isinstance(entry, dict) else [entry]
+
+
+def read_rules(spec: Spec) -> list[Rule]:
+    """The rules of ``freeze`` and ``groups``, in this order, each with its place."""
+    rules = [
+        Rule(key=f"{spec.path}.freeze", place=node.place, match=(str(node.value),), freeze=True)
+        for node in _elements(spec, "freeze")
+    ]
+    for index, node in enumerate(_elements(spec, "groups")):
+        annotations = {one.name: one.annotation for one in spec.signature.parameters}
+        values = {k: convert(one, annotations.get(k, "")) for k, one in node.mapping.items()}
+        rules.append(
+            Rule(
+                key=f"{spec.path}.groups.{index}",
+                place=node.place,
+                match=_texts(values.pop("match", ())),
+                module=_texts(values.pop("module", ())),
+                freeze=values.pop("freeze", None),
+                name=values.pop("name", ""),
+                options=values,
+            )
+        )
+    return rules
+
+
+def _elements(spec: Spec, key: str) -> tuple[Node, ...]:
+    node = spec.options.get(key)
+    return () if node is None else tuple(node.elements)
+
+
+def _texts(value: str | Sequence[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)

@@ -1,0 +1,1 @@
+"""From a file, a script and objects to one config."""

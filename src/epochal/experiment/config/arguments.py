@@ -1,0 +1,331 @@
+"""The command line of a script of one's own, merged with its config file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, cast, final
+
+from typing_extensions import override
+
+from epochal.check import SECTIONS
+from epochal.config import Config, Node, from_plain, load
+from epochal.errors import ConfigError, EpochalError, Place, Problem, suggest
+from epochal.experiment.config.choices import Choices, to_override, to_overrides
+from epochal.text.escape import readable
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+
+Extend = Callable[[argparse.ArgumentParser], argparse.ArgumentParser | None]
+_MISSING = object()
+Value = Any  # values of a config have no narrower type
+
+
+@final
+class Args(argparse.Namespace):
+    """Config values with attribute access: ``args.optim.lr``; a misspelt name is an error."""
+
+    @override
+    def __getattr__(self, name: str) -> Value:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        own = vars(self).get("extra")
+        extra = vars(own) if isinstance(own, Args) else {}
+        if name in extra:
+            return extra[name]
+        known = [key for key in (*vars(self), *extra) if not key.startswith("_")]
+        hint = suggest(name, known)
+        path = vars(self).get("_path", "args")
+        raise AttributeError(f"{path} has no {name!r}" + (f"; {hint}" if hint else ""))
+
+    @override
+    def __repr__(self) -> str:
+        shown = (f"{key}={value!r}" for key, value in vars(self).items() if key[:1] != "_")
+        return f"Args({', '.join(shown)})"
+
+    def to_plain(self) -> dict[str, Value]:
+        """The same values as ordinary dicts."""
+        return {
+            key: value.to_plain() if isinstance(value, Args) else value
+            for key, value in vars(self).items()
+            if not key.startswith("_")
+        }
+
+
+def to_args(values: Mapping[str, Any], path: str = "args") -> Args:
+    """Nested mappings as nested ``Args``; ``path`` is what messages call them."""
+    args = Args(
+        **{
+            str(key): to_args(value, f"{path}.{key}") if isinstance(value, Mapping) else value
+            for key, value in values.items()
+        }
+    )
+    args._path = path
+    return args
+
+
+@final
+@dataclass(frozen=True)
+class Origin:
+    """What ``parse_args`` was told, so that an experiment can load the same config."""
+
+    path: Path
+    overrides: tuple[str, ...]
+    choices: Choices
+    is_test: bool
+    own: OwnOptions
+    values: Mapping[str, Any]
+    """What ``args`` held then; what the script has changed since is told by the difference."""
+
+    def changed_in(self, args: Args) -> Origin:
+        """The same with the values that were set in ``args`` meanwhile."""
+        changes = {config_key(key): value for key, value in _changes(self.values, args.to_plain())}
+        kept = [one for one in self.overrides if one.partition("=")[0].strip() not in changes]
+        added = [to_override(key, value) for key, value in changes.items()]
+        return replace(
+            self, overrides=(*kept, *added), own=self.own.without(changes), values=args.to_plain()
+        )
+
+
+def _changes(
+    before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, Any]]:
+    """Dotted keys whose values differ, with the new ones."""
+    for key, value in after.items():
+        old = before.get(key, _MISSING)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            yield from _changes(old, value, f"{prefix}{key}.")
+        elif value is not old and (type(value) is not type(old) or value != old):
+            yield f"{prefix}{key}", value
+
+
+def _copy(value: Value) -> Value:
+    """New dicts and lists with the same contents, whatever these are."""
+    if isinstance(value, dict):
+        return {key: _copy(child) for key, child in value.items()}
+    return [_copy(child) for child in value] if isinstance(value, list) else value
+
+
+def origin_of(args: Args) -> Origin | None:
+    """Where ``args`` came from, if that was ``parse_args``."""
+    return cast("Origin | None", vars(args).get("_origin"))
+
+
+def parse_args(
+    argv: Sequence[str] | None = None,
+    *,
+    extend: Extend | None = None,
+    updateParser: Extend | None = None,  # noqa: N803 - the name that users of earlier systems know
+) -> Args:
+    """Config file and command line as one object with attribute access.
+
+    Options that were typed win over the file; those that were not typed never do: an option
+    whose default was not touched only fills a gap. Unknown ``--a.b value`` and ``a.b=value``
+    change config keys. A user's mistake ends the program with a message, not a traceback.
+
+    Args:
+        argv: The words; those of this process by default.
+        extend: Receives the parser and adds options of the script's own.
+        updateParser: The same under an older name.
+    """
+    try:
+        return _parse(sys.argv[1:] if argv is None else list(argv), extend or updateParser)
+    except EpochalError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - this is the user interface of a script
+        raise SystemExit(error.exit_code) from None
+
+
+def _parse(argv: list[str], extend: Extend | None) -> Args:
+    parser = _standard_parser()
+    standard = {action.dest for action in parser._actions}
+    if extend is not None:
+        parser = extend(parser) or parser
+    parsed, rest = parser.parse_known_args(argv)
+    own = read_own(parser, argv, [a for a in parser._actions if a.dest not in standard])
+    overrides = _dotted(rest) + own.to_overrides()
+    choices = choices_of(parsed)
+    config = own.fill(
+        load(
+            parsed.config,
+            variant=choices.get("variant"),
+            overrides=to_overrides(choices, overrides),
+            allow_python=choices.get("allow_python", False),
+        )
+    )
+    if config.problems:
+        raise ConfigError(*config.problems)
+    args = to_args({"extra": {}} | config.root.to_plain())
+    own.attach(args, config.root)
+    values = _copy(args.to_plain())
+    args._origin = Origin(parsed.config, tuple(overrides), choices, parsed.test, own, values)
+    return args
+
+
+def _standard_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--test", action="store_true", help="evaluate only, train nothing")
+    parser.add_argument("--local-rank", "--local_rank", help=argparse.SUPPRESS)  # set by launchers
+    add_choices(parser)
+    add_resume_choices(parser)
+    return parser
+
+
+def add_resume_choices(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of a run that goes on."""
+    parser.add_argument(
+        "--resume",
+        "--ckp",
+        metavar="RUN",
+        help="go on with this run; auto: the newest unfinished one of the same config",
+    )
+    add_point_choices(parser)
+
+
+def add_point_choices(parser: argparse.ArgumentParser) -> None:
+    """Declare from where a run goes on, and what may have changed."""
+    parser.add_argument(
+        "--from",
+        dest="resume_from",
+        metavar="CHECKPOINT",
+        help="go on from `last` (the newest; default), `best`, or a checkpoint's name",
+    )
+    parser.add_argument(
+        "--allow-changed",
+        action="store_true",
+        help="go on although config, code or data have changed",
+    )
+
+
+def add_device_choice(parser: argparse.ArgumentParser) -> None:
+    """Declare where to work, for verbs that build parts."""
+    parser.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, ... (default: the best)")
+
+
+def add_choices(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that belong to one run."""
+    parser.add_argument("--variant", metavar="NAME", help="one of the file's variants")
+    add_device_choice(parser)
+    parser.add_argument("--gpus", type=int, metavar="N", help="how many accelerators; 0: CPU")
+    parser.add_argument("--name", metavar="TAG", help="the run's tag, instead of the file's")
+    parser.add_argument("--desc", metavar="TEXT", help="why this run is made; goes to its README")
+    parser.add_argument("--epochs", type=int, metavar="N", help="instead of train.for")
+    parser.add_argument(
+        "--debug",
+        action="store_true",
+        help="one process, all log lines, each loss by itself, pdb works",
+    )
+    parser.add_argument("--fast", action="store_true", help="three batches of everything")
+    parser.add_argument("--no-file", action="store_true", help="leave no record at all")
+    parser.add_argument("--user-dir", type=Path, metavar="DIR", help="where the project's code is")
+    parser.add_argument("--allow-python", action="store_true", help="accept a .py config")
+
+
+def choices_of(parsed: argparse.Namespace) -> Choices:
+    """The choices among parsed options."""
+    names = Choices.__annotations__
+    found = {name: value for name, value in vars(parsed).items() if name in names}
+    for name in ("variant", "name", "desc"):
+        if isinstance(found.get(name), str):
+            found[name] = readable(found[name])
+    return cast("Choices", found)
+
+
+def _dotted(words: list[str]) -> list[str]:
+    """``--a.b value``, ``--a.b=value`` and ``a.b=value`` as overrides."""
+    overrides, rest = [], iter(words)
+    for word in rest:
+        key = word.removeprefix("--")
+        if "=" in key:
+            overrides.append(key)
+        elif word.startswith("--"):
+            value = next(rest, None)
+            if value is None or value.startswith("--"):
+                hint = f"write --{key}=VALUE"
+                raise ConfigError(Problem(word, "an option without a value", hint=hint))
+            overrides.append(f"{key}={value}")
+        else:
+            raise ConfigError(Problem(word, "not an option and not a key=value", hint="see --help"))
+    return overrides
+
+
+_UNTYPED = object()
+
+
+@final
+@dataclass(frozen=True)
+class OwnOptions:
+    """What the script's own options came to, by their attribute names."""
+
+    typed: Mapping[str, Any] = field(default_factory=dict)
+    """As the parser made them of what was typed."""
+
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Of those that were not typed."""
+
+    def to_overrides(self) -> list[str]:
+        """What was typed, as changes to the config."""
+        return [to_override(config_key(name), value) for name, value in self.typed.items()]
+
+    def without(self, keys: Collection[str]) -> OwnOptions:
+        """The same less those that stand at these config keys."""
+        return OwnOptions(
+            {name: value for name, value in self.typed.items() if config_key(name) not in keys},
+            {name: value for name, value in self.defaults.items() if config_key(name) not in keys},
+        )
+
+    def fill(self, config: Config) -> Config:
+        """The config with the defaults where it says nothing itself."""
+        root = config.root
+        for name, value in self.defaults.items():
+            key = config_key(name)
+            if root.find(key) is None and (value is not None or key.startswith("extra.")):
+                place = Place(f"option --{name.replace('_', '-')}")
+                root = _put(root, key.split("."), from_plain(value, place=place, layer="default"))
+        return replace(config, root=root)
+
+    def attach(self, args: argparse.Namespace, root: Node) -> None:
+        """Give ``args`` the values under their own names, of the types the parser gave them."""
+        for name, value in {**self.defaults, **self.typed}.items():
+            node = root.find(config_key(name))
+            if node is None or (
+                config_key(name) != name and (name in self.typed or node.layer == "default")
+            ):
+                setattr(args, name, value)
+
+
+def read_own(
+    parser: argparse.ArgumentParser, argv: Sequence[str], actions: Sequence[argparse.Action]
+) -> OwnOptions:
+    """What ``actions`` of the parser came to, told apart by whether they were typed."""
+    names = [a.dest for a in actions if a.default is not argparse.SUPPRESS]
+    # argparse leaves an attribute alone that exists already, so what is typed can be told.
+    marked = argparse.Namespace(**dict.fromkeys((a.dest for a in actions), _UNTYPED))
+    found, _ = parser.parse_known_args(argv, marked)
+    typed = {a.dest: getattr(found, a.dest) for a in actions}
+    typed = {name: value for name, value in typed.items() if value is not _UNTYPED}
+    usual, _ = parser.parse_known_args(argv)
+    defaults = {name: getattr(usual, name) for name in names if name not in typed}
+    return OwnOptions(typed, defaults)
+
+
+def config_key(name: str) -> str:
+    """Where an option of the script's own lands in the config: a known key, or ``extra``."""
+    return name if name.partition(".")[0] in SECTIONS else f"extra.{name}"
+
+
+def _put(node: Node, path: Sequence[str], value: Node) -> Node:
+    """The tree with ``value`` at ``path``; a value that is in the way stays."""
+    if not path:
+        return value
+    if not node.is_mapping:
+        return node
+    child = node.mapping.get(path[0], Node(MappingProxyType({}), value.place, layer=value.layer))
+    entries = {**node.mapping, path[0]: _put(child, path[1:], value)}
+    return replace(node, value=MappingProxyType(entries))

@@ -1,0 +1,233 @@
+"""Sections given from Python: plain values go into the config, ready objects are kept."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, final
+
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+from typing_extensions import override
+
+from epochal.check import SECTIONS
+from epochal.config import Config, Duration, load
+from epochal.engine import Hook, Run
+from epochal.engine.interfaces.every import Every
+from epochal.errors import ConfigError, Problem, suggest
+from epochal.experiment.config.arguments import Args, OwnOptions, Value, origin_of
+from epochal.experiment.config.choices import Choices, check_choices, to_override, to_overrides
+
+OBJECT_SECTIONS = (
+    "task",
+    "model",
+    "data",
+    "optim",
+    "schedule",
+    "updater",
+    "average",
+    "loss",
+    "metrics",
+    "hooks",
+    "runner",
+)
+
+
+@final
+@dataclass(frozen=True)
+class Given:
+    """Parts that came as objects."""
+
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    """By section: task, model, data, optim, schedule, updater, average, loss, runner."""
+
+    hooks: tuple[Any, ...] = ()
+    metrics: tuple[Any, ...] = ()
+
+
+@final
+class Middleware(Hook):
+    """A function as a hook: it receives the run at set-up and may change the task or parts."""
+
+    def __init__(self, function: Callable[[Run], object]) -> None:
+        self.function = function
+
+    @override
+    def setup(self, run: Run) -> None:
+        self.function(run)
+
+
+@final
+@dataclass(frozen=True)
+class Loaded:
+    """What an experiment was given, and the config that was made of it."""
+
+    source: object
+    overrides: tuple[str, ...]
+    """As typed, without those that the choices stand for."""
+
+    choices: Choices
+    given: Given
+    config: Config
+    is_test: bool = False
+    own: OwnOptions = field(default_factory=OwnOptions)
+    """Options of the script's own."""
+
+    replaced: Mapping[str, Any] = field(default_factory=dict)
+    """Values of sections that are left out, because ``prepare_*`` makes their parts."""
+
+    @property
+    def user_dir(self) -> Path | None:
+        """The folder of the user's code, if it was chosen."""
+        folder = self.choices.get("user_dir")
+        return None if folder is None else Path(folder)
+
+    def with_choices(self, choices: Choices) -> Loaded:
+        """The same with other choices for the run."""
+        merged = self.choices | choices
+        config = _load(self.source, self.overrides, merged, self.own)
+        return replace(self, choices=merged, config=config)
+
+
+def read_sections(
+    source: object, overrides: Sequence[str], choices: Choices, sections: Mapping[str, Any]
+) -> Loaded:
+    """The config, the choices and the objects that an experiment was given.
+
+    Raises:
+        ConfigError: An object stands where only values may, or the file cannot be read.
+    """
+    check_choices(choices)
+    typed, is_test, own = list(overrides), False, OwnOptions()
+    if isinstance(source, Args) and (origin := origin_of(source)) is not None:
+        origin = origin.changed_in(source)
+        own = origin.own
+        source, typed = origin.path, [*origin.overrides, *typed]
+        choices, is_test = origin.choices | choices, origin.is_test
+    elif isinstance(source, Args):
+        source = source.to_plain()
+    values, given = _part(sections)
+    if source is None:
+        source = values
+    else:
+        typed += [to_override(key, value) for key, value in _flatten(values)]
+    config = _load(source, typed, choices, own)
+    return Loaded(source, tuple(typed), choices, given, config, is_test, own)
+
+
+def _load(source: object, overrides: Sequence[str], choices: Choices, own: OwnOptions) -> Config:
+    config = load(
+        source,
+        variant=choices.get("variant"),
+        overrides=to_overrides(choices, overrides),
+        allow_python=choices.get("allow_python", False),
+    )
+    return own.fill(config)
+
+
+def _part(sections: Mapping[str, Any]) -> tuple[dict[str, Any], Given]:
+    values: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
+    lists: dict[str, tuple[Any, ...]] = {}
+    for name, section in sections.items():
+        if name in ("hooks", "metrics"):
+            entries = list(section or ())
+            values[name] = [_to_plain(entry) for entry in entries if _is_plain(entry)]
+            lists[name] = tuple(entry for entry in entries if not _is_plain(entry))
+            for entry in lists[name]:
+                check_ready(name, entry)
+        elif _is_plain(section):
+            values[name] = _to_plain(section)
+        else:
+            _require_object_section(name, section)
+            check_ready(name, section)
+            parts[name] = section
+    return values, Given(parts, lists.get("hooks", ()), lists.get("metrics", ()))
+
+
+def _require_object_section(name: str, section: object) -> None:
+    if name not in OBJECT_SECTIONS:
+        known = suggest(name, SECTIONS)
+        hint = known if name not in SECTIONS else "give numbers, texts, lists and mappings"
+        what = f"cannot be given as an object of type {type(section).__name__!r}"
+        raise ConfigError(Problem(name, what, hint=hint))
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values; a spec with a ``type`` replaces what it is put over."""
+    for key, value in values.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value and "type" not in value:
+            yield from _flatten(value, f"{path}.")
+        else:
+            yield path, value
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _is_plain(child) for key, child in value.items())
+    if isinstance(value, list | tuple):
+        return all(_is_plain(child) for child in value)
+    return value is None or isinstance(value, bool | int | float | str | Path | Duration | Every)
+
+
+def _to_plain(value: Value) -> Value:
+    if isinstance(value, Mapping):
+        return {key: _to_plain(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_plain(child) for child in value]
+    return str(value) if isinstance(value, Path | Duration | Every) else value
+
+
+_EXAMPLES = {
+    "optim": "optim={name}(model.parameters(), lr=1e-3), or optim={{'type': {name!r}, 'lr': 1e-3}}",
+    "schedule": "schedule={name}(optimizer, ...), or schedule={{'type': {name!r}, ...}}",
+    "data": "data={{'train': DataLoader({name}(...), batch_size=32)}}",
+    "hooks": "hooks=[{name}()]",
+    "metrics": "metrics=[{name}()]",
+}
+Part = Any  # whatever the user gave
+
+
+def check_ready(section: str, part: Part, *, source: str = "") -> None:
+    """Refuse what cannot be the part of ``section``; ``source`` is the method that made it.
+
+    Raises:
+        ConfigError: With what to write instead.
+    """
+    where = source or section
+    if inspect.isclass(part):
+        hint = _EXAMPLES.get(section, section + "={name}(...)").format(name=part.__name__)
+        if source:
+            hint = f"return {part.__name__}(...)"
+        raise _refusal(where, f"is the class {part.__name__!r}, not an object of it", hint)
+    if part is None:
+        raise _refusal(where, "gave nothing", f"end it with: return {section}")
+    if section == "model" and not isinstance(part, nn.Module):
+        what = f"is no torch.nn.Module, but an object of type {type(part).__name__!r}"
+        raise _refusal(where, what, "give an object of a class that extends torch.nn.Module")
+    if section == "loss" and not callable(part):
+        what = f"cannot be called: it is an object of type {type(part).__name__!r}"
+        raise _refusal(where, what, "give a function or a module, such as nn.CrossEntropyLoss()")
+    if section == "data":
+        _check_data(part)
+
+
+def _check_data(data: Part) -> None:
+    if not isinstance(data, Mapping):
+        name = "loader" if isinstance(data, DataLoader) else "DataLoader(dataset, batch_size=32)"
+        what = f"is not a mapping of splits to loaders, but a {type(data).__name__!r}"
+        raise _refusal("data", what, f"write data={{'train': {name}}}")
+    for split, loader in data.items():
+        for one in loader.values() if isinstance(loader, Mapping) else (loader,):
+            if isinstance(one, Dataset) or inspect.isclass(one):
+                kind = one.__name__ if inspect.isclass(one) else type(one).__name__
+                what = f"is the dataset {kind!r}, not a loader of batches"
+                hint = f"write data={{{split!r}: DataLoader(dataset, batch_size=32)}}"
+                raise _refusal(f"data.{split}", what, hint)
+
+
+def _refusal(where: str, what: str, hint: str) -> ConfigError:
+    return ConfigError(Problem(where, what, hint=hint))

@@ -1,0 +1,1 @@
+"""The record, the log and the notices of the current run."""

@@ -1,0 +1,150 @@
+"""Where a run comes from: the copy of its code, the changes since the commit, its parent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from epochal import durable
+from epochal.records.code.code_manifest import attempt_dir
+from epochal.records.code.file_selection import Limits
+from epochal.records.code.snapshot import Snapshot, Taken
+from epochal.records.folder.folder import FOLDS
+from epochal.records.folder.parent import Parent, take_parent
+from epochal.records.layout.epochal_dir import HOME, home_of
+from epochal.records.machine.repository import read_diff
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from epochal.records import RecordOptions
+
+logger = logging.getLogger(__name__)
+
+DIFF = "uncommitted.diff"
+_MAX_ABOVE = 8
+
+
+@final
+class KeptCode:
+    """The copy of a project's code in a record; whatever goes wrong with it, the run goes on.
+
+    Args:
+        options: Whether and how it is kept.
+        project: The project's folder.
+        run_dir: The folder of the run.
+        attempt: Which attempt at the run it is for.
+    """
+
+    def __init__(
+        self, options: RecordOptions, *, project: Path, run_dir: Path, attempt: int = 0
+    ) -> None:
+        self.is_wanted = options.code
+        self._options = options
+        self._snapshot = Snapshot(
+            project=project.absolute(),
+            run_dir=run_dir.absolute(),
+            ignore=options.ignore,
+            limits=Limits(max_file_bytes=options.max_file_bytes),
+            attempt=attempt,
+        )
+        self.digest = ""
+        """That of the whole copy; empty without one."""
+
+    @property
+    def project(self) -> Path:
+        """The folder that the code lies in."""
+        return self._snapshot.project
+
+    def keep(self, *, version: str, is_dirty: bool) -> None:
+        """Copy the code as it is now, and what git knows to have changed."""
+
+        def take() -> Taken:
+            home = find_home(self._options, self._snapshot.run_dir)
+            self._snapshot = replace(self._snapshot, home=home, version=version)
+            taken = self._take()
+            if is_dirty:
+                self._keep_diff()
+            return taken
+
+        self._try(take)
+
+    def _take(self) -> Taken:
+        try:
+            return self._snapshot.take()
+        except OSError:
+            if self._snapshot.home is None:
+                raise
+        self._snapshot = replace(self._snapshot, home=None)  # others may own what runs share
+        return self._snapshot.take()
+
+    def add(self, imported: Mapping[str, str]) -> None:
+        """Copy also what was left out and then imported."""
+        self._try(lambda: self._snapshot.add_imported(imported))
+
+    def _keep_diff(self) -> None:
+        folder = attempt_dir(self._snapshot.run_dir, self._snapshot.attempt)
+        diff = read_diff(self._snapshot.project)
+        if diff and folder.is_dir():
+            durable.write_text(folder / DIFF, diff)
+
+    def _try(self, action: Callable[[], Taken]) -> None:
+        if not self.is_wanted:
+            return
+        try:
+            taken = action()
+        except Exception as error:  # the project's folder may hold anything
+            self.is_wanted = False
+            logger.warning("the record's copy of the code is not complete: %s", error)
+            logger.debug("its traceback", exc_info=True)
+        else:
+            self.digest = taken.digest
+            for note in taken.notes:
+                logger.warning("%s", note)
+
+
+def discard_code(run_dir: Path, attempt: int) -> None:
+    """Remove the copy of an attempt that was refused, if it has one of its own."""
+    folder = attempt_dir(run_dir, attempt)
+    if attempt and folder.is_dir():
+        with suppress(OSError):
+            durable.remove_tree(folder, "refused")
+
+
+def find_home(options: RecordOptions, run_dir: Path) -> Path | None:
+    """The folder that belongs to all runs; None if there is none, and each keeps its own copies."""
+    if not options.exact:
+        try:
+            return home_of(options.log_dir.absolute())
+        except OSError:
+            return None
+    above = list(run_dir.absolute().parents)[:_MAX_ABOVE]
+    return next((place / HOME for place in above if (place / HOME).is_dir()), None)
+
+
+def find_parent(run_dir: Path, facts: Mapping[str, Any]) -> Parent | None:
+    """The run that a new one belongs to: as told, or the one whose weights it begins with.
+
+    Args:
+        run_dir: The folder of the new run.
+        facts: What its ``run.json`` says.
+    """
+    folder = run_dir.absolute()
+    if folder.parent.name == FOLDS and (folder.parents[1] / "run.json").is_file():
+        return Parent(folder.parents[1].name, "fold")
+    told = take_parent()
+    if told is not None:
+        return told
+    weights = facts.get("init_from")
+    weights = weights.get("path") if isinstance(weights, Mapping) else weights
+    path = Path(weights).absolute() if isinstance(weights, str) and weights else None
+    places = () if path is None else (path, *list(path.parents)[:_MAX_ABOVE])
+    found = next((place for place in places if (place / "run.json").is_file()), None)
+    if found is None:
+        return None
+    runner = facts.get("runner")
+    return Parent(found.name, runner if runner in ("test", "predict") else "weights")

@@ -1,0 +1,177 @@
+"""What a person reads when a run did not come to a good end: what happened, where, what now."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from epochal.errors import EpochalError
+from epochal.records.secrets import hiding, redact, secret_texts
+from epochal.text.command import command, name_run
+from epochal.text.escape import printable
+from epochal.text.formatting import format_count, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from epochal.engine import RunResult
+
+
+_FRAME = re.compile(r'^ +File "(.+?)", line (\d+)(?:, in (.+))?\n(?: +(.+))?', re.MULTILINE)
+_LIBRARIES = (str(Path(__file__).parents[1]), str(Path(re.__file__).parents[1]), "<frozen")
+_MAX_FRAMES = 3
+_MISTAKES = "config"
+_IN_WORKER = "Original Traceback (most recent call last):"
+
+
+def show_failure(result: RunResult) -> None:
+    """Write to standard error how a run failed; nothing for one that did not."""
+    if result.ok:
+        return
+    sys.stdout.flush()
+    if result.reason == _MISTAKES and result.dir is None:
+        text = _harmless(result.message, result)  # mistakes, as `epochal check` lists them
+    else:
+        kind = f": {result.exception_type}" if result.status == "failed" else ""
+        lines = _harmless("\n".join(describe_failure(result)), result)
+        text = framed(f"run {result.status}{kind}", lines, encoding=sys.stderr.encoding)
+    print(text, file=sys.stderr)  # noqa: T201 - the one place where a failure is told
+
+
+def _harmless(text: str, result: RunResult) -> str:
+    """A text without the secrets of the run and without what a terminal would obey."""
+    with hiding(secret_texts(result.config)):
+        # Our own words begin with the name of what is wrong, and quote its value.
+        return printable(redact(text, is_code=_is_ours(result)))
+
+
+def show_error(error: Exception) -> int:
+    """Write to standard error how the user's code failed; gives the exit code of that."""
+    from epochal.engine.execute import result_of_error  # needs torch, which most verbs do not
+
+    result = result_of_error(error)
+    show_failure(result)
+    return result.exit_code
+
+
+def describe_failure(result: RunResult) -> list[str]:
+    """The lines inside the frame of a run that failed or was interrupted."""
+    if result.status == "interrupted":
+        lines = [f"stopped by Ctrl-C after {describe_length(result)}"]
+    elif result.status == "preempted":
+        lines = list(_describe_preemption(result))
+    else:
+        lines = [*_message(result), *(f"  {note}" for note in _notes(result))]
+        if not _is_ours(result):
+            lines += ["", *_own_frames(result.traceback)]
+    if result.dir is not None:
+        lines += ["", f"record: {result.dir}"]
+        if result.status == "failed":
+            lines.append(f"full traceback: {command()} show {name_run(result.dir)} --log")
+    return lines
+
+
+def _describe_preemption(result: RunResult) -> Iterator[str]:
+    if not result.steps:
+        yield "told to end before the first step"
+        return
+    yield f"told to end after {describe_length(result)}"
+    if result.dir is not None:
+        yield f"go on: {command()} resume {name_run(result.dir)}"
+
+
+def describe_length(result: RunResult) -> str:
+    """How far a run came: epochs, steps and time."""
+    counts = [
+        format_count(result.epochs, "epoch") if result.steps else "",
+        format_count(result.steps, "step") if result.steps else "",
+        format_seconds(result.seconds),
+    ]
+    return ", ".join(count for count in counts if count)
+
+
+def _message(result: RunResult) -> list[str]:
+    lines = result.message.splitlines() or ["(the error has no message)"]
+    if _IN_WORKER in result.message:  # a loader's process sends its whole traceback along
+        return [lines[0], lines[-1]]
+    return lines
+
+
+def _is_ours(result: RunResult) -> bool:
+    """Whether the error is one whose message says everything."""
+    kinds: list[type[EpochalError]] = [EpochalError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    return result.exception_type in {kind.__name__ for kind in kinds}
+
+
+def _notes(result: RunResult) -> list[str]:
+    """What was added to the error on its way, such as which part was being built."""
+    frames = list(_FRAME.finditer(result.traceback))
+    rest = result.traceback[frames[-1].end() if frames else 0 :]
+    head = re.search(rf"^([\w.<>]+\.)?{result.exception_type}(: |$)", rest, re.MULTILINE)
+    if head is None:
+        return []
+    rest = rest[head.end() :]
+    if rest.startswith(result.message):
+        return [line for line in rest[len(result.message) :].splitlines() if line.strip()]
+    return rest.splitlines()[1:]
+
+
+def _own_frames(traceback: str) -> Iterator[str]:
+    """The last places of a traceback that lie in the user's code; the last of all otherwise."""
+    frames = list(_FRAME.finditer(traceback))
+    own = [frame for frame in frames if not _is_library(frame[1])]
+    for frame in (own or frames)[-_MAX_FRAMES:]:
+        yield f"{_short(frame[1])}:{frame[2]}" + (f", in {frame[3]}" if frame[3] else "")
+        if frame[4]:
+            yield f"    {frame[4]}"
+
+
+def _is_library(file: str) -> bool:
+    return "site-packages" in file or file.startswith(_LIBRARIES)
+
+
+def _short(path: str) -> str:
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except ValueError:
+        return path
+
+
+_NARROW, _WIDE = 60, 100
+_LINES = "╭╮╰╯─│"
+_PLAIN_LINES = "++++-|"
+
+
+def framed(title: str, text: str, *, width: int | None = None, encoding: str = "utf-8") -> str:
+    """``text`` in a box with ``title`` on its upper edge; long lines are wrapped.
+
+    Where ``encoding`` has no lines to draw with, the box is made of ``+``, ``-`` and ``|``.
+    """
+    box = _LINES if _can_encode(_LINES, encoding) else _PLAIN_LINES
+    top_left, top_right, low_left, low_right, across, down = tuple(box)
+    columns = width or shutil.get_terminal_size((80, 24)).columns
+    inner = min(max(columns, _NARROW), _WIDE) - 4
+    lines = [part for line in text.splitlines() for part in _wrap(line, inner)]
+    heading = textwrap.shorten(title, inner - 4, placeholder=" ...")
+    top = f"{top_left}{across} {heading} {across * (inner - len(heading) - 1)}{top_right}"
+    body = [f"{down} {line:<{inner}} {down}" for line in lines]
+    return "\n".join([top, *body, f"{low_left}{across * (inner + 2)}{low_right}"])
+
+
+def _can_encode(text: str, encoding: str) -> bool:
+    try:
+        text.encode(encoding)
+    except (UnicodeError, LookupError):
+        return False
+    return True
+
+
+def _wrap(line: str, width: int) -> list[str]:
+    indent = " " * (len(line) - len(line.lstrip()))
+    return textwrap.wrap(line, width, subsequent_indent=indent, drop_whitespace=False) or [""]

@@ -1,0 +1,105 @@
+"""Where log lines go: the terminal, and one file in the run's folder."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO, final
+
+from typing_extensions import override
+
+from epochal.records.layout.os_errors import recording
+from epochal.records.secrets import redact
+from epochal.text.escape import showable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_FILE_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_TERMINAL_FORMAT = "%(asctime)s %(message)s"
+
+FILE_ONLY = "is_for_the_file_only"
+"""Attribute of log records that a terminal shows in another form, such as tracebacks."""
+
+
+@final
+class TerminalHandler(logging.StreamHandler[TextIO]):
+    """Writes to whatever ``sys.stdout`` is now, so that a progress bar can stay below."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stdout)
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        if not getattr(record, FILE_ONLY, False):
+            self.stream = sys.stdout
+            super().emit(record)
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        return showable(super().format(record), getattr(self.stream, "encoding", None))
+
+    @override
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Go on without a terminal that has gone, such as a pipe whose reader left."""
+        if isinstance(sys.exc_info()[1], BrokenPipeError):
+            with suppress(OSError), Path(os.devnull).open("wb") as nowhere:
+                os.dup2(nowhere.fileno(), self.stream.fileno())
+        else:
+            super().handleError(record)
+
+
+@final
+class TextLog(logging.FileHandler):
+    """Writes to the text log of a run; lines that a full disk refuses are lost, and that is all."""
+
+    @override
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
+    @override
+    def close(self) -> None:
+        with suppress(OSError):  # what could not be written is tried once more
+            super().close()
+
+
+@final
+class CleanFormatter(logging.Formatter):
+    """Formats log records without the secrets in them."""
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
+
+
+@contextmanager
+def logging_to(path: Path | None, *, level: str) -> Iterator[None]:
+    """Send every logger's lines to the terminal and, if given, to the file at ``path``.
+
+    The handlers that others installed stay; ours are gone afterwards.
+    """
+    root, ours = logging.getLogger(), logging.getLogger("epochal")
+    number = logging.getLevelNamesMapping()[level.upper()]
+    handlers: list[logging.Handler] = [TerminalHandler()]
+    handlers[0].setFormatter(CleanFormatter(_TERMINAL_FORMAT, datefmt="%H:%M:%S"))
+    if path is not None:
+        with recording():
+            handlers.append(TextLog(path, encoding="utf-8", errors="backslashreplace"))
+        handlers[1].setFormatter(CleanFormatter(_FILE_FORMAT))
+    before = root.level, ours.level
+    for handler in handlers:
+        root.addHandler(handler)
+    root.setLevel(min(root.level, number))
+    ours.setLevel(number)
+    try:
+        yield
+    finally:
+        root.setLevel(before[0])
+        ours.setLevel(before[1])
+        for handler in handlers:
+            root.removeHandler(handler)
+            handler.close()

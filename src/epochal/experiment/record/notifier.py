@@ -1,0 +1,190 @@
+"""Mails about a run while it lives: into the mailbox, and to the recipients of ``notify``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self, final
+
+from epochal.engine.execute import result_of_error
+from epochal.engine.interfaces.monitor import Monitor
+from epochal.errors import RecordError
+from epochal.experiment.resume.changes import ChangedError
+from epochal.records.folder.announce import VARIABLE
+from epochal.records.folder.derived_fields import describe_error
+from epochal.records.layout.process import host_name
+from epochal.records.mail.channel import read_specs
+from epochal.records.mail.compose import END, MailContent, compose, last_lines, mail_kind
+from epochal.records.mail.expected import ExpectedMail, cancel_expected, expect_mail, is_expected
+from epochal.records.mail.mailbox import Mailbox, utc_now
+from epochal.records.mail.outbox import BackgroundSender, queue_mail
+from epochal.text.command import command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from epochal.check import Report
+    from epochal.engine import RunResult
+    from epochal.experiment.record.open_record import Record
+    from epochal.records.mail.mailbox import Kind
+
+logger = logging.getLogger(__name__)
+
+SEND_SECONDS = 5.0
+"""How long an ended run waits for servers before it leaves its mail in the outbox."""
+
+
+@final
+class Notices:
+    """The mails of one run; no error about mail reaches the run.
+
+    Args:
+        report: Its checked config.
+        is_part: Whether it is part of another run, which sends the mail.
+    """
+
+    def __init__(self, report: Report, *, is_part: bool = False) -> None:
+        self._values: dict[str, Any] = report.expanded.to_public()
+        self._specs = [] if is_part else read_specs(report.expanded)
+        self._is_part = is_part
+        self._is_supervised = VARIABLE in os.environ
+        self._sender = BackgroundSender()
+        self._record: Record | None = None
+        self._box: Mailbox | None = None
+        self._run = ""
+        self._begun, self._started = time.monotonic(), utc_now()
+        self._was_expected = self._is_over = False
+
+    def begin(self, record: Record) -> Record:
+        """Note that a run owes a mail; gives its record, which also reports stalls."""
+        self._record = record
+        if self._is_part:
+            return record
+        if record.dir is not None:
+            folder, is_exact = record.dir.absolute(), self._values["record"]["exact"]
+            self._box = Mailbox(folder.parent if is_exact else folder.parents[2])
+            self._run = folder.relative_to(self._box.root).as_posix()
+            with _errors_logged():
+                self._expect(self._box)
+        return replace(record, on_stall=self.stalled)
+
+    def _expect(self, box: Mailbox) -> None:
+        self._was_expected = is_expected(box, self._run)
+        metric, mode = self._monitor()
+        expected = ExpectedMail(
+            run=self._run,
+            specs=self._specs,
+            monitor=metric,
+            mode=mode,
+            is_supervised=self._is_supervised,
+        )
+        expect_mail(box, expected)
+
+    def stalled(self, words: str, step: int) -> None:
+        """Report that the run makes no progress; returns at once and never raises."""
+        with _errors_logged():
+            content = replace(self._content("stalled"), event=f"stalled {step}", step=step)
+            self._post(replace(content, epoch=None, why=words, log=self._log()))
+
+    def write_end(self, record: Record, result: RunResult) -> None:
+        """Write the end of the run to its record and mail it, even if the record cannot be written.
+
+        Raises:
+            RecordError: The record cannot be written.
+        """
+        try:
+            record.write_end(result)
+        except RecordError as error:
+            self.ended(result_of_error(error))
+            raise
+        self.ended(result)
+
+    def ended(self, result: RunResult) -> None:
+        """Mail how the run ended, unless a user ended it or it will be resumed; never raises."""
+        self._is_over = True
+        if self._is_part or (self._is_supervised and result.status == "failed"):
+            return  # its supervisor decides whether that was the end
+        with _errors_logged():
+            kind = mail_kind(result.status, result.reason)
+            if kind is not None:
+                error = describe_error({**vars(result)})
+                reason = result.reason if result.status == "stopped" else ""
+                content = replace(
+                    self._content(kind),
+                    seconds=result.seconds or time.monotonic() - self._begun,
+                    step=result.steps,
+                    epoch=result.epochs,
+                    best=result.best,
+                    metrics=result.metrics,
+                    why=error or ("" if kind == "diverged" else reason),
+                    traceback=result.traceback,
+                    log="" if kind == "finished" else self._log(result.traceback),
+                )
+                self._post(content)
+            if self._box is not None:
+                cancel_expected(self._box, self._run)
+
+    def _post(self, content: MailContent) -> None:
+        mail = compose(content)
+        self._sender.start(queue_mail(mail, self._specs, self._box))
+        if self._box is not None:
+            self._box.post(mail)
+
+    def _content(self, kind: Kind) -> MailContent:
+        record, values = self._record, self._values
+        facts: dict[str, Any] = {} if record is None else record.facts
+        attempts = facts.get("attempts") or [{}]
+        sender = {name: facts.get(name) for name in ("variant", "runner")}
+        sender |= {name: values[name] for name in ("project", "desc")}
+        sender |= {"started": attempts[-1].get("started") or self._started, "host": host_name()}
+        return MailContent(
+            kind=kind,
+            tag=str(values["tag"]),
+            run=self._run,
+            folder="" if self._box is None else str(self._box.root / self._run),
+            attempt=0 if record is None else getattr(record.writer, "attempt", 0),
+            event=END,
+            sender=sender,
+            seconds=time.monotonic() - self._begun,
+            monitor=self._monitor()[0],
+        )
+
+    def _monitor(self) -> tuple[str, str]:
+        wanted = self._values.get("monitor")
+        monitor = None if wanted is None else Monitor.parse(wanted)
+        return ("", "") if monitor is None else (monitor.metric, monitor.mode)
+
+    def _log(self, traceback: str = "") -> str:
+        path = None if self._record is None else self._record.log_path
+        return "" if path is None else last_lines(path, without=traceback)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if self._record is not None and not self._is_over and error is not None:
+            self._end_with(error)
+        for delivery in self._sender.wait(SEND_SECONDS):
+            what = delivery.error or "no answer yet"
+            rest = f"`{command()} mail --send` tries again" if delivery.path else "it is lost"
+            logger.warning("not sent by %s: %s; %s", delivery.spec.get("type"), what, rest)
+
+    def _end_with(self, error: BaseException) -> None:
+        """Report a run that an error ended before it could report its end itself."""
+        if isinstance(error, ChangedError):  # a refused resume leaves everything as it was
+            if self._box is not None and not self._was_expected:
+                cancel_expected(self._box, self._run)
+        else:
+            self.ended(result_of_error(error))
+
+
+@contextmanager
+def _errors_logged() -> Iterator[None]:
+    """Log errors of a block instead of raising them: mail must never end a run."""
+    try:
+        yield
+    except Exception as error:
+        logger.warning("no mail could be written, and the run goes on: %s", error)

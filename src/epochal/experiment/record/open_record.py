@@ -1,0 +1,378 @@
+"""Opens the record of a run, writes what is known at its start, and closes it with the result."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from epochal import durable
+from epochal.config import dump, load
+from epochal.engine.feed.feed import read_fact
+from epochal.engine.parts import tell_nobody
+from epochal.errors import Preempted, RecordError
+from epochal.experiment.build.builder import to_recordable
+from epochal.experiment.record.code_copy import KeptCode, discard_code, find_parent
+from epochal.experiment.record.withheld_secrets import describe_withheld
+from epochal.experiment.resume.changes import (
+    ChangedError,
+    data_changes,
+    digest_code,
+    digest_config,
+    fingerprint_data,
+    refuse_changes,
+)
+from epochal.experiment.resume.resume_plan import load_point, spent_before
+from epochal.records import (
+    NullWriter,
+    RecordOptions,
+    RunFolder,
+    RunWriter,
+    Status,
+    Writer,
+    collect_provenance,
+    create_run_folder,
+    describe_machine,
+)
+from epochal.records.alive.disk_reserve import give_up, reserving
+from epochal.records.alive.heartbeat import beating
+from epochal.records.alive.lease import FILE_NAME as LEASE
+from epochal.records.alive.lease import holding
+from epochal.records.folder.announce import announce
+from epochal.records.layout.attempts import begin_attempt
+from epochal.records.layout.os_errors import recording
+from epochal.records.metrics.time_spent import Spent, spent_of
+from epochal.records.secrets import hiding, redact_node, secret_values
+from epochal.text.command import typed_words
+from epochal.text.escape import on_disk, readable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from epochal.check import Report
+    from epochal.config import Config, Node
+    from epochal.engine import RunResult
+    from epochal.engine.parts import ResumePoint
+    from epochal.experiment.resume.resume_plan import Resumption
+    from epochal.registry.project import Project
+
+logger = logging.getLogger(__name__)
+
+_UNRECORDED = ("config", "value", "dir")
+
+
+@final
+@dataclass(frozen=True)
+class Record:
+    """Where one run leaves its traces; with ``--no-file`` that is nowhere."""
+
+    writer: Writer
+    dir: Path | None = None
+    checkpoint_dir: Path | None = None
+    log_path: Path | None = None
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What ``run.json`` holds."""
+
+    resumption: Resumption | None = None
+    point: ResumePoint | None = None
+    """What the run goes on from; None for a new one."""
+
+    notes: tuple[str, ...] = ()
+    """What people should know of it."""
+
+    on_stall: Callable[[str, int], None] = tell_nobody
+    """Told when the run stands still."""
+
+    code: KeptCode | None = None
+    spent: Spent = field(default_factory=Spent)
+    """What earlier attempts at it took."""
+
+    def write_start(self, info: dict[str, Any]) -> None:
+        """Write what is known before anything is built; of an old run, who goes on with it."""
+        if self.dir is None:
+            return
+        start = _describe_start(None if self.code is None else self.code.project)
+        self._keep_code(start)
+        if self.resumption is None:
+            parent = find_parent(self.dir, info)
+            info |= {"parent": None if parent is None else parent.to_json()}
+            self.facts.update(start | info | {"attempts": [begin_attempt(0).to_json()]})
+        else:
+            names = ("command", "cwd", "epochal", "torch", "device")
+            known = start | info
+            self.facts["attempts"][-1] |= {name: known[name] for name in names}
+        self.writer.write_run(self.facts)
+        for note in self.notes:
+            logger.warning("%s", note)
+
+    def _keep_code(self, start: dict[str, Any]) -> None:
+        if self.code is None or not self.code.is_wanted:
+            return
+        git = start["machine"]["git"] or {}
+        self.code.keep(version=start["epochal"], is_dirty=bool(git.get("dirty")))
+        start["code"] = self.code.digest
+
+    def add_origins(self, project: Project, config: Node, task: object) -> dict[str, Any]:
+        """Keep what code the run imported; gives what its checkpoints say about themselves.
+
+        Raises:
+            ChangedError: The run goes on, and its data is not what it was.
+        """
+        if self.dir is None:
+            return {}
+        attempt = self.facts["attempts"][-1]
+        code = digest_code(project)
+        data = {"train": fingerprint_data(read_fact(task, "train_loader"))}
+        if self.point is not None and self.resumption is not None:
+            changes = data_changes(self.point.manifest.data.get("train", {}), data["train"])
+            if not self.resumption.is_anything_allowed:
+                refuse_changes(self.dir, changes)
+            attempt["changed"] = [*attempt.get("changed", ()), *map(str, changes)]
+        attempt["code"] = code
+        if self.code is not None and self.code.is_wanted:
+            self.code.add(code)
+            if self.resumption is None:
+                self.facts["code"] = self.code.digest
+        self.facts["data"] = data
+        self.writer.write_run(self.facts)
+        return {
+            "run": self.dir.name,
+            "attempt": attempt["attempt"],
+            "config": digest_config(config.to_public()),
+            "code": digest_config(code),
+            "data": data,
+            "changed": attempt.get("changed", ()),
+        }
+
+    def add_meta(self, meta: dict[str, Any]) -> None:
+        """Keep what the task knows about its data, such as the names of classes."""
+        if self.dir is not None and meta:
+            self.facts["meta"] = to_recordable(meta)
+            self.writer.write_run(self.facts)
+
+    def add_given(self, sections: Iterable[str]) -> None:
+        """Keep which parts turned out to come from Python and not from the config."""
+        known = self.facts.get("given", [])
+        found = sorted({*known, *sections})
+        if self.dir is not None and found != known:
+            self.facts["given"] = found
+            self.writer.write_run(self.facts)
+
+    def write_end(self, result: RunResult) -> None:
+        """Write how the run ended; the status last, since readers wait for it."""
+        values = {
+            one.name: getattr(result, one.name)
+            for one in fields(result)
+            if one.name not in _UNRECORDED
+        }
+        if self.dir is not None:
+            give_up(self.dir)
+        self.writer.write_result(values)
+        status: Status = result.status  # type: ignore[assignment]  # a RunResult has no other
+        spent = spent_of(vars(result))
+        self.writer.write_status(
+            status,
+            reason=result.reason,
+            step=result.steps,
+            epoch=result.epochs,
+            **spent.to_fields(),
+        )
+
+
+@contextmanager
+def open_record(
+    config: Config, report: Report, *, is_kept: bool, resumption: Resumption | None = None
+) -> Iterator[Record]:
+    """A record with its configs written, read back and compared; closed in the end.
+
+    With ``resumption`` it is that of an earlier run: its configs and its page stay as they are.
+    """
+    secrets = [*secret_values(config.root), *secret_values(report.expanded)]
+    kept = _open_kept(config, report, resumption)
+    with hiding(secrets), kept if is_kept else nullcontext(Record(NullWriter())) as record:
+        yield record
+
+
+@contextmanager
+def _open_kept(config: Config, report: Report, resumption: Resumption | None) -> Iterator[Record]:
+    if resumption is not None:
+        path = resumption.record.path
+        reopened = _reopened(resumption, report, is_supervised=announce(path))
+        with holding(path), beating(path), reopened as record:
+            yield record
+        return
+    values = report.expanded.to_plain()
+    options = _record_options(values["record"])
+    folder = create_run_folder(
+        options,
+        project=on_disk(values["project"]),
+        tag=on_disk(values["tag"]),
+    )
+    announce(folder.path)
+    writer = RunWriter(folder)
+    with (
+        _undone(folder.path),
+        holding(folder.path),
+        beating(folder.path),
+        _closing(writer),
+        reserving(folder.path),
+    ):
+        _write_configs(writer, config, report)
+        code = KeptCode(options, project=report.project.dir, run_dir=folder.path)
+        yield Record(
+            writer,
+            folder.path,
+            folder.checkpoint_dir,
+            folder.log_path,
+            notes=tuple(describe_withheld(report.expanded)),
+            code=code,
+        )
+
+
+@contextmanager
+def _put_back(folder: Path, attempt: int) -> Iterator[None]:
+    """Let a run say of itself what it said before, when a block refuses to go on with it."""
+    paths = [folder / name for name in ("run.json", "status.json")]
+    before = {path: path.read_bytes() for path in paths if path.is_file()}
+    try:
+        yield
+    except ChangedError:
+        with recording():
+            for path, data in before.items():
+                durable.write_bytes(path, data)
+        discard_code(folder, attempt)
+        raise
+
+
+@contextmanager
+def _closing(writer: RunWriter) -> Iterator[RunWriter]:
+    """Let go of the files in the end; a run that came to no start says why."""
+    with closing(writer):
+        try:
+            yield writer
+        except Preempted:
+            writer.write_status("preempted", reason="preempted")
+            raise
+        except RecordError:
+            with suppress(RecordError):  # the disk may refuse this too
+                if _status_of(writer.path) in ("", "starting"):
+                    writer.write_status("failed", reason="record")
+            raise
+
+
+@contextmanager
+def _undone(folder: Path) -> Iterator[None]:
+    """Leave nothing of a run whose start the disk refused, down to saying that it failed.
+
+    A folder that another process has taken is left to that.
+    """
+    try:
+        yield
+    except RecordError:
+        is_begun = any((folder / name).exists() for name in ("run.json", LEASE))
+        if _status_of(folder) in ("", "starting") and not is_begun:
+            with suppress(OSError):
+                durable.remove_tree(folder, "undone")
+        raise
+
+
+def _status_of(folder: Path) -> object:
+    return durable.find_object(folder / "status.json").get("status", "")
+
+
+@contextmanager
+def _reopened(resumption: Resumption, report: Report, *, is_supervised: bool) -> Iterator[Record]:
+    """The record of a run that goes on; put back as it was if that is refused."""
+    point, notes = load_point(resumption) if resumption.has_state else (None, [])
+    attempt = resumption.begin(point, is_supervised=is_supervised)
+    options = _record_options(report.expanded.to_plain()["record"])
+    folder = RunFolder(resumption.record.path, options.log_file)
+    run = resumption.record.run
+    listed = run.get("attempts")
+    before = listed if isinstance(listed, list) else []
+    facts = {**run, "attempts": [*before, attempt.to_json()]}
+    number = attempt.attempt
+    with (
+        _put_back(folder.path, number),
+        _closing(RunWriter(folder, attempt=number)) as writer,
+        reserving(folder.path),
+    ):
+        at = {} if point is None else {"step": point.manifest.step, "epoch": point.manifest.epoch}
+        spent = spent_before(resumption.record, point)
+        writer.write_status("starting", **at, **spent.to_fields())
+        folder.log_path.parent.mkdir(parents=True, exist_ok=True)
+        yield Record(
+            writer,
+            folder.path,
+            folder.checkpoint_dir,
+            folder.log_path,
+            facts=facts,
+            resumption=resumption,
+            point=point,
+            notes=tuple(notes),
+            spent=spent,
+            code=KeptCode(options, project=report.project.dir, run_dir=folder.path, attempt=number),
+        )
+
+
+def _write_configs(writer: RunWriter, config: Config, report: Report) -> None:
+    values = report.expanded.to_plain()
+    writer.write_status("starting")
+    writer.write_readme(values["tag"], values["desc"])
+    expanded = redact_node(report.expanded)
+    text = dump(expanded, config.format)
+    defaults = [(one.key, one.value, one.owner) for one in report.defaults]
+    provenance = collect_provenance(report.expanded, defaults)
+    writer.write_config(config.sources, text, config.format, provenance)
+    path = writer.folder.config_dir / f"expanded.{config.format}"
+    if not _reads_as(path, expanded):  # a key or a sign of the text was taken for a secret
+        with recording():
+            durable.write_text(path, text)
+        _read_back(path, expanded)
+
+
+def _record_options(values: dict[str, Any]) -> RecordOptions:
+    return RecordOptions(
+        log_dir=Path(values["log_dir"]),
+        exact=values["exact"],
+        log_file=values["log_file"],
+        subdirs=tuple(values["subdirs"]),
+        code=values["code"],
+        ignore=tuple(values["ignore"]),
+        max_file_bytes=values["max_file_bytes"],
+    )
+
+
+def _read_back(path: Path, expanded: Node) -> None:
+    """Make sure that the expanded config on disk is the one that is about to run."""
+    if not _reads_as(path, expanded):
+        raise RecordError(
+            f"{path}: reads back as another config than the one that was written\n"
+            "  this is a defect of Epochal; write the config as YAML to work around it"
+        )
+
+
+def _reads_as(path: Path, expanded: Node) -> bool:
+    found = load(path)
+    return not found.problems and found.root.to_public() == expanded.to_public()
+
+
+def _describe_start(project: Path | None) -> dict[str, Any]:
+    return {
+        "command": readable(shlex.join(typed_words())),
+        "cwd": readable(str(Path.cwd())),
+        "epochal": _own_version(),
+        "machine": describe_machine(project),
+    }
+
+
+def _own_version() -> str:
+    try:
+        return version("epochal")
+    except PackageNotFoundError:  # run from a source tree that was not installed
+        return "not installed"

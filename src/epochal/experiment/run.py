@@ -1,0 +1,235 @@
+"""Runs one after the other, each with a result of its own, in the order of submission."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from typing_extensions import Unpack
+
+from epochal.check import SECTIONS
+from epochal.checkpoint.initial_weights import FINAL
+from epochal.config import load
+from epochal.engine.execute import result_of_error
+from epochal.errors import CheckpointError, EpochalError
+from epochal.experiment.config.choices import check_choices, to_override
+from epochal.experiment.experiment import Experiment
+from epochal.experiment.record.failure import show_failure
+from epochal.experiment.record.withheld_secrets import find_withheld
+from epochal.experiment.resume.resume_plan import (
+    find_config,
+    find_training,
+    last_overrides,
+    part_name,
+    require_project_dir,
+)
+from epochal.records import RunRecord, find_runs, read_run
+from epochal.text.escape import reachable, readable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from epochal.engine import RunResult
+    from epochal.experiment.config.choices import Choices
+
+WEIGHTS = f"checkpoints/{FINAL}"
+Source = Any  # a path, a mapping, a namespace or an OmegaConf object
+
+
+@overload
+def run(
+    source: list[Source], *, overrides: Sequence[str] = ..., **choices: Unpack[Choices]
+) -> list[RunResult]: ...
+
+
+@overload
+def run(
+    source: Source, *, overrides: Sequence[str] = ..., **choices: Unpack[Choices]
+) -> RunResult: ...
+
+
+def run(
+    source: Source | list[Source],
+    *,
+    overrides: Sequence[str] = (),
+    **choices: Unpack[Choices],
+) -> RunResult | list[RunResult]:
+    """Run what a config describes; a list of configs gives a list of results, in that order.
+
+    Whatever happens is told by the result; with ``raise_errors=True`` an error is raised.
+
+    Args:
+        source: A file, a mapping, an argparse namespace or an OmegaConf object, or a list.
+        overrides: Changes such as ``optim.lr=1e-3``.
+        choices: What belongs to this run alone; see ``Choices``.
+    """
+    check_choices(choices, sections=SECTIONS)
+    sources = source if isinstance(source, list) else [source]
+    results = list(run_series(sources, overrides=overrides, **choices))
+    is_single = not isinstance(source, list) and choices.get("variant") != "all"
+    return results[0] if is_single else results
+
+
+def run_series(
+    sources: Sequence[Source], *, overrides: Sequence[str] = (), **choices: Unpack[Choices]
+) -> Iterator[RunResult]:
+    """The result of each run as it ends; one that fails does not stop the others.
+
+    Ctrl-C and SIGTERM do: after a run that was told to end no other is started.
+    """
+    for source in sources:
+        for variant in _variants(source, choices):
+            result = _run_one(source, overrides, choices | {"variant": variant})
+            choices["begun"] = None  # nobody has waited for the next one yet
+            yield result
+            if result.status in ("interrupted", "preempted"):
+                return
+
+
+def run_again(
+    run_name: str,
+    runner: str,
+    runs_dir: Path,
+    /,
+    *,
+    overrides: Sequence[str] = (),
+    **choices: Unpack[Choices],
+) -> RunResult:
+    """Evaluate the weights that a finished run left, with the config it ran with.
+
+    Raises:
+        RecordError: There is no such run.
+        CheckpointError: It left no weights.
+    """
+    record = _read_finished(run_name, runs_dir)
+    overrides = [readable(one) for one in overrides]
+    weights = record.path / WEIGHTS
+    if not weights.is_file():
+        raise CheckpointError(
+            f"{record.path}: has no weights to {runner}, it is {record.summary.status!r}\n"
+            f"  weights are written as {weights.name} when a training ends; "
+            "`epochal runs` lists other runs"
+        )
+    _require_configured(record, runner)
+    expanded = next(iter(sorted((record.path / "config").glob("expanded.*"))), None)
+    if expanded is None:
+        raise CheckpointError(
+            f"{record.path}: has no expanded config to {runner} it with\n"
+            f"  name the config yourself: epochal run FILE runner={runner} init_from={weights}"
+        )
+    if choices.get("user_dir") is None:
+        folder = record.run.get("project_dir")
+        choices["user_dir"] = reachable(folder) if isinstance(folder, str) else None
+    changes = _changes(record, runner) | {"init_from": str(weights)}
+    typed = {one.partition("=")[0].strip() for one in overrides}
+    before = [one for one in last_overrides(record) if one.partition("=")[0] not in typed]
+    kept = [to_override(key, value) for key, value in changes.items() if key not in typed]
+    changed = [*before, *kept, *overrides]
+    return _run_one(expanded, [*changed, *find_withheld(record, expanded, changed)], choices)
+
+
+def resume(
+    run_name: Path | str,
+    *,
+    overrides: Sequence[str] = (),
+    runs_dir: Path | str = "runs",
+    **choices: Unpack[Choices],
+) -> RunResult:
+    """Go on with a run where its newest checkpoint left it, in its own folder.
+
+    Args:
+        run_name: Its folder, its id or a part of it, or ``last`` for the newest training; or the
+            folder of a checkpoint.
+        overrides: Changes such as ``train.for=20ep``; what would make another run of it is
+            refused unless ``allow_changed=True``.
+        runs_dir: Where ids are looked up.
+        choices: What belongs to this process alone; ``resume_from`` names a checkpoint.
+
+    Raises:
+        RecordError: There is no such run.
+        CheckpointError: It has no checkpoint, parts of it came from Python, or its config is gone.
+    """
+    check_choices(choices, sections=SECTIONS)
+    run_name, checkpoint = part_name(run_name)
+    record = find_training(run_name, Path(runs_dir))
+    _refuse_given(record)
+    if checkpoint and not choices.get("resume_from"):
+        choices["resume_from"] = checkpoint
+    if choices.get("user_dir") is None:
+        choices["user_dir"] = require_project_dir(record)
+    typed = [readable(one) for one in overrides]
+    again = {one.partition("=")[0].strip() for one in typed}
+    again |= {"train.for"} if choices.get("epochs") is not None else set()
+    kept = [one for one in last_overrides(record) if one.partition("=")[0] not in again]
+    if record.expanded.get("init_from") is not None:
+        kept.append(to_override("init_from", None))  # the file may be gone, and is not needed
+    choices["resume"] = record.path
+    config, changed = find_config(record), [*kept, *typed]
+    return _run_one(config, [*changed, *find_withheld(record, config, changed)], choices)
+
+
+def _refuse_given(record: RunRecord) -> None:
+    """Refuse a run of which a config alone cannot bring back every part."""
+    given = record.run.get("given")
+    if isinstance(given, list) and given:
+        raise CheckpointError(
+            f"{record.path}: {', '.join(map(str, given))} came from Python, so its config alone "
+            "cannot go on\n"
+            "  run the script that made it, with "
+            f"Experiment(..., choices={{'resume': {str(record.path)!r}}})"
+        )
+
+
+def _read_finished(run_name: str, runs_dir: Path) -> RunRecord:
+    """The record that was named; ``last`` is the newest run that left weights, if one did."""
+    if run_name == "last":
+        for summary in reversed(find_runs(runs_dir)):
+            if (summary.path / WEIGHTS).is_file():
+                return read_run(summary.path)
+    return read_run(run_name, runs_dir)
+
+
+def _require_configured(record: RunRecord, runner: str) -> None:
+    """Refuse a run whose parts a config cannot bring back."""
+    given = record.run.get("given")
+    known = given if isinstance(given, list) else ()  # the file may be damaged
+    lost = [name for name in ("task", "model", "data") if name in known]
+    if lost:
+        parts = " and ".join(filter(None, [", ".join(lost[:-1]), lost[-1]]))
+        raise CheckpointError(
+            f"{record.path}: its {parts} came from Python, so its config alone cannot {runner} it\n"
+            f"  use experiment.{runner}() in the script that made them, with "
+            f"init_from={str(record.path / WEIGHTS)!r}"
+        )
+
+
+def _changes(record: RunRecord, runner: str) -> dict[str, object]:
+    """What must differ from the config of a training."""
+    changes: dict[str, object] = {"runner": runner}
+    # An evaluation needs none of them, so its record should not show them.
+    unused = ("optim", "schedule", "notify")
+    changes |= {key: "$delete" for key in unused if record.expanded.get(key)}
+    if record.expanded.get("record", {}).get("exact"):  # that folder is taken by the first run
+        changes |= {"record.exact": False, "record.log_dir": str(record.path / runner)}
+    return changes
+
+
+def _run_one(source: Source, overrides: Sequence[str], choices: Choices) -> RunResult:
+    try:
+        return Experiment(source, overrides=overrides, choices=choices).run()
+    except EpochalError as error:
+        if choices.get("raise_errors"):
+            raise
+        result = result_of_error(error)
+        show_failure(result)
+        return result
+
+
+def _variants(source: Source, choices: Choices) -> Sequence[str | None]:
+    if choices.get("variant") != "all":
+        return [choices.get("variant")]
+    try:
+        found = load(source, allow_python=choices.get("allow_python", False)).variants
+    except EpochalError:  # the run itself will say so, and the others go on
+        return [None]
+    return [*found] or [None]

@@ -1,0 +1,1 @@
+"""Plan, profile, find-lr, find-batch and repro."""

@@ -1,0 +1,242 @@
+"""Finds how many samples of an experiment fit into memory at once; nothing is kept or recorded."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from typing_extensions import Unpack, override
+
+from epochal.check import SECTIONS
+from epochal.checkpoint import join, snapshot
+from epochal.engine.device.device_memory import find_emptier
+from epochal.engine.device.out_of_memory import is_out_of_memory
+from epochal.engine.execute import execute
+from epochal.engine.feed.split_batch import UnsplittableError, resize_batch
+from epochal.engine.runner import Runner
+from epochal.engine.state.run_state import collect, restore
+from epochal.errors import ConfigError, DataError, Problem, TaskError
+from epochal.experiment.config.choices import check_choices
+from epochal.experiment.experiment import Experiment
+from epochal.experiment.run_experiment import plan_experiment
+from epochal.experiment.tools.profile import leave_out_evaluations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from epochal.engine import RunResult
+    from epochal.engine.interfaces.task import Batch
+    from epochal.engine.run import Run
+    from epochal.experiment.config.choices import Choices
+
+
+LARGEST = 65_536
+"""What is tried at most where neither a limit nor the data says anything."""
+
+_EIGHTS = 16  # from here on the advice is a multiple of eight, which devices like
+
+
+@final
+@dataclass(frozen=True)
+class FoundBatch:
+    """What was found."""
+
+    tag: str
+    device: str
+    tries: tuple[Try, ...]
+    batch_size: int | None
+    """Samples of a batch as the config has it, if the loader tells."""
+
+    limit: int
+    """The most samples that were to be tried."""
+
+    result: RunResult
+    """How the search ended."""
+
+    @property
+    def samples(self) -> int:
+        """The most samples that fit; 0 if not even one does."""
+        return max((one.samples for one in self.tries if one.fits), default=0)
+
+    @property
+    def advice(self) -> int:
+        """What to write: the same, a little less where it is many."""
+        return self.samples - self.samples % 8 if self.samples >= _EIGHTS else self.samples
+
+    @property
+    def bytes_per_sample(self) -> float | None:
+        """What each further sample takes on the device, if that was counted."""
+        peaks = sorted({one.samples: one.peak for one in self.tries if one.peak}.items())
+        if len(peaks) < 2:
+            return None
+        (few, least), (many, most) = peaks[0], peaks[-1]
+        return (most - least) / (many - few)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain values."""
+        names = ("tag", "device", "batch_size", "limit", "samples", "advice", "bytes_per_sample")
+        return {name: getattr(self, name) for name in names} | {
+            "tries": [asdict(one) for one in self.tries]
+        }
+
+
+def find_batch(
+    source: object,
+    *,
+    limit: int | None = None,
+    overrides: Sequence[str] = (),
+    **choices: Unpack[Choices],
+) -> FoundBatch:
+    """The most samples that fit into memory at once, tried with steps on real data.
+
+    The model and all else is afterwards as before.
+
+    Args:
+        source: A config as ``ep.run`` takes it, or an ``Experiment``.
+        limit: The most samples to try; by default as many as the training data has.
+        overrides: Changes such as ``optim.lr=1e-3``.
+        choices: What belongs to this search alone; see ``Choices``.
+
+    Raises:
+        ConfigError: The config has mistakes, or the device has no memory of its own to fill.
+        TaskError: The config does not train.
+    """
+    check_choices(choices, sections=SECTIONS)
+    if limit is not None and limit < 1:
+        what = f"must be at least 1, got {limit}"
+        raise ConfigError(Problem("--limit", what, hint="write --limit 1024"))
+    experiment = source
+    if not isinstance(experiment, Experiment):
+        experiment = Experiment(source, overrides=overrides, choices=choices)
+    run, runner, _ = plan_experiment(experiment, experiment.loaded, is_quiet=True)
+    if run.optimizer is None and not runner.needs_optimizer:
+        raise TaskError(
+            "runner: takes no steps, so there is no batch to find\n"
+            "  name a config that trains, or set runner=train"
+        )
+    if run.device.type == "cpu" and limit is None:
+        what = "needs a device with memory of its own: a CPU would fill all of the machine's"
+        raise ConfigError(Problem("find-batch", what, hint="use --device cuda, or --limit SAMPLES"))
+    leave_out_evaluations(run)
+    loader = run.feed.loader
+    most = limit or run.feed.samples_per_epoch or LARGEST
+    size = getattr(loader, "batch_size", None)
+    tag, device = run.tag, str(run.device)
+    result = execute(run, Largest(runner, limit=most), raise_errors=True)
+    return FoundBatch(tag, device, tuple(result.value), size, most, result)
+
+
+logger = logging.getLogger(__name__)
+
+STEPS = 2
+"""Steps of each size: the first one alone has no state of the optimizer before it."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One size that was tried."""
+
+    samples: int
+    fits: bool
+    peak: int | None = None
+    """The most bytes that tensors took on the device; None where nobody counts."""
+
+
+@final
+class Largest(Runner):
+    """Looks for the most samples that a step can have; its value is every try, in order.
+
+    Args:
+        runner: Takes the steps.
+        limit: The most samples to try.
+    """
+
+    def __init__(self, runner: Runner, *, limit: int) -> None:
+        self._runner = runner
+        self._limit = limit
+        self.needs_optimizer = runner.needs_optimizer
+
+    @override
+    def prepare(self, run: Run) -> None:
+        self._runner.prepare(run)
+
+    @override
+    def run(self, run: Run) -> list[Try]:
+        steps = run.feed.epoch(0)
+        batch = next(steps)[0]
+        del steps  # nobody reads on
+        _require_rows(batch)
+        state = snapshot(collect(run))
+        tries: list[Try] = []
+
+        def fits(samples: int) -> bool:
+            tries.append(self._try(run, batch, samples))
+            return tries[-1].fits
+
+        try:
+            search(fits, self._limit)
+        finally:
+            run.model.zero_grad(set_to_none=True)
+            restore(run, join(state.plain, state.tensors))
+        return tries
+
+    def _try(self, run: Run, batch: Batch, samples: int) -> Try:
+        is_on_cuda = run.device.type == "cuda"
+        if is_on_cuda:
+            torch.cuda.reset_peak_memory_stats(run.device)
+        fits = self._takes_steps(run, batch, samples)
+        peak = torch.cuda.max_memory_allocated(run.device) if is_on_cuda else None
+        run.model.zero_grad(set_to_none=True)
+        empty = find_emptier(run.device)
+        if empty is not None:
+            empty()
+        logger.info("%d samples %s", samples, "fit" if fits else "do not fit")
+        return Try(samples, fits, peak if fits else None)
+
+    def _takes_steps(self, run: Run, batch: Batch, samples: int) -> bool:
+        """Whether steps with so many samples work; what failed is let go of when this returns."""
+        try:
+            for _ in range(STEPS):
+                self._runner.train_step(run, (resize_batch(batch, samples),))
+            if run.device.type == "cuda":
+                torch.cuda.synchronize(run.device)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error) and "can't allocate memory" not in str(error):
+                raise
+            return False
+        return True
+
+
+def search(fits: Callable[[int], bool], limit: int) -> int:
+    """The largest number up to ``limit`` that fits, by doubling and then halving the gap; 0: none.
+
+    >>> search(lambda samples: samples <= 37, 100)
+    37
+    """
+    good, size = 0, min(2, limit)  # batch norm trains on two samples at least
+    while fits(size):
+        good = size
+        if size == limit:
+            return good
+        size = min(2 * size, limit)
+    bad = size
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if fits(middle):
+            good = middle
+        else:
+            bad = middle
+    return good
+
+
+def _require_rows(batch: Batch) -> None:
+    try:
+        resize_batch(batch, 1)
+    except UnsplittableError as error:
+        raise DataError(
+            f"train_loader: its batches cannot be made of other sizes: {error}\n"
+            "  give tensors with one row for each sample"
+        ) from error

@@ -1,0 +1,365 @@
+"""Finds a learning rate: real steps with a growing one, after which all is as before."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+from typing_extensions import Unpack, override
+
+from epochal.check import SECTIONS
+from epochal.check.values.checker import with_entries
+from epochal.config import Duration, Node
+from epochal.engine import Hook, Schedule
+from epochal.engine.execute import execute
+from epochal.engine.optim.group_rates import read_rate
+from epochal.engine.snapshot.run_snapshot import Untouched
+from epochal.engine.stages.stage import Course
+from epochal.errors import ConfigError, Problem, TaskError
+from epochal.experiment.config.choices import check_choices
+from epochal.experiment.experiment import Experiment
+from epochal.experiment.run_experiment import plan_experiment
+from epochal.experiment.tools.profile import leave_out_evaluations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from epochal.engine import Run, RunResult
+    from epochal.engine.measure.meter import Window
+    from epochal.experiment.config.choices import Choices
+    from epochal.experiment.config.inputs import Loaded
+
+    Tell = Callable[[int, float, float], object]
+
+
+_FEWEST = 10
+
+
+@final
+@dataclass(frozen=True)
+class FoundRate:
+    """Losses at growing learning rates, and what they suggest."""
+
+    tag: str
+    device: str
+    lrs: tuple[float, ...]
+    """The learning rate of each step; groups with other rates had theirs in the same ratio."""
+
+    losses: tuple[float, ...]
+    """The loss of each step, before its update."""
+
+    smoothed: tuple[float, ...]
+    suggestion: float | None
+    """Where the loss falls fastest; None if it does not fall."""
+
+    tenth: float | None
+    """A second opinion: a tenth of the rate with the least loss; None if it does not fall."""
+
+    reason: str
+    """Why the test ended before its last step; empty if it did not."""
+
+    base: float
+    """What the config has now."""
+
+    changes: Mapping[str, float]
+    """What to write for the suggestion, by config key: groups and further optimizers keep their
+    ratios. Empty without a suggestion, and if the optimizer was given as an object."""
+
+    result: RunResult
+    """How the steps ended."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain values."""
+        names = ("tag", "device", "base", "suggestion", "tenth", "reason")
+        lists = ("lrs", "losses", "smoothed")
+        plain = {name: getattr(self, name) for name in names} | {"changes": dict(self.changes)}
+        return plain | {name: list(getattr(self, name)) for name in lists}
+
+
+def find_lr(
+    source: object,
+    *,
+    min_lr: float = 1e-8,
+    max_lr: float = 1.0,
+    steps: int = 100,
+    overrides: Sequence[str] = (),
+    on_step: Tell | None = None,
+    **choices: Unpack[Choices],
+) -> FoundRate:
+    """The losses of real steps while the learning rate grows, and the rate that they suggest.
+
+    Nothing is recorded, and the parts and random generators are afterwards as before.
+
+    Args:
+        source: A config as ``ep.run`` takes it, or an ``Experiment``.
+        min_lr: The rate of the first step.
+        max_lr: The rate of the last step, if the loss does not grow too high before.
+        steps: How many there are between the two.
+        overrides: Changes such as ``optim.type=SGD``.
+        on_step: Called after each step with its number, its rate and its loss.
+        choices: What belongs to this test alone; see ``Choices``.
+
+    Raises:
+        ConfigError: The config has mistakes, or the range makes no sense.
+        TaskError: The config does not train.
+    """
+    check_choices(choices, sections=SECTIONS)
+    _require_range(min_lr, max_lr, steps)
+    experiment = source
+    if not isinstance(experiment, Experiment):
+        experiment = Experiment(source, overrides=overrides, choices=choices)
+    loaded = _without_schedule(experiment.loaded)
+    run, runner, _ = plan_experiment(experiment, loaded, is_quiet=True)
+    if run.optimizer is None:
+        raise TaskError(
+            "runner: has no optimizer, so there is no learning rate to find\n"
+            "  name a config that trains, or set runner=train"
+        )
+    untouched, base = Untouched(run), _find_base(run)
+    _shorten(run, steps)
+    run.schedule = _Climb(min_lr / base, max_lr / base, steps)
+    watch = _Watch(base, run.schedule, on_step)
+    run.events.add_hook(watch)
+    tag, device, rates = run.tag, str(run.device), _list_rates(run.config)
+    if "optim" in loaded.given.parts:
+        rates = {}
+    try:
+        with _silent(
+            "epochal.engine.step.nonfinite_watch"
+        ):  # that a loss explodes is what is looked for
+            result = execute(run, runner, raise_errors=True)
+    finally:
+        untouched.put_back()
+    found = _conclude(watch, tag=tag, device=device, base=base, result=result)
+    if found.suggestion is None:
+        return found
+    ratio = found.suggestion / base
+    return replace(found, changes={key: rate * ratio for key, rate in rates.items()})
+
+
+def _require_range(min_lr: float, max_lr: float, steps: int) -> None:
+    if not (0 < min_lr < max_lr and math.isfinite(max_lr)):
+        what = f"the range from {min_lr:g} to {max_lr:g} makes no sense"
+        raise ConfigError(Problem("find-lr", what, hint="write for example --min 1e-8 --max 1"))
+    if steps < _FEWEST:
+        what = f"takes {_FEWEST} steps at least, got {steps}"
+        raise ConfigError(Problem("find-lr", what, hint="write --steps 100"))
+
+
+def _without_schedule(loaded: Loaded) -> Loaded:
+    """The same without a schedule: those of torch change rates as soon as they are made."""
+    root = _without(loaded.config.root, "schedule")
+    optim = root.mapping.get("optim")
+    if optim is not None and optim.is_mapping and "type" not in optim.mapping:  # several of them
+        members = {name: _without(one, "schedule") for name, one in optim.mapping.items()}
+        root = with_entries(root, {**root.mapping, "optim": with_entries(optim, members)})
+    config = replace(loaded.config, root=root)
+    parts = {name: part for name, part in loaded.given.parts.items() if name != "schedule"}
+    return replace(loaded, config=config, given=replace(loaded.given, parts=parts))
+
+
+def _without(node: Node, key: str) -> Node:
+    entries = {name: child for name, child in node.mapping.items() if name != key}
+    return with_entries(node, entries) if node.is_mapping else node
+
+
+def _list_rates(config: Mapping[str, Any]) -> dict[str, float]:
+    """Every rate that the config has for an optimizer or a group, by its key."""
+    optim = config.get("optim") or {}
+    several = {f"optim.{name}": one for name, one in optim.items() if isinstance(one, Mapping)}
+    found: dict[str, float] = {}
+    for path, one in ({"optim": optim} if "type" in optim else several).items():
+        owners = {path: one}
+        owners |= {f"{path}.groups.{i}": rule for i, rule in enumerate(one.get("groups") or ())}
+        found |= {f"{key}.lr": owner["lr"] for key, owner in owners.items() if owner.get("lr")}
+    return found
+
+
+def _find_base(run: Run) -> float:
+    """The rate that the config speaks of, of which all groups have their share."""
+    assert run.optimizer is not None
+    groups = run.optimizer.param_groups
+    bases = [float(group.get("initial_lr", read_rate(group["lr"]))) for group in groups]
+    defaults: dict[str, Any] = getattr(run.optimizer, "defaults", {})
+    default = defaults.get("lr")
+    base = max(bases) if default is None or read_rate(default) not in bases else read_rate(default)
+    if not base > 0:
+        what = f"must be above 0 to know how the rates of groups compare, got {base!r}"
+        raise ConfigError(Problem("optim.lr", what, hint="write any other, such as 1e-3"))
+    return base
+
+
+def _shorten(run: Run, steps: int) -> None:
+    """Let a run that has not started yet have so many steps and nothing else."""
+    leave_out_evaluations(run)
+    length = Duration(steps, "st")
+    train = replace(run.options.train, for_=length, max_time=None, until=None)
+    engine = replace(run.options.engine, on_nonfinite="warn")
+    run.options = replace(run.options, train=train, engine=engine)
+    first = replace(run.course.stages[0], length=length, until=None, schedule=None)
+    run.course = Course((first,))
+
+
+def _conclude(watch: _Watch, *, tag: str, device: str, base: float, result: RunResult) -> FoundRate:
+    advice = advise(watch.losses)
+    has_advice = advice.steepest is not None
+    return FoundRate(
+        tag=tag,
+        device=device,
+        lrs=tuple(watch.lrs),
+        losses=tuple(watch.losses),
+        smoothed=advice.smoothed,
+        suggestion=watch.lrs[advice.steepest] if advice.steepest is not None else None,
+        tenth=watch.lrs[advice.least] / 10 if has_advice else None,
+        reason=watch.reason,
+        base=base,
+        changes={},
+        result=result,
+    )
+
+
+@final
+class _Climb(Schedule):
+    """From one factor to another by equal ratios."""
+
+    def __init__(self, first: float, last: float, steps: int) -> None:
+        self._first, self._ratio, self._steps = first, last / first, steps
+
+    @override
+    def factor(self, step: int, total_steps: int | None) -> float:
+        return float(self._first * self._ratio ** (step / (self._steps - 1)))
+
+
+@final
+class _Watch(Hook):
+    """Reads the loss of each step, and stops the run when it is too high."""
+
+    def __init__(self, base: float, climb: Schedule, tell: Tell | None) -> None:
+        self.lrs: list[float] = []
+        self.losses: list[float] = []
+        self.reason = ""
+        self._base, self._climb, self._tell = base, climb, tell
+        self._ending = Ending()
+        self._window: Window
+
+    @override
+    def run_start(self, run: Run) -> None:
+        self._window = run.meter.window("find-lr")
+
+    @override
+    def step_end(self, run: Run) -> None:
+        loss = self._window.read().get("loss", math.nan)
+        lr = self._base * self._climb.factor(run.step - 1, None)
+        self.reason = self._ending.hear(loss)
+        if math.isfinite(loss):
+            self.lrs.append(lr)
+            self.losses.append(loss)
+        if self._tell is not None:
+            self._tell(run.step, lr, loss)
+        if self.reason:
+            run.stop("diverged", status="finished")
+
+
+@contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """Keep a logger from speaking in a block."""
+    logger = logging.getLogger(name)
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+# As shares of all steps:
+_WIDTH = 0.03  # of the bell over which losses are averaged
+_REACH = 0.04  # of a slope, to both sides
+_START = 0.1  # in which rates are too small to change anything, so that noise alone is steep
+_MOMENTUM = 0.8  # of the mean that decides when to stop, since the future is not known then
+_MIN_POINTS = 5
+_NOISE = 2.0  # how many times its noise a loss must fall to be called falling
+TOO_HIGH = 4.0
+"""At how many times the least loss so far a test ends."""
+
+
+@final
+@dataclass(frozen=True)
+class Advice:
+    """Learning rates to choose from, as places of the curve."""
+
+    steepest: int | None
+    """Where the loss falls fastest; None if it never falls."""
+
+    least: int
+    """Where it is least."""
+
+    smoothed: tuple[float, ...]
+
+
+def advise(losses: Sequence[float]) -> Advice:
+    """Where the loss of steps with growing rates falls fastest, and where it is least."""
+    smoothed = smooth(losses)
+    count = len(smoothed)
+    first, reach = round(_START * count), max(1, round(_REACH * count))
+    least = min(range(count), key=smoothed.__getitem__, default=0)
+    # Beyond the least loss it explodes, which is no noise.
+    jumps = [losses[one + 1] - losses[one] for one in range(least)]
+    noise = _deviation(jumps) / math.sqrt(2)
+    start = sum(losses[: count // 4]) / max(1, count // 4)
+    if least <= first or start - smoothed[least] <= _NOISE * noise:
+        return Advice(None, least, smoothed)
+
+    def slope(index: int) -> float:
+        before, after = max(0, index - reach), min(count - 1, index + reach)
+        return (smoothed[after] - smoothed[before]) / (after - before)
+
+    steepest = min(range(first, least + 1), key=slope)
+    return Advice(steepest, least, smoothed)
+
+
+def smooth(losses: Sequence[float]) -> tuple[float, ...]:
+    """Each loss averaged with those around it, nearer ones more, so that nothing is moved."""
+    if not losses:
+        return ()
+    width = max(1.0, _WIDTH * len(losses))
+    reach = math.ceil(3 * width)
+    bell = np.exp(-0.5 * (np.arange(-reach, reach + 1) / width) ** 2)
+    inside = slice(reach, reach + len(losses))
+    sums = np.convolve(np.asarray(losses, np.float64), bell)[inside]
+    shares = np.convolve(np.ones(len(losses)), bell)[inside]  # at the ends a part of the bell
+    return tuple((sums / shares).tolist())
+
+
+@final
+class Ending:
+    """Hears one loss after the other, and knows when the test is over."""
+
+    def __init__(self) -> None:
+        self._mean, self._weight, self._count = 0.0, 0.0, 0
+        self._least = math.inf
+
+    def hear(self, loss: float) -> str:
+        """Why the test is over with this loss; empty while it goes on."""
+        if not math.isfinite(loss):
+            return "the loss is not finite any more"
+        self._count += 1
+        self._mean = _MOMENTUM * self._mean + (1 - _MOMENTUM) * loss
+        self._weight = _MOMENTUM * self._weight + (1 - _MOMENTUM)
+        mean = self._mean / self._weight
+        self._least = min(self._least, mean)
+        # For losses below zero too, of which four times the least would be less.
+        is_high = mean > self._least + (TOO_HIGH - 1) * abs(self._least)
+        return f"the loss is {TOO_HIGH:g} times the least" if is_high and self._is_settled else ""
+
+    @property
+    def _is_settled(self) -> bool:
+        return self._count > _MIN_POINTS
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return math.sqrt(sum(one * one for one in values) / len(values)) if values else 0.0

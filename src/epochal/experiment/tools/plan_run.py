@@ -1,0 +1,229 @@
+"""What an experiment would do: its parts built, its plan drawn, nothing run and nothing written."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, final
+
+from torch import Tensor
+from typing_extensions import Unpack
+
+from epochal.check import Default, Opaque
+from epochal.config import load
+from epochal.engine.capture.obstacles import find_obstacle
+from epochal.engine.execute import describe
+from epochal.engine.feed.feed import named_loaders
+from epochal.engine.optim.average import AVERAGED
+from epochal.engine.optim.group_rates import read_rate
+from epochal.engine.optim.parameters import is_open
+from epochal.engine.stages.rate_preview import Preview, preview_rates
+from epochal.engine.stages.transition import StageRow, list_stages
+from epochal.engine.tracking.tracker import describe_trackers
+from epochal.experiment.experiment import Experiment
+from epochal.experiment.run_experiment import locating, plan_experiment
+from epochal.hooks.banner import describe_data, describe_model, describe_optimizer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from epochal.engine.events.step_plan import PlanRow
+    from epochal.engine.run import Run
+    from epochal.engine.stages.training_length import Limits
+    from epochal.experiment.config.choices import Choices
+
+    Group = dict[str, Any]  # torch's own: options by name
+
+
+@final
+@dataclass(frozen=True)
+class Planned:
+    """A run that was not started."""
+
+    title: str
+    runner: str
+    device: str
+    model: str
+    optimizer: str
+    """Empty when nothing is trained."""
+
+    data: str
+    limits: Limits
+    rows: list[PlanRow]
+    """Who acts at which event, how often, in order."""
+
+    defaults: tuple[Default, ...]
+    """Values that nobody wrote."""
+
+    note: str = ""
+    """What some option costs in every step."""
+
+    average: str = ""
+    """Whose averaged weights there are, and what is evaluated with them; empty without any."""
+
+    step: str = ""
+    """How steps are taken; empty when the runner takes its own ones or none."""
+
+    groups: tuple[GroupRow, ...] = ()
+    """Which parameters are trained how; empty when all are trained alike."""
+
+    stages: tuple[StageRow, ...] = ()
+    """Empty when there is only one."""
+
+    loss: str = ""
+    """The terms of the config's loss; empty if the task has its own."""
+
+    trackers: str = ""
+    """Where points are shown besides the record; empty if nowhere."""
+
+    rates: Preview | None = None
+    """Learning rates to come, if they were asked for and anything is trained."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain values."""
+        values = asdict(self) | {"rows": [asdict(row) for row in self.rows]}
+        values["defaults"] = [
+            {"key": one.key, "value": shown(one.value), "owner": one.owner} for one in self.defaults
+        ]
+        return values
+
+
+def shown(value: object) -> object:
+    """A default as it can be printed: its text when only running code could tell more."""
+    return str(value) if isinstance(value, Opaque) else value
+
+
+def plan_file(
+    path: Path,
+    *,
+    overrides: Sequence[str] = (),
+    is_drawn: bool = False,
+    **choices: Unpack[Choices],
+) -> Iterator[Planned]:
+    """The plan of a file, or of each of its variants with ``variant="all"``.
+
+    With ``is_drawn`` learning rates are looked up for every step.
+
+    Raises:
+        ConfigError: The config has mistakes.
+    """
+    variants: list[str | None] = [choices.get("variant")]
+    if variants == ["all"]:
+        variants = [*load(path, allow_python=choices.get("allow_python", False)).variants]
+    for variant in variants:
+        choices["variant"] = variant
+        experiment = Experiment(path, overrides=overrides, choices=choices)
+        yield _plan_one(experiment, variant, is_drawn=is_drawn)
+
+
+def _plan_one(experiment: Experiment, variant: str | None, *, is_drawn: bool) -> Planned:
+    run, runner, report = plan_experiment(experiment, experiment.loaded)
+    with locating(report.expanded):
+        rows = describe(run, runner)
+    title = run.tag if variant is None else f"{run.tag} (variant {variant})"
+    train = run.options.train
+    if train.folds is not None:
+        title = f"{title}, fold {train.fold or 1} of {train.folds}"
+    return Planned(
+        title,
+        type(runner).__name__,
+        str(run.device),
+        describe_model(run.model),
+        describe_optimizer(run.optimizer),
+        describe_data(run),
+        run.limits,
+        rows,
+        report.defaults,
+        run.updater.cost_note(run),
+        _describe_average(run),
+        _describe_step(run),
+        tuple(list_groups(run)),
+        tuple(list_stages(run)),
+        loss="" if run.loss is None else run.loss.describe(),
+        trackers=describe_trackers(run),
+        rates=preview_rates(run) if is_drawn and run.optimizer is not None else None,
+    )
+
+
+def _describe_average(run: Run) -> str:
+    if run.average is None:
+        return ""
+    kind = type(run.average).__name__
+    every = run.options.train.eval_periods.get("val")
+    if every is None or every.is_never or not named_loaders(run.task, "val"):
+        return kind
+    return f"{kind}; val is evaluated twice, with averaged weights as {AVERAGED}"
+
+
+def _describe_step(run: Run) -> str:
+    step, wish = run.choices.get("step"), run.options.engine.step
+    if step is None or wish == "eager":
+        return "" if step is None else "eager"
+    obstacle = find_obstacle(run)
+    if not obstacle:
+        return "captured as a CUDA graph, once that is seen to train the same"
+    return f"{'compiled, not captured' if step == 'compile' else 'eager'}: {obstacle}"
+
+
+_SHOWN = frozenset({"params", "name", "rule", "lr", "initial_lr", "weight_decay"})
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class GroupRow:
+    """One group of parameters, or all those that are frozen."""
+
+    name: str
+    rule: str
+    """What put parameters into it; empty for those that no rule is about. Of frozen ones, names."""
+
+    tensors: int
+    parameters: int
+    lr: float | None = None
+    weight_decay: float | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    """Other options, as far as groups differ in them."""
+
+
+def list_groups(run: Run) -> list[GroupRow]:
+    """The groups of the run's optimizer in their order, and what is frozen at the end.
+
+    Empty when all parameters are trained alike.
+    """
+    groups = [] if run.optimizer is None else run.optimizer.param_groups
+    rows = [_row(group, groups, index) for index, group in enumerate(groups)]
+    held = {id(one) for group in groups for one in group["params"]}
+    frozen = {name: one for name, one in run.model.named_parameters() if id(one) not in held}
+    if groups and frozen:
+        tensors, parameters = _sizes(frozen.values())
+        names = ", ".join([*frozen][:3]) + (", ..." if len(frozen) > 3 else "")
+        rows.append(GroupRow(name="frozen", rule=names, tensors=tensors, parameters=parameters))
+    return rows if len(rows) > 1 else []
+
+
+def _row(group: Group, groups: Sequence[Group], index: int) -> GroupRow:
+    tensors, parameters = _sizes(group["params"])
+    rate: float | Tensor = group["initial_lr"] if "initial_lr" in group else group["lr"]
+    others = {name: value for name, value in group.items() if name not in _SHOWN}
+    return GroupRow(
+        name=str(group.get("name", index)),
+        rule=str(group.get("rule", "")),
+        tensors=tensors,
+        parameters=parameters,
+        lr=read_rate(rate),
+        weight_decay=group.get("weight_decay"),
+        options={
+            name: _plain(value)
+            for name, value in others.items()
+            if any(_plain(other.get(name)) != _plain(value) for other in groups)
+        },
+    )
+
+
+def _plain(value: object) -> object:
+    return value.tolist() if isinstance(value, Tensor) else value
+
+
+def _sizes(parameters: Iterable[Tensor]) -> tuple[int, int]:
+    sizes = [0 if is_open(one) else one.numel() for one in parameters]
+    return len(sizes), sum(sizes)

@@ -1,0 +1,161 @@
+"""A few real steps of an experiment under the profiler; nothing is evaluated, nothing recorded."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from typing_extensions import Unpack
+
+from epochal import durable
+from epochal.engine.analysis.model_summary import analyze_run
+from epochal.engine.execute import execute
+from epochal.engine.feed.feed import named_loaders
+from epochal.engine.interfaces.every import Every
+from epochal.errors import RecordError, TaskError
+from epochal.experiment.experiment import Experiment
+from epochal.experiment.run_experiment import plan_experiment
+from epochal.text.escape import on_disk
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from epochal.engine import Run, RunResult
+    from epochal.engine.analysis.model_summary import Anatomy
+    from epochal.experiment.config.choices import Choices
+    from epochal.hooks.profiler import Profile, Profiler
+
+logger = logging.getLogger(__name__)
+
+MODEL_NAME = "model.txt"
+_LAST = 10_000
+_NEVER_REACHED = Every(1e9, "ep")
+
+
+@final
+@dataclass(frozen=True)
+class Profiled:
+    """Steps that were looked at, and how the short run ended."""
+
+    tag: str
+    device: str
+    result: RunResult
+    profile: Profile | None
+    """None when the run failed before a step was recorded."""
+
+    model: Anatomy | None = None
+    """None when the run failed, or its model cannot work on a single sample."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain values."""
+        values: dict[str, Any] = {"tag": self.tag, "device": self.device}
+        values |= {"status": self.result.status, "reason": self.result.reason}
+        values["model"] = None if self.model is None else self.model.to_json()
+        if self.profile is None:
+            return values
+        profile = self.profile
+        known = asdict(profile) | {"dir": None if profile.dir is None else str(profile.dir)}
+        return values | known | {"shares": profile.shares, "advice": profile.advice}
+
+
+def profile_file(
+    path: Path,
+    profiler: Profiler,
+    *,
+    out: Path | None = None,
+    overrides: Sequence[str] = (),
+    **choices: Unpack[Choices],
+) -> Profiled:
+    """Train as long as the profiler takes, as the config says but for evaluations.
+
+    Args:
+        path: The config file.
+        profiler: How many steps to look at, and how closely.
+        out: Where the trace goes; by default ``profile-<tag>`` in the working folder.
+        overrides: Changes such as ``optim.lr=1e-3``.
+        choices: What belongs to this run alone; see ``Choices``.
+
+    Raises:
+        ConfigError: The config has mistakes.
+        RecordError: The folder for the trace exists already.
+        TaskError: The config does not train, or not long enough to record a step.
+    """
+    if out is not None:
+        _require_new(out)  # before anything is built
+    experiment = Experiment(path, overrides=overrides, choices=choices)
+    run, runner, _ = plan_experiment(experiment, experiment.loaded, is_quiet=True)
+    if run.optimizer is None and runner.needs_optimizer is False:
+        raise TaskError(
+            f"{path}: its runner takes no steps, so there is nothing to profile\n"
+            "  profile a config that trains, or set runner=train"
+        )
+    name = re.sub(r"[^\w.-]+", "-", on_disk(run.tag))
+    profiler.dir = out or Path(f"profile-{name}")
+    profiler.stops_run = True
+    _require_new(profiler.dir)
+    leave_out_evaluations(run)
+    run.events.add_hook(profiler)
+    look = _Look()
+    run.on("stage_end", look, priority=_LAST)
+    device = str(run.device)
+    result = execute(run, runner)
+    needed = profiler.num_steps_needed
+    if result.exit_code == 0 and result.steps < needed:
+        raise TaskError(
+            f"{path}: nothing was recorded: the training ends after {result.steps} steps, and at "
+            f"least {needed} are needed\n"
+            f"  write train.for={needed}st, or choose smaller numbers for --wait and --warmup"
+        )
+    done = Profiled(run.tag, device, result, profiler.result, look.found)
+    _write_model(done)
+    return done
+
+
+@final
+class _Look:
+    """Looks at the model after the last step, when the optimizer has its state."""
+
+    def __init__(self) -> None:
+        self.found: Anatomy | None = None
+
+    def __call__(self, run: Run) -> None:
+        if run.stop_status == "interrupted":
+            return
+        try:
+            self.found = analyze_run(run)
+        except Exception as error:  # of the user's code, with a batch that it never meets
+            logger.warning("the model is left out, since one sample alone fails: %s", error)
+
+
+def _write_model(done: Profiled) -> None:
+    """Write every layer of the model next to the trace."""
+    dir = None if done.profile is None else done.profile.dir
+    if dir is None or done.model is None:
+        return
+    try:
+        durable.write_text(dir / MODEL_NAME, "\n".join([*done.model.lines(rows=None), ""]))
+    except OSError as error:
+        logger.warning("the table of layers is lost: %s", error)
+
+
+def _require_new(dir: Path) -> None:
+    if dir.exists():
+        raise RecordError(
+            f"{dir}: exists already, and is not overwritten\n"
+            "  name another folder with --out, or delete this one"
+        )
+
+
+def leave_out_evaluations(run: Run) -> None:
+    """Have nothing evaluated in a run that has not started yet."""
+    # A period that is never reached: what is never evaluated at all would be warned of.
+    train = run.options.train
+    splits = [split for split in train.eval_periods if named_loaders(run.task, split)]
+    periods = dict.fromkeys(splits, _NEVER_REACHED)
+    changed = replace(
+        train, eval_every=periods, eval_at_start=False, eval_at_end=False, sanity_batches=0
+    )
+    run.options = replace(run.options, train=changed)

@@ -1,0 +1,212 @@
+"""Whether a config trains the same twice: a few steps in two fresh processes, bit for bit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from typing_extensions import override
+
+from epochal import durable
+from epochal.engine.execute import execute
+from epochal.engine.interfaces.hook import Hook
+from epochal.errors import EpochalError, TaskError
+from epochal.experiment.experiment import Experiment
+from epochal.experiment.record.failure import show_failure
+from epochal.experiment.run_experiment import plan_experiment
+from epochal.experiment.tools.profile import leave_out_evaluations
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch import Tensor
+
+    from epochal.engine import Run
+    from epochal.engine.measure.meter import Window
+    from epochal.experiment.config.choices import Choices
+
+Moment = dict[str, dict[str, str]]
+"""What a step came to: digests by part (losses, weights, optimizer) and name."""
+
+_LAST = 10_000
+_HINTS = {
+    "start": "the model is built differently: draw its weights from torch's own generator, and "
+    "iterate over no sets",
+    "losses": "the data or the forward pass differs: look for generators of your own, sets, "
+    "threads and times in dataset and task",
+    "rest": "the backward pass or the update differs: try engine.deterministic=true, which "
+    "refuses or replaces operations that are not",
+}
+
+
+@final
+@dataclass(frozen=True)
+class Comparison:
+    """Two trainings of the same config, step by step."""
+
+    steps: int
+    """How many steps both took."""
+
+    first_difference: int | None = None
+    """The step after which they differ; 0 is before the first one."""
+
+    parts: tuple[str, ...] = ()
+    """What differs there, such as ``weights: linear.bias``."""
+
+    hint: str = ""
+    exit_code: int = 0
+
+    @property
+    def is_same(self) -> bool:
+        """Whether every bit is the same."""
+        return self.first_difference is None and self.exit_code == 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain values."""
+        return asdict(self) | {"is_same": self.is_same}
+
+
+def check_repro(
+    path: Path, *, steps: int, overrides: Sequence[str] = (), choices: Choices | None = None
+) -> Comparison:
+    """Train ``steps`` steps twice, each time in a fresh process, and compare; leaves no record."""
+    request = {
+        "path": str(path),
+        "steps": steps,
+        "overrides": list(overrides),
+        "choices": {key: _plain(value) for key, value in (choices or {}).items()},
+    }
+    traces: list[list[Moment]] = []
+    with tempfile.TemporaryDirectory(prefix="epochal-repro-") as folder:
+        for number in range(2):
+            out = Path(folder, f"{number}.json")
+            words = [sys.executable, "-m", "epochal.experiment.tools.repro", str(out)]
+            text = json.dumps(request)
+            done = subprocess.run(words, input=text, text=True, check=False)
+            if done.returncode or not out.exists():
+                return Comparison(steps=0, exit_code=done.returncode or 1)
+            traces.append(json.loads(out.read_bytes()))
+    return compare(*traces)
+
+
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, Path) else value
+
+
+def compare(first: Sequence[Moment], second: Sequence[Moment]) -> Comparison:
+    """Where two traces part, and what may be behind it."""
+    steps = min(len(first), len(second)) - 1
+    for step, (one, other) in enumerate(zip(first, second, strict=False)):
+        parts = tuple(_differences(one, other))
+        if parts:
+            kind = "losses" if parts[0].startswith("losses") else "rest"
+            hint = _HINTS["start" if step == 0 else kind]
+            return Comparison(steps, step, parts, hint, exit_code=1)
+    if len(first) != len(second):
+        counts = f"{len(first) - 1} and {len(second) - 1} steps were taken"
+        return Comparison(steps, steps + 1, (counts,), _HINTS["losses"], exit_code=1)
+    return Comparison(steps)
+
+
+def _differences(one: Moment, other: Moment) -> Iterator[str]:
+    for part in dict.fromkeys((*one, *other)):
+        here, there = one.get(part, {}), other.get(part, {})
+        names = [n for n in dict.fromkeys((*here, *there)) if here.get(n) != there.get(n)]
+        if names:
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            yield f"{part}: {', '.join(names[:5])}{more}"
+
+
+def trace(
+    path: Path, *, steps: int, overrides: Sequence[str] = (), choices: Choices | None = None
+) -> list[Moment] | int:
+    """What each of the first steps comes to; the exit code if the training fails before."""
+    experiment = Experiment(path, overrides=overrides, choices=choices)
+    run, runner, _ = plan_experiment(experiment, experiment.loaded, is_quiet=True)
+    if run.optimizer is None:
+        raise TaskError(
+            f"{path}: trains nothing, so there is nothing to repeat\n  check a config that trains"
+        )
+    leave_out_evaluations(run)
+    hook = _Digests(steps)
+    run.events.add_hook(hook)
+    result = execute(run, runner)
+    if not result.ok:
+        show_failure(result)
+        return result.exit_code
+    return hook.moments
+
+
+@final
+class _Digests(Hook):
+    """Takes a digest of everything that a step leaves, and ends the run after a few steps."""
+
+    priority = _LAST
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.moments: list[Moment] = []
+
+    @override
+    def run_start(self, run: Run) -> None:
+        self._window: Window = run.meter.window()
+        self._take(run)
+
+    @override
+    def step_end(self, run: Run) -> None:
+        self._take(run)
+        if run.step >= self.steps:
+            run.stop("repro")
+
+    def _take(self, run: Run) -> None:
+        losses = {name: float(mean).hex() for name, mean in self._window.read().items()}
+        weights = {name: _digest(one) for name, one in run.model.state_dict().items()}
+        self.moments.append({"losses": losses, "weights": weights, "optimizer": _optimizer(run)})
+
+
+def _optimizer(run: Run) -> dict[str, str]:
+    names = {id(parameter): name for name, parameter in run.model.named_parameters()}
+    state = {} if run.optimizer is None else run.optimizer.state
+    return {
+        f"{names.get(id(parameter), number)}.{key}": _digest(value)
+        for number, (parameter, values) in enumerate(state.items())
+        if isinstance(values, Mapping)
+        for key, value in values.items()
+    }
+
+
+def _digest(value: object) -> str:
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return repr(value)
+    tensor: Tensor = value.detach().cpu().contiguous().reshape(-1)
+    data = tensor.view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def main(out: Path, text: str) -> int:
+    """Carry out one training of ``check_repro``; gives the exit code."""
+    request = json.loads(text)
+    choices: Choices = request["choices"]
+    path, steps, overrides = Path(request["path"]), request["steps"], request["overrides"]
+    try:
+        found = trace(path, steps=steps, overrides=overrides, choices=choices)
+    except EpochalError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - the parent's standard error
+        return error.exit_code
+    if isinstance(found, int):
+        return found
+    durable.write_json(out, found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.stdin.read()))

@@ -1,0 +1,1 @@
+"""Whether the process of a run is alive."""

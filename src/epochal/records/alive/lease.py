@@ -1,0 +1,119 @@
+"""The lease of a run's folder: one process works on it at a time, and a dead one holds nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, final
+
+from epochal import durable
+from epochal.errors import RecordError
+from epochal.records.layout.os_errors import recording
+from epochal.records.layout.process import host_name, is_gone, process_token
+
+if sys.platform != "win32":
+    import fcntl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FILE_NAME = "lease.json"
+SILENCE_SECONDS = 600.0
+"""After how long without a sign a process of another machine counts as dead."""
+
+
+@final
+class Lease:
+    """The right of this process to work on one folder, until it is given back."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE_NAME
+        self._owner = _describe_self()
+        with _alone(folder), recording():
+            _refuse_living(folder, durable.find_object(self._path))
+            durable.write_json(self._path, self._owner)
+
+    def release(self) -> None:
+        """Give it back; a second call does nothing, and neither does one after it was lost."""
+        if _identity(durable.find_object(self._path)) == _identity(self._owner):
+            with suppress(OSError):
+                durable.remove_file(self._path)
+
+
+@contextmanager
+def holding(folder: Path) -> Iterator[None]:
+    """Work on ``folder`` alone in a block.
+
+    Raises:
+        RecordError: A living process works on it.
+    """
+    lease = Lease(folder)
+    try:
+        yield
+    finally:
+        lease.release()
+
+
+def _describe_self() -> dict[str, Any]:
+    pid = os.getpid()
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return {"host": host_name(), "pid": pid, "process": process_token(pid), "time": now}
+
+
+def _identity(owner: dict[str, Any]) -> tuple[object, ...]:
+    return owner.get("host"), owner.get("pid"), owner.get("process")
+
+
+def _refuse_living(folder: Path, owner: dict[str, Any]) -> None:
+    host, pid = owner.get("host"), owner.get("pid")
+    if not isinstance(host, str) or not isinstance(pid, int):
+        return  # nobody, or nobody that could be named
+    token = owner.get("process")
+    if is_gone(pid, host=host, token=token if isinstance(token, str) else ""):
+        return
+    if host != host_name() and _is_silent(folder):
+        return
+    since = f" since {owner['time']}" if isinstance(owner.get("time"), str) else ""
+    hint = "wait for its end, or stop it first"
+    if host != host_name():
+        hint = f"if it is surely gone, delete {folder / FILE_NAME}"
+    elif pid == os.getpid():
+        hint = "end that run before another one goes on with it"
+    raise RecordError(f"{folder}: process {pid} on {host} works on this run{since}\n  {hint}")
+
+
+def _is_silent(folder: Path) -> bool:
+    """Whether nothing has been written for long, by the clock of the files' own machine."""
+    signs = (folder / name for name in (FILE_NAME, "status.json", "heartbeat.json", "metrics.bin"))
+    times = []
+    for sign in signs:
+        with suppress(OSError):
+            times.append(sign.stat().st_mtime)
+    return _now_there(folder) - max(times, default=0.0) > SILENCE_SECONDS
+
+
+def _now_there(folder: Path) -> float:
+    try:
+        os.utime(folder)
+        return folder.stat().st_mtime
+    except OSError:
+        return datetime.now(UTC).timestamp()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold back other processes of this machine while the lease is looked at and taken."""
+    if sys.platform == "win32":  # folders cannot be opened there
+        yield
+        return
+    with recording():
+        descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network file systems cannot lock
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,230 @@
+"""The list of a run's code: every file that was kept, and one line for each that was not."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, final
+
+from epochal import durable
+from epochal.records.code.file_content import read_content
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+FORMAT = 1
+CODE = "code"
+"""The part of a run's folder that holds its code."""
+
+PROJECT = "project"
+ASIDE = "aside"
+MANIFEST = "manifest.json"
+RESTORED = ".epochal-restored"
+"""Names, as lines of ``.gitignore``, what ``epochal restore`` added to the files of a project."""
+
+_ATTEMPT = "attempt-"
+_MAX_BYTES = 1 << 32
+_NUMBERS = ("size", "mode", "is_redacted")
+_ALWAYS = ("size", "mode", "version", "digest")
+
+Kind = Literal[
+    "link",
+    "fifo",
+    "socket",
+    "device",
+    "submodule",
+    "data",
+    "large",
+    "many",
+    "deep",
+    "secret",
+    "ignored",
+    "records",
+    "unreadable",
+    "unwritten",
+    "odd name",
+]
+"""Why something is not kept."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file that was kept."""
+
+    path: str
+    """Below the project's folder, with slashes."""
+
+    sha256: str
+    """Of what is kept; the file itself had another one if it ``is_redacted``."""
+
+    size: int
+    mode: int
+    is_redacted: bool = False
+    """Whether secrets were taken out of it."""
+
+    at: str = ""
+    """Where it is kept below ``code``, if not under its own name, which only differs in case."""
+
+    note: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where it is kept, below the folder of the code."""
+        return self.at or f"{PROJECT}/{self.path}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Something that was not kept, and why."""
+
+    path: str
+    kind: Kind
+    text: str = ""
+    """Where a link leads, how large a file is, which commit a submodule is at, ..."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """Epochal itself as a run used it."""
+
+    version: str
+    digest: str
+    archive: str = ""
+    """The name of the archive below ``code``; empty if it could not be kept."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The code of a run."""
+
+    project: str
+    """The folder that it was taken from."""
+
+    files: tuple[File, ...]
+    others: tuple[Other, ...] = ()
+    framework: Framework | None = None
+    left_out: int = 0
+    """How many more were not kept than ``others`` lists."""
+
+    by_path: Mapping[str, File] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_path", {file.path: file for file in self.files})
+
+    @property
+    def digest(self) -> str:
+        """One digest of the whole tree: names, contents, what is executable, and links."""
+        tree = hashlib.sha256()
+        for file in self.files:
+            tree.update(f"{file.path}\0{file.sha256}\0{file.mode & 0o111:o}\n".encode())
+        for other in self.others:
+            if other.kind == "link":
+                tree.update(f"{other.path}\0->\0{other.text}\n".encode("utf-8", "replace"))
+        return tree.hexdigest()
+
+    def to_json(self) -> bytes:
+        """The same as JSON, with one line for each file."""
+        own = self.framework
+        head = {
+            "format": FORMAT,
+            "project": self.project,
+            "digest": self.digest,
+            "epochal": None if own is None else _full(own),
+            "left_out": self.left_out,
+        }
+        return b"%s,\n%s,\n%s\n}\n" % (
+            durable.encode_json(head)[:-1],
+            _lines("files", self.files),
+            _lines("others", self.others),
+        )
+
+
+def _lines(name: str, entries: Sequence[File | Other]) -> bytes:
+    lines = b",\n".join(durable.encode_json(_full(entry)) for entry in entries)
+    return b'"%s": [\n%s\n]' % (name.encode(), lines)
+
+
+def _full(value: File | Other | Framework) -> dict[str, Any]:
+    """The fields that say something."""
+    found = {name: getattr(value, name) for name in value.__slots__}
+    return {name: one for name, one in found.items() if one or name in _ALWAYS}
+
+
+def code_dir(run_dir: Path, attempt: int = 0) -> Path:
+    """Where the code of an attempt is kept: that of the last one before whose code differed."""
+    folder = run_dir / CODE
+    later = [number for number in _later(folder) if number <= attempt]
+    return attempt_dir(run_dir, max(later)) if later else folder
+
+
+def attempt_dir(run_dir: Path, attempt: int) -> Path:
+    """Where the code of one attempt belongs."""
+    return run_dir / CODE / f"{_ATTEMPT}{attempt}" if attempt else run_dir / CODE
+
+
+def _later(folder: Path) -> list[int]:
+    names = (path.name.removeprefix(_ATTEMPT) for path in folder.glob(f"{_ATTEMPT}*"))
+    return [int(name) for name in names if name.isdecimal()]
+
+
+def read_manifest(run_dir: Path, attempt: int = 0) -> Manifest | None:
+    """What code a run kept; None if it kept none or the list is damaged."""
+    value = durable.find_object(code_dir(run_dir, attempt) / MANIFEST)
+    try:
+        return _from_json(value) if value else None
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _from_json(value: Mapping[str, Any]) -> Manifest:
+    own = value.get("epochal")
+    return Manifest(
+        project=str(value["project"]),
+        files=tuple(File(**_checked(one, File)) for one in value["files"]),
+        others=tuple(Other(**_checked(one, Other)) for one in value["others"]),
+        framework=None if own is None else Framework(**_checked(own, Framework)),
+        left_out=int(value.get("left_out", 0)),
+    )
+
+
+def _checked(entry: Mapping[str, Any], kind: type[File | Other | Framework]) -> dict[str, Any]:
+    """The known fields of an entry; a path that leads out of the folder is a damaged list."""
+    known = {name: value for name, value in entry.items() if name in kind.__slots__}
+    for name, value in known.items():
+        if isinstance(value, str) is (name in _NUMBERS):
+            raise TypeError(name)
+    for name in ("path", "at", "archive"):
+        parts = known.get(name, "").split("/")
+        if ".." in parts or (parts[0] == "" and len(parts) > 1) or "\0" in known.get(name, ""):
+            raise ValueError(name)
+    return known
+
+
+def read_file(run_dir: Path, path: str, attempt: int = 0) -> bytes | None:
+    """The content of a file as a run used it; None if it was not kept or is damaged."""
+    manifest = read_manifest(run_dir, attempt)
+    file = None if manifest is None else manifest.by_path.get(path)
+    return None if file is None else read_kept(code_dir(run_dir, attempt), file)
+
+
+def read_kept(folder: Path, file: File) -> bytes | None:
+    """The content of a file that a manifest in ``folder`` lists; None if it is damaged."""
+    try:
+        content = read_content(folder / file.place, max_bytes=_MAX_BYTES)
+    except OSError:
+        return None
+    if content is None or hashlib.sha256(content.data).hexdigest() != file.sha256:
+        return None
+    return content.data
+
+
+def digest_of(run_dir: Path, attempt: int = 0) -> str:
+    """One digest of a run's whole code; empty if it kept none."""
+    value = durable.find_object(code_dir(run_dir, attempt) / MANIFEST)
+    digest = value.get("digest")
+    return digest if isinstance(digest, str) else ""

@@ -1,0 +1,114 @@
+"""The metrics of runs side by side: last and best values, and which way is better."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, final
+
+from epochal.records.compare.difference import is_same
+from epochal.records.compare.settings import read_settings
+from epochal.records.metrics.monitor import MONITOR_KEYS, mode_of
+from epochal.records.metrics.points import TRAIN, is_mean_of_steps
+from epochal.records.metrics.summary import summarise_series
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from epochal.records.folder.record import RunRecord
+    from epochal.records.metrics.monitor import Mode
+    from epochal.records.metrics.summary import SeriesSummary
+
+Values = tuple[float | None, ...]
+_SMALLER_IS_BETTER = ("loss", "err")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One metric of several runs; None where a run has no value."""
+
+    name: str
+    mode: Mode | None
+    """Which way is better; None if nobody said."""
+
+    last: Values
+    """The value of each run at its highest step; of training, the mean of its last epoch."""
+
+    best: Values
+    """The best value of each run; all None if nobody said which way is better."""
+
+    @property
+    def is_same(self) -> bool:
+        """Whether all runs came to the same, also on the way."""
+        return all(
+            is_same(column[0], value) for column in (self.last, self.best) for value in column
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """The same as plain values, with by how much each run is above the first."""
+        return asdict(self) | {"delta": {"last": deltas(self.last), "best": deltas(self.best)}}
+
+    def is_better(self, delta: float | None) -> bool | None:
+        """Whether a delta is an improvement; None if there is none, or nobody can say."""
+        if not delta or delta != delta or self.mode is None:
+            return None
+        return (delta > 0) == (self.mode == "max")
+
+
+def deltas(values: Values) -> Values:
+    """By how much each value is above the first; None if one of the two is missing."""
+    first = values[0]
+    return tuple(None if first is None or value is None else value - first for value in values)
+
+
+def read_scores(records: Sequence[RunRecord]) -> list[Score]:
+    """Every metric that any of the runs recorded: the monitored first, training last."""
+    monitors = [find_monitor(record) for record in records]
+    decisive = {name for name, _ in monitors}
+    series = [summarise_series(record.path) for record in records]
+
+    def rank(name: str) -> tuple[bool, bool, bool, str]:
+        is_rate = "lr" in (name.partition("/")[0], name.rpartition("/")[2])
+        return (name not in decisive, is_rate, name.startswith(TRAIN), name)
+
+    names = sorted({name for one in series for name in one}, key=rank)
+    found = [(name, _mode_of(name, monitors)) for name in names]
+    if not _record_alike(records):  # of means over fewer steps the best is better
+        found = [(name, None if is_mean_of_steps(name) else mode) for name, mode in found]
+    return [_score(name, mode, series) for name, mode in found]
+
+
+def _record_alike(records: Sequence[RunRecord]) -> bool:
+    """Whether points of training are means over as many steps in all runs."""
+    sides = [read_settings(record).get("log.record_every") for record in records]
+    return len({str(side.value) for side in sides if side is not None}) < 2
+
+
+def find_monitor(record: RunRecord) -> tuple[str, Mode | None]:
+    """The metric that decides in a run, and which way is better; empty without one."""
+    name = record.run.get("monitor")
+    if not isinstance(name, str):
+        return "", None
+    settings = read_settings(record)
+    return name, mode_of({key: settings[key].value for key in MONITOR_KEYS if key in settings})
+
+
+def _mode_of(name: str, monitors: Sequence[tuple[str, Mode | None]]) -> Mode | None:
+    """What the monitors say of a name, else of the same in another split; losses are known."""
+    last = name.rpartition("/")[2]
+    exact = {mode for known, mode in monitors if known == name}
+    alike = {mode for known, mode in monitors if known and known.rpartition("/")[2] == last}
+    found = exact or alike
+    if len(found) == 1:
+        return found.pop()
+    return "min" if not found and last in _SMALLER_IS_BETTER else None
+
+
+def _score(name: str, mode: Mode | None, series: Sequence[dict[str, SeriesSummary]]) -> Score:
+    found = [one.get(name) for one in series]
+    best: Values = (None,) * len(found)
+    if mode is not None:
+        best = tuple(
+            None if one is None else one.low if mode == "min" else one.high for one in found
+        )
+    return Score(name, mode, tuple(None if one is None else one.last for one in found), best)

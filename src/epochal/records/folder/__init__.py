@@ -1,0 +1,1 @@
+"""Write and read the folder of one run."""

@@ -1,0 +1,56 @@
+"""The configs in the folder of a run: as written, expanded and observed, and which are gone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from epochal import durable
+from epochal.records.folder.folder import FOLDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_SUFFIXES = {".yaml", ".toml", ".json"}
+
+
+def find_expanded(run_dir: Path) -> Path | None:
+    """The config with every default; None if it is lost."""
+    found = sorted((run_dir / "config").glob("expanded.*"))
+    return next((path for path in found if path.suffix in _SUFFIXES), None)
+
+
+def missing_configs(run_dir: Path, *, has_begun: bool) -> Iterator[str]:
+    """One line for each config that is gone.
+
+    Args:
+        run_dir: The folder of a run that has written its configs.
+        has_begun: Whether it took steps, so that its parts were built.
+    """
+    folder = run_dir / "config"
+    try:
+        names = {entry.name for entry in folder.iterdir()}
+    except OSError:
+        yield "config: missing"
+        return
+    if find_expanded(run_dir) is None:
+        yield "config/expanded.*: missing"
+    if "provenance.json" not in names:
+        yield "config/provenance.json: missing"
+    # The runs inside of a cross validation build parts, the whole does not.
+    if has_begun and "observed.json" not in names and not (run_dir / FOLDS).is_dir():
+        yield "config/observed.json: missing"
+    for name in _written(folder):
+        if not (folder / name).is_file():
+            yield f"config/{name}: missing"
+
+
+def _written(folder: Path) -> list[str]:
+    """The copies of what the user wrote, as far as the record still says which there were."""
+    try:
+        sources = durable.decode_json((folder / "sources.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        sources = None
+    entries = sources if isinstance(sources, list) else []
+    names = [entry.get("file") for entry in entries if isinstance(entry, dict)]
+    return [name for name in names if isinstance(name, str)]

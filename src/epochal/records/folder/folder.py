@@ -1,0 +1,208 @@
+"""Where a run keeps its record: the folder, its name and its parts."""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+import re
+import unicodedata
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING, Annotated, final
+
+from epochal import durable
+from epochal.config.bounds import AtLeast
+from epochal.errors import RecordError
+from epochal.records.layout.os_errors import recording
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOLDS = "folds"
+"""Where the runs of a cross validation are, inside the folder of the whole: one for each fold."""
+
+_MAX_NAME_BYTES = 80
+_PARTS = ("config", "logs", "media", "checkpoints")
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+
+
+@final
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordOptions:
+    """Where the record of a run is written."""
+
+    log_dir: Path = Path("runs")
+    """Folder of all runs; each makes its own ``<project>/<tag>/<time-id>`` in it."""
+
+    exact: bool = False
+    """Whether ``log_dir`` is the folder of this run itself; it must be new or empty."""
+
+    log_file: str = "run.log"
+    """Name of the text log inside the ``logs`` folder of the run."""
+
+    subdirs: tuple[str, ...] = ()
+    """More folders to make inside the folder of the run."""
+
+    code: bool = True
+    """Whether a copy of the project's code and of Epochal is kept in the folder of the run."""
+
+    ignore: tuple[str, ...] = ()
+    """What the copy leaves out, in the syntax of ``.gitignore``; ``!name`` keeps it anyway."""
+
+    max_file_bytes: Annotated[int, AtLeast(0)] = 1_048_576
+    """A larger file is left out of the copy, and data beyond four times that, unless imported."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The folder of one run."""
+
+    path: Path
+    log_file: str = "run.log"
+
+    @property
+    def id(self) -> str:
+        """The folder's own name, by which commands find the run."""
+        return self.path.name
+
+    @property
+    def config_dir(self) -> Path:
+        """The config as written, expanded and observed."""
+        return self.path / "config"
+
+    @property
+    def logs_dir(self) -> Path:
+        """Text logs, one per process."""
+        return self.path / "logs"
+
+    @property
+    def log_path(self) -> Path:
+        """The text log of the main process, which is rank 0."""
+        return self.log_path_of(0)
+
+    def log_path_of(self, rank: int) -> Path:
+        """The text log of one process: ``run.log``, ``run.rank1.log``, ``run.rank2.log``, ..."""
+        path = self.logs_dir / self.log_file
+        return path.with_name(f"{path.stem}.rank{rank}{path.suffix}") if rank else path
+
+    def find_logs(self) -> dict[int, Path]:
+        """The text logs that are there, by rank."""
+        path = self.log_path
+        found = {0: path} if path.is_file() else {}
+        for other in path.parent.glob(f"{glob.escape(path.stem)}.rank*{glob.escape(path.suffix)}"):
+            rank = other.name[len(path.stem) + 5 : len(other.name) - len(path.suffix)]
+            if rank.isdecimal() and int(rank):
+                found[int(rank)] = other
+        return dict(sorted(found.items()))
+
+    @property
+    def media_dir(self) -> Path:
+        """Images, audio and whatever else a run shows."""
+        return self.path / "media"
+
+    @property
+    def checkpoint_dir(self) -> Path:
+        """Checkpoints and saved weights."""
+        return self.path / "checkpoints"
+
+
+@recording()
+def create_run_folder(
+    options: RecordOptions, *, project: str, tag: str, base: Path = Path()
+) -> RunFolder:
+    """Make the folder of a new run, which no other run has.
+
+    Args:
+        options: Where, as the ``record`` section of the config says.
+        project: First level below ``log_dir``; any text, made safe for paths.
+        tag: Second level below ``log_dir``; any text, made safe for paths.
+        base: What a relative ``log_dir`` starts from.
+    """
+    inner = [_inside(name, "record.subdirs") for name in options.subdirs]
+    log_file = _inside(options.log_file, "record.log_file")
+    root = base / options.log_dir
+    with _making(root):
+        if options.exact:
+            _claim(root)
+            folder = RunFolder(root, log_file)
+        else:
+            parent = root / slug(project, default="default") / slug(tag, default="untagged")
+            folder = RunFolder(_make_unique(parent), log_file)
+        _make_parts(folder, [*inner, str(PurePosixPath("logs", log_file).parent)])
+    return folder
+
+
+def _make_parts(folder: RunFolder, more: list[str]) -> None:
+    try:
+        for name in dict.fromkeys((*_PARTS, *more)):
+            if not (folder.path / name).is_dir():
+                durable.make_dir(folder.path / name)
+    except OSError:  # nobody is to find half a folder
+        with suppress(OSError):
+            durable.remove_tree(folder.path, "undone")
+        raise
+
+
+@contextmanager
+def _making(root: Path) -> Iterator[None]:
+    """Say of a place where nothing can be made that it is the wrong place."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _OF_THE_DISK:
+            raise
+        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        raise RecordError(
+            f"{root}: records of runs cannot be written there: {reason}\n"
+            "  choose another folder: record.log_dir=PATH"
+        ) from error
+
+
+def slug(text: str, *, default: str) -> str:
+    """``text`` as one path component: letters and digits of any script, ``_ . + = @ -``."""
+    kept = (
+        char if unicodedata.category(char)[0] in "LNM" or char in "_.+=@-" else "-"
+        for char in unicodedata.normalize("NFC", text)
+    )
+    words = re.split(r"-+|\.{2,}", "".join(kept))
+    name = "-".join(word.strip(".") for word in words if word.strip("."))
+    return name.encode()[:_MAX_NAME_BYTES].decode(errors="ignore").rstrip(".-") or default
+
+
+def _make_unique(parent: Path) -> Path:
+    while True:
+        time_id = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.urandom(2).hex()}"
+        try:
+            durable.make_dir(parent / time_id)
+        except durable.WriteError as error:
+            if error.errno != errno.EEXIST:
+                raise
+        else:
+            return parent / time_id
+
+
+def _claim(path: Path) -> None:
+    if not path.exists():
+        durable.make_dir(path)
+    elif not path.is_dir():
+        raise RecordError(f"{path}: is a file, not a folder for a run\n  {_ELSEWHERE}")
+    elif taken := sorted(entry.name for entry in path.iterdir()):
+        raise RecordError(f"{path}: is not empty, it holds {taken[0]!r}\n  {_ELSEWHERE}")
+
+
+_ELSEWHERE = "name a new folder with record.log_dir=PATH, or say record.exact=false"
+
+
+def _inside(name: str, key: str) -> str:
+    path = PurePosixPath(name.replace("\\", "/"))
+    is_outside = path.is_absolute() or ".." in path.parts or PureWindowsPath(name).drive
+    if is_outside or not path.name or "\0" in name:
+        raise RecordError(
+            f"{key}: must stay inside the folder of the run, got {name!r}\n"
+            "  use a relative path without '..', such as 'plots'"
+        )
+    return str(path)

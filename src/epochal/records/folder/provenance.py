@@ -1,0 +1,191 @@
+"""Where each value of a config came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
+from typing import TYPE_CHECKING, Protocol
+
+from epochal.errors import COMMAND_LINE, ConfigError, RecordError, suggest
+from epochal.records.secrets import redact_tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from epochal.config.node import Node
+    from epochal.records.layout.attempts import Attempt
+
+Origin = Mapping[str, object]
+"""Who set a value once: value, source, line, column, layer, and the text as written."""
+
+
+class Record(Protocol):
+    """Anything that knows a run's folder and the origins of its config."""
+
+    @property
+    def path(self) -> Path:
+        """The folder of the run."""
+
+    @property
+    def provenance(self) -> Mapping[str, Sequence[Origin]]:
+        """Dotted key to origins, newest first."""
+
+
+def collect_provenance(
+    expanded: Node, defaults: Iterable[tuple[str, object, str]] = ()
+) -> dict[str, list[Origin]]:
+    """Who set each value, newest first, by dotted key.
+
+    Args:
+        expanded: The config with every default filled in.
+        defaults: Key, value and owner of each default, as ``check`` reports them.
+    """
+    owners = {key: owner for key, _, owner in defaults}
+    return {
+        key: [_origin(node, _owner_of(key, owners)) for node in _history(leaf)]
+        for key, leaf in expanded.iter_leaves()
+        if key
+    }
+
+
+def _owner_of(key: str, owners: Mapping[str, str]) -> str:
+    """Whose default it is, also of an element of a list that is one."""
+    while key and key not in owners:
+        key = key.rpartition(".")[0]
+    return owners.get(key, "")
+
+
+def _history(node: Node) -> Iterable[Node]:
+    current: Node | None = node
+    while current is not None:
+        yield current
+        current = current.replaced
+
+
+def _origin(node: Node, owner: str) -> Origin:
+    origin: dict[str, object] = {
+        "value": node.to_public(),
+        "source": owner if node.layer == "default" and owner else node.place.name,
+        "line": node.place.line,
+        "column": node.place.column,
+        "layer": node.layer,
+    }
+    if node.layer == COMMAND_LINE:
+        origin["text"] = node.place.text
+    if node.template is not None:
+        origin["text"] = node.template
+    return origin
+
+
+def change_provenance(
+    provenance: Mapping[str, object], expanded: object, attempts: Sequence[Attempt]
+) -> Mapping[str, object]:
+    """Who set each value at last, with what a run that went on was told to change.
+
+    Args:
+        provenance: As it was at the start.
+        expanded: The whole config at the start, as plain values.
+        attempts: The last one knows every change.
+    """
+    from epochal.config import from_plain
+    from epochal.config.override import apply_overrides
+    from epochal.config.problems import Findings
+
+    try:
+        root = apply_overrides(from_plain(expanded), attempts[-1].overrides, Findings())
+    except ConfigError:  # the record is damaged
+        return provenance
+    found: dict[str, object] = {}
+    for key, node in root.iter_leaves():
+        before = provenance.get(key)
+        older = before if isinstance(before, list) else []
+        if key and (node.layer == COMMAND_LINE or not older):
+            source = f"{COMMAND_LINE} of attempt {_who_changed(node.place.text, attempts)}"
+            found[key] = [{**_origin(node, ""), "source": source, "layer": COMMAND_LINE}, *older]
+        elif key:
+            found[key] = older
+    return found
+
+
+def _who_changed(override: str, attempts: Sequence[Attempt]) -> int:
+    """The attempt since which a change holds."""
+    since = list(takewhile(lambda one: override in one.overrides, reversed(attempts)))
+    return (since or attempts)[-1].attempt
+
+
+def redact_provenance(provenance: Mapping[str, object]) -> dict[str, object]:
+    """The same without secrets: below a key that names one, the value goes and the rest stays."""
+    return {key: [*_redact_origins(key, origins)] for key, origins in provenance.items()}
+
+
+def _redact_origins(key: str, origins: object) -> Iterable[object]:
+    for origin in origins if isinstance(origins, list) else ():
+        (value,) = redact_tree({key: origin.get("value")}).values()
+        yield {**redact_tree(origin), "value": value}
+
+
+def explain(record: Record, key: str) -> str:
+    """Lines that say what ``key`` was, who set it, and what that replaced.
+
+    For a section, the lines of every value in it.
+    """
+    provenance = record.provenance
+    if key in provenance:
+        return "\n".join(_explain_one(key, provenance[key]))
+    inside = [known for known in provenance if known.startswith(f"{key}.")] if key else []
+    if not provenance:
+        raise _lost(record, key)
+    if not inside:
+        hint = suggest(key, provenance) or f"this run has {len(provenance)} values"
+        raise RecordError(f"{key}: not in the config of {record.path}\n  {hint}")
+    return "\n".join(line for known in inside for line in _explain_one(known, provenance[known]))
+
+
+def _lost(record: Record, key: str) -> RecordError:
+    path = record.path / "config" / "provenance.json"
+    what = "is damaged or empty" if path.exists() else "is missing"
+    return RecordError(
+        f"{path}: {what}, so nobody knows who set {key!r}\n"
+        f"  the values themselves are in {record.path / 'config'}"
+    )
+
+
+def _explain_one(key: str, origins: object) -> list[str]:
+    known = origins if isinstance(origins, list) else []  # the file may be damaged
+    known = [origin for origin in known if isinstance(origin, Mapping)]
+    if not known:
+        return [f"{key}: its origin is lost"]
+    newest, *older = known
+    lines = [f"{key} = {_show(newest.get('value'))}", f"  {_who(newest)}"]
+    for origin in older:
+        is_default = origin.get("layer") == "default"
+        joint = "" if is_default else "from "
+        lines.append(f"  over {_show(origin.get('value'))} {joint}{where_from(origin)}")
+    return lines
+
+
+def _who(origin: Origin) -> str:
+    layer, text = origin.get("layer"), origin.get("text")
+    if layer == COMMAND_LINE:
+        return f"set by {where_from(origin)}" + (f": {text}" if text else "")
+    if layer == "default":
+        return where_from(origin)
+    written = f", written as {text}" if text else ""
+    return f"set in {where_from(origin)}{written}"
+
+
+def where_from(origin: Origin) -> str:
+    """The place of a value in few words: ``a.yaml:3:5``, ``command line`` or ``default of X``."""
+    source, line, layer = origin.get("source"), origin.get("line"), origin.get("layer")
+    if layer == "default":
+        return f"default of {source}" if source and source != layer else "default"
+    spot = f":{line}:{origin.get('column')}" if line and layer != COMMAND_LINE else ""
+    return f"{source}{spot}" + (f" ({layer})" if layer in ("base", "variant", "sweep") else "")
+
+
+def _show(value: object) -> str:
+    import json
+
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False, default=str)

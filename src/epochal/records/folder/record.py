@@ -1,0 +1,293 @@
+"""Reads the records of runs, damaged ones included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
+
+from epochal import durable
+from epochal.errors import ConfigError, RecordError
+from epochal.records.alive.heartbeat import is_silent
+from epochal.records.folder.configs import find_expanded, missing_configs
+from epochal.records.folder.folder import FOLDS
+from epochal.records.folder.provenance import change_provenance
+from epochal.records.layout.attempts import ROLLBACK, Attempt, read_attempts
+from epochal.records.layout.coerce import as_count, as_numbers, as_text
+from epochal.records.layout.process import host_name, is_gone
+from epochal.records.layout.run_folders import is_run, iter_runs, started_by_name
+from epochal.records.metrics.dataframe import Library, to_frame
+from epochal.records.metrics.points import load_points, read_lines, read_names
+from epochal.text.formatting import format_count
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from epochal.records.metrics.points import Points
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One run as a list of runs shows it."""
+
+    path: Path
+    id: str
+    project: str
+    tag: str
+    status: str
+    """As written, or ``lost`` when its process is gone, or ``damaged`` when nobody can say."""
+
+    reason: str
+    step: int
+    epoch: int
+    started: str
+    """ISO-8601 in UTC, as ``ended``; empty when unknown."""
+
+    ended: str
+    result: Mapping[str, Any] = field(repr=False)
+    """What ``result.json`` holds; empty before the end."""
+
+    damage: tuple[str, ...]
+    """One line for each file that is missing or cannot be read."""
+
+    runner: str = ""
+    """What was done, such as ``train`` or ``test``; empty when unknown."""
+
+    attempt: int = 0
+    """How often it was resumed, or went back."""
+
+    rollbacks: int = 0
+    """How often it went back to an earlier state."""
+
+
+class Point(NamedTuple):
+    """One value of a metric."""
+
+    step: int
+    value: float
+
+
+@final
+@dataclass(frozen=True)
+class RunRecord:
+    """Everything a run left; large parts are read when they are asked for."""
+
+    # In a notebook nobody wants to see all of them, down to the versions of packages.
+    path: Path
+    summary: RunSummary
+    run: Mapping[str, Any] = field(repr=False)
+    """What was known at the start: project, tag, seed, machine, ..."""
+
+    status: Mapping[str, Any] = field(repr=False)
+    """As written, but ``status["status"]`` is ``lost`` when the process is gone."""
+
+    result: Mapping[str, Any] = field(repr=False)
+
+    @cached_property
+    def readme(self) -> str:
+        """The page that people write about the run; empty when there is none."""
+        try:
+            return (self.path / "README.md").read_text("utf-8", "replace")
+        except OSError:
+            return ""
+
+    @cached_property
+    def expanded(self) -> Mapping[str, Any]:
+        """The whole config with every default, as plain values; empty when it is lost."""
+        return _read_expanded(self.path)
+
+    @cached_property
+    def provenance(self) -> Mapping[str, Any]:
+        """Who set each value, newest first, by dotted key; empty when it is lost.
+
+        What was changed when the run went on counts.
+        """
+        written = _read_mapping(self.path / "config" / "provenance.json", [])
+        attempts = self.attempts
+        if not written or not attempts or not attempts[-1].overrides:
+            return written
+        return change_provenance(written, self.expanded, attempts)
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        """The processes that worked on it, in order."""
+        return read_attempts(self.run)
+
+    @cached_property
+    def points(self) -> Points:
+        """All metric points, with a count of those that are damaged."""
+        return load_points(self.path)
+
+    @cached_property
+    def events(self) -> list[dict[str, Any]]:
+        """What happened, in order; damaged lines are left out."""
+        return read_lines(self.path / "events.jsonl")[0]
+
+    @property
+    def times(self) -> dict[str, float]:
+        """Seconds of each part of its time, also while it runs; empty when unknown."""
+        return as_numbers(self.result.get("times")) or as_numbers(self.status.get("times"))
+
+    @property
+    def device_time(self) -> dict[str, float]:
+        """What was seen of its steps on a GPU; empty when nothing was."""
+        return as_numbers(self.result.get("device_time"))
+
+    @property
+    def folds(self) -> list[RunRecord]:
+        """The runs of a cross validation, as far as they were begun; none for any other run."""
+        found = [path for path in (self.path / FOLDS).glob("*") if path.name.isdecimal()]
+        return [read_run(path) for path in sorted(found, key=lambda path: int(path.name))]
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """One line for each thing that is missing or had to be left out."""
+        damaged_events = read_lines(self.path / "events.jsonl")[1]
+        events = (f"events.jsonl: {format_count(damaged_events, 'damaged line')} left out",)
+        return (*self.summary.damage, *self.points.damage, *(events if damaged_events else ()))
+
+    def metric_names(self) -> list[str]:
+        """The names of all recorded metrics, sorted."""
+        return sorted(set(read_names(self.path)[0].values()))
+
+    def series(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Steps and values of one metric; raises RecordError when there is no such metric."""
+        return self.points.series(name)
+
+    def frame(self, *names: str, library: Library = "pandas") -> Any:  # noqa: ANN401 - of that library
+        """A DataFrame with a row per step and a column per metric; without names all metrics."""
+        return to_frame(self.points, names, library)
+
+    def last(self, name: str) -> Point:
+        """The point of ``name`` at the highest step."""
+        return _points_of(self, name)[-1]
+
+    def best(self, name: str, mode: Literal["min", "max"]) -> Point:
+        """The first best point of ``name``; NaN only when there is nothing else."""
+        points = _points_of(self, name)
+        numbers = [point for point in points if point.value == point.value]
+        pick = max if mode == "max" else min
+        return pick(numbers or points[:1], key=lambda point: point.value)
+
+
+def _points_of(record: RunRecord, name: str) -> list[Point]:
+    steps, values = record.series(name)
+    if not len(steps):
+        raise RecordError(
+            f"{record.path}: no readable point of {name!r}\n"
+            "  the rows are damaged; the text log may still show the values"
+        )
+    return [Point(*pair) for pair in zip(steps.tolist(), values.tolist(), strict=True)]
+
+
+def find_runs(root: Path) -> list[RunSummary]:
+    """Every run below ``root``, oldest first; what is damaged is listed as such.
+
+    ``root`` may be the folder of all runs, of a project, of a tag, or of one run.
+    """
+    runs = [_summarise(path)[0] for path in iter_runs(root)]
+    return sorted(runs, key=lambda run: (run.started or started_by_name(run.id), run.id))
+
+
+def read_run(path_or_id: Path | str, root: Path = Path("runs")) -> RunRecord:
+    """The record of one run, named by its folder, by its id or a part of it, or ``last``.
+
+    Args:
+        path_or_id: A folder, the id, a part of the id that only one run has,
+            or ``last`` for the run that started last.
+        root: Where ids are looked up.
+    """
+    path = Path(path_or_id)
+    if is_run(path):
+        return read_folder(path)
+    from epochal.records.find import find_one
+
+    return read_folder(find_one(str(path_or_id), root))
+
+
+def read_folder(path: Path) -> RunRecord:
+    """What is left of the record in the folder of a run."""
+    summary, run, status, result = _summarise(path)
+    if status:
+        status = {**status, "status": summary.status}
+    return RunRecord(path, summary, run, status, result)
+
+
+_Parts = tuple[RunSummary, Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
+
+
+def _summarise(path: Path) -> _Parts:
+    damage: list[str] = []
+    run = _read_mapping(path / "run.json", damage)
+    status = _read_mapping(path / "status.json", damage)
+    state = as_text(status.get("status")) or "damaged"
+    has_ended = state not in ("starting", "running", "damaged")
+    result = _read_mapping(path / "result.json", damage if has_ended else [])
+    if as_count(result.get("attempt")) != as_count(status.get("attempt")) and status:
+        result = {}  # that of an earlier process, which was resumed
+    if has_ended and result.get("metrics"):
+        # Whatever a result names was recorded first.
+        files = (path / "metrics.bin", path / "series.jsonl")
+        damage += [f"{file.name}: missing" for file in files if not file.exists()]
+    if state not in ("starting", "damaged"):
+        damage += missing_configs(path, has_begun=bool(status.get("step")))
+    if not has_ended and _is_lost(path, status):
+        state = "lost"
+    summary = RunSummary(
+        path=path,
+        id=path.name or path.resolve().name,
+        project=as_text(run.get("project")),
+        tag=as_text(run.get("tag")) or path.resolve().parent.name,
+        status=state,
+        reason=as_text(status.get("reason")),
+        step=as_count(status.get("step")),
+        epoch=as_count(status.get("epoch")),
+        started=as_text(status.get("started")) or as_text(run.get("created")),
+        ended=as_text(status.get("ended")),
+        result=result,
+        damage=tuple(damage),
+        runner=as_text(run.get("runner")),
+        attempt=as_count(status.get("attempt")),
+        rollbacks=sum(one.cause == ROLLBACK for one in read_attempts(run)),
+    )
+    return summary, run, status, result
+
+
+def _is_lost(path: Path, status: Mapping[str, Any]) -> bool:
+    """Whether its process is gone: known at once on its own machine, elsewhere by its silence."""
+    host = as_text(status.get("host"))
+    if host and host != host_name():
+        return is_silent(path)
+    pid, token = as_count(status.get("pid")), as_text(status.get("process"))
+    return is_gone(pid, host=host, token=token)
+
+
+def _read_mapping(path: Path, damage: list[str]) -> Mapping[str, Any]:
+    try:
+        value = durable.decode_json(path.read_bytes())
+    except FileNotFoundError:
+        damage.append(f"{path.name}: missing")
+    except OSError as error:
+        damage.append(f"{path.name}: cannot be read: {(error.strerror or str(error)).lower()}")
+    except (ValueError, RecursionError):
+        damage.append(f"{path.name}: not valid JSON")
+    else:
+        if isinstance(value, dict):
+            return value
+        damage.append(f"{path.name}: not a mapping")
+    return {}
+
+
+def _read_expanded(path: Path) -> Mapping[str, Any]:
+    from epochal.config import load
+
+    found = find_expanded(path)
+    try:
+        value = {} if found is None else load(found).root.to_public()
+    except (ConfigError, OSError):
+        return {}
+    return value if isinstance(value, dict) else {}

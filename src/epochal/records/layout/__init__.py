@@ -1,0 +1,1 @@
+"""Where files lie in a run folder, and how damaged ones are read."""

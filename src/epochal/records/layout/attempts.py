@@ -1,0 +1,200 @@
+"""The attempts at one run, and which of their points still count.
+
+Each process that works on a run is an attempt, and begins another one when the run goes back to an
+earlier state.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, final
+
+from epochal.records.layout.process import host_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+STARTED = "started"
+ROLLBACK = "rollback"
+_QUEUE_VARIABLE = "SLURM_RESTART_COUNT"  # how often the queue has begun this job again
+
+MAX_COUNT = 2**63 - 1
+"""More rows and steps than there can be."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """One process that worked on a run, or what it did after it went back to an earlier state."""
+
+    attempt: int
+    """Its number: 0 for the process that started the run, then 1, 2, ..."""
+
+    started: str = ""
+    host: str = ""
+    pid: int = 0
+    command: str = ""
+    checkpoint: str = ""
+    """The checkpoint that it went on from; empty for the first process."""
+
+    origin: int | None = None
+    """The attempt that wrote this checkpoint."""
+
+    step: int = 0
+    """The step of this checkpoint."""
+
+    kept_points: int | None = None
+    """How many points there were when this checkpoint was taken; None if nobody knows."""
+
+    cause: str = ""
+    """How it came to be: ``started``, ``resumed`` by somebody, ``retried`` by a supervisor,
+    ``requeued`` after the machine was wanted back, or ``rollback`` to an earlier state."""
+
+    overrides: tuple[str, ...] = ()
+    """Every change to the recorded config so far."""
+
+    changed: tuple[str, ...] = ()
+    """What was not as before, and was allowed: config, code or data."""
+
+    code: Mapping[str, str] = field(default_factory=dict)
+    """The project's files that it imported, each with a digest."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as ``run.json`` keeps it."""
+        values = asdict(self)
+        return {name: value for name, value in values.items() if value not in (None, "", (), {})}
+
+
+def begin_attempt(number: int, cause: str = STARTED) -> Attempt:
+    """The attempt of this process, which starts now."""
+    started = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return Attempt(attempt=number, started=started, host=host_name(), pid=os.getpid(), cause=cause)
+
+
+def find_cause(status: str, *, is_supervised: bool) -> str:
+    """Why this process goes on with a run.
+
+    Args:
+        status: How the attempt before ended.
+        is_supervised: Whether a supervisor started this process.
+    """
+    if os.environ.get(_QUEUE_VARIABLE, "0") not in ("", "0"):
+        return "requeued"
+    if is_supervised:
+        return "requeued" if status == "preempted" else "retried"
+    return "resumed"
+
+
+def go_back(
+    run: Mapping[str, Any], number: int, *, checkpoint: str, origin: int, step: int, points: object
+) -> dict[str, Any]:
+    """A ``run.json`` whose last attempt is over, and goes on as another one from a checkpoint."""
+    listed = run.get("attempts")
+    before = listed if isinstance(listed, list) else []
+    # What it says of the process, such as its command and its code, still holds.
+    process = before[-1] if before and isinstance(before[-1], dict) else {}
+    attempt = {
+        **{name: value for name, value in process.items() if name != "kept_points"},
+        **begin_attempt(number, ROLLBACK).to_json(),
+        **{"checkpoint": checkpoint, "origin": origin, "step": step},
+        **({"kept_points": points} if _is_count(points) else {}),
+    }
+    return {**run, "attempts": [*before, attempt]}
+
+
+def read_attempts(run: Mapping[str, Any]) -> list[Attempt]:
+    """The attempts that a ``run.json`` lists; what is damaged is left out."""
+    listed = run.get("attempts")
+    entries = listed if isinstance(listed, list) else []
+    return [found for entry in entries if (found := _read_one(entry)) is not None]
+
+
+def _read_one(entry: object) -> Attempt | None:
+    if not isinstance(entry, dict) or not _is_count(entry.get("attempt")):
+        return None
+    texts = {
+        name: value
+        for name in ("started", "host", "command", "checkpoint", "cause")
+        if isinstance(value := entry.get(name), str)
+    }
+    counts = {
+        name: value
+        for name in ("attempt", "pid", "origin", "step", "kept_points")
+        if _is_count(value := entry.get(name))
+    }
+    lists = {
+        name: tuple(map(str, value))
+        for name in ("overrides", "changed")
+        if isinstance(value := entry.get(name), list)
+    }
+    code = entry.get("code")
+    files = (
+        {str(name): str(digest) for name, digest in code.items()} if isinstance(code, dict) else {}
+    )
+    known: dict[str, Any] = {**texts, **counts, **lists, "code": files}
+    return Attempt(**known)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def find_limits(
+    first_steps: Mapping[int, int], known: Sequence[Attempt]
+) -> dict[int, tuple[int, int]]:
+    """How far the points of each attempt belong to the run as it is now; others do not at all.
+
+    An attempt adds its own points to those that existed when its checkpoint was taken. Of one
+    that is not listed only its points are known: what it did again begins at its first step.
+
+    Args:
+        first_steps: The lowest step of each attempt that has points.
+        known: What ``run.json`` lists.
+
+    Returns:
+        The first row that no longer counts and the last step that does, by attempt.
+    """
+    listed = {one.attempt: one for one in known}
+    waiting = sorted({*listed, *first_steps})
+    found: dict[int, tuple[int, int]] = {}
+    rows, step = MAX_COUNT, MAX_COUNT
+    while waiting:
+        number = waiting.pop()
+        found[number] = rows, step
+        attempt = listed.get(number)
+        if attempt is None:
+            step = min(step, first_steps[number] - 1)
+            continue
+        if attempt.kept_points is None:
+            step = min(step, attempt.step)
+        else:
+            rows = min(rows, attempt.kept_points)
+        origin = number - 1 if attempt.origin is None else attempt.origin
+        waiting = [one for one in waiting if one <= origin]
+    return found
+
+
+def select_current(
+    numbers: NDArray[np.integer[Any]], steps: NDArray[np.integer[Any]], known: Sequence[Attempt]
+) -> NDArray[np.bool_]:
+    """Which points belong to the run as it is now, and were not done again by a later attempt.
+
+    Args:
+        numbers: The attempt of each point, in the order they were logged.
+        steps: The step of each point.
+        known: What ``run.json`` lists.
+    """
+    import numpy as np
+
+    found = np.unique(numbers)
+    first_steps = {int(number): int(steps[numbers == number].min()) for number in found}
+    current = np.zeros(len(numbers), dtype=bool)
+    for number, (row, step) in find_limits(first_steps, known).items():
+        own = numbers[:row] == number
+        current[:row] |= own & (steps[:row] <= step)
+    return current

@@ -1,0 +1,1 @@
+"""The machine, its mounts and the code repository."""

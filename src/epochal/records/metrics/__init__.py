@@ -1,0 +1,1 @@
+"""Metric points, series and summaries."""

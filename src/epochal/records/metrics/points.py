@@ -1,0 +1,263 @@
+"""The metrics of a run on disk: fixed-size points and the names of their series.
+
+``metrics.bin`` holds rows of 36 bytes, ``series.jsonl`` one ``{"id": 0, "name": "train/loss"}``
+per line. One line reads all points, without this package:
+
+    np.fromfile("metrics.bin", np.dtype([("series", "<u4"), ("attempt", "<u4"), ("step", "<i8"),
+                                         ("time", "<f8"), ("value", "<f8"), ("crc", "<u4")]))
+
+``time`` is in seconds since 1970 (UTC); ``crc`` is the CRC-32 of the 32 bytes before it.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+from epochal import durable
+from epochal.errors import RecordError, suggest
+from epochal.records.layout.attempts import read_attempts, select_current
+from epochal.records.layout.os_errors import explain_failure, recording
+from epochal.records.metrics.row_format import POINT_BYTES, find_good_bytes, find_whole, point_type
+from epochal.text.formatting import format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from epochal.records.layout.attempts import Attempt
+    from epochal.records.metrics.row_format import Rows
+
+TRAIN = "train/"
+EPOCH_MEANS = f"{TRAIN}epoch/"
+"""Stands before the names of means over epochs; other points of training are means of few steps."""
+
+MAX_SERIES = 100_000
+MAX_NAME = 500
+
+_pack_head = struct.Struct("<IIqdd").pack
+_pack_crc = struct.Struct("<I").pack
+
+
+def is_epoch_mean(name: str) -> bool:
+    """Whether a series holds the means of epochs; results have their last one as ``train/...``."""
+    return name.startswith(EPOCH_MEANS)
+
+
+def is_mean_of_steps(name: str) -> bool:
+    """Whether points of a series are means since the point before, as those of training are."""
+    return name.startswith(TRAIN) and not is_epoch_mean(name)
+
+
+@final
+class MetricWriter:
+    """Appends points to the two metric files of one folder; continues what is there.
+
+    One thread of one process may use it. The files appear with the first point.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ids: dict[str, int] = {}
+        self._next_id = 0
+        self._series: durable.Appender | None = None
+        self._points: durable.Appender | None = None
+
+    def log(self, points: Mapping[str, float], step: int, *, attempt: int = 0) -> None:
+        """Append one point per name, in one write; when it raises, none was appended."""
+        ids, now, rows = self._ids, time.time(), []
+        name, value = "", 0.0
+        try:
+            for name, value in points.items():
+                series = ids[name] if name in ids else self._add_series(name)
+                head = _pack_head(series, attempt, step, now, value)
+                rows.append(head)
+                rows.append(_pack_crc(zlib.crc32(head)))
+            if self._points is not None:
+                self._points.append(b"".join(rows))
+        except OSError as error:
+            raise RecordError(explain_failure(error)) from error
+        except (struct.error, TypeError, ValueError, OverflowError) as error:
+            raise RecordError(
+                f"metric {name!r}: cannot be recorded: value {value!r} at step {step!r}\n"
+                "  log a number at a whole step, such as run.log({'loss': 0.5}, step=10)"
+            ) from error
+
+    @property
+    def num_points(self) -> int:
+        """How many points the file holds, also those of earlier processes."""
+        try:
+            return find_good_bytes(self._folder / "metrics.bin") // POINT_BYTES
+        except OSError:  # it cannot be read
+            return 0
+
+    @recording()
+    def sync(self) -> None:
+        """Bring all points onto the disk, so that they outlive a power cut too."""
+        if self._points is not None:
+            self._points.sync()
+
+    @recording()
+    def close(self) -> None:
+        """Let go of the files; the next ``log`` opens them again."""
+        for appender in (self._points, self._series):
+            if appender is not None:
+                appender.close()
+        self._points = self._series = None
+        self._ids.clear()
+
+    def _add_series(self, name: object) -> int:
+        if self._series is None:
+            self._series = self._open()
+        is_name = isinstance(name, str) and 0 < len(name) <= MAX_NAME
+        if not is_name or len(self._ids) >= MAX_SERIES:
+            raise RecordError(
+                f"metric {str(name)[:40]!r}: cannot start series {len(self._ids) + 1} of this run\n"
+                "  name metrics such as 'val/acc', and let the step say what changes"
+            )
+        name = str(name)
+        if name in self._ids:  # from an earlier process
+            return self._ids[name]
+        # Synced before any point refers to it: a point without a name would be lost.
+        self._series.append(durable.encode_line({"id": self._next_id, "name": name}))
+        self._ids[name] = self._next_id
+        self._next_id += 1
+        return self._ids[name]
+
+    def _open(self) -> durable.Appender:
+        lines = durable.open_lines(self._folder / "series.jsonl", sync=True)
+        path = self._folder / "metrics.bin"
+        try:
+            # What a power cut left after the last whole row was never acknowledged as synced.
+            self._points = durable.Appender(path, keep=find_good_bytes(path))
+        except OSError:
+            lines.close()
+            raise
+        names, damaged = read_names(self._folder)
+        self._ids.update((name, series) for series, name in names.items())
+        # A damaged line had an id too, and points may carry it.
+        self._next_id = max(max(names, default=-1) + 1, len(names) + damaged)
+        return lines
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Points:
+    """All points of a run that can be trusted, and what had to be left out."""
+
+    rows: Rows
+    """Structured array with the fields of ``POINT``, in the order they were logged."""
+
+    names: Mapping[int, str]
+    """Series number to metric name."""
+
+    current: NDArray[np.bool_]
+    """Which rows belong to the run as it is now; later attempts did the others again."""
+
+    bad_rows: int = 0
+    """Rows whose checksum is wrong."""
+
+    torn_bytes: int = 0
+    """Bytes of a last row that was never finished."""
+
+    bad_names: int = 0
+    """Damaged lines of ``series.jsonl``."""
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """One line for each kind of damage; empty when all is well."""
+        import numpy as np
+
+        unnamed = sum(int(series) not in self.names for series in np.unique(self.rows["series"]))
+        found = (
+            (self.bad_rows, "metrics.bin: {} with a wrong checksum left out", "row"),
+            (self.torn_bytes, "metrics.bin: a torn last row of {} left out", "byte"),
+            (self.bad_names, "series.jsonl: {} left out", "damaged line"),
+            (unnamed, "series.jsonl: the names of {} lost", "metric"),
+        )
+        return tuple(text.format(format_count(count, unit)) for count, text, unit in found if count)
+
+    def series(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Steps and values of one metric, by step, without what a later attempt redid."""
+        numbers = [number for number, known in self.names.items() if known == name]
+        if not numbers:
+            raise RecordError(explain_unknown(name, list(self.names.values())))
+        return self.series_of(numbers)
+
+    def series_of(self, numbers: list[int]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The same by number; several numbers are one metric, whose name was once damaged."""
+        import numpy as np
+
+        rows = self.rows[np.isin(self.rows["series"], numbers) & self.current]
+        _, first_from_end = np.unique(rows["step"][::-1], return_index=True)
+        rows = rows[len(rows) - 1 - first_from_end]  # the last word for each step
+        return rows["step"].astype(np.int64), rows["value"].astype(np.float64)
+
+
+def explain_unknown(name: str, known: list[str]) -> str:
+    """What to tell who asked for a metric that is not there."""
+    hint = suggest(name, known) or f"this run recorded {len(known)} metrics"
+    return f"{name}: no such metric\n  {hint}"
+
+
+def load_points(folder: Path) -> Points:
+    """Every point of the run in ``folder`` that is whole; damage is counted, never raised."""
+    import numpy as np
+
+    try:
+        data = (folder / "metrics.bin").read_bytes()
+    except OSError:  # a run that ended before its first point has no such file
+        data = b""
+    torn_bytes = len(data) % POINT_BYTES
+    rows = np.frombuffer(data, point_type(), len(data) // POINT_BYTES)
+    good = find_whole(rows)
+    names, bad_names = read_names(folder)
+    # The attempts count all rows, but a damaged one may claim to be of any attempt.
+    numbers = np.where(good, rows["attempt"], 0)
+    steps = np.where(good, rows["step"], 0)
+    current = select_current(numbers, steps, _read_attempts(folder)) & good
+    return Points(rows[good], names, current[good], int((~good).sum()), torn_bytes, bad_names)
+
+
+def _read_attempts(folder: Path) -> list[Attempt]:
+    return read_attempts(durable.find_object(folder / "run.json"))
+
+
+def read_points(folder: Path) -> Rows:
+    """The points of the run in ``folder`` as one structured array; see ``POINT``."""
+    return load_points(folder).rows
+
+
+def read_series(folder: Path, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Steps and values of one metric of the run in ``folder``."""
+    return load_points(folder).series(name)
+
+
+def read_names(folder: Path) -> tuple[dict[int, str], int]:
+    """Series numbers with their names, and how many lines were damaged."""
+    lines, damaged = read_lines(folder / "series.jsonl")
+    names: dict[int, str] = {}
+    for line in lines:
+        number, name = line.get("id"), line.get("name")
+        if isinstance(number, int) and isinstance(name, str) and number not in names:
+            names[number] = name
+        else:
+            damaged += 1
+    return names, damaged
+
+
+def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The whole lines of a JSON-lines file, and how many were damaged."""
+    try:
+        lines = path.read_bytes().splitlines(keepends=True)
+    except OSError:
+        return [], 0
+    values = [durable.decode_line(line) for line in lines if line.strip()]
+    whole = [value for value in values if value is not None]
+    return whole, len(values) - len(whole)

@@ -1,0 +1,118 @@
+"""Each metric of a run in five numbers, for lists of runs."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, final
+
+from epochal.records.metrics.points import EPOCH_MEANS, TRAIN, is_epoch_mean, load_points
+from epochal.records.metrics.row_format import SMALL_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from epochal.records.metrics.curve_cache import Curves
+    from epochal.records.metrics.points import Points
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SeriesSummary:
+    """One metric as a list of runs shows it, without what a later attempt redid."""
+
+    last: float
+    """The value at the highest step, NaN if that was the value; of training the mean of the last
+    epoch, where there is one, as results have it."""
+
+    low: float
+    """The lowest value; NaN only when there is nothing else."""
+
+    high: float
+    last_step: int
+    count: int
+    """How many steps have a value."""
+
+
+def summarise_series(folder: Path) -> dict[str, SeriesSummary]:
+    """Every metric of the run in ``folder`` that has a readable point, by name."""
+    with suppress(OSError):
+        if (folder / "metrics.bin").stat().st_size > SMALL_BYTES:
+            return _end_with_epochs(_summarise_curves(folder))
+    return _end_with_epochs(summarise_points(load_points(folder)))
+
+
+def _end_with_epochs(found: dict[str, SeriesSummary]) -> dict[str, SeriesSummary]:
+    """The same with the mean of the last epoch as the last value of training."""
+    epochs = filter(is_epoch_mean, found)
+    means = {f"{TRAIN}{name.removeprefix(EPOCH_MEANS)}": name for name in epochs}
+    return {
+        name: replace(one, last=found[means[name]].last) if name in means else one
+        for name, one in found.items()
+    }
+
+
+def _summarise_curves(folder: Path) -> dict[str, SeriesSummary]:
+    from epochal.records.metrics.curve_cache import ask_curves
+
+    return ask_curves(folder, lambda curves: dict(_summarise(curves)))
+
+
+def _summarise(curves: Curves) -> Iterator[tuple[str, SeriesSummary]]:
+    import numpy as np
+
+    for name in curves.names:
+        curve = curves.get(name)
+        if count := curve.count:
+            (whole,) = curve.fold(np.array([0]), np.array([count]))
+            steps, values = curve.read(count - 1, count)
+            numbers = (float(values[0]), float(whole["low"]), float(whole["high"]))
+            yield name, SeriesSummary(*numbers, int(steps[0]), count)
+
+
+def summarise_points(points: Points) -> dict[str, SeriesSummary]:
+    """Every named metric of some points."""
+    import numpy as np
+
+    names = list(dict.fromkeys(points.names.values()))
+    places = {name: place for place, name in enumerate(names)}
+    numbers = np.full(max(points.names, default=-1) + 1, -1)
+    for series, name in points.names.items():
+        numbers[series] = places[name]
+    rows = points.rows[points.current & (points.rows["series"] < len(numbers))]
+    owners = numbers[rows["series"]]
+    rows, owners = rows[owners >= 0], owners[owners >= 0]
+    if not len(rows):
+        return {}
+    steps = rows["step"].astype(np.int64)
+    order = np.lexsort((np.arange(len(rows)), steps, owners))
+    owners, steps, values = owners[order], steps[order], rows["value"][order].astype(np.float64)
+    is_last_word = _is_last((owners, steps))
+    owners, steps, values = (column[is_last_word] for column in (owners, steps, values))
+    ends = np.flatnonzero(_is_last((owners,)))
+    starts = np.concatenate(([0], ends[:-1] + 1))
+    columns = (
+        values[ends],
+        np.fmin.reduceat(values, starts),
+        np.fmax.reduceat(values, starts),
+        steps[ends],
+        ends + 1 - starts,
+    )
+    found = zip(*(column.tolist() for column in columns), strict=True)
+    known = [names[owner] for owner in owners[ends]]
+    return {name: SeriesSummary(*one) for name, one in zip(known, found, strict=True)}
+
+
+def _is_last(keys: tuple[NDArray[np.int64], ...]) -> NDArray[np.bool_]:
+    """Which entries are the last of those that share sorted keys."""
+    import numpy as np
+
+    differs = np.zeros(len(keys[0]), dtype=bool)
+    differs[-1] = True
+    for key in keys:
+        differs[:-1] |= key[1:] != key[:-1]
+    return differs

@@ -1,0 +1,250 @@
+"""Where the time of a run went, for people: parts by size, and one sentence of advice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, final
+
+from epochal.records.layout.coerce import as_count, as_numbers
+from epochal.text.formatting import format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from epochal.records.folder.record import RunRecord
+
+START = "start-up"
+IMPORTS = f"{START}/imports"
+CHECKS = f"{START}/checks"
+RECORD = f"{START}/record"
+BUILDING = f"{START}/building"
+FIRST_BATCH = f"{START}/first batch"
+WAIT = "data wait"
+STEPS = "steps"
+EVALUATION = "evaluation"
+SAVING = "saving"
+CAPTURE = "capture"
+OTHER = "other"
+HOOKS = "hooks/"
+"""Stands before the name of each hook."""
+
+_SMALLEST_SHARE = 0.005
+_SHORT_SECONDS = 2.0
+_PERIODS = {"Console": "log.console_every", "Recording": "log.record_every"}
+_NOTABLE = {WAIT: 0.1, EVALUATION: 0.3, SAVING: 0.1, CAPTURE: 0.2, START: 0.3, OTHER: 0.2}
+_NOTABLE_HOOK = 0.05
+_REMEDIES = {
+    EVALUATION: "evaluate less often with train.eval_every",
+    SAVING: "save less often, or to a faster disk",
+    CAPTURE: "that pays in longer runs, and engine.step: eager leaves it out",
+    START: "longer runs will hardly notice",
+    OTHER: "`epochal profile FILE` shows what the steps do, a Python profiler the rest",
+}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One part of a run's time."""
+
+    name: str
+    seconds: float
+    share: float
+    """Of the whole, from 0 to 1."""
+
+    note: str = ""
+    """What most of it was, where that is known."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What all processes of a run took together, so far."""
+
+    times: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of each part."""
+
+    redone_seconds: float = 0.0
+    """How much of it went into steps that were done again, or given up when the run went back."""
+
+    killed: int = 0
+    """How many processes were killed, and could not tell of their last seconds."""
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        return sum(self.times.values())
+
+    def go_back(self, at: Spent) -> Spent:
+        """The same when the run goes on from the state that it had then."""
+        redone = at.redone_seconds + max(0.0, self.seconds - at.seconds)
+        return replace(self, redone_seconds=redone) if at.times else self
+
+    def to_fields(self) -> dict[str, Any]:
+        """The same as ``status.json`` and ``result.json`` have it."""
+        times = {"seconds": self.seconds, "times": dict(self.times)}
+        return times | {"redone_seconds": self.redone_seconds, "killed": self.killed}
+
+
+def read_spent(record: RunRecord) -> Spent:
+    """What a run took according to its record; of one whose process is gone, as far as it told."""
+    spent = spent_of(record.result if record.result.get("times") else record.status)
+    return replace(spent, killed=spent.killed + (record.summary.status == "lost"))
+
+
+def spent_of(fields: Mapping[str, Any]) -> Spent:
+    """What was kept of it in a file or a checkpoint, which may be damaged."""
+    redone = as_numbers(fields).get("redone_seconds", 0.0)
+    return Spent(as_numbers(fields.get("times")), redone, as_count(fields.get("killed")))
+
+
+def join_spent(several: Iterable[Spent]) -> Spent:
+    """What several runs took together."""
+    parts = list(several)
+    return Spent(
+        add_times(*(one.times for one in parts)),
+        sum(one.redone_seconds for one in parts),
+        sum(one.killed for one in parts),
+    )
+
+
+def add_times(*several: Mapping[str, float]) -> dict[str, float]:
+    """The seconds of each part together, the largest first."""
+    parts = {part: 0.0 for one in several for part in one}
+    sums = {part: sum(one.get(part, 0.0) for one in several) for part in parts}
+    return dict(sorted(sums.items(), key=lambda item: -item[1]))
+
+
+def describe_attempts(spent: Spent, attempts: int) -> str:
+    """How sure the time of a run over several attempts is, in words; empty for a single one."""
+    words = [f"over {format_count(attempts, 'attempt')}"] if attempts > 1 else []
+    if spent.killed:
+        who = "one was" if spent.killed == 1 else f"{spent.killed} were"
+        words.append(f"at least, since {who} killed and could not tell of the last seconds")
+    if spent.redone_seconds:
+        words.append(f"{format_time(spent.redone_seconds)} of it for steps that do not count")
+    return "; ".join(words)
+
+
+def share_out(times: Mapping[str, float]) -> list[Share]:
+    """The parts of a run's time, the largest first; small ones come together, as the last.
+
+    The start-up is one part, with a note of what it was.
+    """
+    total = sum(times.values())
+    if total <= 0:
+        return []
+    shares = [
+        Share(_name(part), seconds, seconds / total, _describe_start(times) * (part == START))
+        for part, seconds in _join_start(times).items()
+        if part != OTHER and seconds >= _SMALLEST_SHARE * total
+    ]
+    shares.sort(key=lambda one: -one.seconds)
+    rest = total - sum(one.seconds for one in shares)
+    if rest >= _SMALLEST_SHARE * total:
+        shares.append(Share(OTHER, rest, rest / total))
+    return shares
+
+
+def advise(
+    times: Mapping[str, float],
+    device_time: Mapping[str, float],
+    *,
+    shortest: float = _SHORT_SECONDS,
+) -> str:
+    """What would make such a run faster, in one sentence; empty if nothing is known.
+
+    Args:
+        times: Seconds of each part.
+        device_time: What was seen of the device; empty where it works in step with the host.
+        shortest: Seconds after the start-up below which nothing can be said.
+    """
+    total = sum(times.values())
+    if total <= 0:
+        return ""
+    parts = _join_start(times)
+    if total - parts[START] < shortest:
+        return "too short a run to say what slows it down"
+    notable = {
+        part: seconds / total
+        for part, seconds in parts.items()
+        if seconds / total >= _threshold(part)
+    }
+    if notable:
+        part = max(notable, key=lambda part: notable[part])
+        return _advise_on(part, notable[part])
+    waiting = 1 - device_time.get("behind", 1.0)
+    if waiting > 0.5:
+        what_now = "engine.step: auto or graph takes work off the host"
+        if device_time.get("captured"):
+            what_now = "larger batches or fewer hooks take work off the host"
+        return f"the device waited for the host in {waiting:.0%} of the steps looked at: {what_now}"
+    return "nothing stands out"
+
+
+def describe_device_time(device_time: Mapping[str, float]) -> str:
+    """What was seen of the device, in words; empty if nothing was."""
+    if not device_time.get("samples"):
+        return ""
+    seconds, behind = device_time.get("step_seconds", 0.0), device_time.get("behind", 0.0)
+    pace = f"{format_time(seconds)} a step"
+    if not behind:
+        return f"waits for the host, {pace}"
+    return f"busy in {behind:.0%} of the steps looked at, {pace}"
+
+
+def format_time(seconds: float) -> str:
+    """A time in three digits or so: ``12.3 ms``, ``4.56 s``, ``2:03:45``."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 0.1:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 100:
+        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"
+
+
+def is_start(part: str) -> bool:
+    """Whether a part belongs to the start-up."""
+    return part.partition("/")[0] == START
+
+
+def _join_start(times: Mapping[str, float]) -> dict[str, float]:
+    """The parts with the whole start-up as one of them."""
+    rest = {part: seconds for part, seconds in times.items() if not is_start(part)}
+    return rest | {START: sum(seconds for part, seconds in times.items() if is_start(part))}
+
+
+def _describe_start(times: Mapping[str, float]) -> str:
+    """The largest part of the start-up; empty where only the whole is known."""
+    named = {part: times[part] for part in times if is_start(part) and part != START}
+    if not named:
+        return ""
+    largest = max(named, key=lambda part: named[part])
+    return f"mostly {largest.removeprefix(f'{START}/')}, {format_time(named[largest])}"
+
+
+def _name(part: str) -> str:
+    return part.removeprefix(HOOKS)
+
+
+def _threshold(part: str) -> float:
+    if part.startswith(HOOKS):
+        return _NOTABLE_HOOK
+    return _NOTABLE.get(part, 1.1)
+
+
+def _advise_on(part: str, share: float) -> str:
+    if part == WAIT:
+        return (
+            f"the run waited for data {share:.0%} of the time: raise data.train.workers, or "
+            "keep small data in memory with ep.data.Tensors"
+        )
+    name = _name(part)
+    if part.startswith(HOOKS):
+        key = _PERIODS.get(name)
+        remedy = f"raise {key}" if key else "let it act less often with every:"
+        return f"{name} took {share:.0%} of the time: {remedy}"
+    return f"{name} took {share:.0%} of the time: {_REMEDIES[part]}"

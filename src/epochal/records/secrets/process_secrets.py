@@ -1,0 +1,180 @@
+"""How a text looks where it was quoted: in JSON, YAML, Python, a shell, an address or a diff."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from epochal.config.scalar import REDACTED
+from epochal.records.secrets.secret_names import is_secret_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+_UNIT = re.compile(r"\s+|\\+|.", re.DOTALL)
+_CORE = re.compile(r"[A-Za-z0-9]+")
+
+_PERCENT = "%(?:25){0,3}"
+_BLANKS = r"[nrtv \s]|x0[9-d]|u000[9-d]|x85|u00(?:85|a0)|u202[89]|xa0|01[1-5]|[NLP_]"
+_BLANK = rf"(?:\s|\+|{_PERCENT}(?:20|0[9-D])|\\++(?:{_BLANKS}))"
+_SIGN = r"(?:[-+#]\s*+)?"
+"""A config may fold a text into several lines, and a diff puts a sign before each of them."""
+
+_LETTERS = {"\0": "0", "\a": "a", "\b": "b", "\x1b": "e"}
+_DOUBLED = {"'": r"'(?:\\*+\"'\\*+\"|\\++'|)'"}
+
+_ANY_SLASHES = r"\\++"
+_MORE_SLASHES = r"\\*+"
+_FIRST_SLASHES = r"\\{1,8}"
+"""Where a match begins their number is limited: a line of nothing else would take its square."""
+
+
+@final
+@dataclass(frozen=True)
+class Spelled:
+    """What finds one text in each of its spellings."""
+
+    core: str
+    """The part of it that every spelling has, to look for it fast; may be empty."""
+
+    pattern: re.Pattern[str]
+
+    def replace(self, text: str, mark: str) -> str:
+        """``text`` with ``mark`` wherever this one stood."""
+        return self.pattern.sub(mark, text) if self.core in text else text
+
+    def is_in(self, text: str) -> bool:
+        """Whether it stands in ``text``."""
+        return self.core in text and self.pattern.search(text) is not None
+
+
+def spell(text: str, *, is_word: bool = False) -> Spelled:
+    """The spellings of a text that is neither empty nor blank.
+
+    Args:
+        text: As it is.
+        is_word: Whether it counts only where no letter and no digit stands beside it.
+    """
+    core = max(_CORE.findall(text), key=len, default="")
+    parts, slash = [], _FIRST_SLASHES
+    for unit in _UNIT.findall(text.strip()):
+        parts.append(_spell_unit(unit, slash))
+        # The slashes of the text itself take those that escape what follows, too.
+        slash = _MORE_SLASHES if unit[0] == "\\" else _ANY_SLASHES
+    pattern = "".join(parts)
+    if is_word:
+        pattern = rf"(?<![^\W_]){pattern}(?![^\W_])"
+    return Spelled(core, re.compile(pattern))
+
+
+def _spell_unit(unit: str, slash: str) -> str:
+    char = unit[0]
+    if (char.isascii() and char.isalnum()) or char in "_-.~":
+        return re.escape(char)
+    if char.isspace():
+        first = f"(?:{_BLANK}|{_BLANKS})" if slash == _MORE_SLASHES else _BLANK
+        return f"{first}{_BLANK}*{_SIGN}"
+    if char == "\\":
+        # An escape of it ends with a slash or with its number.
+        return rf"(?:{slash}(?:(?i:x5c|u005c)|134)?|(?:{_PERCENT}5[cC])++)(?:\r?\n[ \t]*+\\*+)?"
+    escaped = "|".join(_escapes(char, slash))
+    doubled = f"{_DOUBLED[char]}|" if char in _DOUBLED else ""
+    return rf"(?:{doubled}(?:{slash})?{re.escape(char)}|{escaped})(?:\\\r?\n[ \t]*+)?"
+
+
+def _escapes(char: str, slash: str) -> list[str]:
+    code, data = ord(char), char.encode("utf-8", "surrogatepass")
+    units = [f"{code:04x}"] if code < 0x10000 else _surrogates(code)
+    between = _ANY_SLASHES
+    spellings = [
+        between.join(f"u{unit}" for unit in units),
+        f"U{code:08x}",
+        between.join(f"x{byte:02x}" for byte in data),
+        *([f"x{code:02x}"] if code < 0x100 else []),
+    ]
+    exact = [between.join(f"{byte:03o}" for byte in data)]
+    exact += [_LETTERS[char]] if char in _LETTERS else []
+    percent = "".join(f"{_PERCENT}{byte:02x}" for byte in data)
+    return [f"{slash}(?:(?i:{'|'.join(spellings)})|{'|'.join(exact)})", f"(?i:{percent})"]
+
+
+def _surrogates(code: int) -> list[str]:
+    high, low = divmod(code - 0x10000, 0x400)
+    return [f"{0xD800 + high:04x}", f"{0xDC00 + low:04x}"]
+
+
+_SHORTEST = 8
+"""Characters below which a value of the environment may well be an ordinary word."""
+
+_SHORTEST_GIVEN = 6
+"""The same for a value that a config gave under the name of a secret."""
+
+_WORDS = frozenset(("password", "default", "required", "optional", "changeme", "disabled"))
+
+_hidden: tuple[frozenset[str], ...] = ()
+
+
+@contextmanager
+def hiding(values: Iterable[str]) -> Iterator[None]:
+    """Take ``values`` for secrets wherever they appear as text, in every thread."""
+    global _hidden  # like the handlers of logging: whatever writes must see it
+    ours = frozenset(value for value in values if _is_long(value, _SHORTEST_GIVEN))
+    _hidden = (*_hidden, ours)
+    try:
+        yield
+    finally:
+        kept = list(_hidden)
+        kept.remove(ours)
+        _hidden = tuple(kept)
+
+
+def known_secrets() -> tuple[Spelled, ...]:
+    """What finds each known secret in a text, however it is quoted there; the longest first."""
+    return _spell(known_values())
+
+
+def known_values() -> frozenset[str]:
+    """The values themselves."""
+    return _from_environment(tuple(os.environ.items())).union(*_hidden)
+
+
+@lru_cache(maxsize=4)
+def _from_environment(items: tuple[tuple[str, str], ...]) -> frozenset[str]:
+    return frozenset(
+        value
+        for name, value in items
+        if is_secret_name(name) and _is_long(value, _SHORTEST) and not _is_path(value)
+    )
+
+
+def _is_long(value: str, shortest: int) -> bool:
+    word = value.strip().lower()
+    return len(word) >= shortest and word not in _WORDS and word not in REDACTED
+
+
+def _is_path(value: str) -> bool:
+    """Whether a value names a file, or is part of where we are, which every path repeats."""
+    try:
+        return value in f"{Path.cwd()}\n{Path.home()}" or Path(value).exists()
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+@lru_cache(maxsize=16)
+def _spell(values: frozenset[str]) -> tuple[Spelled, ...]:
+    # A diff or a log puts something before each line of a text, so that a line alone counts, too.
+    lines = (line for value in values for line in value.splitlines() if _is_long(line, _SHORTEST))
+    texts = {text.strip() for text in (*values, *lines)}
+    longest_first = sorted(texts, key=lambda text: (-len(text), text))
+    return tuple(spell(text, is_word=_is_word(text)) for text in longest_first)
+
+
+def _is_word(text: str) -> bool:
+    """Whether a text is so short that it may well be a part of something else."""
+    return len(text) < _SHORTEST and text.isalnum()

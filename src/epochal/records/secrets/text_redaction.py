@@ -1,0 +1,274 @@
+"""Takes the secrets out of a text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, final
+
+from epochal.config.scalar import REDACTED
+from epochal.records.secrets import token_formats as formats
+from epochal.records.secrets.process_secrets import known_secrets
+from epochal.records.secrets.secret_names import is_secret_name, is_token_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from epochal.records.secrets.process_secrets import Spelled
+
+_MOST_PASSES = 8
+_PLAIN = re.compile(r"[\w ./]{0,14}")
+"""Texts too short for any form and without a sign that a name and its value would need."""
+
+_SHORTEST_TOKEN = 16
+"""Characters below which a token in code is rather a word."""
+
+_TERM = re.compile(  # of small letters only: to look for both sizes takes ten times as long
+    r"passw|passphrase|passcode|pass\b|pwd|secret|token|key|credential|creds|authorization"
+    r"|cookie|dsn|bearer|auth\b|webhook|connection"
+)
+_ANY_TERM = re.compile(_TERM.pattern, re.IGNORECASE)
+_NO_NAME = re.compile(r"[^\w.-]")
+_QUOTED = (
+    r"[rbfuRBFU]{0,2}(?P<quote>\\*(?:\"\"\"|'''|[\"']))"
+    r"(?P<quoted>(?:(?!(?P=quote))(?:\\.|[^\n\\]|\\))*)(?P=quote)"
+)
+_BARE = r"(?P<bare>[^\s\"'`,;&<>(){}\[\]\\|]++)(?![(\[{<])"
+_ANNOTATION = r"(?:[ \t]*:[ \t]*[A-Za-z_][\w.\[\], |]{0,60}?(?=[ \t]*=))?"
+_SIGN = r"[ \t]*(?:=>|:=|:-|=(?!=)|:(?!:|//|-\}|[?+]))[ \t]*"
+_SCHEME = r"(?:(?:Bearer|Basic|Token|Digest|Negotiate|AWS4-HMAC-SHA256)[ \t]+)?"
+_ASSIGNED = re.compile(
+    rf"(?:\\*[\"'])?\]?{_ANNOTATION}{_SIGN}(?:{_QUOTED}|{_SCHEME}{_BARE})", re.IGNORECASE
+)
+_HEADER = re.compile(r"(?:\\*[\"'])?[ \t]*[:=][ \t]*(?P<bare>[^\s\"'\\<][^\r\n\"'\\<]*)")
+_OPTION = re.compile(rf"(?:[\"'],)?[ \t]+(?:{_QUOTED}|(?P<bare>[^\s\"'`;&<>|-][^\s\"'`;&<>|]*))")
+_HEADERS = ("authorization", "cookie")
+
+_SET = re.compile(
+    r"(?:(?<![\w.])(?:export|setx?|setenv|declare -x|%env|%set_env|ENV|ARG|-e|--env)[ \t=]+|!)\Z"
+)
+"""What stands before the name of a variable that is set for programs."""
+
+_REMARK = re.compile(r"(?<!\S)(?:#|//)")
+_MADE = re.compile(r"(?=[^\d]*\d)(?=[^A-Za-z]*[A-Za-z]).{6,}")
+_SPOKEN = re.compile(
+    r"[a-z_]\w*(?:\.[a-z_]\w*)+|(?:u?int|b?float|complex|sha|md|base|utf|iso|ascii)[-_]?\d+\S*",
+    re.IGNORECASE,
+)
+"""What a remark says about a secret instead of telling it: an attribute, or what it is made of."""
+
+_LOGIN = re.compile(
+    r"(?<![A-Za-z])(?:user|user_?name|login|account|host|host_?name|server|smtp|database|db)"
+    r"(?:[\"']?\]?[ \t]*[:=]|\])|--(?:user|login|host)",
+    re.IGNORECASE,
+)
+_NEAR = 160
+"""Characters within which a user must stand so that a ``pass`` is a password."""
+
+_NOTHING = re.compile(
+    r"|none|null|nil|true|false|~|yes|no|str|int|bytes|bool|float|any|string|object|optional"
+    r"|[*x.•…]+|<.*>|\[[A-Z_]+\]|.*<redacted>.*|.*\$\{.*|\$\w+|\$\(.*|.*\{[\w.!:\[\]]*\}.*|%\(.*"
+    r"|(?:self|cls|os|args|config|cfg|options|settings|env|process)\.[\w.]+",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Values that are no secret, whatever their name."""
+
+_NUMBER = re.compile(r"[-+]?[\d_]*\.?\d+(?:e[-+]?\d+)?", re.IGNORECASE)
+
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+_WORDS = re.compile(rf"{_VARIABLE.pattern}|[A-Za-z_]+(?:[.-][A-Za-z_]+)*")
+_TEMPLATE = re.compile(
+    r"\W{0,6}|(?:bearer|basic|token|oauth|cookie|digest)?\s*(?:%[sr].*|%\(.*|[^{}]*\{.*\}.*)?"
+    r"|[A-Za-z_.]+(?:\[[\w., |\[\]]*\]|(?: \| [\w.\[\], ]+)+)|[A-Za-z_]+(?:\.[A-Za-z_]+){2,}",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Quoted texts of code that are filled in, joined or read as a type, and so are no secret."""
+
+_LONGEST_LINE = 400
+"""Characters before a name in which its line must begin, so that a remark is recognised."""
+
+
+@final
+@dataclass(frozen=True)
+class _Rules:
+    """What values without quotes can be in a text."""
+
+    is_code: bool = False
+    is_page: bool = False
+
+
+def redact(text: str, *, is_code: bool = False, is_page: bool = False) -> str:
+    """``text`` with ``<redacted>`` in the place of each secret; itself if it holds none.
+
+    Secrets are known by their form, by a name before them, or because the environment or the
+    config of this process has them. In code, only a value that is quoted or stands in a remark can
+    belong to a name; on a page with code, also one that no word looks like.
+    """
+    rules = _Rules(is_code=is_code or is_page, is_page=is_page)
+    return _redact(text, known_secrets(), rules)
+
+
+def redactor() -> Callable[[str], str]:
+    """``redact`` for many texts at once, with the secrets that are known now."""
+    return partial(_redact, known=known_secrets(), rules=_Rules())
+
+
+def is_nothing(value: str) -> bool:
+    """Whether a value is empty, a placeholder or a reference, so that it gives nothing away."""
+    return _NOTHING.fullmatch(value.strip()) is not None
+
+
+def _redact(text: str, known: tuple[Spelled, ...], rules: _Rules) -> str:
+    for _ in range(_MOST_PASSES):  # what was joined by a replacement is looked at again
+        before, text = text, _redact_once(text, known, rules)
+        if text == before:
+            break
+    return text
+
+
+def _redact_once(text: str, known: tuple[Spelled, ...], rules: _Rules) -> str:
+    for secret in known:
+        text = secret.replace(text, REDACTED)
+    if _PLAIN.fullmatch(text):
+        return text
+    if "PRIVATE KEY" in text:
+        text = formats.PEM.sub(rf"\g<1>{REDACTED}\g<3>", text)
+    for hint, pattern in formats.TOKENS:
+        if hint in text:
+            text = pattern.sub(REDACTED, text)
+    for hint, pattern in formats.PARTS:
+        if hint in text:
+            text = pattern.sub(rf"\g<1>{REDACTED}", text)
+    if "://" in text:
+        text = formats.NOTICE_URL.sub(rf"\g<1>{REDACTED}", text)
+        text = formats.URL_USER.sub(_without_user, text) if "@" in text else text
+    if "=" in text:
+        text = formats.QUERY.sub(_without_value, text)
+    return _redact_named(text, rules)
+
+
+def _without_user(match: re.Match[str]) -> str:
+    is_name = match["scheme"].lower() in formats.USER_SCHEMES and not match["password"]
+    user = match["user"]
+    is_empty = not user or (REDACTED not in user and is_nothing(user))
+    return match[0] if is_name or is_empty else f"{match['scheme']}://{REDACTED}@"
+
+
+def _without_value(match: re.Match[str]) -> str:
+    name = match["name"]
+    is_secret = formats.SIGNED.fullmatch(name) is not None or is_secret_name(name)
+    if not is_secret or is_nothing(match["value"]):
+        return match[0]
+    return f"{name}={REDACTED}"
+
+
+def _redact_named(text: str, rules: _Rules) -> str:
+    pieces, at, seen = [], 0, 0
+    for term in _find_terms(text):
+        if term.start() < seen:  # part of a name that was judged, or of a value that is gone
+            continue
+        start = term.start() - _len_name(text[max(at, term.start() - 80) : term.start()][::-1])
+        end = term.end() + _len_name(text[term.end() : term.end() + 200])
+        name, seen = text[start:end], end
+        if not (is_secret_name(name.strip("-.")) or _is_pass(text, start, end)):
+            continue
+        found = _find_value(text, start, end, rules)
+        if found is not None:
+            pieces += [text[at : found[0]], found[2]]
+            at = seen = found[1]
+    return "".join([*pieces, text[at:]]) if pieces else text
+
+
+def _len_name(text: str) -> int:
+    """How many characters of a name a text begins with."""
+    found = _NO_NAME.search(text)
+    return len(text) if found is None else found.start()
+
+
+def _find_terms(text: str) -> Iterator[re.Match[str]]:
+    small = text.lower()
+    # A few letters are two when they are small, and then places would not be the same.
+    return _TERM.finditer(small) if len(small) == len(text) else _ANY_TERM.finditer(text)
+
+
+def _is_pass(text: str, start: int, end: int) -> bool:
+    """Whether a name is ``pass``, with a user or a host near it."""
+    if text[start:end].strip("-.").lower() != "pass":
+        return False
+    before = _LOGIN.search(text, max(0, start - _NEAR), start)
+    return bool(before or _LOGIN.search(text, end, end + _NEAR))
+
+
+def _find_value(text: str, start: int, end: int, rules: _Rules) -> tuple[int, int, str] | None:
+    """Where the secret after a name starts and ends, and what takes its place."""
+    match, is_set = _match_value(text, start, end, rules)
+    if match is None:
+        return None
+    name = text[start:end].strip("-.")
+    is_bare = match["bare"] is not None
+    group = "bare" if is_bare else "quoted"
+    value = match[group]
+    if is_nothing(value) or _is_a_name(value, rules) or (is_bare and _is_same(value, name)):
+        return None
+    if is_bare and not _is_told(match, start, rules, is_set=is_set):
+        return None
+    is_number = _NUMBER.fullmatch(value) is not None
+    is_word = is_number or (rules.is_code and not is_bare and len(value) < _SHORTEST_TOKEN)
+    if is_word and (is_token_name(name) or not is_secret_name(name)):
+        return None
+    # A number without quotes may stand in JSON or TOML, which know no bare words.
+    mark = f'"{REDACTED}"' if is_bare and is_number else REDACTED
+    return match.start(group), match.end(group), mark
+
+
+def _is_a_name(value: str, rules: _Rules) -> bool:
+    """Whether a value names what holds the secret, ``HF_TOKEN``, or in code, what becomes one."""
+    if rules.is_code and _TEMPLATE.fullmatch(value):
+        return True
+    pattern = _WORDS if rules.is_code else _VARIABLE
+    return pattern.fullmatch(value) is not None and is_secret_name(value)
+
+
+def _is_same(value: str, name: str) -> bool:
+    """Whether a secret is given what has its own name."""
+    return value == name.rpartition(".")[2]
+
+
+def _match_value(
+    text: str, start: int, end: int, rules: _Rules
+) -> tuple[re.Match[str] | None, bool]:
+    """What a name is given, and whether it is set as a variable for programs."""
+    name = text[start:end]
+    is_set = _SET.search(text, max(0, start - 16), start) is not None
+    match = _ASSIGNED.match(text, end)
+    if not rules.is_code and name.lower().endswith(_HEADERS):
+        match = _HEADER.match(text, end) or match
+    if match is None and (is_set or name.startswith("--")):
+        match = _OPTION.match(text, end)
+    return match, is_set
+
+
+def _is_told(match: re.Match[str], start: int, rules: _Rules, *, is_set: bool) -> bool:
+    """Whether a value without quotes can be the secret itself, and not where it comes from."""
+    text, value = match.string, match["bare"]
+    if not rules.is_code:
+        return text[start - 1 : start] != "$"  # a shell compares it with something
+    is_made = _MADE.fullmatch(value) is not None and _SPOKEN.fullmatch(value) is None
+    is_statement = text[match.end() : match.end() + 1] == ";"
+    return is_made and not is_statement and (is_set or rules.is_page or _is_remark(text, start))
+
+
+def _is_remark(text: str, start: int) -> bool:
+    """Whether a place in code is behind a sign that makes the rest of its line a remark."""
+    first = max(0, start - _LONGEST_LINE)
+    found = text.rfind("\n", first, start)
+    if found < 0 < first:
+        return False
+    # A notebook has each of its lines in quotes.
+    line = text[max(found + 1, first) : start].lstrip().removeprefix('"')
+    for sign in _REMARK.finditer(line):
+        before = line[: sign.start()]
+        if before.count('"') % 2 == before.count("'") % 2 == 0:
+            return True
+    return False

@@ -1,0 +1,211 @@
+"""Takes the secrets out of values that have names: JSON trees and configs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import PurePath
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from epochal.config.interpolate import ENV_OPENING
+from epochal.config.scalar import REDACTED
+from epochal.durable.encoding import to_plain
+from epochal.records.secrets.process_secrets import hiding, known_values
+from epochal.records.secrets.secret_names import is_login_name, is_secret_name, is_token_name
+from epochal.records.secrets.text_redaction import is_nothing, redact, redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from epochal.config.node import Node
+
+
+_Clean: TypeAlias = "Callable[[str], str]"
+
+_WORD = re.compile(r"[A-Za-z_]+")
+
+
+def redact_tree(value: object) -> Any:  # noqa: ANN401 - as open as JSON
+    """``value`` as plain data without its secrets; names of keys decide as in a config."""
+    return _redact(to_plain(value), "", redactor())
+
+
+def _redact(value: object, name: str, clean: _Clean) -> object:
+    if isinstance(value, Mapping):
+        return {
+            clean(key): _redact(child, _below(name, key, value), clean)
+            for key, child in value.items()
+        }
+    if isinstance(value, list):
+        return _redact_list(value, name, clean)
+    return _redact_leaf(value, name, clean)
+
+
+def _redact_leaf(value: Any, name: str, clean: _Clean) -> Any:  # noqa: ANN401 - a scalar as it is
+    if _is_secret(value, name):
+        return REDACTED
+    return clean(value) if isinstance(value, str) else value
+
+
+def _redact_list(values: list[Any], name: str, clean: _Clean) -> list[object]:
+    """Elements, of which one may be an option and the next its value."""
+    names = _names_of(values, name)
+    return [_redact(one, own, clean) for one, own in zip(values, names, strict=True)]
+
+
+def _names_of(values: Iterable[object], name: str) -> list[str]:
+    """The name by which each element of a list is judged: that of the option before it, if any."""
+    names, option = [], ""
+    for one in values:
+        names.append(option or name)
+        word = one if isinstance(one, str) and one.startswith("-") and "=" not in one else ""
+        option = word.lstrip("-") if is_secret_name(word.lstrip("-")) else ""
+    return names
+
+
+def _below(name: str, key: str, siblings: Iterable[str]) -> str:
+    """The name by which a child is judged; that of a parent counts if all in it is secret.
+
+    It also counts for a ``pass``, which is a password below a connection or beside a user.
+    """
+    if key.lower() == "pass":
+        return f"login.{key}" if any(map(is_login_name, siblings)) else f"{name}.{key}"
+    is_holder = is_secret_name(name) and not is_token_name(name)
+    return f"{name}.{key}" if is_holder else key
+
+
+def _is_secret(value: object, name: str) -> bool:
+    if value is None or isinstance(value, bool | float) or not is_secret_name(name):
+        return False
+    if isinstance(value, str):
+        return not is_nothing(value)
+    return not is_token_name(name)
+
+
+def secret_texts(value: object) -> Iterator[str]:
+    """Every text of a tree that is a secret by its name."""
+    yield from _secret_texts(to_plain(value), "")
+
+
+def _secret_texts(value: object, name: str) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, child in value.items():
+            yield from _secret_texts(child, _below(name, key, value))
+    elif isinstance(value, list):
+        for one, own in zip(value, _names_of(value, name), strict=True):
+            yield from _secret_texts(one, own)
+    elif _is_secret(value, name):
+        yield str(value)
+
+
+def redact_node(root: Node) -> Node:
+    """A config without its secrets; what comes from the environment stays a reference."""
+    with hiding(secret_values(root)):
+        return _redact_node(root, "", redactor())
+
+
+def _redact_node(node: Node, name: str, clean: _Clean) -> Node:
+    if node.is_mapping:
+        entries = {
+            _redact_key(key, clean): _redact_node(child, _below(name, key, node.mapping), clean)
+            for key, child in node.mapping.items()
+        }
+        return replace(node, value=MappingProxyType(entries))
+    if node.is_list:
+        names = _names_of((one.value for one in node.elements), name)
+        pairs = zip(node.elements, names, strict=True)
+        return replace(node, value=tuple(_redact_node(one, own, clean) for one, own in pairs))
+    if node.template is not None and _is_reference(node):
+        return replace(node, template=clean(node.template))
+    value = _redact_leaf(node.value, name, clean)
+    return node if value == node.value else replace(node, value=value, template=None)
+
+
+def _redact_key(key: str, clean: _Clean) -> str:
+    # A word such as `epochs` stays what it is, though it may be somebody's password too.
+    return key if _WORD.fullmatch(key) else clean(key)
+
+
+def _is_reference(node: Node) -> bool:
+    return node.template is not None and ENV_OPENING in node.template
+
+
+def secret_values(root: Node) -> Iterator[str]:
+    """Every text of a config that is a secret, also what other values replaced."""
+    yield from _secret_values(root, "")
+
+
+def _secret_values(node: Node, name: str) -> Iterator[str]:
+    if node.replaced is not None:
+        yield from _secret_values(node.replaced, name)
+    if node.is_mapping:
+        for key, child in node.mapping.items():
+            yield from _secret_values(child, _below(name, key, node.mapping))
+    elif node.is_list:
+        names = _names_of((one.value for one in node.elements), name)
+        for one, own in zip(node.elements, names, strict=True):
+            yield from _secret_values(one, own)
+    elif _is_secret(node.value, name) or _is_hidden(node):
+        yield str(node.value)
+
+
+def _is_hidden(node: Node) -> bool:
+    """Whether a value came from the environment and is neither a word nor a place."""
+    if not _is_reference(node) or not isinstance(node.value, str):
+        return False
+    has_letter = any(char.isalpha() for char in node.value)
+    has_other = any(not char.isalpha() for char in node.value)
+    return len(node.value) >= 8 and has_letter and has_other and not _is_place(node.value)
+
+
+def _is_place(value: str) -> bool:
+    return "://" in value or value.startswith(("/", "./", "../", "~")) or "/" in value[:-1]
+
+
+_NAMES = re.compile(
+    r"\.env(?!\.(?:example|sample|template|dist|defaults?)\b)(?:\..+)?|[\w-]+\.env|\.envrc"
+    r"|.+\.(?:pem|key|p12|pfx|jks|keystore|ppk|kdbx|p8|ovpn|tfstate)"
+    r"|id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?(?:\.(?!pub$).+)?"
+    r"|[._]netrc|\.pgpass|\.my\.cnf|\.pypirc|\.npmrc|\.git-credentials|\.htpasswd|\.dockercfg"
+    r"|\.vault-token|\.s3cfg|\.boto|kubeconfig|credentials|kaggle\.json"
+    r"|(?:[\w.-]*[._-])?(?:secrets?|credentials?|passwords?|client_secret[\w.-]*|"
+    r"service[_-]account[\w.-]*)\.(?:ya?ml|json|toml|ini|cfg|txt|csv)"
+    r"|token(?:\.(?:txt|json|pickle))?",
+    re.IGNORECASE,
+)
+_FOLDERS = frozenset((".ssh", ".aws", ".gnupg", ".kube", ".docker", ".azure"))
+_CODE = re.compile(
+    r"\.(?:py[iwx]?|[cm]?jsx?|[cm]?tsx?|c|cc|cpp|cuh?|cl|h|hpp|metal|rs|go|java|rb|jl|lua|r|scala"
+    r"|swift|kt|m|cs|php|pl|ps1|sql|hs|ml|dart|vue|zig|nim|f90|proto|html?|cmake|ipynb)",
+    re.IGNORECASE,
+)
+_SCRIPT = re.compile(rb"#!.*(?:python|perl|ruby|node|julia|Rscript)")
+_PAGE = re.compile(r"\.(?:md|rst)", re.IGNORECASE)
+
+
+def is_secret_file(path: PurePath | str) -> bool:
+    """Whether a file is known by its name to hold secrets, such as ``.env`` and ``id_rsa``."""
+    *folders, name = (path if isinstance(path, str) else path.as_posix()).split("/")
+    is_inside = any(folder.lower() in _FOLDERS for folder in folders)
+    return is_inside or _NAMES.fullmatch(name) is not None
+
+
+def redact_bytes(data: bytes, *, name: str = "") -> bytes:
+    """The content of a file without its secrets; the same bytes if it holds none.
+
+    Args:
+        data: What stands in the file.
+        name: Its name; in source code, fewer things can be secrets than in a config.
+    """
+    if b"\0" in data:
+        for value in known_values():
+            found = value.encode(errors="surrogateescape")
+            data = data.replace(found, b"*" * len(found))
+        return data
+    text = data.decode("utf-8", "surrogateescape")
+    suffix = PurePath(name).suffix
+    is_code = _CODE.fullmatch(suffix) is not None or _SCRIPT.match(data) is not None
+    clean = redact(text, is_code=is_code, is_page=_PAGE.fullmatch(suffix) is not None)
+    return data if clean == text else clean.encode("utf-8", "surrogateescape")

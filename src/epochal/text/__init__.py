@@ -1,0 +1,1 @@
+"""Numbers, terminals and interrupts for the layers above."""

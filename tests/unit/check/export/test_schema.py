@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import copy
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from ruamel.yaml import YAML
+
+from epochal.check import json_schema
+from epochal.check.export.schema import type_schema
+from epochal.check.values.types import parse_type
+from epochal.errors import UnknownComponentError
+from epochal.registry import Project, Registry
+
+ROOT = Path(__file__).parents[4]
+EXAMPLES = sorted(
+    [*(ROOT / "examples").glob("*/*.yaml"), *(ROOT / "examples/digits").glob("d*.toml")]
+)
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    return json_schema(Project(ROOT))
+
+
+@pytest.fixture(scope="module")
+def validator(schema) -> jsonschema.Draft7Validator:
+    return jsonschema.Draft7Validator(schema)
+
+
+def read(path: Path) -> Any:
+    if path.suffix == ".toml":
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    return YAML(typ="safe", pure=True).load(path)
+
+
+def test_the_schema_is_valid_draft_07(schema) -> None:
+    jsonschema.Draft7Validator.check_schema(schema)
+    assert schema["$schema"].startswith("http://json-schema.org/draft-07")
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_the_shipped_examples_are_accepted(validator, path: Path) -> None:
+    assert list(validator.iter_errors(read(path))) == []
+
+
+GOOD = {
+    "$BASE": ["a.yaml", {"model": "b.yaml"}],
+    "task": "a.b.C",
+    "model": {"type": "a.b.C", "anything": 1, "dtype": "float64"},
+    "data": {"train": {"type": "a.D", "batch_size": 8}, "dev": {"x": {"type": "a.D"}}},
+    "optim": {"type": "adamw", "lr": "${extra.lr}", "betas": [0.9, 0.99], "clip": "$null"},
+    "schedule": "cosine",
+    "metrics": [{"type": "accuracy", "name": "top1", "on": ["val"]}],
+    "monitor": {"metric": "val/acc", "mode": "max"},
+    "train": {"for": "1e6sa", "eval_every": {"val": "1ep", "test": 0}},
+    "hooks": ["Console", {"type": "EarlyStopping", "patience": 3, "every": "2ep"}],
+    "extra": {"lr": 1},
+    "variants": {"wide": {"model.width": 3}},
+    "sweep": {},
+}
+
+WRONG: list[tuple[str, Any]] = [
+    ("trian", {}),
+    ("seed", "x"),
+    ("train", {"fro": "1ep"}),
+    ("train", {"for": "10epochs"}),
+    ("optim", {"type": "AdamW", "weight_dacay": 1}),
+    ("optim", {"type": "AdamW", "betas": [0.9]}),
+    ("optim", {"type": "AdamW", "clip": "high"}),
+    ("optim", {"type": "adamww"}),
+    ("hooks", [{"type": "EarlyStopping", "patiense": 1}]),
+    ("hooks", {"type": "Console"}),
+    ("metrics", [{"type": "acuracy"}]),
+    ("model", {"type": "a.b.C", "dtype": "float31"}),
+    ("model", {"type": "../x"}),
+    ("data", {"trian": {"type": "a.D"}}),
+    ("data", {"train": {"type": "a.D", "batch_size": "x"}}),
+    ("monitor", {"metrik": "x"}),
+    ("monitor", 3),
+    ("env", "HOME"),
+]
+
+
+def test_every_form_that_configs_may_take_is_accepted(validator) -> None:
+    assert list(validator.iter_errors(GOOD)) == []
+
+
+@pytest.mark.parametrize(("section", "value"), WRONG)
+def test_mistakes_that_a_schema_can_know_are_refused(validator, section: str, value: Any) -> None:
+    config = copy.deepcopy(GOOD)
+    config[section] = value
+    assert list(validator.iter_errors(config)) != []
+
+
+def test_every_option_is_described(schema) -> None:
+    def options(node: Any) -> Any:
+        if isinstance(node, dict):
+            for name, option in node.get("properties", {}).items():
+                if isinstance(option, dict) and "$ref" not in option and "const" not in option:
+                    yield name, option
+            for child in node.values():
+                yield from options(child)
+        elif isinstance(node, list):
+            for child in node:
+                yield from options(child)
+
+    bare = [name for name, option in options(schema) if "description" not in option]
+    assert set(bare) <= {"type"}
+
+
+def test_registered_components_of_the_project_are_completed(write_files) -> None:
+    text = (
+        "import epochal as ep\n@ep.register('model')\nclass Net:\n  def __init__(self, a: int): ..."
+    )
+    project = Project(write_files({"pkg/deep/parts.py": text}))
+    for source in (project, Registry(project), Registry(project, ("pkg.deep.parts",))):
+        validator = jsonschema.Draft7Validator(json_schema(source))
+        assert list(validator.iter_errors({"model": {"type": "Net", "a": 1}})) == []
+        assert list(validator.iter_errors({"model": {"type": "Net", "b": 1}})) != []
+
+
+def test_one_component_or_section_has_a_schema_of_its_own() -> None:
+    hook = json_schema(None, "EarlyStopping")
+    assert hook["required"] == ["patience"]
+    assert json_schema(None, "torch.optim.AdamW")["required"] == []
+    assert json_schema(None, "torch.optim.lr_scheduler.StepLR")["required"] == ["step_size"]
+    validator = jsonschema.Draft7Validator(json_schema(None, "train"))
+    assert list(validator.iter_errors({"for": "10"})) != []
+    with pytest.raises(UnknownComponentError, match="did you mean 'EarlyStopping'"):
+        json_schema(None, "EarlyStoping")
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"train": {"sanity_batches": -1}},
+        {"engine": {"num_threads": 0}},
+        {"log": {"level": "loud"}},
+        {"optim": {"type": "AdamW", "clip": 0}},
+        {"data": {"train": {"type": "a.D", "batch_size": 0}}},
+    ],
+)
+def test_bounds_are_part_of_the_schema(validator, section) -> None:
+    assert list(validator.iter_errors(section))
+
+
+def test_bounds_become_words_of_the_schema() -> None:
+    wanted = parse_type("Annotated[int, AtLeast(1), Below(9)] | None")
+    assert type_schema(wanted) == {
+        "anyOf": [{"type": "integer", "minimum": 1, "exclusiveMaximum": 9}, {"type": "null"}]
+    }

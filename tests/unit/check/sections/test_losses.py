@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import pytest
+
+from epochal.check.sections.losses import iter_terms, term_names
+from epochal.config.node import from_plain
+from epochal.errors import Place
+
+LOSSES = """
+    from torch import Tensor, nn
+
+    class Own(nn.Module):
+        def __init__(self, *, margin: float = 0.5): ...
+        def forward(self, anchor: Tensor, other: Tensor, mask: Tensor | None = None): ...
+
+    class Heir(Own): ...
+
+    def simple(pred: Tensor, target: Tensor, *, alpha: float, beta: float = 1.0): ...
+
+    def whole(out, batch): ...
+"""
+BARE = """
+    import epochal as ep
+
+    class Bare(ep.Task):
+        def batch_forward(self, model, batch): ...
+
+    class Asking(Bare):
+        def batch_loss(self, out, batch, loss_fn): return loss_fn(out, batch)
+
+    class Heir(ep.Task):
+        def batch_forward(self, model, batch): ...
+        def batch_loss(self, out, batch): ...
+"""
+
+
+@pytest.fixture
+def problems(check_dict, write_files):
+    """The problems of a config with this section ``loss``."""
+    write_files({"user/losses.py": LOSSES, "user/bare.py": BARE})
+
+    def run(loss, task="user.bare.Bare", **sections):
+        report = check_dict(task={"type": task}, loss=loss, **sections)
+        return [(one.key, one.what, one.hint) for one in report.problems]
+
+    return run
+
+
+CE = {"type": "cross_entropy", "inputs": {"input": "out.logits", "target": "batch.label"}}
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "cross_entropy",
+        CE,
+        {**CE, "label_smoothing": 0.1, "weight": 2, "name": "ce"},
+        {"type": "CrossEntropyLoss", "label_smoothing": 0.1},
+        {"type": "torch.nn.SmoothL1Loss", "beta": 2.0},
+        [CE, {"type": "mse", "weight": 0.5, "inputs": {"input": "out.1", "target": "batch.y.z"}}],
+        {"ce": CE, "aux": {"type": "user.losses.whole"}},
+        {
+            "type": "user.losses.simple",
+            "alpha": 0.5,
+            "inputs": {"pred": "out", "target": "batch.y"},
+        },
+        {"type": "user.losses.Own", "margin": 1.0, "inputs": {"anchor": "out.a", "other": "out.b"}},
+    ],
+)
+def test_good_losses_have_no_problems_and_the_task_needs_none(problems, loss) -> None:
+    assert problems(loss) == []
+
+
+def test_terms_are_called_by_name_key_or_type() -> None:
+    def names(loss):
+        root = from_plain({"loss": loss}, place=Place("test"))
+        return [(path, name) for path, name, _ in iter_terms(root)]
+
+    assert names({"type": "mse"}) == [("loss", "loss")]
+    assert names({"type": "mse", "name": "a"}) == [("loss", "a")]
+    assert names([{"type": "torch.nn.L1Loss"}, {"type": "mse", "name": "b"}, "l1"]) == [
+        ("loss.0", "L1Loss"),
+        ("loss.1", "b"),
+        ("loss.2", "l1"),
+    ]
+    assert names({"a": {"type": "mse"}, "b": {"type": "l1"}}) == [("loss.a", "a"), ("loss.b", "b")]
+    assert term_names(from_plain({"loss": ["l1"]}, place=Place("test"))) == {"l1", "loss"}
+    assert term_names(from_plain({}, place=Place("test"))) == set()
+
+
+def test_an_argument_that_the_loss_does_not_take_is_reported_with_the_nearest(problems) -> None:
+    (problem,) = problems({"type": "mse", "inputs": {"inptu": "out.a", "target": "batch.b"}})
+    assert problem[0] == "loss.inputs.inptu"
+    assert "Mse takes no 'inptu'" in problem[1]
+    assert problem[2] == "did you mean 'input'?"
+
+
+def test_a_required_argument_that_inputs_lack_is_reported(problems) -> None:
+    (problem,) = problems([{"type": "CrossEntropyLoss", "inputs": {"input": "out.a"}}])
+    assert problem[0] == "loss.0.inputs.target"
+    assert "CrossEntropyLoss requires it" in problem[1]
+    assert problem[2] == "add target: batch.target"
+
+
+def test_arguments_of_inherited_forwards_are_known(problems) -> None:
+    inputs = {"anchor": "out.a", "other": "out.b", "maks": "batch.m"}
+    (problem,) = problems({"a": {"type": "user.losses.Heir", "inputs": inputs}})
+    assert problem == (
+        "loss.a.inputs.maks",
+        "user.losses.Heir takes no 'maks'",
+        "did you mean 'mask'?",
+    )
+
+
+@pytest.mark.parametrize(
+    ("route", "hint"),
+    [
+        ("logits", "write out.logits or batch.logits"),
+        ("outt.logits", "did you mean 'out.logits'?"),
+        ("out..a", "did you mean 'out..a'?"),
+    ],
+)
+def test_routes_that_start_nowhere_are_reported(problems, route, hint) -> None:
+    found = problems({"type": "mse", "inputs": {"input": route, "target": "batch.a"}})
+    what = f"must be out, batch, or a path into one of them, got {route!r}"
+    assert found[0][:2] == ("loss.inputs.input", what)
+    if ".." not in route:
+        assert found[0][2] == hint
+
+
+def test_options_of_a_function_are_checked_and_tensors_are_none_of_them(problems) -> None:
+    keys = [key for key, *_ in problems({"type": "user.losses.simple", "alhpa": 1, "pred": 2})]
+    assert sorted(keys) == ["loss.alhpa", "loss.pred"]
+    (problem,) = problems({"type": "user.losses.simple"})
+    assert problem[0] == "loss.alpha"
+    assert "requires it" in problem[1]
+
+
+def test_two_terms_of_one_name_are_reported(problems) -> None:
+    (problem,) = problems(["mse", "mse"])
+    assert problem == (
+        "loss.1",
+        "two terms are called 'mse'",
+        "give one of them another `name:`",
+    )
+
+
+def test_at_least_one_term_must_count(problems) -> None:
+    (problem,) = problems([{"type": "mse", "weight": 0}, {"type": "l1", "weight": 0.0}])
+    assert problem[:2] == ("loss", "every term has the weight 0, so that nothing is descended")
+    assert not problems([{"type": "mse", "weight": 0}, {"type": "l1"}])
+
+
+def test_the_name_of_the_sum_is_taken(problems) -> None:
+    (problem,) = problems([{"type": "mse", "name": "loss"}])
+    assert problem[:2] == ("loss.0", "'loss' is the name of the sum of all terms")
+
+
+def test_names_must_be_words(problems) -> None:
+    (problem,) = problems([{"type": "mse", "name": "a/b"}])
+    assert problem[:2] == ("loss.0", "a term cannot be called 'a/b'")
+
+
+def test_a_term_has_one_name(problems) -> None:
+    (problem,) = problems({"a": {"type": "mse", "name": "b"}})
+    assert problem[:2] == ("loss.a.name", "the term is called 'a' by its key already")
+
+
+def test_sums_and_single_values_are_no_means(problems) -> None:
+    for reduction in ("sum", "none"):
+        (problem,) = problems({"type": "MSELoss", "reduction": reduction})
+        assert problem[0] == "loss.reduction"
+        assert problem[1].startswith("a term is a mean over its items")
+
+
+def test_an_unknown_loss_is_reported_with_the_nearest(problems) -> None:
+    (problem,) = problems("cross_entrpy")
+    assert problem[0] == "loss.type"
+    assert problem[2] == "did you mean 'cross_entropy'?"
+
+
+@pytest.mark.parametrize("loss", [3, [3], {"a": 3}, []])
+def test_what_is_no_loss_is_reported(problems, loss) -> None:
+    assert problems(loss)
+
+
+def test_a_task_that_computes_its_own_loss_contradicts_the_section(problems) -> None:
+    (problem,) = problems(CE, task="user.bare.Heir")
+    assert problem == (
+        "loss",
+        "user.bare.Heir has a batch_loss, which gives the loss already",
+        "remove one of them, or write def batch_loss(self, out, batch, loss_fn)",
+    )
+
+
+def test_a_task_may_ask_for_the_loss_of_the_config(problems) -> None:
+    assert problems(CE, task="user.bare.Asking") == []
+
+
+def test_terms_can_be_monitored(problems) -> None:
+    assert problems({"ce": CE}, monitor="-train/ce") == []
+    (problem,) = problems({"ce": CE, "aux": {"type": "mse"}}, monitor="-train/axu")
+    assert problem[2] == "did you mean '-train/aux'?"
+    assert problems({"ce": CE}, monitor="-val/ce", train={"eval_loss": True}) == []

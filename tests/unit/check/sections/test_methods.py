@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.check.sections.methods import find_method, known_methods, misspelt_methods
+from epochal.registry.library import Library
+
+if TYPE_CHECKING:
+    from epochal.registry.parsed_module import Definition
+
+
+@pytest.fixture
+def class_of(write_files):
+    def read(text: str, name: str) -> tuple[Definition, Library]:
+        library = Library([write_files({"m.py": text})])
+        found = library.find_definition(f"m.{name}")
+        assert found is not None
+        return found, library
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("batch_metrics", "batch_metric"),
+        ("pre_batch_foward", "pre_batch_forward"),
+        ("extra_batch_metric", "extra_batch_metrics"),
+        ("on_better_modle", "on_better_model"),
+        ("epoch_ends", "epoch_end"),
+        ("onBatchEnds", "onBatchEnd"),
+        ("epoch_metrics", "epoch_metric"),
+        ("on_epoch_ends", "on_epoch_end"),
+        ("before_epochs", "before_epoch"),
+        ("on_val_start", "on_eval_start"),
+    ],
+)
+def test_a_misspelt_task_method_is_shown_in_its_file(class_of, written: str, meant: str) -> None:
+    text = f"import epochal as ep\nclass T(ep.Task):\n    def {written}(self, out): ...\n"
+    definition, library = class_of(text, "T")
+    (problem,) = misspelt_methods("task", "task", definition, library)
+    assert problem.what == f"m.T has a method {written!r}, which nothing calls"
+    assert problem.hint.startswith(f"did you mean {meant!r}?")
+    assert problem.place is not None
+    assert (problem.place.line, problem.place.column, problem.place.width) == (3, 9, len(written))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "def batch_metric(self, out, batch): ...",
+        "def epoch_end(self, run, split): ...",
+        "def after_all_iter(self): ...",
+        "def _batch_metrics(self): ...",
+        "def load_images(self): ...",
+        "def batch_metrics(self): ...\n    def batch_metric(self): return self.batch_metrics()",
+        "@property\n    def batch_metrics(self): ...",
+    ],
+)
+def test_known_own_and_private_methods_are_left_alone(class_of, body: str) -> None:
+    text = f"import epochal as ep\nclass T(ep.Task):\n    {body}\n"
+    assert list(misspelt_methods("task", "task", *class_of(text, "T"))) == []
+
+
+ORDINARY = (
+    "batch_size batch_loss_fn batch_losses batch_stats forward load to_device metrics setup_data "
+    "test_step train_step train evaluate errors step_size epoch_loss save_state_dict"
+)
+
+
+@pytest.mark.parametrize("name", ORDINARY.split())
+def test_ordinary_methods_of_users_are_left_alone(class_of, name: str) -> None:
+    text = f"import epochal as ep\nclass T(ep.Task):\n    def {name}(self): ...\n"
+    assert list(misspelt_methods("task", "task", *class_of(text, "T"))) == []
+
+
+def test_a_method_that_the_module_calls_is_the_users_own(class_of) -> None:
+    text = """
+        import epochal as ep
+        class T(ep.Task):
+            def batch_metrics(self): ...
+        def report(task): return task.batch_metrics()
+    """
+    assert list(misspelt_methods("task", "task", *class_of(text, "T"))) == []
+
+
+def test_a_misspelt_event_of_a_hook_is_found_in_its_bases_too(class_of) -> None:
+    text = """
+        import epochal as ep
+        class Root(ep.Hook):
+            def step_ends(self, run): ...
+        class H(Root):
+            def batch_metrics(self): ...
+    """
+    problems = list(misspelt_methods("hooks.0", "hook", *class_of(text, "H")))
+    assert [problem.hint.split("?")[0] for problem in problems] == ["did you mean 'step_end'"]
+
+
+def test_a_method_is_found_in_bases_and_unknown_bases_leave_it_open(class_of) -> None:
+    text = """
+        import epochal as ep
+        from nowhere import Base
+        class A(ep.Task):
+            def batch_loss(self): ...
+        class B(A):
+            batch_metric = staticmethod(len)
+        class C(Base): ...
+    """
+    assert find_method(*_ask(class_of(text, "B"), "batch_loss")) is True
+    assert find_method(*_ask(class_of(text, "B"), "batch_metric")) is True
+    assert find_method(*_ask(class_of(text, "B"), "epoch_metric")) is False
+    assert find_method(*_ask(class_of(text, "C"), "batch_loss")) is None
+
+
+def _ask(found: tuple[Definition, Library], name: str) -> tuple[Definition, str, Library]:
+    return found[0], name, found[1]
+
+
+def test_tasks_know_more_methods_than_hooks() -> None:
+    library = Library()
+    assert {"batch_loss", "epoch_end", "onBatchEnd"} <= known_methods("task", library)
+    assert "batch_loss" not in known_methods("hook", library)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+
+from epochal.check import SECTIONS
+from epochal.check.sections.section_shapes import expand_section
+from epochal.config import from_plain
+
+
+def expand(walk, name: str, value: object):
+    return expand_section(walk, SECTIONS[name], from_plain(value)).to_plain()
+
+
+def test_options_are_filled_with_their_defaults(walk) -> None:
+    found = expand(walk, "train", {"for": "5ep"})
+    assert found["for"] == "5ep"
+    assert found["eval_every"] == "1ep"
+    assert walk.mistakes.problems == []
+
+
+def test_a_bare_name_becomes_a_spec_with_defaults(walk) -> None:
+    found = expand(walk, "schedule", "cosine")
+    assert found["type"] == "cosine"
+    assert found["warmup"] == 0
+    assert found["unit"] == "step"
+
+
+def test_lists_of_specs_are_expanded_one_by_one(walk) -> None:
+    first, second = expand(walk, "hooks", [{"type": "EarlyStopping", "patience": 3}, "Console"])
+    assert (first["patience"], first["every"]) == (3, None)
+    assert second["type"] == "Console"
+    assert list(walk.factories) == ["hooks.0", "hooks.1"]
+
+
+def test_splits_get_their_own_names_and_loaders_keep_theirs(walk) -> None:
+    spec = {"type": "torch.utils.data.Subset", "dataset": 1, "indices": [0]}
+    found = expand(walk, "data", {"dev": {"a": spec, "b": spec}, "train": spec | {"batch_size": 8}})
+    assert list(found) == ["val", "train"]
+    assert list(found["val"]) == ["a", "b"]
+    assert found["val"]["a"]["batch_size"] == 32
+    assert found["train"]["batch_size"] == 8
+    assert list(walk.factories) == ["data.dev.a", "data.dev.b", "data.train"]
+
+
+def test_a_free_section_is_left_as_it_is(walk) -> None:
+    assert expand(walk, "extra", {"type": "not a component"}) == {"type": "not a component"}
+    assert walk.mistakes.problems == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "what"),
+    [
+        ("train", 3, "expected a mapping, got 3"),
+        ("hooks", {"type": "Console"}, "expected a list, got {type: 'Console'}"),
+        ("data", ["x"], "expected a mapping of splits, got ['x']"),
+        ("model", [1], "expected a mapping with a type, got [1]"),
+        ("model", {"width": 3}, "the model has no type"),
+        ("model", {"type": 3}, "expected the name of a model, got 3"),
+        ("data", {"trian": "a.B"}, "unknown split 'trian'"),
+        ("seed", "x", "expected a whole number, got 'x'"),
+        ("env", ["A", 3], "expected a list (each text), got ['A', 3]"),
+    ],
+)
+def test_wrong_shapes_are_reported(walk, name: str, value: object, what: str) -> None:
+    expand(walk, name, value)
+    (problem,) = walk.mistakes.problems
+    assert problem.what == what
+    if name != "seed":
+        assert problem.hint or name in ("model", "env")
+
+
+def test_a_split_under_two_names_is_reported(walk) -> None:
+    spec = {"type": "torch.utils.data.Subset", "dataset": 1, "indices": [0]}
+    expand(walk, "data", {"val": spec, "dev": spec})
+    (problem,) = walk.mistakes.problems
+    assert problem.what == "the split 'val' is there twice, once as 'dev'"

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from epochal.check import SECTIONS
+from epochal.check.sections.sections import own_signature, read_table, split_names
+from epochal.registry.library import Library
+
+LIBRARY = Library()
+
+
+@pytest.mark.parametrize("name", [name for name, part in SECTIONS.items() if part.options])
+def test_every_section_finds_the_dataclass_of_its_keys(name: str) -> None:
+    found = own_signature(SECTIONS[name], LIBRARY)
+    assert found.known
+    assert found.parameters
+    assert all(item.doc for item in found.parameters)
+    assert not any(item.is_required for item in found.parameters)
+
+
+@pytest.mark.parametrize("name", ["train", "engine", "log", "hooks", "optim"])
+def test_the_keys_read_as_text_are_those_that_python_sees(name: str) -> None:
+    from epochal.engine.interfaces import options
+
+    real = getattr(options, SECTIONS[name].options.partition(":")[2])
+    fields = inspect.signature(real).parameters
+    found = own_signature(SECTIONS[name], LIBRARY)
+    assert [item.argument for item in found.parameters] == list(fields)
+
+
+def test_a_trailing_underscore_is_not_part_of_the_key() -> None:
+    assert own_signature(SECTIONS["train"], LIBRARY).get("for") is not None
+
+
+def test_every_section_has_documentation() -> None:
+    assert all(section.doc.endswith(".") for section in SECTIONS.values())
+
+
+def test_splits_and_their_aliases_come_from_the_engine() -> None:
+    from epochal.engine.interfaces.splits import SPLIT_ALIASES, SPLITS
+
+    assert split_names(LIBRARY) == {name: name for name in SPLITS} | SPLIT_ALIASES
+
+
+def test_the_tables_of_methods_and_events_are_those_of_the_engine() -> None:
+    from epochal.engine.interfaces import hook, task
+
+    assert set(read_table("epochal.engine.interfaces.hook:EVENTS", LIBRARY)) == set(hook.EVENTS)
+    assert read_table("epochal.engine.interfaces.hook:ALIASES", LIBRARY) == hook.ALIASES
+    assert (
+        tuple(read_table("epochal.engine.interfaces.task:OPTIONAL_METHODS", LIBRARY))
+        == task.OPTIONAL_METHODS
+    )
+
+
+def test_a_table_that_is_not_there_is_empty() -> None:
+    assert read_table("epochal.nowhere:X", LIBRARY) == {}
+    assert read_table("epochal.errors:Problem", LIBRARY) == {}

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import ast
+
+from epochal.check.signatures.docstrings import arguments_of, doc_of, field_docs, summary_of
+from epochal.registry.library import Library
+
+GOOGLE = """Two layers and
+a head.
+
+More words: not an argument.
+
+Args:
+    width: Units of the
+        hidden layer.
+    lr (float, optional): learning rate (default: 1e-3)
+    **kwargs: Passed on.
+
+Returns:
+    nothing: at all
+"""
+
+
+def test_the_summary_is_the_first_paragraph_on_one_line() -> None:
+    assert summary_of(GOOGLE) == "Two layers and a head."
+    assert summary_of("") == ""
+
+
+def test_google_arguments_are_read_with_their_continuation_lines() -> None:
+    assert arguments_of(GOOGLE) == {
+        "width": "Units of the hidden layer.",
+        "lr": "learning rate (default: 1e-3)",
+        "kwargs": "Passed on.",
+    }
+
+
+def test_text_without_a_section_documents_nothing() -> None:
+    assert arguments_of("width: Units.") == {}
+
+
+def test_strings_under_fields_are_their_documentation() -> None:
+    text = 'class A:\n  x: int = 1\n  """How\n  many."""\n  y: int = 2\n  z = 3\n  """no"""'
+    (node,) = ast.parse(text).body
+    assert isinstance(node, ast.ClassDef)
+    assert field_docs(node) == {"x": "How many."}
+
+
+def test_a_docstring_assigned_below_the_class_is_found() -> None:
+    library = Library()
+    adamw = library.find_definition("torch.optim.AdamW")
+    assert adamw is not None
+    doc = doc_of(adamw.module, adamw.node)
+    assert summary_of(doc).startswith("Implements AdamW")
+    assert "learning rate" in arguments_of(doc)["lr"]

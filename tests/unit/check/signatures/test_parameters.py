@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import ast
+
+from epochal.check.signatures.parameters import (
+    Parameter,
+    Signature,
+    annotation_of,
+    documented,
+    key_of,
+)
+from epochal.registry.library import Library
+
+
+def test_aliases_of_the_module_are_written_out(signature_of) -> None:
+    text = """
+        from typing import Literal
+        Mode = Literal["min", "max"]
+        Modes = list[Mode]
+        def make(mode: Mode | None = None, modes: "Modes" = (), many: dict[str, Modes] = {}): ...
+    """
+    mode, modes, many = signature_of(text, "make").parameters
+    assert mode.annotation == "Literal['min', 'max'] | None"
+    assert modes.annotation == "'Modes'"
+    assert many.annotation == "dict[str, list[Literal['min', 'max']]]"
+
+
+def test_an_alias_of_itself_is_left_as_it_is(write_files) -> None:
+    module = Library([write_files({"m.py": "A = A | None\nB = int"})]).find_module("m")
+    assert module is not None
+    assert annotation_of(None, module) == ""
+    assert annotation_of(ast.parse("B", mode="eval").body, module) == "int"
+    assert "A" in annotation_of(ast.parse("A", mode="eval").body, module)
+
+
+def test_a_trailing_underscore_is_no_part_of_the_key() -> None:
+    assert [key_of(name) for name in ("for_", "_", "lr", "a_b")] == ["for", "_", "lr", "a_b"]
+
+
+def test_what_is_documented_already_keeps_its_text() -> None:
+    first, second = Parameter("a", doc="own", argument="a"), Parameter("b", argument="b_")
+    found = documented((first, second), {"a": "other", "b_": "text"})
+    assert [item.doc for item in found] == ["own", "text"]
+    assert Signature("x", found).get("b") == found[1]

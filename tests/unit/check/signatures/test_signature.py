@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.check import MISSING, Opaque, Signature, read_signature
+from epochal.check.signatures.classes import class_definitions
+from epochal.registry import Factory, Project, Registry
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def names(signature: Signature) -> list[str]:
+    return [item.name for item in signature.parameters]
+
+
+def test_a_constructor_is_read_with_types_defaults_and_docs(signature_of) -> None:
+    text = '''
+        class Mlp:
+            """Two layers.
+
+            Args:
+                width: Units.
+            """
+            def __init__(self, width: int, drop: float = 0.1, *, act=make(), for_="1ep"): ...
+    '''
+    found = signature_of(text, "Mlp")
+    assert (found.owner, found.summary, found.open, found.known) == (
+        "m.Mlp",
+        "Two layers.",
+        False,
+        True,
+    )
+    width, drop, act, for_ = found.parameters
+    assert (width.annotation, width.default, width.doc, width.is_required) == (
+        "int",
+        MISSING,
+        "Units.",
+        True,
+    )
+    assert (drop.annotation, drop.default, drop.is_required) == ("float", 0.1, False)
+    assert act.default == Opaque("make()")
+    assert (for_.name, for_.argument) == ("for", "for_")
+
+
+def test_a_function_is_a_factory_too(signature_of) -> None:
+    found = signature_of(
+        'def make(size, /, *, deep: bool = False, **rest):\n    """Makes."""', "make"
+    )
+    assert [(item.name, item.kind) for item in found.parameters] == [
+        ("size", "positional"),
+        ("deep", "named"),
+    ]
+    assert found.open
+    assert found.summary == "Makes."
+
+
+def test_a_missing_constructor_is_looked_for_in_the_bases(signature_of) -> None:
+    text = """
+        from typing import Generic, TypeVar
+        T = TypeVar("T")
+        class Root(Generic[T]):
+            def __init__(self, depth: int = 2): ...
+        class Middle(Root[int]): pass
+        class Leaf(Middle): pass
+    """
+    assert names(signature_of(text, "Leaf")) == ["depth"]
+
+
+def test_a_module_without_a_constructor_takes_nothing(signature_of) -> None:
+    found = signature_of("from torch import nn\nclass Net(nn.Module): pass", "Net")
+    assert (names(found), found.open, found.known) == ([], False, True)
+
+
+def test_a_base_that_cannot_be_read_makes_the_signature_unknown(signature_of) -> None:
+    found = signature_of("from nowhere import Base\nclass Net(Base): pass", "Net")
+    assert (found.open, found.known) == (True, False)
+
+
+def test_forwarded_keyword_arguments_bring_those_of_the_base(signature_of) -> None:
+    text = """
+        class Root:
+            def __init__(self, depth: int, width: int = 8, act: str = "relu"): ...
+        class Leaf(Root):
+            def __init__(self, heads: int = 4, **options):
+                super().__init__(2, act="gelu", **options)
+        class Loose(Root):
+            def __init__(self, **options): self.options = options
+    """
+    leaf, loose = signature_of(text, "Leaf"), signature_of(text, "Loose")
+    assert (names(leaf), leaf.open) == (["heads", "width"], False)
+    assert (names(loose), loose.open) == ([], True)
+
+
+def test_dataclasses_are_read_field_by_field(signature_of) -> None:
+    text = '''
+        import dataclasses
+        from dataclasses import dataclass, field, KW_ONLY
+        from typing import ClassVar
+
+        @dataclass
+        class Root:
+            depth: int = 2
+
+        @dataclasses.dataclass(frozen=True)
+        class Options(Root):
+            count: ClassVar[int] = 0
+            _: KW_ONLY
+            width: int
+            """Units."""
+            names: list[str] = field(default_factory=list)
+            cache: dict = field(init=False)
+            for_: str = "1ep"
+    '''
+    found = signature_of(text, "Options")
+    assert names(found) == ["depth", "width", "names", "for"]
+    width = found.get("width")
+    assert width is not None
+    assert (width.doc, width.is_required) == ("Units.", True)
+    assert found.get("nothing") is None
+
+
+def public_classes(module: str) -> list[str]:
+    found = vars(importlib.import_module(module))
+    return [
+        f"{module}.{name}"
+        for name, value in sorted(found.items())
+        if isinstance(value, type) and value.__module__.startswith(module) and name[0] != "_"
+    ]
+
+
+TORCH = [
+    *public_classes("torch.optim"),
+    *public_classes("torch.optim.lr_scheduler"),
+    *(f"torch.nn.{name}" for name in ("Linear", "Conv2d", "TransformerEncoderLayer", "GELU")),
+    *(f"torch.nn.{name}" for name in ("BatchNorm1d", "CrossEntropyLoss", "MultiheadAttention")),
+    *(f"torch.utils.data.{name}" for name in ("DataLoader", "Subset", "TensorDataset")),
+]
+
+
+@pytest.mark.parametrize("dotted", TORCH)
+def test_torch_reads_as_python_itself_reads_it(tmp_path: Path, dotted: str) -> None:
+    registry = Registry(Project(tmp_path))
+    found = read_signature(registry.find("component", dotted), registry.library)
+    module, _, name = dotted.rpartition(".")
+    real = inspect.signature(getattr(importlib.import_module(module), name)).parameters
+    named = {key: item for key, item in real.items() if item.kind is not item.VAR_KEYWORD}
+    assert found.open == any(item.kind is item.VAR_KEYWORD for item in real.values())
+    assert {item.argument: item.is_required for item in found.parameters} == {
+        key: item.default is item.empty and item.kind is not item.VAR_POSITIONAL
+        for key, item in named.items()
+    }
+    for item in found.parameters:
+        if not isinstance(item.default, Opaque | type(MISSING)) and item.kind != "variadic":
+            default = named[item.argument].default
+            assert item.default == (list(default) if isinstance(default, tuple) else default)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "supplied"),
+    [("optimizer", "AdamW", "params"), ("schedule", "StepLR", "optimizer")],
+)
+def test_what_the_builder_supplies_is_no_key(
+    tmp_path: Path, kind: str, name: str, supplied: str
+) -> None:
+    registry = Registry(Project(tmp_path))
+    found = read_signature(registry.find(kind, name), registry.library)
+    assert found.get(supplied) is None
+    assert found.parameters
+
+
+def test_arguments_that_a_recurrent_layer_passes_on_are_those_of_its_base(tmp_path: Path) -> None:
+    registry = Registry(Project(tmp_path))
+    found = read_signature(registry.find("model", "torch.nn.LSTM"), registry.library)
+    assert {"input_size", "hidden_size", "proj_size"} <= set(names(found))
+    assert "mode" not in names(found)
+
+
+def test_a_factory_without_source_has_an_unknown_signature() -> None:
+    found = read_signature(Factory("model", "x.Y", "x", "Y"))
+    assert (found.known, found.open) == (False, True)
+
+
+def test_the_classes_of_a_chain_come_in_order_and_say_if_any_is_missing(write_files) -> None:
+    text = "from nowhere import Base\nclass A: pass\nclass B(A, Base): pass\nclass C(A): pass"
+    registry = Registry(Project(write_files({"m.py": text})))
+    broken = registry.library.find_definition("m.B")
+    whole = registry.library.find_definition("m.C")
+    assert broken is not None
+    assert whole is not None
+    chain, complete = class_definitions(broken, registry.library)
+    assert ([item.node.name for item in chain], complete) == (["B", "A"], False)
+    assert class_definitions(whole, registry.library)[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "variadic"),
+    [
+        (
+            "class C:\n    def __init__(self, a, *parts_: int, b=1): ...",
+            ["a", "parts", "b"],
+            "parts_",
+        ),
+        # passed on by position and by name: the base's own
+        (
+            "class B:\n    def __init__(self, x, *rest): ...\n"
+            "class C(B):\n"
+            "    def __init__(self, a, *args, k=1, **kw): super().__init__(*args, **kw)",
+            ["a", "k", "x", "rest"],
+            "rest",
+        ),
+        # passed on by name only: what the base takes by position cannot be reached
+        (
+            "class B:\n    def __init__(self, x, *rest): ...\n"
+            "class C(B):\n    def __init__(self, a, **kw): super().__init__(**kw)",
+            ["a", "x"],
+            None,
+        ),
+        (
+            "class B:\n    def __init__(self, x): ...\n"
+            "class C(B):\n    def __init__(self, *own, **kw): super().__init__(**kw)",
+            ["own", "x"],
+            "own",
+        ),
+    ],
+)
+def test_values_by_position_have_the_name_that_the_signature_gives_them(
+    signature_of, text: str, names: list[str], variadic: str | None
+) -> None:
+    signature = signature_of(text, "C")
+    assert [item.name for item in signature.parameters] == names
+    found = signature.variadic
+    assert (found and found.argument) == variadic
+
+
+def test_values_by_position_are_a_list_of_what_is_annotated(signature_of) -> None:
+    signature = signature_of("def f(*sizes: int): ...", "f")
+    assert (signature.variadic.annotation, signature.variadic.default) == ("list[int]", [])
+    assert not signature.variadic.is_required

@@ -1,0 +1,225 @@
+"""Checkpoint folders; what happens when the disk fails is in tests/faults."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from epochal import durable
+from epochal.checkpoint.checkpoint_folder import (
+    read_checkpoint,
+    remove_leftovers,
+    set_aside,
+    tidy,
+    write_checkpoint,
+)
+from epochal.checkpoint.serialize import snapshot
+from epochal.errors import CheckpointError
+from epochal.records.folder.checkpoint_manifests import (
+    TENSORS,
+    StoredFile,
+    encode_manifest,
+    find_checkpoints,
+    newest_valid,
+    read_manifest,
+    verify,
+)
+from failing_disk import Faults
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STATE = {"model": {"w": torch.arange(3.0)}, "data": {"epoch": 2, "position": (1, 2)}}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "checkpoints"
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def save(folder: Path, step: int, value: float | None = None) -> None:
+    metrics = {} if value is None else {"val/loss": value}
+    facts = {"step": step, "monitor": "val/loss", "mode": "min", "metrics": metrics}
+    write_checkpoint(folder, f"step-{step}", {"step": step}, facts)
+
+
+def test_state_is_read_as_it_was_written(folder: Path) -> None:
+    written = write_checkpoint(folder, "step-7", STATE, {"step": 7, "run": "r", "samples": 56})
+    state, manifest = read_checkpoint(folder / "step-7")
+    assert state["model"]["w"].tolist() == [0, 1, 2]
+    assert state["data"] == STATE["data"]
+    assert manifest == written == read_manifest(folder / "step-7")
+    assert (manifest.step, manifest.run, manifest.samples) == (7, "r", 56)
+    assert manifest.torch == torch.__version__
+    assert names(folder) == ["step-7"]
+    assert names(folder / "step-7") == ["manifest.json", "state.json", "tensors.safetensors"]
+
+
+def test_snapshot_is_written_as_it_was_taken(folder: Path) -> None:
+    weight = torch.ones(2)
+    taken = snapshot({"model": weight})
+    weight.zero_()
+    write_checkpoint(folder, "a", taken, {})
+    assert read_checkpoint(folder / "a")[0]["model"].tolist() == [1, 1]
+
+
+def test_tensors_can_be_read_by_the_library(folder: Path) -> None:
+    from safetensors.torch import load_file
+
+    write_checkpoint(folder, "a", {"model": {"conv": torch.ones(2, 3, 4).permute(2, 0, 1)}}, {})
+    assert load_file(folder / "a" / "tensors.safetensors")["model/conv"].shape == (4, 2, 3)
+
+
+def test_equal_states_make_equal_files(folder: Path) -> None:
+    first = write_checkpoint(folder, "a", STATE, {})
+    assert write_checkpoint(folder, "b", STATE, {}).files == first.files
+
+
+def test_name_that_is_taken_gets_a_number(folder: Path) -> None:
+    write_checkpoint(folder, "a", {"x": 1}, {})
+    assert write_checkpoint(folder, "a", {"x": 2}, {}).name == "a~2"
+    assert write_checkpoint(folder, "a", {"x": 3}, {}).name == "a~3"
+    assert read_checkpoint(folder / "a")[0] == {"x": 1}
+
+
+@pytest.mark.parametrize("name", ["", "last", "best", ".hidden", "a/b", "a.damaged", "x" * 200])
+def test_names_that_would_not_be_found_are_refused(folder: Path, name: str) -> None:
+    with pytest.raises(CheckpointError, match=r"cannot be the name of a checkpoint\n  use 'step-"):
+        write_checkpoint(folder, name, STATE, {})
+
+
+def test_state_that_cannot_be_stored_leaves_nothing_behind(folder: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"^hooks: 0\.x: cannot be kept"):
+        write_checkpoint(folder, "a", {"hooks": [{"x": object()}]}, {})
+    assert not folder.exists()
+
+
+def test_loaded_tensors_do_not_need_the_file(folder: Path) -> None:
+    write_checkpoint(folder, "a", STATE, {})
+    state, _ = read_checkpoint(folder / "a")
+    path = folder / "a" / "tensors.safetensors"
+    path.write_bytes(bytes(path.stat().st_size))
+    assert state["model"]["w"].tolist() == [0, 1, 2]
+
+
+def test_missing_checkpoint_is_an_error(folder: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"step-9: no such checkpoint\n  `ls "):
+        read_checkpoint(folder / "step-9")
+
+
+def test_damaged_checkpoint_is_an_error_that_names_the_file(folder: Path) -> None:
+    write_checkpoint(folder, "a", STATE, {})
+    with (folder / "a" / "state.json").open("ab") as file:
+        file.write(b" ")
+    with pytest.raises(CheckpointError, match=r"a/state\.json: damaged: \d+ bytes instead of \d+"):
+        read_checkpoint(folder / "a")
+
+
+def test_links_lead_to_the_newest_and_to_the_best(folder: Path) -> None:
+    for step, value in ((1, 0.9), (2, 0.1), (3, 0.5)):
+        save(folder, step, value)
+        tidy(folder, keep_last=None, keep_best=1)
+    assert (folder / "last").readlink() == Path("step-3")
+    assert (folder / "best").readlink() == Path("step-2")
+    assert read_checkpoint(folder / "best")[0] == {"step": 2}
+    assert [manifest.step for manifest in find_checkpoints(folder)] == [1, 2, 3]
+
+
+def test_without_a_measured_value_there_is_no_best(folder: Path) -> None:
+    save(folder, 1)
+    tidy(folder, keep_last=1, keep_best=1)
+    assert names(folder) == ["last", "step-1"]
+
+
+def test_old_ones_go_and_the_best_stays(folder: Path) -> None:
+    removed = []
+    for step, value in ((1, 0.9), (2, 0.1), (3, 0.5), (4, 0.6)):
+        save(folder, step, value)
+        removed += tidy(folder, keep_last=1, keep_best=1)
+    assert removed == ["step-1", "step-3"]
+    assert names(folder) == ["best", "last", "step-2", "step-4"]
+
+
+def test_damaged_one_is_set_aside_and_kept(folder: Path) -> None:
+    for _ in range(2):
+        save(folder, 1)
+        (folder / "step-1" / "state.json").unlink()
+        target = set_aside(folder / "step-1")
+        assert (target / "manifest.json").exists()
+    assert names(folder) == ["step-1.damaged", "step-1.damaged-2"]
+    assert newest_valid(folder) == (None, [])
+
+
+def test_leftovers_of_the_dead_and_of_this_process_are_removed(folder: Path) -> None:
+    save(folder, 1)
+    alive = f".staging-step-5-{os.getppid()}.{'0' * 8}"  # its number was used by another before
+    for name in (
+        f".staging-step-2-{os.getpid()}.00000000",
+        ".removing-x-999999999.00000000",
+        alive,
+    ):
+        (folder / name / "inner").mkdir(parents=True)
+        (folder / name / "inner" / "file").touch()
+    (folder / ".last.999999999-ab12.tmp").symlink_to("step-1")
+    assert len(remove_leftovers(folder)) == 4
+    assert names(folder) == ["step-1"]
+    assert verify(folder / "step-1") is None
+
+
+def test_staged_folder_of_a_living_process_is_left_alone(folder: Path) -> None:
+    from epochal.checkpoint import checkpoint_folder as store
+
+    folder.mkdir()
+    parent = os.getppid()
+    name = f".staging-step-2-{parent}.{store._stamp(parent)}"
+    (folder / name).mkdir()
+    assert remove_leftovers(folder) == []
+    assert names(folder) == [name]
+
+
+def test_no_folder_has_no_leftovers(folder: Path) -> None:
+    assert remove_leftovers(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("act", "what"),
+    [
+        (lambda folder: write_checkpoint(folder, "b", STATE, {}), "b: cannot be written"),
+        (lambda folder: set_aside(folder / "step-1"), "step-1: cannot be renamed"),
+        (lambda folder: tidy(folder, keep_last=1, keep_best=0), "last: cannot be written"),
+        (remove_leftovers, "checkpoints: cannot be cleaned"),
+    ],
+)
+def test_failing_disk_is_explained(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[Path], object], what: str
+) -> None:
+    save(folder, 1)
+    (folder / ".staging-x-999999999.00000000").mkdir()
+    faults = Faults(allowed=0, code=errno.ENOSPC)
+    monkeypatch.setattr(durable.system, "operations", faults.operations)
+    with pytest.raises(
+        CheckpointError, match=rf"{what}: no space left on device\n  free some space there, or"
+    ):
+        act(folder)
+    assert verify(folder / "step-1") is None
+
+
+def test_tensors_that_only_their_manifest_takes_for_tensors_are_an_error(folder: Path) -> None:
+    manifest = write_checkpoint(folder, "a", STATE, {})
+    (folder / "a" / "tensors.safetensors").write_bytes(b"x")
+    stored = StoredFile(1, hashlib.sha256(b"x").hexdigest())
+    changed = dataclasses.replace(manifest, files={**manifest.files, TENSORS: stored})
+    (folder / "a" / "manifest.json").write_bytes(encode_manifest(changed))
+    with pytest.raises(CheckpointError, match=r"tensors\.safetensors: cannot be read: "):
+        read_checkpoint(folder / "a")

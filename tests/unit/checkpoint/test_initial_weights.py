@@ -1,0 +1,132 @@
+"""Tests of the first weights of a model."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import nn
+
+from epochal.checkpoint import save_weights
+from epochal.checkpoint.checkpoint_folder import write_checkpoint
+from epochal.checkpoint.initial_weights import AVERAGED, FINAL, find_weights, init_weights
+from epochal.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import Tensor
+
+
+def make(fill: float = 0.0, *, head: int = 2) -> nn.Sequential:
+    model = nn.Sequential()
+    model.add_module("body", nn.Linear(3, 4))
+    model.add_module("head", nn.Linear(4, head))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(fill)
+    return model
+
+
+def write_state(folder: Path, name: str, step: int, *, average: float | None = None) -> Path:
+    state: dict[str, object] = {"model": {"weights": dict(make(step).state_dict())}}
+    if average is not None:
+        state["average"] = dict(make(average).named_parameters())
+    return write_checkpoint(folder, name, state, {"step": step}).path
+
+
+def value_of(found: tuple[dict[str, Tensor], Path]) -> float:
+    return float(found[0]["body.weight"][0, 0])
+
+
+def test_file_with_weights_is_read(tmp_path: Path) -> None:
+    save_weights(tmp_path / "a.safetensors", make(5))
+    model = make()
+    mismatch = init_weights(model, tmp_path / "a.safetensors")
+    assert (mismatch.missing, mismatch.unexpected) == ((), ())
+    assert float(model.get_parameter("head.bias").detach()[0]) == 5
+
+
+def test_checkpoint_gives_its_weights_or_the_averaged_ones(tmp_path: Path) -> None:
+    path = write_state(tmp_path, "a", 1, average=7)
+    assert value_of(find_weights(path)) == 1
+    assert value_of(find_weights(path, try_ema=True)) == 7
+    assert find_weights(path)[1] == path
+
+
+def test_run_gives_its_last_weights_or_those_of_its_newest_whole_checkpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "checkpoints"
+    write_state(folder, "one", 1)
+    newest = write_state(folder, "two", 2)
+    assert value_of(find_weights(tmp_path)) == 2
+    (newest / "state.json").write_text("{}")
+    assert value_of(find_weights(tmp_path)) == 1
+    assert "damaged" in caplog.text
+    save_weights(folder / FINAL, make(9))
+    assert value_of(find_weights(tmp_path)) == 9
+
+
+def test_averaged_weights_lie_beside_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    final = tmp_path / "checkpoints" / FINAL
+    save_weights(final, make(1))
+    assert value_of(find_weights(final, try_ema=True)) == 1
+    assert "no averaged weights; its own ones are taken" in caplog.text
+    with pytest.raises(CheckpointError, match="has no averaged weights\n  take the others"):
+        find_weights(tmp_path, try_ema="required")
+    save_weights(tmp_path / "checkpoints" / AVERAGED, make(2))
+    assert value_of(find_weights(tmp_path, try_ema="required")) == 2
+    assert value_of(find_weights(final.with_name(AVERAGED), try_ema="required")) == 2
+    assert value_of(find_weights(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("name", ["", "gone", "gone.safetensors"])
+def test_nothing_to_begin_with_is_an_error(tmp_path: Path, name: str) -> None:
+    with pytest.raises(CheckpointError, match=r"no such file|neither a run that has weights"):
+        find_weights(tmp_path / name)
+
+
+def test_parts_that_are_excluded_stay_as_built(tmp_path: Path) -> None:
+    path = write_state(tmp_path, "a", 1)
+    model = make(head=5)
+    with pytest.raises(CheckpointError, match="does not fit the model"):
+        init_weights(model, path)
+    mismatch = init_weights(model, path, exclude=["head.*"])
+    assert mismatch.missing == ()
+    assert float(model.get_parameter("body.bias").detach()[0]) == 1
+    assert float(model.get_parameter("head.bias").detach()[0]) == 0
+
+
+def test_pattern_that_fits_no_name_is_an_error(tmp_path: Path) -> None:
+    path = write_state(tmp_path, "a", 1)
+    with pytest.raises(CheckpointError, match=r"no name fits exclude: 'hed\.\*'\n.* body, head"):
+        init_weights(make(), path, exclude=["hed.*"])
+
+
+def test_wrapped_models_are_excluded_by_their_bare_names(tmp_path: Path) -> None:
+    save_weights(tmp_path / "a.safetensors", make(3))
+    model = nn.Module()
+    model.add_module("module", make())
+    init_weights(model, tmp_path / "a.safetensors", exclude=["head.*"])
+    assert float(model.get_parameter("module.body.bias").detach()[0]) == 3
+    assert float(model.get_parameter("module.head.bias").detach()[0]) == 0
+
+
+def test_what_was_not_used_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    model = make()
+    model.add_module("extra", nn.Linear(1, 1))
+    small = nn.Sequential()
+    small.add_module("body", nn.Linear(3, 4))
+    small.add_module("old", nn.Linear(1, 1))
+    save_weights(tmp_path / "a.safetensors", small)
+    mismatch = init_weights(model, tmp_path / "a.safetensors", strict=False)
+    assert mismatch.unexpected == ("old.bias", "old.weight")
+    assert "init_from: kept as built: head.weight, head.bias, extra.weight" in caplog.text
+    assert "init_from: not used: old.bias, old.weight" in caplog.text

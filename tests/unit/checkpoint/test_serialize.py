@@ -1,0 +1,225 @@
+"""Tests of epochal.checkpoint.serialize: every tree comes back as it was, to the bit."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections import Counter, OrderedDict, defaultdict, deque
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from epochal.checkpoint.serialize import join, snapshot, split, split_parts
+from epochal.errors import CheckpointError
+
+
+def through_text(tree: Any) -> Any:
+    plain, tensors = split(tree, "part")
+    text = json.dumps(plain, allow_nan=False)
+    return join(json.loads(text), tensors)
+
+
+def bits(value: float) -> bytes:
+    return struct.pack(">d", value)
+
+
+NAN_WITH_A_NOTE = struct.unpack(">d", bytes.fromhex("fff8000000000123"))[0]
+TREES = {
+    "none": None,
+    "booleans": [True, False],
+    "tuple": (1, (2, [3])),
+    "empty": [(), [], {}, set(), "", b""],
+    "integer keys": {0: "a", 7: {1: 2}},
+    "keys of many kinds": {(1, "a"): 1, None: 2, True: 3, 2.5: 4, b"x": 5},
+    "keys that look like tags": {"$tensor": "model/x", "$": 1},
+    "big integers": [2**53, 2**53 + 1, -(2**63), 2**64, 10**5000],
+    "bytes": [b"\0\xff", bytearray(b"ab")],
+    "text": ["ä", "\0", "\ud800", "\ud83d\ude00", "\U0001f600", "$nan"],
+    "counter": Counter({"a": 3, 1: 0, "c": -2}),
+    "ordered": OrderedDict([("b", 1), ("a", 2)]),
+    "default": defaultdict(list, {"a": [1]}),
+    "default without a factory": defaultdict(None, {1: 2}),
+    "sets": [{3, 1, "a"}, frozenset({(1, 2)})],
+    "deque": deque([1, (2,)], maxlen=5),
+    "complex": 1.5 - 2j,
+    "torch": [torch.float32, torch.device("cuda", 1), torch.Size([2, 3])],
+}
+
+
+@pytest.mark.parametrize("tree", TREES.values(), ids=TREES.keys())
+def test_plain_trees_come_back_equal_and_of_the_same_kind(tree: object) -> None:
+    again = through_text(tree)
+    assert again == tree
+    assert isinstance(tree, list) or repr(again) == repr(tree)
+    assert type(again) is type(tree)
+
+
+@pytest.mark.parametrize(
+    "value", [0.0, -0.0, math.inf, -math.inf, math.nan, NAN_WITH_A_NOTE, 5e-324, 0.1, 1e22, -1e308]
+)
+def test_floats_keep_every_bit(value: float) -> None:
+    assert bits(through_text(value)) == bits(value)
+
+
+def test_limit_and_factory_of_containers_are_kept() -> None:
+    assert through_text(deque([1], maxlen=3)).maxlen == 3
+    assert through_text(defaultdict(list)).default_factory is list
+
+
+def test_order_of_keys_is_kept() -> None:
+    tree = {"b": 1, "a": 2, 3: 4, 1: 5}
+    assert list(through_text(tree)) == ["b", "a", 3, 1]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.float32(1.5),
+        np.float64(-0.0),
+        np.int8(-3),
+        np.bool_(True),
+        np.complex128(1 + 2j),
+        np.datetime64("2026-01-02"),
+        np.str_("ä"),
+    ],
+)
+def test_numpy_scalars_keep_their_type(value: np.generic) -> None:
+    again = through_text(value)
+    assert type(again) is type(value)
+    assert again.dtype == value.dtype
+    assert again.tobytes() == value.tobytes()
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6).reshape(2, 3),
+        np.arange(6, dtype=">i2").reshape(2, 3),
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        np.zeros((0, 3), np.float16),
+        np.array(3.0),
+        np.array(["ab", "c"]),
+        np.array([True, False]),
+        np.arange(10)[::3],
+        np.arange(10)[::-1],
+        np.random.RandomState(0).get_state()[1],
+    ],
+)
+def test_numpy_arrays_keep_type_shape_and_order(array: np.ndarray) -> None:
+    again = through_text(array)
+    assert again.dtype == array.dtype
+    assert again.shape == array.shape
+    assert np.array_equal(again, array)
+    assert again.flags.f_contiguous == array.flags.f_contiguous or not array.flags.forc
+    assert again.flags.writeable
+
+
+scalars = st.none() | st.booleans() | st.integers() | st.text() | st.binary() | st.floats()
+keys = st.integers() | st.text() | st.booleans()
+trees = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner)
+        | st.dictionaries(keys, inner)
+        | st.lists(inner).map(tuple)
+        | st.lists(inner).map(lambda items: deque(items, maxlen=9))
+    ),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(trees)
+def test_any_tree_survives_a_round_trip(tree: object) -> None:
+    assert repr(through_text(tree)) == repr(tree)
+
+
+class Pair(NamedTuple):
+    left: int
+
+
+class Colour(IntEnum):
+    RED = 1
+
+
+REFUSED = {
+    "a function": (lambda: 0, "a function"),
+    "an object": (object(), "a object"),
+    "a named tuple": (Pair(1), "Pair"),
+    "an enum": (Colour.RED, "Colour"),
+    "a generator": (torch.Generator(), "torch._C.Generator"),
+    "objects of numpy": (np.array([None]), "a numpy value of type object"),
+    "a factory": (defaultdict(lambda: 0), "a defaultdict of <function"),
+    "a sparse tensor": (torch.eye(2).to_sparse(), "a tensor of layout torch.sparse_coo"),
+    "a meta tensor": (torch.empty(2, device="meta"), r"without values \(meta\)"),
+}
+
+
+@pytest.mark.parametrize(("value", "what"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_cannot_be_stored_is_refused_by_part_and_key(value: object, what: str) -> None:
+    with pytest.raises(
+        CheckpointError, match=rf"^hooks: 3\.inner\.0: cannot be kept in a checkpoint: .*{what}"
+    ) as caught:
+        split({3: {"inner": (value,)}}, "hooks")
+    assert "\n  " in str(caught.value)
+
+
+def test_part_itself_is_named_when_it_cannot_be_stored() -> None:
+    with pytest.raises(CheckpointError, match=r"^task: cannot be kept in a checkpoint: a object\n"):
+        split(object(), "task")
+
+
+def test_structure_that_holds_itself_is_refused() -> None:
+    tree: list[object] = []
+    tree.append({"again": tree})
+    with pytest.raises(CheckpointError, match=r"task: 0\.again: .* holds itself"):
+        split(tree, "task")
+
+
+def test_one_list_in_two_places_is_no_loop() -> None:
+    inner = [1]
+    assert through_text([inner, inner]) == [[1], [1]]
+
+
+def test_memory_is_shared_across_parts() -> None:
+    weight = torch.arange(4.0)
+    plain, tensors = split_parts({"model": {"w": weight}, "average": [weight]})
+    assert list(tensors) == ["model/w"]
+    again = join(plain, {name: tensor.clone() for name, tensor in tensors.items()})
+    again["model"]["w"][0] = 9
+    assert again["average"][0][0] == 9
+
+
+def test_snapshot_does_not_change_with_what_it_was_taken_of() -> None:
+    weight, counts = torch.ones(2), [1]
+    taken = snapshot({"model": {"w": weight}, "counts": counts})
+    weight.zero_()
+    counts.append(2)
+    again = join(*taken)
+    assert again["model"]["w"].tolist() == [1, 1]
+    assert again["counts"] == [1]
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        {"$tensor": "nowhere"},
+        {"$unknown": 1},
+        {"$int": "x"},
+        {"$tuple": 1},
+        {"$dtype": "load"},
+        {"$scalar": ["|O", ""]},
+        {"$array": {"$tensor": "x"}, "dtype": "<f8", "shape": [3], "fortran": False},
+        {"$tensor": "x", "offset": 0, "shape": [100], "stride": [1]},
+        {"$defaultdict": ["eval", []]},
+    ],
+)
+def test_text_that_makes_no_sense_is_an_error_and_nothing_else(plain: object) -> None:
+    with pytest.raises(CheckpointError, match="state: "):
+        join(plain, {"x": torch.zeros(2)})

@@ -1,0 +1,106 @@
+"""Tests of epochal.cli.pages.curves."""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.cli.pages.curves import chart_curves
+from epochal.errors import RecordError
+from epochal.records import RunFolder, RunRecord, RunWriter, read_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> RunRecord:
+    return make(tmp_path)
+
+
+def make(folder: Path) -> RunRecord:
+    folder.mkdir(exist_ok=True)
+    writer = RunWriter(RunFolder(folder))
+    writer.write_run({"monitor": "val/acc"})
+    writer.write_status("finished")
+    for step in (1, 2, 3):
+        writer.log({"train/acc": step / 10, "train/epoch/acc": 0.5, "lr": 0.1}, step)
+    writer.log({"val/acc": 0.25, "val/loss": math.nan}, 2)
+    writer.close()
+    return read_run(folder)
+
+
+def test_the_monitored_metric_is_drawn_for_every_split(record: RunRecord) -> None:
+    chart = chart_curves([record], [])
+    assert list(chart.x) == [1, 2, 3]
+    assert list(chart.lines) == ["train/acc", "val/acc"]
+    assert chart.lines["train/acc"] == [0.1, 0.2, 0.3]
+    assert chart.lines["val/acc"] == [None, 0.25, None]
+    assert not chart.is_log_up
+
+
+def test_names_and_patterns_choose_curves(record: RunRecord) -> None:
+    assert list(chart_curves([record], ["lr", "train/*", "lr"]).lines) == [
+        "lr",
+        "train/acc",
+        "train/epoch/acc",
+    ]
+
+
+def test_a_loss_is_drawn_where_nothing_is_monitored(record: RunRecord) -> None:
+    (record.path / "run.json").write_text(json.dumps({}))
+    assert list(chart_curves([read_run(record.path)], []).lines) == ["val/loss"]
+
+
+def test_an_unknown_name_suggests_the_closest_one(record: RunRecord) -> None:
+    with pytest.raises(RecordError, match=r"no metric 'val/ac'\n  did you mean 'val/acc'\?"):
+        chart_curves([record], ["val/ac"])
+
+
+def test_a_run_without_metrics_has_nothing_to_draw(tmp_path: Path) -> None:
+    RunWriter(RunFolder(tmp_path)).write_status("finished")
+    with pytest.raises(RecordError, match="has no metrics to draw"):
+        chart_curves([read_run(tmp_path)], [])
+
+
+def test_of_several_runs_each_has_its_line_of_the_monitored_metric(tmp_path: Path) -> None:
+    records = [make(tmp_path / name) for name in ("20261115-204751-c8fe", "20261115-204806-e0e2")]
+    tag = records[0].summary.tag
+    chart = chart_curves(records, [])
+    assert list(chart.lines) == [f"{tag} c8fe", f"{tag} e0e2"]
+    assert chart.title == "2 runs: val/acc"
+    chart = chart_curves(records, ["lr", "val/acc"])
+    assert list(chart.lines) == [
+        f"{tag} {run} {name}" for run in ("c8fe", "e0e2") for name in ("lr", "val/acc")
+    ]
+
+
+def test_runs_whose_ids_end_alike_have_whole_ids(tmp_path: Path) -> None:
+    names = ["20261115-204751-c8fe", "20261115-204806-c8fe"]
+    assert list(chart_curves([make(tmp_path / name) for name in names], []).lines) == names
+
+
+def test_values_over_decades_are_drawn_by_their_logarithm(tmp_path: Path) -> None:
+    writer = RunWriter(RunFolder(tmp_path))
+    writer.write_status("finished")
+    for step, value in enumerate([1e3, 1.0, math.nan, 0.1]):
+        writer.log({"loss": value, "small": value, "zero": value * (step > 0)}, step)
+    writer.close()
+    record = read_run(tmp_path)
+    assert chart_curves([record], ["loss"]).is_log_up
+    assert not chart_curves([record], ["zero"]).is_log_up
+
+
+def test_a_chart_says_when_its_points_are_means(tmp_path: Path) -> None:
+    with closing(RunWriter(RunFolder(tmp_path))) as writer:
+        writer.write_status("finished")
+        for step in range(2401):
+            writer.log({"loss": float(step == 7)}, step)
+        writer.log({"val": 1.0}, 3)
+    record = read_run(tmp_path)
+    assert chart_curves([record], ["loss"]).x_name == "step, by means of up to 3 points"
+    assert chart_curves([record], ["val"]).x_name == "step"

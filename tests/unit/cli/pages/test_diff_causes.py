@@ -1,0 +1,177 @@
+"""Tests of epochal.cli.pages.diff_causes."""
+
+from __future__ import annotations
+
+import pytest
+
+from epochal.cli.pages.diff_causes import describe_code, describe_facts, show
+from epochal.cli.pages.diff_view import View
+from epochal.records.compare.code import CodeComparison, FileDifference, Version
+from epochal.records.compare.difference import Difference, Facts, Side
+
+PAIR = View(names=("A", "B"), words=("a", "b"))
+THREE = View(names=("A", "B", "C"), words=("a", "b", "c"))
+ALL = View(names=("A", "B"), words=("a", "b"), has_all=True)
+NO_GIT = Facts((), 0)
+GIT = Facts(
+    (
+        Difference("commit", (Side("0123456789abcdef"), Side("fedcba9876543210"))),
+        Difference("dirty", (Side(False), Side(True))),
+    ),
+    0,
+)
+
+
+def test_two_runs_show_values_and_who_set_them() -> None:
+    facts = Facts(
+        (Difference("optim.lr", (Side(0.1, "a.yaml:3:5"), Side(None, "command line"))),), 7
+    )
+    assert list(describe_facts("params", facts, PAIR)) == [
+        "parameters: 1 parameter differs, 7 are the same",
+        "  parameter  A    B     A set by    B set by",
+        "  optim.lr   0.1  null  a.yaml:3:5  command line",
+    ]
+
+
+def test_three_runs_are_a_table_of_values() -> None:
+    facts = Facts((Difference("optim.lr", (Side(0.1, "a"), None, Side(True, "b"))),), 0)
+    assert list(describe_facts("params", facts, THREE))[1:] == [
+        "  parameter  A    B  C",
+        "  optim.lr   0.1  -  true",
+    ]
+
+
+def test_defaults_of_some_are_counted_and_shown_on_request() -> None:
+    facts = Facts((Difference("optim.eps", (Side(0.1, "default", is_default=True), None)),), 2)
+    assert list(describe_facts("params", facts, PAIR)) == [
+        "parameters: nothing differs, 2 are the same",
+        "  1 default that not all of them have: `epochal diff a b --only params --all`",
+    ]
+    assert "optim.eps" in list(describe_facts("params", facts, ALL))[-1]
+
+
+def test_many_differences_are_cut_and_counted() -> None:
+    many = tuple(Difference(f"p{i}", (Side("1"), Side("2"))) for i in range(20))
+    lines = list(describe_facts("packages", Facts(many, 0), PAIR))
+    assert len(lines) == 1 + 1 + 16 + 1
+    assert lines[-1] == "  4 more packages: `epochal diff a b --only packages --all`"
+    assert len(list(describe_facts("packages", Facts(many, 0), ALL))) == 22
+
+
+def test_long_values_are_cut_unless_all_is_wanted() -> None:
+    facts = Facts((Difference("x", (Side("y" * 50), Side(""))),), 0)
+    assert f"{'y' * 35}…" in list(describe_facts("data", facts, PAIR))[-1]
+    assert "y" * 50 in list(describe_facts("data", facts, ALL))[-1]
+
+
+def test_nothing_that_differs_is_one_line() -> None:
+    [line] = describe_facts("packages", Facts((), 57), PAIR)
+    assert line == "packages: nothing differs, 57 are the same"
+    assert list(describe_facts("seed", Facts((), 1), PAIR)) == ["seed: the same"]
+
+
+def test_seeds_that_differ_are_shown() -> None:
+    facts = Facts((Difference("seed", (Side(1, "command line"), Side(2, "a.yaml:1:1"))),), 0)
+    assert list(describe_facts("seed", facts, PAIR)) == [
+        "seed: not the same",
+        "  seed  A  B  A set by      B set by",
+        "  seed  1  2  command line  a.yaml:1:1",
+    ]
+
+
+def test_what_was_not_kept_is_called_unknown() -> None:
+    [line] = describe_facts("data", Facts((), 0, (1,)), PAIR)
+    assert line == "data: unknown, since B kept none"
+    [line] = describe_facts("data", Facts((), 3, (0,)), THREE)
+    assert line == "data: nothing differs, 3 are the same; A kept none"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "null"), (True, "true"), (1e-8, "1e-08"), ("", '""'), ("a b", "a b"), ([], "[]")],
+)
+def test_values_look_as_in_a_config(value: object, text: str) -> None:
+    assert show(value) == text
+
+
+CHANGED = FileDifference(
+    path="task.py",
+    versions=(Version("aa", 3), Version("bb", 4)),
+    added=1,
+    removed=1,
+    lines=("--- A/task.py", "+++ B/task.py", "@@ -1 +1 @@", "-x", "+\x1b[31my"),
+)
+
+
+def test_changed_file_is_listed_with_its_lines() -> None:
+    code = CodeComparison(files=(CHANGED,), num_same=2, git=GIT)
+    assert list(describe_code(code, PAIR)) == [
+        "code: 1 file differs, 2 are the same",
+        "  git commit: A 012345678, B fedcba987",
+        "  git dirty: A false, B true",
+        "  file              lines",
+        "  task.py  changed  +1 -1",
+        "  --- A/task.py",
+        "  +++ B/task.py",
+        "  @@ -1 +1 @@",
+        "  -x",
+        "  +\\x1b[31my",
+    ]
+
+
+def test_lines_are_coloured_on_a_terminal() -> None:
+    view = View(names=("A", "B"), words=(), has_colours=True)
+    lines = list(describe_code(CodeComparison(files=(CHANGED,), git=NO_GIT), view))
+    assert lines[-2:] == ["\x1b[31m  -x\x1b[0m", "\x1b[32m  +\\x1b[31my\x1b[0m"]
+    assert lines[-4] == "\x1b[1m  +++ B/task.py\x1b[0m"
+
+
+def test_long_diffs_are_cut_and_counted() -> None:
+    long = FileDifference(path="a", versions=(None, Version("b")), lines=("+x",) * 90, added=90)
+    lines = list(describe_code(CodeComparison(files=(long,), git=NO_GIT), PAIR))
+    assert lines[-1] == "  30 more lines: `epochal diff a b --only code --all`"
+
+
+def test_files_of_one_run_and_files_without_lines_are_told() -> None:
+    files = (
+        FileDifference(path="new.py", versions=(None, Version("bb", 4)), added=2),
+        FileDifference(path="old.py", versions=(Version("bb", 4), None), removed=2),
+        FileDifference(
+            path="w.bin", versions=(Version("aa", 1000), Version("bb", 7)), note="binary"
+        ),
+    )
+    assert list(describe_code(CodeComparison(files=files, git=NO_GIT), PAIR))[2:] == [
+        "  new.py  only in B  +2 -0",
+        "  old.py  only in A  +0 -2",
+        "  w.bin   changed    binary: 1,000 bytes, aa -> 7 bytes, bb",
+    ]
+
+
+def test_three_runs_show_digests() -> None:
+    file = FileDifference(path="a.py", versions=(Version("aa"), None, Version("bb")))
+    lines = list(describe_code(CodeComparison(files=(file,), git=NO_GIT), THREE))
+    assert lines[1:] == ["  file  A   B  C", "  a.py  aa  -  bb"]
+
+
+def test_code_that_is_the_same_or_unknown_is_said_plainly() -> None:
+    [line] = describe_code(CodeComparison(num_same=4, git=GIT), PAIR)
+    assert line == "code: nothing differs, 4 are the same"
+    first, *git = describe_code(CodeComparison(source="nothing", git=GIT), PAIR)
+    assert first == "code: unknown, since one of them kept none"
+    assert len(git) == 2
+    [line] = describe_code(CodeComparison(source="imports", num_same=1, git=NO_GIT), PAIR)
+    assert line.endswith("1 is the same; only digests of imported files are known")
+
+
+def test_other_epochal_is_told() -> None:
+    lines = list(describe_code(CodeComparison(epochal=("1 aa", "1 bb"), git=NO_GIT), PAIR))
+    assert lines == [
+        "code: only Epochal itself differs, 0 are the same",
+        "  Epochal itself: A 1 aa, B 1 bb",
+    ]
+    files = tuple(f"epochal/{name}.py" for name in "abcde")
+    code = CodeComparison(epochal=("1 aa", "1 bb"), epochal_files=files, git=NO_GIT)
+    assert list(describe_code(code, PAIR))[1].endswith(
+        "B 1 bb; epochal/a.py, epochal/b.py, epochal/c.py and 2 more"
+    )
+    assert list(describe_code(code, ALL))[1].endswith("epochal/d.py, epochal/e.py")

@@ -1,0 +1,187 @@
+"""Tests of epochal.cli.pages.diff_results."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from comparing import make_run
+from epochal.cli.pages.diff_results import describe_curves, describe_replicates, describe_scores
+from epochal.cli.pages.diff_view import View
+from epochal.records.compare import diff
+from epochal.records.compare.curves import Curves, Parting
+from epochal.records.compare.metrics import Score
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from epochal.records.folder.record import RunRecord
+
+PAIR = View(names=("A", "B"), words=("a", "b"))
+THREE = View(names=("A", "B", "C"), words=("a", "b", "c"))
+
+
+def test_metrics_of_two_runs_have_deltas_and_a_verdict() -> None:
+    scores = [
+        Score("val/acc", "max", (0.5, 0.75), (0.5, 0.75)),
+        Score("val/loss", "min", (2.0, 4.0), (1.0, 1.5)),
+        Score("speed", None, (1.0, 3.0), (None, None)),
+        Score("lr", None, (0.1, 0.1), (None, None)),
+    ]
+    assert list(describe_scores(scores, PAIR)) == [
+        "metrics: 3 metrics differ, 1 is the same",
+        "  metric    A last  B last  delta  A best  B best  delta  B is",
+        "  val/acc   0.5     0.75    +0.25  0.5     0.75    +0.25  better",
+        "  val/loss  2       4       +2     1       1.5     +0.5   worse",
+        "  speed     1       3       +2     -       -",
+    ]
+
+
+def test_difference_in_the_last_bits_is_no_verdict() -> None:
+    [_, _, line] = describe_scores([Score("l", "min", (1.0, 1.0), (1.0, 1.0 + 1e-12))], PAIR)
+    assert line.endswith("+1e-12")
+
+
+def test_verdicts_are_coloured_on_a_terminal() -> None:
+    view = View(names=("A", "B"), words=(), has_colours=True)
+    [_, _, line] = describe_scores([Score("l", "min", (1.0, 2.0), (1.0, 2.0))], view)
+    assert line.endswith("\x1b[31mworse\x1b[0m")
+
+
+def test_metrics_of_three_runs_are_a_table() -> None:
+    lines = list(describe_scores([Score("l", "min", (1.0, 2.0, None), (1.0, 2.0, None))], THREE))
+    assert lines[1:] == [
+        "  metric  A last  B last  C last  A best  B best  C best",
+        "  l       1       2       -       1       2       -",
+    ]
+
+
+def test_many_metrics_are_cut_and_same_metrics_are_one_line() -> None:
+    many = [Score(f"m{i}", None, (1.0, 2.0), (None, None)) for i in range(20)]
+    assert list(describe_scores(many, PAIR))[-1].startswith("  8 more metrics: ")
+    same = [Score("m", None, (1.0, 1.0), (None, None))]
+    assert list(describe_scores(same, PAIR)) == ["metrics: nothing differs, 1 is the same"]
+
+
+def curves(bitwise: Parting | None = None, beyond: Parting | None = None, **more: Any) -> Curves:
+    facts = {"num_series": 2, "num_points": 40, "same_until": 20, **more}
+    return Curves(bitwise=bitwise, beyond=beyond, **facts)
+
+
+def test_parting_is_told_with_series_values_and_restarts() -> None:
+    first = Parting(30, ("train/loss", "a", "b", "c", "d"), (0.51234, 0.51239))
+    later = Parting(50, ("train/loss",), (0.5, 0.6))
+    found = curves(first, later, resumed=((), (20,)))
+    assert list(describe_curves([found], 0.01, PAIR)) == [
+        "curves: apart by step 30",
+        "  A and B: the same bit for bit until step 20",
+        "    first by step 30: train/loss (A 0.5123, B 0.5124); also a, b, c and 1 more",
+        "    by more than 1 % by step 50: train/loss (A 0.5, B 0.6)",
+        "    B went on from a checkpoint at step 20",
+    ]
+
+
+def test_values_have_as_many_digits_as_tell_them_apart() -> None:
+    found = curves(Parting(1, ("x",), (0.1, 0.1 + 1e-16)), same_until=None)
+    lines = list(describe_curves([found], 0.01, PAIR))
+    assert lines[1] == "  A and B: apart from the first point on"
+    assert lines[2] == "    first by step 1: x (A 0.1, B 0.1000000000000001)"
+    assert lines[3] == "    never by more than 1 %"
+
+
+def test_bits_that_no_digit_shows_are_still_told() -> None:
+    found = curves(Parting(1, ("x",), (math.nan, math.nan)))
+    assert "x (A nan, B nan)" in list(describe_curves([found], 0.01, PAIR))[2]
+
+
+def test_runs_that_are_far_apart_at_once_say_it_once() -> None:
+    parting = Parting(5, ("l",), (1.0, 2.0))
+    *_, last = describe_curves([curves(parting, parting)], 0.05, PAIR)
+    assert last == "    by more than 5 % at once"
+
+
+def test_curves_that_never_part_are_one_line() -> None:
+    assert list(describe_curves([curves()], 0.01, PAIR)) == [
+        "curves: the same bit for bit at 40 points"
+    ]
+    [line] = describe_curves([curves(num_points=0)], 0.01, PAIR)
+    assert line == "curves: they share no point"
+    [line] = describe_curves([curves(num_uneven=3)], 0.01, PAIR)
+    assert line.endswith("at 40 points; 3 points of training are means over other steps")
+
+
+def test_three_runs_are_each_compared_with_the_first() -> None:
+    found = [curves(), curves(Parting(5, ("l",), (1.0, 2.0))), curves(num_points=0)]
+    view = View(names=("A", "B", "C", "D"), words=())
+    lines = list(describe_curves(found, 0.01, view))
+    assert lines[1] == "  A and B: the same bit for bit at 40 points"
+    assert lines[2] == "  A and C: the same bit for bit until step 20"
+    assert lines[-1] == "  A and D: they share no point"
+
+
+def seeded(path: Path, seed: int, acc: float, lr: float = 0.1, **facts: Any) -> RunRecord:
+    config = {"seed": seed, "optim.lr": lr}
+    return make_run(path, config, metrics={"train/loss": 1.0, "val/acc": acc}, best=acc, **facts)
+
+
+def test_means_of_both_groups_are_shown(tmp_path: Path) -> None:
+    one = seeded(tmp_path / "1", 1, 0.90)
+    seeded(tmp_path / "2", 2, 0.92)
+    other = seeded(tmp_path / "3", 1, 0.80, lr=0.2)
+    found = diff(one, other, root=tmp_path)
+    assert list(describe_replicates(found, PAIR)) == [
+        "",
+        "replicates: means over runs that differ only by seed",
+        "  mean ± 95 % interval  A (2)        B (1)",
+        "  best                  0.91 ± 0.13  0.8",
+        "  val/acc               0.91 ± 0.13  0.8",
+        "  train/loss            1 ± 0        1",
+    ]
+
+
+def test_runs_of_one_group_share_its_mean(tmp_path: Path) -> None:
+    one, other = seeded(tmp_path / "1", 1, 0.90), seeded(tmp_path / "2", 2, 0.92)
+    seeded(tmp_path / "3", 3, 0.5, status="failed")
+    lines = list(describe_replicates(diff(one, other, root=tmp_path), PAIR))
+    assert lines[1] == "replicates: they differ only by seed"
+    assert lines[2].split("  ")[-1] == "mean of 2"
+    assert lines[-1] == "  1 run left out: 1 failed"
+
+
+def test_runs_of_one_group_that_differ_otherwise_are_not_said_to_differ_by_seed(
+    tmp_path: Path,
+) -> None:
+    runs = [seeded(tmp_path / str(seed), seed, 0.9) for seed in (1, 2)]
+    runs.append(make_run(tmp_path / "3", {"seed": 2, "optim.lr": 0.1}, metrics={"val/acc": 0.9}))
+    for one, other in ((runs[1], runs[2]), (runs[2], runs[1])):
+        lines = list(describe_replicates(diff(one, other, root=tmp_path), PAIR))
+        assert lines[1] == "replicates: means over runs that differ only by seed"
+        assert lines[-1] == "  1 run left out: 1 with the same seed again"
+
+
+def test_best_values_of_other_metrics_stand_on_no_common_line(tmp_path: Path) -> None:
+    one = seeded(tmp_path / "1", 1, 0.90)
+    seeded(tmp_path / "2", 2, 0.92)
+    other = seeded(tmp_path / "3", 1, 0.80, lr=0.2, monitor="val/loss")
+    lines = list(describe_replicates(diff(one, other, root=tmp_path), PAIR))
+    assert [line.split()[0] for line in lines[3:]] == ["val/acc", "train/loss"]
+
+
+def test_runs_that_do_not_count_are_told_by_what_became_of_them(tmp_path: Path) -> None:
+    one, other = seeded(tmp_path / "1", 1, 0.90), seeded(tmp_path / "2", 2, 0.92)
+    for name, seed, status in (("3", 3, "failed"), ("4", 4, "failed"), ("5", 5, "interrupted")):
+        seeded(tmp_path / name, seed, 0.5, status=status)
+    seeded(tmp_path / "6", 2, 0.92)
+    lines = list(describe_replicates(diff(one, other, root=tmp_path), PAIR))
+    why = "2 failed, 1 interrupted, 1 with the same seed again"
+    assert lines[-1] == f"  4 runs left out: {why}"
+
+
+def test_replicates_that_came_to_nothing_are_not_shown(tmp_path: Path) -> None:
+    one, other = make_run(tmp_path / "1", {"seed": 1}), make_run(tmp_path / "2", {"seed": 2})
+    assert list(describe_replicates(diff(one, other, root=tmp_path), PAIR)) == []
+
+
+def test_runs_without_replicates_say_nothing_of_them(tmp_path: Path) -> None:
+    one, other = seeded(tmp_path / "1", 1, 0.9), seeded(tmp_path / "2", 1, 0.9, lr=0.2)
+    assert list(describe_replicates(diff(one, other, root=tmp_path), PAIR)) == []

@@ -1,0 +1,154 @@
+"""Tests of lists of runs for people."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from typing import Any
+
+import pytest
+
+from epochal.cli.pages.run_list import (
+    format_cell,
+    table_of_columns,
+    table_of_group_columns,
+    table_of_groups,
+    table_of_runs,
+    to_json,
+)
+from epochal.records.index.schema import create_tables
+from epochal.records.query.ask import Question, ask
+from epochal.records.query.groups import REPLICATE, group
+from epochal.records.query.names import ConfigKey, Fact, Measure
+from indexed import Indexed, add_run
+
+LR, ACC = ConfigKey("optim.lr", "optim.lr"), Measure("val/acc", "val/acc", "last")
+
+
+def answer_of(*runs: dict[str, Any]) -> Any:
+    connection = sqlite3.connect(":memory:")
+    create_tables(connection)
+    usual = {"project": "store", "tag": "shop", "runner": "train", "status": "finished"}
+    for i, facts in enumerate(runs):
+        add_run(connection, f"run-{i}", **{**usual, "started": f"2026-11-1{i}", **facts})
+    return ask(Indexed(connection), Question())  # type: ignore[arg-type]  # has what is used
+
+
+def run_with(accuracy: float, *, lr: float = 0.1, **facts: Any) -> dict[str, Any]:
+    return {
+        "result": json.dumps({"train/loss": 1.0, "val/loss": 0.5, "val/acc": accuracy}),
+        "monitor": "val/acc",
+        "best": accuracy,
+        "step": 12,
+        "seconds": 75.0,
+        "params": {"optim.lr": lr},
+        "metrics": {"val/acc": (accuracy, accuracy, accuracy)},
+        **facts,
+    }
+
+
+def test_table_says_what_came_of_each_run() -> None:
+    answer = answer_of(
+        run_with(0.9),
+        {"status": "failed", "error": "TaskError: no loss", "reason": "failed"},
+        {"status": "stopped", "reason": "time limit", "attempt": 3, "rollbacks": 1},
+        {"status": "damaged", "damage": "run.json: missing\nstatus.json: missing"},
+    )
+    header, *lines = table_of_runs(answer, []).splitlines()
+    assert header.split() == [
+        "run", "project", "tag", "runner", "status", "reason", "resumed", "steps", "time", "best",
+        "result",
+    ]  # fmt: skip
+    assert lines[0].endswith("12     1 min 15 s  0.9   val/acc 0.9  val/loss 0.5")
+    assert lines[1].endswith("TaskError: no loss")
+    assert " 2x " in lines[2]
+    assert lines[2].endswith("time limit")
+    assert lines[3].endswith("run.json: missing; status.json: missing")
+
+
+def test_empty_columns_are_left_out() -> None:
+    header = table_of_runs(answer_of(run_with(0.9)), []).splitlines()[0]
+    assert not {"variant", "reason", "resumed"} & set(header.split())
+
+
+def test_what_the_question_was_about_is_shown() -> None:
+    answer = answer_of(run_with(0.9), run_with(0.8, lr=0.2))
+    header, first, second = table_of_runs(answer, [LR, Fact("status", "status")]).splitlines()
+    assert header.split()[-2:] == ["optim.lr", "result"]
+    assert header.split().count("status") == 1
+    assert first[header.index("optim.lr") :].startswith("0.1 ")
+    assert second[header.index("optim.lr") :].startswith("0.2 ")
+
+
+def test_narrow_terminals_lose_at_first_what_is_the_same_everywhere() -> None:
+    answer = answer_of(run_with(0.9, tag="wide"), run_with(0.8, tag="narrow"))
+    wide = table_of_runs(answer, [], width=200).splitlines()[0].split()
+    narrow = table_of_runs(answer, [], width=60).splitlines()[0].split()
+    tiny = table_of_runs(answer, [LR], width=20)
+    assert {"project", "runner", "time"} <= set(wide)
+    assert narrow == ["run", "tag", "status", "best", "result"]
+    assert tiny.splitlines()[0].split()[:2] == ["run", "status"]
+    assert all(len(line) <= 20 for line in tiny.splitlines())
+
+
+def test_columns_that_were_asked_for_are_all_shown() -> None:
+    answer = answer_of(run_with(0.9))
+    lines = table_of_columns(answer, [Fact("host", "host"), ACC, Fact("run", "run")]).splitlines()
+    assert lines[0].split() == ["host", "val/acc", "run"]
+    assert table_of_columns(answer, [ACC]).splitlines()[1].split() == ["run-0", "0.9"]
+
+
+def test_groups_have_a_mean_with_its_interval() -> None:
+    runs = [run_with(0.8 + 0.1 * i, seed=i, replicate="a") for i in range(3)]
+    other = run_with(0.5, lr=0.2, seed=0, replicate="b")
+    failed = run_with(0.1, seed=7, replicate="a", status="failed")
+    answer = answer_of(*runs, other, failed)
+    groups = group(answer, [REPLICATE])
+    header, first, second = table_of_groups(answer, groups, [], []).splitlines()
+    assert first.split()[:4] == ["run-4", "3", "of", "4"]
+    assert "0, 1, 2, 7" in first
+    assert "0.9 ± 0.25  val/acc 0.9 ± 0.25" in first
+    assert first[header.index("optim.lr") :].startswith("0.1 ")
+    assert second.split()[:2] == ["run-3", "1"]
+    assert "±" not in second
+    exact = table_of_group_columns(answer, groups, [ACC, LR]).splitlines()
+    assert exact[0].split() == ["newest", "runs", "val/acc", "optim.lr"]
+    assert exact[1].endswith("0.9 ± 0.25  0.1")
+
+
+def test_many_values_of_a_group_are_counted() -> None:
+    answer = answer_of(*(run_with(0.9, lr=float(i), tag=f"t{i % 2}") for i in range(8)))
+    groups = group(answer, [Fact("runner", "runner")])
+    table = table_of_groups(answer, groups, [Fact("runner", "runner")], [])
+    assert "optim.lr" not in table
+    assert "t0, t1" in table
+    assert table_of_group_columns(answer, groups, [LR]).splitlines()[1].endswith("8 values")
+
+
+@pytest.mark.parametrize(
+    ("target", "value", "shown"),
+    [
+        (LR, None, ""),
+        (LR, 0.123456, "0.1235"),
+        (LR, True, "true"),
+        (LR, "a\nb", "a"),
+        (LR, "x" * 50 + "y" * 50, "x" * 29 + "…" + "y" * 30),
+        (Fact("time", "seconds"), 75.0, "1 min 15 s"),
+        (Fact("started", "started"), "2026-11-15T10:00:00.000+00:00", "2026-11-15 10:00"),
+        (Fact("started", "started"), "soon", "soon"),
+        (ACC, float("nan"), "nan"),
+    ],
+)
+def test_cells(monkeypatch: pytest.MonkeyPatch, target: Any, value: object, shown: str) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    assert format_cell(target, value) == shown
+
+
+def test_json_of_a_run() -> None:
+    answer = answer_of(run_with(0.9, damage="run.json: missing"))
+    facts = to_json(answer, answer.rows[0])
+    assert facts["metrics"] == {"train/loss": 1.0, "val/loss": 0.5, "val/acc": 0.9}
+    assert facts["damage"] == ["run.json: missing"]
+    assert (facts["id"], facts["variant"], facts["reason"]) == ("run-0", None, "")

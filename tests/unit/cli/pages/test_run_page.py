@@ -1,0 +1,218 @@
+"""Tests of epochal.cli.pages.run_page."""
+
+from __future__ import annotations
+
+import json
+import socket
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from comparing import make_run
+from epochal.cli.pages.run_page import describe
+from epochal.records import read_run
+from epochal.records.index import Index
+from epochal.records.metrics.time_spent import Spent
+from epochal.records.query.ask import Question, ask
+from indexed import record_run
+from past_runs import change
+from small_project import Command, run_folders
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+LOST = "           its process is gone: it was killed, or the machine went down"
+GO_ON = "  next     `epochal resume "
+NOBODY = 2**22 + 1  # more than the number of any process
+HEADS = ("  status ", "  next ", "           ")
+
+
+@pytest.fixture
+def trained(shop: Path, epochal: Command) -> Path:
+    words = ("model.dropout=0.2", "--variant", "long", "--desc", "to see")
+    assert epochal("run", "config.yaml", *words).code == 0
+    return run_folders(shop)[0]
+
+
+def test_overview_shows_what_was_set_and_where(trained: Path, epochal: Command) -> None:
+    lines = [line.split() for line in epochal("show", "last").out.splitlines()]
+    assert ["model.dropout", "0.2", "command", "line"] in lines
+    assert ["optim.lr", "0.05", "config.yaml:6:7"] in lines
+    assert ["optim.momentum", "0.9", "base.yaml:1:39", "(base)"] in lines
+    assert not [line for line in lines if line[:1] == ["task.batch_size"]]
+    assert [line for line in lines if line[0:1] == ["and"] and "defaults," in line]
+
+
+def test_overview_shows_the_best_value_a_curve_and_the_disk(
+    trained: Path, epochal: Command
+) -> None:
+    out = epochal("show", "last").out
+    assert "  best     val/acc " in out
+    (line,) = [line for line in out.splitlines() if line.startswith("  val/acc ")]
+    assert set(line.split()[-1]) <= set("▁▂▃▄▅▆▇█")
+    assert len(line.split()[-1]) == 3
+    assert "  checkpoints " in out
+    assert "  in all " in out
+    shown = json.loads(epochal("show", "last", "--json").out)
+    assert shown["disk"]["config"] > 0
+
+
+def test_everything_fits_the_terminal(
+    trained: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for width in (24, 40, 60, 80, 200):
+        for module in ("fit", "table", "overview"):
+            monkeypatch.setattr(f"epochal.cli.{module}.terminal_width", lambda width=width: width)
+        lines = epochal("show", "last").out.splitlines()
+        too_long = [line for line in lines if len(line) > width]
+        assert all(len(line.split()[-1]) + 11 > width for line in too_long), "only paths are"
+        (line, *_) = [line for line in lines if line.startswith("  val/acc ")]
+        assert width < 40 or set("▁▂▃▄▅▆▇█") & set(line)
+
+
+def test_relatives_are_shown(trained: Path, epochal: Command) -> None:
+    words = ("model.dropout=0.2", "--variant", "long", "--desc", "to see")
+    assert epochal("run", "config.yaml", *words, "seed=7").code == 0
+    assert "  seeds    2 runs differ only by seed (0, 7): best " in epochal("show", "last").out
+    assert epochal("test", trained.name).code == 0
+    assert f"  parent   test of {trained.name}" in epochal("show", "last").out
+    out = epochal("show", trained.name).out
+    assert "  child    " in out
+    assert "(test, finished" in out
+
+
+def test_overview_shows_title_and_purpose_as_people_rewrote_them(
+    trained: Path, epochal: Command
+) -> None:
+    assert epochal("show", "last").out.splitlines()[1] == "  to see"
+    page = "# wider\n\nwhether it\noverfits\n\nIt does.\n"
+    (trained / "README.md").write_text(page)
+    head = epochal("show", "last").out.splitlines()[:4]
+    assert head[0].startswith("wider, variant long  (")
+    assert head[1:3] == ["  whether it", "  overfits"]
+    assert head[3] == f"  ... `epochal describe {trained.name}` shows the rest"
+    assert "wider" in epochal("diff", "last", "last").out
+
+
+def test_best_error_is_the_smallest_though_the_config_names_no_monitor(tmp_path: Path) -> None:
+    errors = {"val/error": {1: 0.5, 2: 0.2, 3: 0.9}}
+    record = make_run(tmp_path / "a", {"monitor": None}, points=errors, monitor="val/error")
+    assert "  best     val/error 0.2 at step 2" in list(describe(record, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("retried", "starts other anew"),
+        ("trial", "trial of other"),
+        ("fold", "fold of other"),
+        ("weights", "began with the weights of other"),
+        ("test", "test of other"),
+        ("predict", "prediction of other"),
+    ],
+)
+def test_parent_is_one_line_and_can_be_asked_for(tmp_path: Path, kind: str, words: str) -> None:
+    root = tmp_path / "runs"
+    folder = record_run(root, parent={"run": "other", "kind": kind})
+    record_run(root)
+    assert f"  parent   {words}" in list(describe(read_run(folder), tmp_path))
+    with Index.open(root) as index:
+        index.refresh()
+        found = ask(index, Question(where=f"parent_kind = {kind} and parent = other")).rows
+    assert [row["run"] for row in found] == [folder.name]
+
+
+def test_attempts_say_how_they_came_to_be(tmp_path: Path) -> None:
+    attempts = [
+        {"attempt": 0, "cause": "started"},
+        {"attempt": 1, "cause": "retried", "checkpoint": "a-4", "step": 4, "started": "today"},
+        {"attempt": 2, "cause": "rollback", "checkpoint": "a-2", "step": 2, "changed": ["x: 1"]},
+        {"attempt": 3, "cause": "requeued"},
+        {"attempt": 4, "checkpoint": "a-6", "step": 6},
+    ]
+    record = read_run(record_run(tmp_path, attempts=attempts))
+    lines = [one for one in describe(record, tmp_path) if "attempt  " in one or "x: 1" in one]
+    assert lines == [
+        "  attempt  1: retried from a-4, step 4, today",
+        "  attempt  2: went back to a-2, step 2",
+        "           x: 1",
+        "  attempt  3: requeued",
+        "  attempt  4: from a-6, step 6",
+    ]
+
+
+def test_attempts_tell_the_time_as_the_start_of_the_run_does(tmp_path: Path) -> None:
+    moment = datetime(2026, 11, 15, 21, 48, tzinfo=UTC)
+    attempts = [{"attempt": 0}, {"attempt": 1, "started": moment.isoformat()}]
+    lines = describe(read_run(record_run(tmp_path, attempts=attempts)), tmp_path)
+    assert f"  attempt  1: {moment.astimezone():%Y-%m-%d %H:%M}" in lines
+
+
+def test_time_of_several_attempts_is_told_as_one(tmp_path: Path) -> None:
+    folder = record_run(tmp_path, attempts=[{"attempt": 0}, {"attempt": 1}])
+    spent = Spent({"steps": 60.0, "start-up/imports": 40.0}, redone_seconds=5.0, killed=1)
+    change(folder / "result.json", **spent.to_fields())
+    lines = list(describe(read_run(folder), tmp_path))
+    assert "  time     1 min 40 s" in lines
+    (table,) = [one for one in lines if one.startswith("  time") and "share" in one]
+    assert " ".join(table.split()).endswith("start-up 40% 40.0 s mostly imports, 40.0 s")
+    assert (
+        "  over 2 attempts; at least, since one was killed and could not tell of the last seconds; "
+        "5.00 s of it for steps that do not count"
+    ) in lines
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"status": "running"}, ["  status   lost, epoch 1, step 3", LOST, GO_ON]),
+        ({"status": "interrupted"}, ["  status   interrupted, epoch 1, step 3", GO_ON]),
+        (
+            {"status": "preempted", "given": ["hooks"]},
+            ["  status   preempted, epoch 1, step 3", "  next     its script, with choices="],
+        ),
+        ({"status": "failed"}, ["  status   failed, epoch 1, step 3", "  next     `epochal show"]),
+        ({"status": "stopped"}, ["  status   stopped, epoch 1, step 3"]),
+        ({"status": "finished"}, ["  status   finished, epoch 1, step 3"]),
+    ],
+)
+def test_every_status_says_what_to_do_next(
+    tmp_path: Path, facts: dict[str, object], expected: list[str]
+) -> None:
+    make_run(tmp_path / "a", points={"val/acc": {3: 0.5}}, **facts)
+    change(tmp_path / "a" / "status.json", pid=NOBODY, host=socket.gethostname())
+    record = read_run(tmp_path / "a")
+    (tmp_path / "a" / "checkpoints" / "t-3").mkdir(parents=True)
+    shown = [line for line in describe(record, tmp_path) if line.startswith(HEADS)]
+    assert len(shown) == len(expected)
+    assert all(map(str.startswith, shown, expected))
+
+
+def test_a_run_that_was_lost_before_its_first_checkpoint_is_not_to_be_resumed(
+    tmp_path: Path,
+) -> None:
+    make_run(tmp_path / "a", points={"val/acc": {3: 0.5}}, status="running")
+    change(tmp_path / "a" / "status.json", pid=NOBODY, host=socket.gethostname())
+    record = read_run(tmp_path / "a")
+    assert record.summary.status == "lost"
+    assert not [line for line in describe(record, tmp_path) if line.startswith("  next")]
+
+
+def test_a_test_shows_what_was_set_for_it_and_no_place_in_a_training(tmp_path: Path) -> None:
+    inherited = [{"value": 1, "source": "runs/a/config/expanded.yaml", "line": 4, "layer": "file"}]
+    record = make_run(tmp_path / "a", {"model.width": inherited}, runner="test", started="?")
+    lines = list(describe(record, tmp_path))
+    assert "  status   finished" in lines
+    assert "  and 1 as in the run that it came from, which --config prints" in lines
+    assert "model.width" not in "\n".join(lines)
+
+
+def test_the_table_of_folds_stands_for_their_points(tmp_path: Path) -> None:
+    points = {"val/acc": {1: 0.5, 2: 0.7}}
+    make_run(tmp_path / "a", points=points, metrics={"val/acc": 0.6}, best=0.6)
+    make_run(tmp_path / "a" / "folds" / "1", points=points, metrics={"val/acc": 0.5})
+    text = "\n".join(describe(read_run(tmp_path / "a"), tmp_path))
+    assert "  fold  status    best  val/acc" in text
+    assert "  metric " not in text

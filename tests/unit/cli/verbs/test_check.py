@@ -1,0 +1,234 @@
+"""Tests of ``epochal check``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from epochal.experiment.tools.repro import Comparison
+from small_project import Command, tree, write
+
+
+def test_good_config_gives_zero_and_the_number_of_defaults(shop: Path, epochal: Command) -> None:
+    before = tree(shop)
+    done = epochal("check", "config.yaml")
+    assert done.code == 0
+    assert "config.yaml: no mistakes, " in done.out
+    assert "defaults filled in; --defaults lists them" in done.out
+    assert tree(shop) == before
+
+
+def test_defaults_can_be_listed(shop: Path, epochal: Command) -> None:
+    out = epochal("check", "config.yaml", "--defaults").out
+    assert "  model.dropout = 0.1  (default of shop.parts.Net)" in out
+    assert "--defaults" not in out
+
+
+def test_all_mistakes_are_reported_at_once(shop: Path, epochal: Command) -> None:
+    write(
+        shop / "bad.yaml",
+        """
+        $BASE: config.yaml
+        tagg: oops
+        optim: {lr: fast}
+        model: {type: shop.parts.Nett}
+        task: {batch_siez: 3}
+        train: {for: 3 weeks}
+        """,
+    )
+    done = epochal("check", "bad.yaml")
+    assert done.code == 78
+    for text in (
+        "tagg: ",
+        "did you mean 'tag'?",
+        "optim.lr: ",
+        "bad.yaml:3:13",
+        "'fast'",
+        "Net",
+        "batch_siez",
+        "did you mean 'batch_size'?",
+        "3 weeks",
+        "bad.yaml: 5 mistakes",
+    ):
+        assert text in done.err
+    assert done.out == ""
+    assert not (shop / "runs").exists()
+
+
+def test_variants_are_checked_too(shop: Path, epochal: Command) -> None:
+    write(shop / "bad.yaml", "$BASE: config.yaml\nvariants: {odd: {optim.lr: fast}}\n")
+    done = epochal("check", "bad.yaml")
+    assert done.code == 78
+    assert "bad.yaml: 1 mistake\n" in done.err
+    assert epochal("check", "bad.yaml", "--variant", "hot").code == 0
+
+
+def test_unknown_variant_suggests_the_closest_one(shop: Path, epochal: Command) -> None:
+    done = epochal("check", "config.yaml", "--variant", "hto")
+    assert done.code == 78
+    assert "did you mean 'hot'?" in done.err
+
+
+def test_overrides_are_checked_too(shop: Path, epochal: Command) -> None:
+    done = epochal("check", "config.yaml", "optim.lrr=1")
+    assert done.code == 78
+    assert "optim.lrr=1" in done.err
+    assert "did you mean 'lr'?" in done.err
+
+
+def test_json_lists_every_mistake_with_its_place(shop: Path, epochal: Command) -> None:
+    write(shop / "bad.yaml", "$BASE: config.yaml\ntagg: oops\n")
+    done = epochal("check", "bad.yaml", "config.yaml", "--json")
+    assert done.code == 78
+    bad, good = json.loads(done.out)
+    (problem,) = bad["problems"]
+    assert (problem["key"], problem["line"], problem["column"]) == ("tagg", 2, 1)
+    assert problem["source"] == "bad.yaml"
+    assert good["problems"] == []
+    assert good["defaults"] > 10
+
+
+def test_file_that_cannot_be_read_does_not_hide_the_others(shop: Path, epochal: Command) -> None:
+    done = epochal("check", "missing.yaml", "config.yaml")
+    assert done.code == 66
+    assert "missing.yaml: no such file" in done.err
+    assert "config.yaml: no mistakes" in done.out
+    assert len(json.loads(epochal("check", "missing.yaml", "--json").out)[0]["problems"]) == 1
+
+
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 9)
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "empty"),
+        (b"# only a comment\n", "empty"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00", "UTF-8"),
+        (b"\xff\xfe\x00", "UTF-8"),
+        (b"tag: " + b"x" * 1_100_000, "1"),
+        (BOMB.encode(), "10,000"),
+        (b"- a\n- b\n", "mapping"),
+        (b"just words\n", "mapping"),
+        (b"tag: [1, 2\n", "odd.yaml:"),
+        (b"tag: a\ntag: b\n", "odd.yaml:2"),
+        (b"model: {type: !!python/object:os.system x}\n", "odd.yaml:1"),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_hostile_files_get_a_message_and_leave_nothing(
+    shop: Path, epochal: Command, content: bytes, message: str
+) -> None:
+    (shop / "odd.yaml").write_bytes(content)
+    before = tree(shop)
+    for verb in ("check", "run"):
+        done = epochal(verb, "odd.yaml")
+        assert done.code == 78
+        assert "odd.yaml" in done.err
+        assert message in done.err
+        assert "Traceback" not in done.err
+        assert len(done.err) < 3000
+    assert tree(shop) == before
+
+
+def test_folder_in_place_of_a_file_is_told(shop: Path, epochal: Command) -> None:
+    done = epochal("check", "shop")
+    assert done.code == 66
+    assert "shop: is a folder" in done.err
+
+
+def test_python_config_needs_to_be_allowed(shop: Path, epochal: Command) -> None:
+    write(shop / "conf.py", "config = {'tag': 'x'}\nopen('ran', 'w').close()\n")
+    done = epochal("check", "conf.py")
+    assert done.code == 78
+    assert "--allow-python" in done.err
+    assert not (shop / "ran").exists()
+    epochal("check", "conf.py", "--allow-python")
+    assert (shop / "ran").exists()
+
+
+def test_user_dir_says_where_the_code_lies(
+    shop: Path, epochal: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    write(Path("far.yaml"), f"$BASE: {shop / 'config.yaml'}\n")
+    assert epochal("check", "far.yaml").code == 78
+    assert epochal("check", "far.yaml", "--user-dir", shop).code == 0
+
+
+def test_steps_can_be_repeated_and_compared(shop: Path, epochal: Command) -> None:
+    before = tree(shop)
+    done = epochal("check", "config.yaml", "--repro", "--steps", "2")
+    assert done.code == 0
+    assert "config.yaml: 2 steps twice, and every bit of losses, weights and optimizer" in done.out
+    assert tree(shop) == before
+
+
+def test_trainings_that_differ_are_told_with_the_place(
+    shop: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    differing = Comparison(3, 2, ("losses: loss",), "look for generators", exit_code=1)
+    monkeypatch.setattr("epochal.experiment.tools.repro.check_repro", lambda *_, **__: differing)
+    done = epochal("check", "config.yaml", "--repro")
+    assert done.code == 1
+    assert "two trainings differ after step 2\n  losses: loss\n  look for generators" in done.err
+    (found,) = json.loads(epochal("check", "config.yaml", "--repro", "--json").out)
+    assert found["repro"]["first_difference"] == 2
+    failed = Comparison(0, exit_code=70)
+    monkeypatch.setattr("epochal.experiment.tools.repro.check_repro", lambda *_, **__: failed)
+    done = epochal("check", "config.yaml", "--repro")
+    assert (done.code, "the training failed" in done.err) == (70, True)
+
+
+def test_config_with_mistakes_is_not_trained(shop: Path, epochal: Command) -> None:
+    done = epochal("check", "config.yaml", "optim.lrr=1", "--repro")
+    assert done.code == 78
+    assert "twice" not in done.out
+
+
+def test_a_part_of_which_there_are_few_kinds_names_them_in_the_hint(
+    shop: Path, epochal: Command
+) -> None:
+    done = epochal("check", "config.yaml", "average.decay=0.9")
+    assert "average: the average has no type" in done.err + done.out
+    assert "  add type: ema or swa\n" in done.err + done.out
+
+
+def test_what_only_the_parts_can_tell_is_reported_when_they_are_built(
+    shop: Path, epochal: Command
+) -> None:
+    write(
+        shop / "bad.yaml",
+        """
+        $BASE: config.yaml
+        optim: {freeze: [gone], groups: [{match: lost, lr: 1}]}
+        """,
+    )
+    assert epochal("check", "bad.yaml").code == 0
+    done = epochal("check", "bad.yaml", "--build", "--device", "cpu")
+    assert done.code == 78
+    assert "optim.freeze: 'gone' matches no parameter\n  set in bad.yaml:2:18" in done.err
+    assert "optim.groups.0: 'lost' matches no parameter" in done.err
+    assert "bad.yaml: 2 mistakes" in done.err
+
+
+def test_more_folds_than_samples_are_reported_when_the_data_is_there(
+    shop: Path, epochal: Command
+) -> None:
+    done = epochal("check", "config.yaml", "train.folds=100000", "--build", "--device", "cpu")
+    assert done.code == 78
+    assert "train.folds: 100000 folds of" in done.err
+    assert "set on the command line" in done.err
+
+
+def test_a_config_whose_parts_fit_is_built_and_leaves_nothing(shop: Path, epochal: Command) -> None:
+    before = tree(shop)
+    done = epochal("check", "config.yaml", "--build", "--device", "cpu")
+    assert done.code == 0, done.err
+    assert "no mistakes" in done.out
+    assert tree(shop) == before

@@ -1,0 +1,82 @@
+"""Tests of ``epochal doctor``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.cli.verbs import doctor
+from epochal.inspect.diagnostic import Diagnostic
+
+if TYPE_CHECKING:
+    from small_project import Command
+
+
+def test_a_usual_folder_is_fit_for_runs(tmp_path: Path, epochal: Command) -> None:
+    done = epochal("doctor", tmp_path / "runs", "--kills", 1)
+    assert done.code == 0, done.out
+    assert f"examining {tmp_path} and this machine" in done.out
+    for name in ("versions", "cores", "file system", "clock", "kill", "full disk", "torch"):
+        assert any(
+            line.startswith(("ok", "warn")) and name in line for line in done.out.splitlines()
+        )
+    assert "runs are safe here" in done.out
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> list[Diagnostic]:
+    """What is found, instead of an examination."""
+    findings = [Diagnostic("kill", "ok", "none lost")]
+    monkeypatch.setattr(doctor, "_examine", lambda *_: iter(findings))
+    return findings
+
+
+def test_findings_can_be_read_by_programs(
+    tmp_path: Path, epochal: Command, found: list[Diagnostic]
+) -> None:
+    done = epochal("doctor", tmp_path, "--json")
+    assert (done.code, json.loads(done.out)) == (0, [found[0].to_json()])
+
+
+def test_a_failure_has_an_exit_code_and_says_what_to_do(
+    tmp_path: Path, epochal: Command, found: list[Diagnostic]
+) -> None:
+    found.append(Diagnostic("full disk", "fail", "a checkpoint was lost", "go elsewhere"))
+    done = epochal("doctor", tmp_path)
+    assert done.code == 1
+    assert (
+        "FAIL  full disk      a checkpoint was lost\n                     go elsewhere" in done.out
+    )
+    assert "1 of 2 failed" in done.out
+    assert epochal("doctor", tmp_path, "--json").code == 1
+
+
+def test_a_warning_is_no_failure(tmp_path: Path, epochal: Command, found: list[Diagnostic]) -> None:
+    found.append(Diagnostic("room", "warn", "1 GB free", "make room"))
+    done = epochal("doctor", tmp_path)
+    assert done.code == 0
+    assert "runs are safe here; 1 of 2 could be better" in done.out
+
+
+def test_a_folder_that_cannot_be_written_is_named(
+    tmp_path: Path, epochal: Command, found: list[Diagnostic], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    done = epochal("doctor", tmp_path)
+    assert done.code == 74
+    assert f"{tmp_path}: nothing can be written there: permission denied" in done.err
+
+
+def test_a_trial_that_cannot_be_made_is_a_failure() -> None:
+    def refuse() -> Diagnostic:
+        raise OSError("no process")
+
+    finding = doctor._attempt("kill", refuse)
+    assert (finding.level, finding.what) == ("fail", "could not be tried: no process")

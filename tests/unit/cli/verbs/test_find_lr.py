@@ -1,0 +1,99 @@
+"""Tests of ``epochal find-lr``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.cli.verbs.find_lr import _rate
+from small_project import Command, tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WORDS = ("find-lr", "config.yaml", "--device", "cpu")
+
+
+def test_losses_are_drawn_and_what_to_write_is_printed(
+    shop: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    before = tree(shop)
+    done = epochal(*WORDS, "--max", "100")
+    assert done.code == 0, done.err
+    assert "shop on cpu: loss by learning rate" in done.out
+    assert "▲ steepest" in done.out
+    assert "  taken    " in done.out
+    (line,) = [line for line in done.out.splitlines() if line.startswith("  write ")]
+    assert line.split()[1].startswith("optim.lr=")
+    assert max(len(line) for line in done.out.splitlines()) <= 80
+    assert "\x1b" not in done.out + done.err
+    assert tree(shop) == before
+
+
+def test_the_printed_words_can_be_given_to_a_run(shop: Path, epochal: Command) -> None:
+    done = epochal(*WORDS, "--max", "100")
+    change = done.out.rpartition("write")[2].split()[0]
+    assert epochal("check", "config.yaml", change).code == 0
+
+
+def test_the_test_as_json(shop: Path, epochal: Command) -> None:
+    done = epochal(*WORDS, "--steps", "20", "--min", "1e-4", "--max", "0.1", "--json")
+    found = json.loads(done.out)
+    assert len(found["lrs"]) == len(found["losses"]) == 20
+    assert found["lrs"][-1] == pytest.approx(0.1)
+    assert set(found) >= {"suggestion", "tenth", "base", "reason", "smoothed"}
+
+
+def test_a_picture_is_written(shop: Path, epochal: Command) -> None:
+    pytest.importorskip("matplotlib")
+    done = epochal(*WORDS, "--max", "100", "--png", "lr.png")
+    assert "  picture  lr.png" in done.out
+    assert (shop / "lr.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_loss_that_does_not_fall_suggests_nothing(shop: Path, epochal: Command) -> None:
+    done = epochal(*WORDS, "--max", "2e-8", "--steps", "40")
+    assert done.code == 1
+    assert "nothing to suggest: the loss does not fall anywhere" in done.out
+    assert "optim.lr=" not in done.out
+
+
+def test_a_range_that_makes_no_sense_ends_with_a_message(shop: Path, epochal: Command) -> None:
+    done = epochal(*WORDS, "--min", "1", "--max", "0.1")
+    assert done.code == 78
+    assert "--min 1e-8 --max 1" in done.err
+
+
+def test_one_config_is_tested_at_a_time(shop: Path, epochal: Command) -> None:
+    done = epochal("find-lr", "config.yaml", "config.yaml")
+    assert done.code == 78
+    assert "one config at a time" in done.err
+
+
+def test_mistakes_end_with_a_message(shop: Path, epochal: Command) -> None:
+    done = epochal(*WORDS, "optim.lrr=1")
+    assert done.code == 78
+    assert "optim.lrr" in done.err
+
+
+def test_errors_of_the_users_code_are_shown_with_their_place(shop: Path, epochal: Command) -> None:
+    done = epochal(*WORDS, "task.type=shop.parts.Stumbling")
+    assert done.code == 1
+    assert "the shelf is empty" in done.err
+
+
+def test_a_loss_that_is_never_a_number_is_said(shop: Path, epochal: Command) -> None:
+    done = epochal(*WORDS, "task.type=shop.parts.NanLoss")
+    assert done.code == 1
+    assert "taken    0 steps of 100: the loss is not finite any more" in done.out
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(3.24e-4, "3.2e-4"), (1e-3, "1e-3"), (1.0, "1e0"), (0.5, "5e-1")]
+)
+def test_rates_are_written_as_people_do(value: float, text: str) -> None:
+    assert _rate(value) == text
+    assert float(text) == pytest.approx(value, rel=0.05)

@@ -1,0 +1,103 @@
+"""Tests of ``epochal index``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.unit.records.index.made import make_run
+
+from epochal.records.index import scan as walk
+from epochal.records.machine import mounts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from small_project import Command
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two runs that are old enough to be trusted as they are."""
+    monkeypatch.setattr(walk, "_YOUNG_SECONDS", 0.0)
+    make_run(tmp_path / "runs", tag="a")
+    make_run(tmp_path / "runs", tag="b")
+    return tmp_path / "runs"
+
+
+def test_it_says_what_was_read(root: Path, epochal: Command) -> None:
+    first = epochal("index", "--runs-dir", root).out.splitlines()
+    assert first[0].startswith(f"2 runs in the index ({root / '.epochal' / 'index.db'}, ")
+    assert first[1].startswith("2 read, 0 forgotten, in ")
+    shutil.rmtree(root / "p" / "a")
+    assert "0 read, 1 forgotten" in epochal("index", "--runs-dir", root).out
+
+
+def test_rebuild_reads_everything_anew(root: Path, epochal: Command) -> None:
+    epochal("index", "--runs-dir", root)
+    done = json.loads(epochal("index", "rebuild", "--runs-dir", root, "--json").out)
+    assert (done["runs"], done["read"], done["is_current"]) == (2, 2, True)
+
+
+def test_where_prints_the_path_alone(root: Path, epochal: Command) -> None:
+    done = epochal("index", "where", "--runs-dir", root)
+    assert done.out == f"{root / '.epochal' / 'index.db'}\n"
+
+
+def test_verify_finds_what_was_changed_behind_its_back(root: Path, epochal: Command) -> None:
+    done = epochal("index", "verify", "--runs-dir", root)
+    assert (done.code, "it says what the folders say" in done.out) == (0, True)
+    (run,) = (root / "p" / "a").iterdir()
+    (run / "run.json").write_text('{"tag": "x", "seed": 3}')
+    done = epochal("index", "verify", "--runs-dir", root)
+    assert done.code == 74
+    assert f"p/a/{run.name}: differs in project, seed, monitor" in done.out
+    assert done.out.endswith("`epochal index rebuild` reads everything anew\n")
+    epochal("index", "rebuild", "--runs-dir", root)
+    assert epochal("index", "verify", "--runs-dir", root).code == 0
+
+
+def test_a_damaged_file_is_replaced_and_said(root: Path, epochal: Command) -> None:
+    path = root / ".epochal" / "index.db"
+    path.parent.mkdir()
+    path.write_text("no database " * 100)
+    done = epochal("index", "--runs-dir", root)
+    assert (done.code, "2 runs" in done.out) == (0, True)
+    assert f"{path} was damaged; it is built anew" in done.out
+
+
+def test_a_network_file_system_is_said(
+    root: Path, epochal: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mounts").write_text("server:/ / nfs4 rw 0 0\n")
+    monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "mounts")
+    assert "shared over a network" in epochal("index", "--runs-dir", root).out
+
+
+def test_where_nobody_may_write_it_is_in_memory_and_says_why(
+    root: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert epochal("index", "--runs-dir", root).code == 0
+
+    def refuse(*_: object, **__: object) -> None:
+        raise sqlite3.OperationalError("attempt to write a readonly database")
+
+    monkeypatch.setattr("epochal.records.index.database.open_writer", refuse)
+    done = epochal("index", "rebuild", "--runs-dir", root)
+    assert done.code == 0
+    assert done.out.startswith("2 runs in the index (in memory)")
+    assert "index.db cannot be written" in done.out
+
+
+def test_no_folder_is_no_error(tmp_path: Path, epochal: Command) -> None:
+    done = epochal("index", "--runs-dir", tmp_path / "none")
+    assert done.out.startswith("0 runs in the index (in memory)")
+    assert not (tmp_path / "none").exists()
+
+
+def test_an_unknown_action_is_refused(epochal: Command) -> None:
+    done = epochal("index", "purge")
+    assert (done.code, "choose from 'refresh', 'rebuild'" in done.err) == (2, True)

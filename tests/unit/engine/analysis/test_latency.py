@@ -1,0 +1,58 @@
+"""Tests of measuring how long a call takes."""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from engine.parts import Hands
+from epochal.engine.analysis.latency import Latency, measure_latency
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CPU = torch.device("cpu")
+
+
+def measure(*durations: float, preparation: float = 0.0) -> tuple[Latency, int]:
+    """The latency of calls that take these times in turns, and how many there were."""
+    hands = Hands()
+    turns = cycle(durations)
+    calls = 0
+
+    def call() -> None:
+        nonlocal calls
+        calls += 1
+        hands.seconds += next(turns)
+
+    def prepare() -> Callable[[], None]:
+        hands.seconds += preparation
+        return call
+
+    return measure_latency(prepare, CPU, now=hands), calls
+
+
+def test_mean_and_deviation_are_those_of_the_calls() -> None:
+    latency, calls = measure(0.001, 0.003)
+    assert (latency.runs, calls) == (30, 33)
+    assert latency.mean_seconds == pytest.approx(0.002)
+    assert latency.std_seconds == pytest.approx(0.001 * (30 / 29) ** 0.5)
+
+
+def test_what_prepares_a_call_is_not_part_of_it() -> None:
+    latency, _ = measure(0.001, preparation=0.01)
+    assert latency.mean_seconds == pytest.approx(0.001)
+
+
+def test_slow_calls_are_repeated_for_about_a_second() -> None:
+    latency, _ = measure(0.1)
+    assert latency.runs in {10, 11}
+
+
+def test_very_slow_calls_happen_three_times_in_all() -> None:
+    latency, calls = measure(60.0)
+    assert (latency.runs, calls) == (2, 3)
+    assert latency.std_seconds == 0

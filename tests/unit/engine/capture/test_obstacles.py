@@ -1,0 +1,120 @@
+"""Tests of the reasons against capture that are known beforehand.
+
+There is no CUDA device here, so runs are told that they have one after they were built.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from engine.parts import Sums, adder, make_run
+from epochal.engine import Hook, Member, Optimizers, Run, Updater
+from epochal.engine.capture.obstacles import find_obstacle
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def on_device(model: nn.Module | None = None, **options: Any) -> Run:
+    model = adder() if model is None else model
+    parts = options.pop("parts", {})
+    rate = torch.tensor(0.1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, fused=True)
+    optimizer.param_groups[0]["capturable"] = True
+    run = make_run(Sums(), model, parts={"optimizer": optimizer, **parts}, **options)
+    run.updater.bind(run)
+    run.device = torch.device("cuda")
+    return run
+
+
+def test_nothing_speaks_against_the_usual_run() -> None:
+    assert find_obstacle(on_device()) == ""
+
+
+def test_a_run_on_the_cpu_has_no_graphs() -> None:
+    assert find_obstacle(make_run()) == "graphs need a CUDA device, and this one is cpu"
+
+
+def test_debugging_keeps_steps_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    assert "CUDA_LAUNCH_BLOCKING is set" in find_obstacle(on_device())
+
+
+def test_a_hook_inside_the_step_is_named() -> None:
+    class Peeking(Hook):
+        def batch_end(self, run: Run, split: str) -> None:
+            pass
+
+    assert find_obstacle(on_device(hooks=(Peeking(),))).startswith("Peeking.batch_end acts inside")
+
+
+def test_a_hook_inside_evaluations_does_not_matter() -> None:
+    class Peeking(Hook):
+        on = ("val",)
+
+        def batch_end(self, run: Run, split: str) -> None:
+            pass
+
+    assert find_obstacle(on_device(hooks=(Peeking(),))) == ""
+
+
+class Own(Updater):
+    def apply(self, run: Run, total: Any = None) -> None:
+        super().apply(run, total)
+
+
+def test_an_updater_of_ones_own_must_say_that_it_can_be_captured() -> None:
+    assert "Own.apply is your own" in find_obstacle(on_device(parts={"updater": Own()}))
+    own = Own()
+    own.is_capturable = True
+    assert find_obstacle(on_device(parts={"updater": own})) == ""
+
+
+def test_an_optimizer_that_is_not_capturable_is_named() -> None:
+    model = adder()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    obstacle = find_obstacle(on_device(model, parts={"optimizer": optimizer}))
+    assert obstacle.startswith("SGD is not capturable")
+
+
+def test_a_rate_that_is_a_number_would_be_frozen() -> None:
+    model = adder()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
+    obstacle = find_obstacle(on_device(model, parts={"optimizer": optimizer}))
+    assert "the learning rate of SGD is a Python number" in obstacle
+
+
+def test_a_guard_that_reads_the_device_is_an_obstacle() -> None:
+    model = adder()
+    optimizer = torch.optim.NAdam(model.parameters(), lr=torch.tensor(0.1), capturable=False)
+    optimizer.param_groups[0]["capturable"] = True
+    run = on_device(model, parts={"optimizer": optimizer}, engine={"on_nonfinite": "skip"})
+    assert "the guard" in find_obstacle(run)
+
+
+def test_a_forward_hook_of_the_user_is_named_and_one_of_torch_is_not() -> None:
+    model = adder()
+    nn.utils.parametrizations.spectral_norm(model[0])
+    assert find_obstacle(on_device(model)) == ""
+
+    def look(module: nn.Module, inputs: object, output: object) -> None:
+        pass
+
+    model[3].register_forward_hook(look)
+    obstacle = find_obstacle(on_device(model))
+    assert "look, a forward_hook of model.3, acts in it" in obstacle
+
+
+def test_the_one_of_several_optimizers_that_is_not_capturable_is_named() -> None:
+    model = adder()
+    first, last = model[0].parameters(), model[3].parameters()  # type: ignore[index]  # a list of layers
+    usual = torch.optim.AdamW(first, lr=torch.tensor(0.1), fused=True)
+    usual.param_groups[0]["capturable"] = True
+    members = [Member("usual", usual), Member("odd", torch.optim.RMSprop(last, lr=0.1))]
+    run = on_device(model, parts={"optimizer": Optimizers(members)})
+    assert find_obstacle(run).startswith("RMSprop is not capturable")
+    members = [Member("usual", usual)]
+    assert find_obstacle(on_device(model, parts={"optimizer": Optimizers(members)})) == ""

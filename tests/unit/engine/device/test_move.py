@@ -1,0 +1,261 @@
+"""Tests of bringing batches and modules to the run's device and dtype."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, UserDict
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_sequence
+
+from engine.parts import Sums, fit, make_run
+from epochal.engine.device.move import Change, batch_size, keep, mover, parse_dtype, place
+from epochal.errors import ConfigError, TaskError
+
+CPU = torch.device("cpu")
+META = torch.device("meta")
+
+
+class Pair(NamedTuple):
+    image: Tensor
+    label: Tensor
+
+
+@dataclass(frozen=True)
+class Sample:
+    image: Tensor
+    name: str
+
+
+class Graph:
+    def __init__(self) -> None:
+        self.calls: list[object] = []
+
+    def to(self, device: torch.device) -> Graph:
+        self.calls.append(device)
+        return self
+
+    def to_dtype(self, dtype: torch.dtype) -> Graph:
+        self.calls.append(dtype)
+        return self
+
+
+class Pixels:
+    """Can be moved; whether it can be cast is for each test to say."""
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+
+    def to(self, device: torch.device) -> Pixels:
+        return Pixels(self.values.to(device))
+
+
+class CastPixels(Pixels):
+    def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Pixels:
+        return CastPixels(self.values.to(device, dtype))
+
+
+class Words(UserDict[str, Tensor]):
+    def to(self, device: torch.device, **options: object) -> Words:
+        return Words({name: value.to(device) for name, value in self.items()})
+
+
+def test_on_the_cpu_without_a_dtype_the_batch_is_kept_as_it_is() -> None:
+    assert mover(CPU, None) is keep
+    assert keep("batch") == "batch"
+
+
+def test_every_container_is_moved_and_keeps_its_kind() -> None:
+    floats, ints = torch.zeros(2), torch.zeros(2, dtype=torch.int64)
+    batch = {
+        "list": [floats, "text"],
+        "tuple": (floats, 3),
+        "named": Pair(floats, ints),
+        "data": Sample(floats, "cat"),
+        "ordered": OrderedDict(x=floats),
+        "user": UserDict(x=floats),
+        "frozen": MappingProxyType({"x": floats}),
+        "nothing": None,
+    }
+    moved = mover(META, None)(batch)
+    assert moved["list"][0].device == META
+    assert moved["list"][1] == "text"
+    assert isinstance(moved["tuple"], tuple)
+    assert moved["tuple"][1] == 3
+    assert isinstance(moved["named"], Pair)
+    assert moved["named"].label.device == META
+    assert moved["data"].image.device == META
+    assert moved["data"].name == "cat"
+    assert isinstance(moved["ordered"], OrderedDict)
+    assert isinstance(moved["user"], UserDict)
+    assert moved["user"]["x"].device == moved["frozen"]["x"].device == META
+    assert moved["nothing"] is None
+    assert floats.device == batch["ordered"]["x"].device == CPU
+
+
+def test_floats_are_cast_and_integers_are_not() -> None:
+    floats, ints = mover(CPU, torch.float64)([torch.zeros(2), torch.zeros(2, dtype=torch.int32)])
+    assert floats.dtype == torch.float64
+    assert ints.dtype == torch.int32
+
+
+def test_objects_with_to_are_asked_and_with_to_dtype_too() -> None:
+    graph = Graph()
+    assert mover(CPU, torch.float64)(graph) is graph
+    assert graph.calls == [CPU, torch.float64]
+    assert mover(META, None)(graph).calls[-1] == META
+
+
+def test_objects_whose_to_takes_a_dtype_are_given_it_for_float64() -> None:
+    assert mover(CPU, torch.float64)(CastPixels(torch.zeros(2))).values.dtype == torch.float64
+    assert mover(META, None)(CastPixels(torch.zeros(2))).values.device == META
+
+
+def test_packed_sequences_are_cast_as_tensors_are() -> None:
+    ints = pack_sequence([torch.zeros(2, dtype=torch.int64)])
+    floats = pack_sequence([torch.zeros(2), torch.zeros(1)])
+    assert mover(CPU, torch.float64)(ints).data.dtype == torch.int64
+    assert mover(CPU, torch.float64)(floats).data.dtype == torch.float64
+
+
+def test_objects_that_cannot_be_cast_to_float64_are_refused_by_name() -> None:
+    what = r"a batch of type Pixels holds torch.float32, .*\n  .*def to_dtype\(self, dtype\)"
+    with pytest.raises(TaskError, match=what):
+        mover(CPU, torch.float64)(Pixels(torch.zeros(2)))
+    with pytest.raises(TaskError, match=r"a batch of type Words holds torch.float32"):
+        mover(CPU, torch.float64)(Words(x=torch.zeros(2)))
+
+
+def test_objects_without_a_float_need_no_cast() -> None:
+    ints = torch.zeros(2, dtype=torch.int64)
+    assert mover(CPU, torch.float64)(Words(ids=ints))["ids"].dtype == torch.int64
+    assert mover(CPU, torch.float32)(Pixels(torch.zeros(2))).values.dtype == torch.float32
+
+
+def test_predictions_can_leave_their_graph_behind() -> None:
+    parameter = nn.Parameter(torch.zeros(1))
+    kept = Change(CPU, None, is_detached=True)({"out": parameter * 2})
+    assert not kept["out"].requires_grad
+
+
+@pytest.mark.parametrize(
+    ("batch", "size"),
+    [
+        (torch.zeros(5, 2), 5),
+        (torch.tensor(1.0), None),
+        ({"name": "a", "image": torch.zeros(3, 2)}, 3),
+        (["text", (torch.zeros(4),)], 4),
+        (Sample(torch.zeros(7), "x"), 7),
+        ("text", None),
+        ([], None),
+    ],
+)
+def test_the_batch_size_is_that_of_the_first_tensor(batch: object, size: int | None) -> None:
+    assert batch_size(batch) == size
+
+
+@pytest.mark.parametrize(
+    ("written", "dtype"),
+    [(None, None), ("float32", torch.float32), ("float64", torch.float64)],
+)
+def test_dtypes_are_read_by_name(written: str | None, dtype: torch.dtype | None) -> None:
+    assert parse_dtype(written) == dtype
+    assert parse_dtype(dtype) == dtype
+
+
+@pytest.mark.parametrize("written", ["float63", torch.int32])
+def test_an_unknown_dtype_is_refused(written: str | torch.dtype) -> None:
+    with pytest.raises(ConfigError, match=r"model.dtype: unknown dtype '(float63|int32)'"):
+        parse_dtype(written)
+
+
+def test_a_module_is_placed_with_its_floats_in_the_dtype() -> None:
+    module = nn.BatchNorm1d(2)
+    placed = place(module, CPU, torch.float64)
+    assert placed.weight.dtype == torch.float64
+    assert placed.num_batches_tracked.dtype == torch.int64
+    assert place(nn.Linear(1, 1), META, None).weight.device == META
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_complex_tensors_of_a_module_stay_complex(dtype: torch.dtype) -> None:
+    module = nn.Linear(1, 1)
+    values = torch.tensor([1 + 2j])
+    module.phase = nn.Parameter(values.clone())
+    module.register_buffer("spectrum", values.clone())
+    placed = place(module, CPU, dtype)
+    assert placed.weight.dtype == dtype
+    assert torch.equal(placed.phase, values)
+    assert torch.equal(placed.spectrum, values)
+
+
+def test_images_of_floats_are_brought_to_channels_last_and_nothing_else_is() -> None:
+    move = mover(CPU, None, channels_last=True)
+    image, mask, vector = torch.randn(2, 3, 4, 4), torch.ones(2, 3, 4, 4).bool(), torch.randn(2, 3)
+    moved = move([image, mask, vector])
+    assert moved[0].is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(moved[0], image)
+    assert moved[1].is_contiguous()
+    assert moved[2] is vector
+    assert move(moved)[0] is moved[0]
+
+
+def test_a_batch_that_was_moved_is_not_moved_again() -> None:
+    move = mover(META, torch.float64)
+    moved = move({"x": torch.zeros(2, 3), "label": torch.zeros(2, dtype=torch.int64)})
+    again = move(moved)
+    assert all(again[name] is moved[name] for name in moved)
+
+
+def test_weights_of_convolutions_are_placed_with_channels_last() -> None:
+    module = nn.ModuleList([nn.Conv2d(3, 4, 2), nn.Conv3d(3, 4, 2), nn.LazyConv2d(4, 2)])
+    weights = module[0].weight
+    placed = place(module, CPU, None, channels_last=True)
+    assert placed[0].weight is weights
+    assert weights.is_contiguous(memory_format=torch.channels_last)
+    assert placed[1].weight.is_contiguous()
+
+
+class Page(Pixels):
+    """Says of itself that it went through page-locked memory."""
+
+    is_locked = False
+
+    def pin_memory(self) -> Page:
+        page = Page(self.values)
+        page.is_locked = True
+        return page
+
+    def to(self, device: torch.device) -> Page:
+        return self
+
+
+def test_objects_that_can_be_pinned_are_asked_to_when_that_helps() -> None:
+    assert Change(CPU, None, is_pinned=True)(Page(torch.zeros(2))).is_locked
+    assert not Change(CPU, None)(Page(torch.zeros(2))).is_locked
+
+
+def test_tensors_that_cannot_be_pinned_are_moved_all_the_same() -> None:
+    move = Change(META, None, is_pinned=True)
+    repeated, sparse = torch.zeros(1).expand(4), torch.zeros(2, 2).to_sparse()
+    assert move(repeated).device == move(sparse).device == META
+    assert move(torch.zeros(2, device=META)).device == META
+
+
+def test_a_run_in_float64_is_in_float64_from_batch_to_parameters_defect_5() -> None:
+    seen = []
+
+    class Watched(Sums):
+        def batch_forward(self, model: nn.Module, batch: list[Tensor]) -> dict[str, Tensor]:
+            seen.append(batch[0].dtype)
+            return super().batch_forward(model, batch)
+
+    run = make_run(Watched(), setting={"dtype": "float64"}, for_="1ep")
+    model = run.model = run.place(run.model)
+    fit(run)
+    assert set(seen) == {torch.float64}
+    assert all(parameter.dtype == torch.float64 for parameter in model.parameters())

@@ -1,0 +1,285 @@
+"""Tests of finding and checking those who listen."""
+
+from __future__ import annotations
+
+from functools import cache, partial, wraps
+from typing import Any
+
+import pytest
+from torch import nn
+
+from engine.parts import Sums, fit, make_run
+from epochal.engine import Every, Hook, Task
+from epochal.engine.events.listeners import function_listener, hook_listeners, task_listeners
+from epochal.errors import ConfigError, TaskError
+from epochal.hooks.early_stopping import EarlyStopping
+from epochal.testing import TinyTask
+
+
+def test_only_overridden_methods_listen() -> None:
+    class Quiet(Hook):
+        pass
+
+    class Loud(Hook):
+        priority = 7
+
+        def run_end(self, run: Any) -> None: ...
+
+    assert hook_listeners(Quiet()) == []
+    (listener,) = hook_listeners(Loud())
+    assert (listener.event, listener.owner, listener.priority) == ("run_end", "Loud.run_end", 7)
+
+
+def test_a_method_of_a_parent_class_listens_too() -> None:
+    class Parent(Hook):
+        def run_end(self, run: Any) -> None: ...
+
+    class Child(Parent):
+        pass
+
+    assert [one.owner for one in hook_listeners(Child())] == ["Child.run_end"]
+
+
+def test_a_function_set_on_the_instance_listens() -> None:
+    hook = Hook()
+    hook.run_end = lambda run: None
+    assert [one.event for one in hook_listeners(hook)] == ["run_end"]
+
+
+def test_any_object_with_event_methods_is_a_hook() -> None:
+    class Plain:
+        def after_iter(self) -> None: ...
+
+    (listener,) = hook_listeners(Plain())
+    assert (listener.event, listener.priority, listener.on) == ("batch_end", 500, None)
+
+
+def test_an_alias_may_fix_the_split() -> None:
+    class Old:
+        def onTrainBatchEnd(self, index: int) -> int:
+            return index
+
+    (listener,) = hook_listeners(Old())
+    assert (listener.event, listener.on) == ("batch_end", ("train",))
+    assert listener.hears("train")
+    assert not listener.hears("val")
+    assert listener.call("run", "train", 4, "batch", "out") == 4
+
+
+def test_an_alias_of_a_split_that_the_hook_does_not_hear_is_left_out() -> None:
+    class Old:
+        on = ("val",)
+
+        def onTrainBatchEnd(self) -> None: ...
+
+    assert hook_listeners(Old()) == []
+
+
+def test_splits_are_understood_by_their_other_names() -> None:
+    class Careful(Hook):
+        on = ("dev",)
+
+        def epoch_end(self, run: Any, split: str, metrics: Any) -> None: ...
+
+    assert hook_listeners(Careful())[0].on == ("val",)
+    Careful.on = "test"
+    assert hook_listeners(Careful())[0].on == ("test",)
+    Careful.on = {"val", "train"}
+    assert hook_listeners(Careful())[0].on == ("train", "val")
+    Careful.on = (split for split in ["predict", "test"])
+    assert hook_listeners(Careful())[0].on == ("test", "predict")
+    Careful.on = ("dv",)
+    with pytest.raises(ConfigError, match="unknown split 'dv'"):
+        hook_listeners(Careful())
+
+
+def test_splits_that_are_no_names_are_refused() -> None:
+    class Wrong(Hook):
+        on = True
+
+        def epoch_end(self, run: Any, split: str, metrics: Any) -> None: ...
+
+    with pytest.raises(TaskError, match=r"Wrong: on: True names no splits\n  write the names"):
+        hook_listeners(Wrong())
+
+
+@pytest.mark.parametrize("general", ["onBatchEnd", "batch_end"])
+def test_a_task_hears_the_end_of_a_training_batch_before_the_end_of_any_batch(general: str) -> None:
+    class Both(Sums):
+        def __init__(self) -> None:
+            super().__init__()
+            self.heard: list[str] = []
+            setattr(self, general, lambda: self.heard.append("any"))
+
+        def onTrainBatchEnd(self) -> None:
+            self.heard.append("train")
+
+    task = Both()
+    fit(make_run(task, for_="2st", sanity_batches=0))
+    assert task.heard == ["train", "any", "train", "any"]
+
+
+def test_only_functions_listen_and_parts_named_like_an_event_are_left_alone() -> None:
+    class Mine(Task):
+        error = nn.L1Loss()
+        setup = dict
+
+        def __init__(self) -> None:
+            self.step_end = nn.Identity()
+            self.run_end = partial(print, "over")
+            self.epoch_end = print
+            self.run_start = cache(lambda: None)
+
+    heard = {listener.event for listener in task_listeners(Mine())}
+    assert heard == {"run_end", "epoch_end", "run_start"}
+
+
+def test_a_misspelt_event_is_refused_with_a_suggestion() -> None:
+    class Wrong(Hook):
+        def step_ends(self, run: Any) -> None: ...
+
+    with pytest.raises(TaskError) as caught:
+        hook_listeners(Wrong())
+    assert str(caught.value) == (
+        "Wrong.step_ends: nothing calls a method of this name\n"
+        "  did you mean 'step_end'?\n"
+        "  a method of your own may be named _step_ends"
+    )
+
+
+@pytest.mark.parametrize("name", ["on_coffee_break", "before_lunch", "batch_loss_fn", "steps"])
+def test_names_that_are_merely_similar_are_nobodys_mistake(name: str) -> None:
+    kind = type("Own", (Hook,), {name: lambda self: None})
+    assert hook_listeners(kind()) == []
+
+
+def test_a_method_that_the_class_itself_calls_is_its_own_business() -> None:
+    class Own(Task):
+        def batch_metric(self, out: Any, batch: Any) -> Any:
+            return self.batch_metrik(out)
+
+        def batch_metrik(self, out: Any) -> Any: ...
+
+    assert task_listeners(Own()) == []
+
+
+def test_decorated_methods_and_those_of_libraries_are_left_alone() -> None:
+    class Own(TinyTask):
+        @staticmethod
+        def batch_metricz() -> None: ...
+
+        @property
+        def batch_losss(self) -> None: ...
+
+    assert task_listeners(Own()) == []
+
+
+def test_other_methods_of_a_hook_are_its_own_business() -> None:
+    class Busy(Hook):
+        threshold = 3
+
+        def report(self) -> None: ...
+
+        def state_dict(self) -> dict[str, int]:
+            return {}
+
+        def _step_ends(self) -> None: ...
+
+    assert hook_listeners(Busy()) == []
+
+
+def test_an_unknown_argument_names_class_method_and_what_is_accepted() -> None:
+    class Wrong(Hook):
+        def on_epoch_end(self, trainer: Any) -> None: ...
+
+    with pytest.raises(TaskError, match=r"Wrong.on_epoch_end: unknown argument 'trainer'\n.*split"):
+        hook_listeners(Wrong())
+
+
+def test_a_period_without_effect_is_refused() -> None:
+    class Idle(Hook):
+        every = Every.parse("5st")
+
+        def epoch_end(self, run: Any, split: str, metrics: Any) -> None: ...
+
+    with pytest.raises(TaskError, match=r"Idle: every='5st' has no effect on epoch_end"):
+        hook_listeners(Idle())
+    Idle.every = "5ep"
+    assert hook_listeners(Idle())[0].every == Every(5, "ep")
+    Idle.every = "5 parsecs"
+    with pytest.raises(TaskError, match=r"Idle: every: "):
+        hook_listeners(Idle())
+
+
+def test_the_task_listens_ahead_of_other_hooks() -> None:
+    class Mine(Task):
+        def epoch_end(self, split: str) -> str:
+            return split
+
+        def onBatchStart(self, batch: Any) -> None: ...
+
+        def batch_forward(self, model: Any, batch: Any) -> Any: ...
+
+        def helper(self) -> None: ...
+
+    listeners = {listener.event: listener for listener in task_listeners(Mine())}
+    assert set(listeners) == {"epoch_end", "batch_start"}
+    assert listeners["epoch_end"].priority == 80
+    assert listeners["epoch_end"].call("run", "val", {}) == "val"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("batch_metrics", "batch_metric"),
+        ("pre_batch_foward", "pre_batch_forward"),
+        ("extra_batch_metric", "extra_batch_metrics"),
+        ("on_epoch_ends", "on_epoch_end"),
+    ],
+)
+def test_a_misspelt_task_method_is_refused_with_a_suggestion(name: str, meant: str) -> None:
+    wrong = type("Wrong", (Task,), {name: lambda self: None})
+    with pytest.raises(TaskError, match=rf"Wrong.{name}: .*\n  did you mean '{meant}'\?"):
+        task_listeners(wrong())
+
+
+def test_a_function_listens_to_one_event_by_name_or_alias() -> None:
+    listener = function_listener("on_validation_end", lambda run: run, priority=3, every=None)
+    assert (listener.event, listener.on, listener.priority) == ("eval_end", ("val",), 3)
+    assert listener.call("run", "val", {}) == "run"
+
+
+def test_an_unknown_event_is_refused() -> None:
+    with pytest.raises(TaskError, match=r"epoch_ends: no such event\n  did you mean 'epoch_end'\?"):
+        function_listener("epoch_ends", print, priority=0, every=None)
+    with pytest.raises(TaskError, match=r"lunch: no such event\n  events: setup"):
+        function_listener("lunch", print, priority=0, every=None)
+
+
+def test_a_function_with_a_useless_period_is_refused() -> None:
+    with pytest.raises(TaskError, match=r"print: every='5st' has no effect on run_end"):
+        function_listener("run_end", print, priority=0, every="5st")
+    assert function_listener("run_end", print, priority=0, every=0).every == Every.NEVER
+
+
+def test_it_is_known_whose_code_listens() -> None:
+    hook = EarlyStopping(patience=1)
+    hook.run_end = lambda run: None
+    own = {one.event: one.is_own for one in hook_listeners(hook)}
+    assert own.pop("run_end") is False
+    assert own
+    assert all(own.values())
+
+
+def test_code_behind_a_partial_or_a_wrapper_is_known_too() -> None:
+    own = EarlyStopping(patience=1).eval_end
+
+    @wraps(own)
+    def wrapper(run: Any) -> None: ...
+
+    def is_own(function: Any) -> bool:
+        return function_listener("eval_end", function, priority=0, every=None).is_own
+
+    assert is_own(partial(own))
+    assert not is_own(wrapper)
+    assert not is_own(partial(print))

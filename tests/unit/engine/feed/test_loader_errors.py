@@ -1,0 +1,73 @@
+"""Tests of processes of loaders that die."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from epochal.engine.feed.feed import iter_batches
+from epochal.errors import DataError
+
+
+class Killed(Dataset[Tensor]):
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Tensor:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+
+class Faulty(Killed):
+    def __getitem__(self, index: int) -> Tensor:
+        raise RuntimeError("a fault of the dataset")
+
+
+def test_a_killed_worker_is_an_error_of_the_data() -> None:
+    with pytest.raises(
+        DataError, match=r"val_loader: a worker process of the loader died"
+    ) as caught:
+        list(iter_batches(DataLoader(Killed(), num_workers=1), "val_loader", None))
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_error_of_the_dataset_itself_passes(workers: int) -> None:
+    with pytest.raises(RuntimeError, match="a fault of the dataset"):
+        list(iter_batches(DataLoader(Faulty(), num_workers=workers), "train_loader", None))
+
+
+class Broken(DataLoader[Tensor]):
+    """Its line to a worker breaks, as when one dies while a batch is on its way."""
+
+    def __init__(self, error: Exception, *, workers: int) -> None:
+        super().__init__(Killed(), num_workers=workers)
+        self._error = error
+
+    def __iter__(self) -> Any:
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError(104, "reset by peer"), EOFError()])
+def test_a_worker_that_dies_while_a_batch_is_on_its_way_is_an_error_of_the_data(
+    error: Exception,
+) -> None:
+    with pytest.raises(DataError, match="a worker process of the loader died"):
+        list(iter_batches(Broken(error, workers=1), "train_loader", None))
+    with pytest.raises(type(error)):  # nothing that a worker had to do with
+        list(iter_batches(Broken(error, workers=0), "train_loader", None))
+
+
+class Short(Killed):
+    def __getitem__(self, index: int) -> Tensor:
+        raise EOFError("a file of the dataset is cut off")
+
+
+def test_a_broken_line_that_the_dataset_itself_reports_passes() -> None:
+    with pytest.raises(EOFError, match="a file of the dataset is cut off"):
+        list(iter_batches(DataLoader(Short(), num_workers=1), "train_loader", None))

@@ -1,0 +1,221 @@
+"""Tests of orders: those of torch's samplers, from any position on, without a trace."""
+
+from __future__ import annotations
+
+import random
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+
+from epochal.engine.feed.host_generators import Ambient
+from epochal.engine.feed.sampling_order import (
+    Pass,
+    find_indices,
+    find_sampler,
+    fixed_order,
+    is_usual_loader,
+    list_samples,
+    never_repeats,
+    run_apart,
+    seeds_of,
+    split,
+    tell_epoch,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DATA = TensorDataset(torch.arange(11))
+
+
+def samplers() -> dict[str, Any]:
+    return {
+        "in order": SequentialSampler(DATA),
+        "shuffled": RandomSampler(DATA),
+        "fewer": RandomSampler(DATA, num_samples=4),
+        "more": RandomSampler(DATA, num_samples=30),
+        "replaced": RandomSampler(DATA, replacement=True, num_samples=40),
+        "subset": SubsetRandomSampler([1, 5, 7]),
+        "weighted": WeightedRandomSampler([1.0] * 11, 20),
+    }
+
+
+@pytest.mark.parametrize("kind", samplers())
+def test_indices_are_those_that_the_sampler_draws_from_the_seed(kind: str) -> None:
+    sampler = samplers()[kind]
+    found = find_indices(sampler, 5)
+    assert found is not None
+    assert getattr(sampler, "generator", None) is None
+    if hasattr(sampler, "generator"):
+        sampler.generator = torch.Generator().manual_seed(5)
+    assert [int(index) for index in found] == list(sampler)
+
+
+@pytest.mark.parametrize("kind", samplers())
+def test_only_samplers_that_repeat_nothing_name_samples_by_index(kind: str) -> None:
+    assert never_repeats(samplers()[kind]) == (kind in ("in order", "shuffled", "fewer"))
+
+
+def test_samplers_of_others_are_not_looked_into() -> None:
+    class Backwards(SequentialSampler):
+        def __iter__(self) -> Iterator[int]:
+            return reversed(range(len(self)))
+
+    for sampler in (Backwards(DATA), [3, 1], BatchSampler(RandomSampler(DATA), 2, False)):
+        assert find_indices(sampler, 0) is None
+        assert not never_repeats(sampler)
+
+
+@pytest.mark.parametrize("drop_last", [True, False])
+@pytest.mark.parametrize("length", [0, 1, 6, 11])
+def test_batches_are_those_of_torch_from_any_position_on(length: int, drop_last: bool) -> None:
+    whole = list(BatchSampler(range(length), 3, drop_last))
+    for start in range(len(whole) + 2):
+        for indices in (range(length), list(range(length))):
+            assert list(split(indices, 3, start, drop_last=drop_last)) == whole[start:]
+            assert list(split(indices, None, start, drop_last=False)) == list(range(length))[start:]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_sample_comes_once_in_an_epoch_however_often_it_is_resumed(seed: int) -> None:
+    draw = random.Random(seed)
+    length, size = draw.randint(1, 10_000), draw.randint(1, 100)
+    indices = find_indices(RandomSampler(range(length)), seed)
+    assert indices is not None
+    given: list[int] = []
+    position = 0
+    while len(given) < length:
+        batches = split(indices, size, position, drop_last=False)
+        for batch in islice(batches, draw.randint(1, 1 + length // size)):
+            given += batch
+            position += 1
+    assert given == indices
+    assert sorted(given) == list(range(length))
+
+
+class Own(Sampler[int]):
+    """Draws its order from the global generators, and more of them on the way."""
+
+    def __iter__(self) -> Iterator[int]:
+        for index in torch.randperm(8).tolist():
+            yield index + random.choice([0, 100])
+
+
+def test_any_sampler_repeats_its_order_from_any_position_on() -> None:
+    ambient = Ambient()
+    whole = list(run_apart(Own(), 3, 0, ambient))
+    before = ambient.take()
+    for start in range(10):
+        assert list(run_apart(Own(), 3, start, ambient)) == whole[start:]
+    assert list(run_apart(Own(), 4, 0, ambient)) != whole
+    assert before.equals(ambient.take())
+
+
+def test_a_source_that_begins_later_draws_as_if_it_had_begun_before() -> None:
+    def draws() -> Iterator[float]:
+        while True:
+            yield random.random()
+
+    def take(count: int, *, start: int, first: int) -> list[float]:
+        source = run_apart(draws(), 0, start, Ambient(), first=first)
+        return [next(source) for _ in range(count)]
+
+    assert take(3, start=2, first=2) == take(5, start=0, first=0)[2:]
+
+
+def test_samplers_are_told_the_epoch_if_there_is_one() -> None:
+    class Told(Own):
+        epoch = 7
+
+        def set_epoch(self, epoch: int) -> None:
+            self.epoch = epoch
+
+    sampler = Told()
+    loader = DataLoader(DATA, sampler=sampler)
+    tell_epoch(loader, None)
+    assert sampler.epoch == 7
+    tell_epoch(loader, 2)
+    assert sampler.epoch == 2
+
+
+def test_a_loader_without_changes_is_as_good_as_that_of_torch() -> None:
+    class Named(DataLoader[Any]):
+        """Only has another constructor, and a method more."""
+
+        def __init__(self) -> None:
+            super().__init__(DATA, batch_size=3)
+
+        def describe(self) -> str:
+            return "named"
+
+    class Changed(DataLoader[Any]):
+        def __iter__(self) -> Any:
+            return iter([1, 2])
+
+    class Below(Changed):
+        pass
+
+    assert is_usual_loader(DataLoader(DATA))
+    assert is_usual_loader(Named())
+    assert not is_usual_loader(Changed(DATA))
+    assert not is_usual_loader(Below(DATA))
+    assert not is_usual_loader([1, 2])
+
+
+def test_the_sampler_that_matters_is_found() -> None:
+    shuffled = DataLoader(DATA, batch_size=3, shuffle=True, drop_last=True)
+    assert find_sampler(shuffled) == (shuffled.sampler, 3, True)
+    single = DataLoader(DATA, batch_size=None)
+    assert find_sampler(single) == (single.sampler, None, False)
+    own = DataLoader(DATA, batch_size=3, sampler=Own())
+    assert find_sampler(own) == (own.batch_sampler, None, False)
+
+
+def test_seeds_of_samples_batches_and_samplers_differ() -> None:
+    assert len({*seeds_of(Pass(1)), *seeds_of(Pass(2)), 1, 2}) == 8
+    assert seeds_of(Pass(1, epoch=3, start=4)) == seeds_of(Pass(1))
+
+
+def test_an_order_for_a_while_leaves_the_generators_of_a_loader_as_they_were() -> None:
+    generator = torch.Generator().manual_seed(3)
+    one = DataLoader(DATA, batch_size=2, shuffle=True, generator=generator)
+    state = generator.get_state()
+    with fixed_order(one, 7):
+        first = [batch[0].tolist() for batch in one]
+    with fixed_order(one, 7):
+        assert [batch[0].tolist() for batch in one] == first
+    assert one.generator is generator
+    assert torch.equal(generator.get_state(), state)
+
+
+@pytest.mark.parametrize("kind", samplers())
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_the_samples_of_batches_are_known_without_reading_them(kind: str, drop_last: bool) -> None:
+    loader = DataLoader(DATA, batch_size=2, sampler=samplers()[kind], drop_last=drop_last)
+    with fixed_order(loader, 5):
+        whole = [batch[0].tolist() for batch in loader]
+    for first in range(len(whole)):
+        found = list_samples(loader, Pass(5), range(first, first + 2))
+        assert found == whole[first : first + 2]
+
+
+def test_without_batches_each_sample_is_one() -> None:
+    loader = DataLoader(DATA, batch_size=None)
+    assert list_samples(loader, Pass(5), range(3, 5)) == [[3], [4]]
+
+
+def test_the_samples_of_ones_own_sampler_are_unknown() -> None:
+    loader = DataLoader(DATA, batch_sampler=[[1, 2], [0]])
+    assert list_samples(loader, Pass(5), range(1)) is None

@@ -1,0 +1,98 @@
+"""Tests of sums that nobody looks at before they are asked for."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from epochal.engine.measure.sums import LONGEST, HostSums
+
+
+def read(sums: HostSums) -> dict[str, tuple[float, float]]:
+    return sums.take().read()
+
+
+def test_values_times_counts_and_counts_are_summed() -> None:
+    sums = HostSums()
+    sums.add({"loss": (torch.tensor(2.0), 3), "acc": (0.5, 4)})
+    sums.add({"loss": (torch.tensor([1.0]), 1)})
+    assert read(sums) == {"loss": (7.0, 4.0), "acc": (2.0, 4.0)}
+
+
+def test_what_was_taken_is_there_no_more() -> None:
+    sums = HostSums()
+    assert not sums.has_new
+    sums.add({"loss": (1.0, 1)})
+    assert sums.has_new
+    taken = sums.take()
+    sums.add({"loss": (5.0, 1)})
+    assert taken.read() == {"loss": (1.0, 1.0)}
+    assert read(sums) == {"loss": (5.0, 1.0)}
+    assert not sums.has_new
+
+
+def test_a_tensor_that_the_task_changes_later_counts_with_its_value_of_then() -> None:
+    sums = HostSums()
+    buffer, weight = torch.tensor(1.0), torch.nn.Parameter(torch.tensor(2.0))
+    sums.add({"buffer": (buffer, 1), "weight": (weight, 1), "mixed": (buffer, 1.0)})
+    buffer.fill_(9.0)
+    weight.data.fill_(9.0)
+    assert read(sums) == {"buffer": (1.0, 1.0), "weight": (2.0, 1.0), "mixed": (1.0, 1.0)}
+
+
+def test_no_graph_is_kept_alive() -> None:
+    sums = HostSums()
+    weight = torch.nn.Parameter(torch.tensor(2.0))
+    sums.add({"loss": (weight * 2, 1), "weight": (weight, 1), "other": (weight * 3, 1.0)})
+    kept = [value for series in sums._series.values() for value in series.values]
+    assert not any(value.requires_grad for value in kept)
+
+
+@pytest.mark.parametrize("count", [1, torch.tensor(1)])
+def test_long_series_are_added_up_without_being_looked_at(
+    count: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sums = HostSums()
+    longest = 0
+    with monkeypatch.context() as patched:
+        for name in ("item", "tolist", "__float__", "__bool__"):
+            patched.setattr(torch.Tensor, name, None)
+        for step in range(3 * LONGEST):
+            sums.add({"loss": (torch.tensor(step, dtype=torch.float32), count)})
+            longest = max(longest, len(sums._series["loss"].values))
+    steps = 3 * LONGEST
+    assert longest < LONGEST
+    assert read(sums) == {"loss": (steps * (steps - 1) / 2, steps)}
+
+
+def test_long_series_of_many_kinds_keep_their_precision() -> None:
+    sums = HostSums()
+    big = 2**40 + 1
+    for _ in range(LONGEST):
+        sums.add({"n": (torch.tensor(big), 1)})
+        sums.add({"n": (torch.tensor([0.5], dtype=torch.float64), 1)})
+    assert read(sums) == {"n": (LONGEST * (big + 0.5), 2 * LONGEST)}
+
+
+@pytest.mark.parametrize("count", [0, -1, 0.0, torch.tensor(0), torch.tensor(-2)])
+@pytest.mark.parametrize("value", [math.nan, torch.tensor(math.nan)])
+def test_what_has_no_items_adds_nothing(value: float, count: float) -> None:
+    sums = HostSums()
+    sums.add({"loss": (value, count)})
+    assert read(sums) == {"loss": (0.0, 0.0)}
+
+
+def test_what_is_noted_is_not_added_before_it_is_counted() -> None:
+    sums = HostSums()
+    sums.add({"loss": (1.0, 1)})
+    with sums.noting() as notes:
+        sums.add({"loss": (4.0, 2)})
+    sums.count(notes)
+    sums.count(notes)
+    assert read(sums) == {"loss": (17.0, 5.0)}
+
+
+def test_the_host_has_no_tensors_that_a_step_could_be_captured_with() -> None:
+    assert HostSums().state_tensors() == {}

@@ -1,0 +1,219 @@
+"""A run that stands still is noticed, told of once, and its stacks are on disk."""
+
+from __future__ import annotations
+
+import faulthandler
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import pytest
+
+from engine.parts import Hands, fit, make_run
+from epochal.engine.interfaces.options import EngineOptions
+from epochal.engine.process.watchdog import Watchdog, write_stacks
+from epochal.errors import ConfigError
+from epochal.testing import Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from epochal.engine.run import Run
+
+
+@pytest.fixture
+def stacks(tmp_path: Path) -> Iterator[TextIO]:
+    """A file for stacks; nothing is written to it later."""
+    with (tmp_path / "stacks.txt").open("w") as file:
+        yield file
+        faulthandler.cancel_dump_traceback_later()
+
+
+def watched(stacks: TextIO | None) -> tuple[Watchdog, Run, Hands, Ledger]:
+    ledger, hands = Ledger(), Hands()
+    run = make_run(setting={"writer": ledger})
+    return Watchdog(run, 60.0, stacks=stacks, now=hands), run, hands, ledger
+
+
+def test_a_run_that_stands_still_is_told_of_once(
+    stacks: TextIO, caplog: pytest.LogCaptureFixture
+) -> None:
+    watchdog, run, hands, ledger = watched(stacks)
+    run.step = 7
+    watchdog.look()
+    hands.seconds = 59.0
+    watchdog.look()
+    assert not ledger.events
+    for hands.seconds in (61.0, 90.0, 140.0):
+        watchdog.look()
+    ((kind, data),) = ledger.events
+    assert kind == "hang"
+    assert data == {"step": 7, "split": "train", "seconds": 61, "stacks": stacks.name}
+    assert "test_a_run_that_stands_still" in Path(stacks.name).read_text()
+    (line,) = caplog.messages
+    assert line.startswith("nothing has happened for 61 s in train at step 7: what all threads")
+    assert "engine.hang_after=0" in line
+
+
+def test_whoever_wants_to_hear_of_it_does() -> None:
+    heard, hands = [], Hands()
+    run = make_run(setting={"on_stall": lambda words, step: heard.append((words, step))})
+    watchdog = Watchdog(run, 60.0, now=hands)
+    run.step = 7
+    watchdog.look()
+    for hands.seconds in (30.0, 64.0, 90.0):
+        watchdog.look()
+    assert heard == [("nothing for 64 s in train at step 7", 7)]
+
+
+@pytest.mark.parametrize("sign", ["step", "epoch", "batch_index"])
+def test_steps_and_batches_are_signs_of_progress(sign: str) -> None:
+    watchdog, run, hands, ledger = watched(None)
+    for hands.seconds in (50.0, 100.0, 150.0):
+        setattr(run, sign, getattr(run, sign) + 1)
+        watchdog.look()
+    assert not ledger.events
+
+
+def test_a_second_hang_is_told_of_too() -> None:
+    watchdog, run, hands, ledger = watched(None)
+    for hands.seconds in (30.0, 60.0, 61.0, 100.0, 121.0):
+        watchdog.look()
+        run.step = int(hands.seconds >= 60)
+    assert [data["step"] for _, data in ledger.events] == [0, 1]
+
+
+def test_without_a_folder_only_the_log_tells(caplog: pytest.LogCaptureFixture) -> None:
+    hands = Hands()
+    watchdog = Watchdog(make_run(), 60.0, now=hands)
+    for hands.seconds in (31.0, 61.0):
+        watchdog.look()
+    assert "is something stuck?" in caplog.text
+
+
+def test_a_call_that_lets_no_thread_run_is_told_of_afterwards(
+    stacks: TextIO, caplog: pytest.LogCaptureFixture
+) -> None:
+    watchdog, run, hands, ledger = watched(stacks)
+    watchdog.look()
+    run.step, hands.seconds = 1, 75.0
+    watchdog.look()
+    hands.seconds = 100.0
+    watchdog.look()
+    ((_, data),) = ledger.events
+    assert data["seconds"] == 75
+    assert "at step 1, in a call that lets no other thread run: what all threads" in caplog.text
+
+
+HELD = """
+import ctypes, os, sys
+from pathlib import Path
+import epochal as ep
+from epochal.testing import TinyModel, TinyTask
+
+class Holding(ep.Hook):
+    def step_end(self, run):
+        if run.step == 2:
+            held_by_foreign_code(Path(run.dir, "logs", "stacks.txt"))
+
+def held_by_foreign_code(path):
+    # PyDLL keeps the interpreter's lock during the call: no thread of Python runs.
+    library = ctypes.PyDLL(None)
+    while "held_by_foreign_code" not in path.read_text():  # a slow first step is a hang, too
+        library.usleep(300_000)
+    os._exit(0)
+
+ep.Experiment(
+    task=TinyTask(), model=TinyModel(), optim={"type": "SGD", "lr": 0.1}, train={"for": "3st"},
+    engine={"hang_after": "0.1s"}, hooks=[Holding()], record={"log_dir": sys.argv[1]},
+    choices={"device": "cpu"},
+).fit()
+"""
+
+
+def test_stacks_are_written_while_foreign_code_holds_the_interpreter(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HELD, str(tmp_path / "runs")]
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (path,) = tmp_path.rglob("stacks.txt")
+    assert "held_by_foreign_code" in path.read_text()
+
+
+def test_a_record_that_cannot_be_written_disturbs_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "logs").write_text("in the way")
+    run = make_run(for_="1st", setting={"dir": tmp_path})
+    fit(run)
+    assert "what threads do in a hang could not be recorded" in caplog.text
+
+
+def test_an_event_that_cannot_be_written_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    class Full(Ledger):
+        def event(self, kind: str, **data: Any) -> None:
+            raise OSError("no space left")
+
+    hands = Hands()
+    watchdog = Watchdog(make_run(setting={"writer": Full()}), 60.0, now=hands)
+    for hands.seconds in (31.0, 61.0):
+        watchdog.look()
+    assert "could not be recorded: no space left" in caplog.text
+    assert "nothing has happened" in caplog.text
+
+
+def test_stacks_name_the_function_that_is_stuck(stacks: TextIO) -> None:
+    is_there, is_over = threading.Event(), threading.Event()
+
+    def stuck_in_a_lock() -> None:
+        is_there.set()
+        is_over.wait()
+
+    thread = threading.Thread(target=stuck_in_a_lock)
+    thread.start()
+    is_there.wait()
+    write_stacks(stacks)
+    is_over.set()
+    thread.join()
+    text = Path(stacks.name).read_text()
+    assert "stuck_in_a_lock" in text
+    assert "test_stacks_name_the_function_that_is_stuck" in text
+
+
+def test_a_run_that_never_hangs_leaves_no_file(tmp_path: Path) -> None:
+    fit(make_run(for_="2st", setting={"dir": tmp_path}))
+    assert not (tmp_path / "logs" / "stacks.txt").exists()
+
+
+def test_a_thread_looks_on_while_the_run_lasts(tmp_path: Path) -> None:
+    told = threading.Event()
+
+    class Listening(Ledger):
+        def event(self, kind: str, **data: Any) -> None:
+            super().event(kind, **data)
+            told.set()
+
+    run = make_run(
+        for_="2st",
+        setting={"dir": tmp_path, "writer": Listening()},
+        engine={"hang_after": "0.05s"},
+    )
+    run.on("onTrainBatchStart", lambda: told.wait(30))
+    fit(run)
+    assert told.is_set()
+    assert "epochal-watchdog" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.parametrize("value", [0, "0"])
+def test_zero_looks_at_nothing(value: object) -> None:
+    names: set[str] = set()
+    run = make_run(for_="1st", engine={"hang_after": value})
+    run.on("step_end", lambda: names.update(one.name for one in threading.enumerate()))
+    fit(run)
+    assert "epochal-watchdog" not in names
+
+
+def test_only_a_time_can_be_too_long() -> None:
+    with pytest.raises(ConfigError, match=r"engine\.hang_after: must be a time, got '5st'"):
+        EngineOptions(hang_after="5st")  # type: ignore[arg-type]  # as a user writes it

@@ -1,0 +1,377 @@
+"""Tests of an optimizer that changes between two steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import lr_scheduler
+
+from cells import remake
+from engine.parts import Sums, adder, fit, make_run, numbers, weights
+from engine.recorded_graph import RecordedGraph, record_graphs
+from epochal.components.average.ema import Ema
+from epochal.components.optim.schedules import Linear
+from epochal.config import parse_duration
+from epochal.engine import Run, TorchSchedule
+from epochal.engine.stages.stage import Stage
+from epochal.errors import ConfigError, TaskError
+from epochal.records import NullWriter
+from resume import Notes, assert_resumes_everywhere, follow, point_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.optim import Optimizer
+
+STEPS, BORDER = 7, 3
+
+
+def adamw(model: nn.Module, **options: Any) -> Optimizer:
+    return torch.optim.AdamW(model.parameters(), **{"lr": 0.01, **options})
+
+
+def described(model: nn.Module, *, optimizer: Optimizer | None = None, **given: Any) -> Run:
+    """A run of seven steps, whose optimizer a config would describe: AdamW with a rate of 0.01."""
+    parts = {
+        "optimizer": optimizer or adamw(model),
+        "make_optimizer": remake,
+        **given.pop("parts", {}),
+    }
+    options = {"for_": f"{STEPS}st", "sanity_batches": 0, "eval_every": 0, **given}
+    return make_run(Sums(shuffle=False), model, parts=parts, **options)
+
+
+def changed(run: Run, **change: Any) -> Run:
+    """The run with a change of its optimizer after three steps."""
+    run.on("step_end", lambda run: run.change_optim(**change) if run.step == BORDER else None)
+    return run
+
+
+def by_hand(optimizer_at: Callable[[nn.Module, int], Optimizer], **norm: float) -> torch.Tensor:
+    """The loop that people write, with whatever optimizer a step is to be taken with."""
+    model = adder()
+    loader = torch.utils.data.DataLoader(numbers(20), batch_size=4)
+    batches = [batch for _ in range(2) for batch in loader][:STEPS]
+    for step, (x, y) in enumerate(batches):
+        optimizer = optimizer_at(model, step)
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x), y).backward()
+        if norm and step >= BORDER:
+            nn.utils.clip_grad_norm_(model.parameters(), norm["clip"])
+        optimizer.step()
+    return weights(model)
+
+
+def one_optimizer(change: Callable[[Optimizer], object]) -> Callable[[nn.Module, int], Optimizer]:
+    """One AdamW that is changed in place."""
+    made: list[Optimizer] = []
+
+    def at(model: nn.Module, step: int) -> Optimizer:
+        if not made:
+            made.append(adamw(model))
+        if step == BORDER:
+            change(made[0])
+        return made[0]
+
+    return at
+
+
+def two_optimizers(make: Callable[[nn.Module], Optimizer]) -> Callable[[nn.Module, int], Optimizer]:
+    """One AdamW, and then another optimizer."""
+    made: list[Optimizer] = []
+
+    def at(model: nn.Module, step: int) -> Optimizer:
+        if step in (0, BORDER):
+            made.append(adamw(model) if step == 0 else make(model))
+        return made[-1]
+
+    return at
+
+
+def set_values(**values: float) -> Callable[[Optimizer], None]:
+    return lambda optimizer: optimizer.param_groups[0].update(values)
+
+
+@pytest.mark.parametrize("is_described", [True, False])
+@pytest.mark.parametrize(
+    "values", [{"lr": 0.05}, {"weight_decay": 0.5}, {"lr": 0.02, "betas": (0.5, 0.9)}]
+)
+def test_other_options_keep_the_state_bit_for_bit(
+    values: dict[str, Any], is_described: bool
+) -> None:
+    model = adder()
+    run = described(model, parts={} if is_described else {"make_optimizer": None})
+    fit(changed(run, **values))
+    assert torch.equal(weights(model), by_hand(one_optimizer(set_values(**values))))
+
+
+def test_the_state_may_be_reset() -> None:
+    model = adder()
+    fit(changed(described(model), lr=0.05, state="reset"))
+    assert torch.equal(weights(model), by_hand(two_optimizers(lambda m: adamw(m, lr=0.05))))
+
+
+@pytest.mark.parametrize("kind", ["SGD", torch.optim.SGD])
+def test_another_optimizer_takes_over_at_the_exact_step(kind: object) -> None:
+    def sgd(model: nn.Module) -> Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    model = adder()
+    run = described(model, parts={"make_optimizer": by_last_name})
+    fit(changed(run, type=kind, lr=0.1, momentum=0.9))
+    assert torch.equal(weights(model), by_hand(two_optimizers(sgd)))
+
+
+def by_last_name(model: nn.Module, changes: list[dict[str, Any]]) -> Any:
+    """As ``remake``, which knows optimizers by their short names."""
+    return remake(model, [{**one, "type": one["type"].rpartition(".")[2]} for one in changes])
+
+
+def test_clipping_may_begin_in_the_middle() -> None:
+    model = adder()
+    fit(changed(described(model), clip=0.01))
+    assert torch.equal(weights(model), by_hand(one_optimizer(set_values()), clip=0.01))
+
+
+def test_a_change_counts_below_the_schedule_of_the_run() -> None:
+    rates = []
+    run = described(adder(), parts={"schedule": Linear()})
+    run.on("step_end", lambda run: rates.append(run.learning_rates["lr"]), priority=900)
+    fit(changed(run, lr=0.07))
+    factors = [1 - step / STEPS for step in range(1, STEPS + 1)]
+    bases = [0.01] * (BORDER - 1) + [0.07] * (STEPS - BORDER + 1)
+    assert rates == pytest.approx([a * b for a, b in zip(factors, bases, strict=True)])
+
+
+def test_a_scheduler_of_torch_goes_on_if_the_rates_stay() -> None:
+    rates = []
+    model = adder()
+    optimizer = adamw(model)
+    schedule = TorchSchedule(lr_scheduler.StepLR(optimizer, 2, gamma=0.5))
+    run = described(model, optimizer=optimizer, parts={"schedule": schedule})
+    run.on("step_end", lambda run: rates.append(run.learning_rates["lr"]), priority=900)
+    fit(changed(run, weight_decay=0.3))
+    assert rates == pytest.approx([0.01 * 0.5 ** (step // 2) for step in range(1, STEPS + 1)])
+
+
+@pytest.mark.parametrize("change", [{"lr": 0.5}, {"type": "SGD"}, {"state": "reset"}])
+def test_a_scheduler_of_torch_cannot_go_on_with_other_rates(change: dict[str, Any]) -> None:
+    model = adder()
+    optimizer = adamw(model)
+    schedule = TorchSchedule(lr_scheduler.StepLR(optimizer, 2))
+    run = described(model, optimizer=optimizer, parts={"schedule": schedule})
+    with pytest.raises(ConfigError, match="StepLR of torch cannot go on"):
+        fit(changed(run, **change))
+
+
+def test_ratios_between_groups_of_an_object_stay() -> None:
+    model = adder()
+    first, *others = model.parameters()
+    groups = [{"params": [first], "lr": 0.001}, {"params": others}]
+    optimizer = torch.optim.AdamW(groups, lr=0.01)
+    run = described(model, optimizer=optimizer, parts={"make_optimizer": None})
+    rates: list[dict[str, float]] = []
+    run.on("run_end", lambda run: rates.append(run.learning_rates))
+    fit(changed(run, lr=0.1))
+    assert rates == [{"lr/0": pytest.approx(0.01), "lr/1": 0.1}]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"wieght_decay": 1}, "has no 'wieght_decay' to change\n  did you mean 'weight_decay'"),
+        ({"type": "SGD"}, "has no 'type' to change\n  describe the optimizer in the section optim"),
+        ({"state": "rest"}, "unknown state 'rest'\n  did you mean 'reset'"),
+        ({"clip": -1}, "optim.clip"),
+    ],
+)
+def test_what_an_object_cannot_do_is_refused(change: dict[str, Any], message: str) -> None:
+    run = described(adder(), parts={"make_optimizer": None})
+    with pytest.raises(ConfigError, match=message):
+        fit(changed(run, **change))
+
+
+def test_the_state_of_one_kind_is_not_kept_for_another() -> None:
+    run = described(adder())
+    with pytest.raises(ConfigError, match="cannot be kept from AdamW to SGD"):
+        fit(changed(run, type="SGD", state="keep"))
+
+
+def test_only_a_run_that_trains_has_something_to_change() -> None:
+    run = described(adder())
+    with pytest.raises(TaskError, match="only a run that trains"):
+        run.change_optim(lr=1)
+
+
+def test_a_change_is_recorded() -> None:
+    events = []
+
+    class Notes(NullWriter):
+        def event(self, kind: str, **facts: Any) -> None:
+            events.append((kind, facts))
+
+    fit(changed(described(adder(), setting={"writer": Notes()}), lr=0.5))
+    assert ("optim_changed", {"step": BORDER, "changes": {"lr": 0.5}}) in events
+
+
+def test_the_average_goes_on_over_a_change() -> None:
+    plain, changing = Ema(decay=0.9), Ema(decay=0.9)
+    fit(described(adder(), parts={"average": plain}))
+    fit(changed(described(adder(), parts={"average": changing}), clip=1e9))
+    for name, tensor in plain.state_tensors().items():
+        assert torch.equal(tensor, changing.state_tensors()[name])
+
+
+@pytest.mark.parametrize(
+    "change", [{"lr": 0.2}, {"type": "SGD", "lr": 0.1}, {"accumulate": 2}, {"state": "reset"}]
+)
+@pytest.mark.parametrize("is_described", [True, False])
+def test_a_change_survives_a_resume(change: dict[str, Any], is_described: bool) -> None:
+    if not is_described and "type" in change:
+        pytest.skip("an object stays what it is")
+    parts = {} if is_described else {"make_optimizer": None}
+
+    def build(setting: dict[str, Any]) -> Run:
+        return changed(described(adder(), parts=dict(parts), setting=setting), **change)
+
+    assert assert_resumes_everywhere(build) >= 4
+
+
+class Changing(Sums):
+    """Changes the optimizer by itself when a stage begins."""
+
+    def on_stage_start(self, run: Run, name: str) -> None:
+        run.change_optim(**CHANGES[name])
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "a": {"accumulate": 2},
+    "b": {"type": "SGD", "lr": 0.1, "momentum": 0.9},
+    "c": {"type": "AdamW", "lr": 0.02, "clip": 0.1},
+}
+
+
+def test_what_is_changed_again_when_a_run_goes_on_counts_once() -> None:
+    def build(setting: dict[str, Any]) -> Run:
+        model = adder()
+        stages = tuple(Stage(name=name, length=parse_duration("3st")) for name in "abc")
+        parts = {"optimizer": adamw(model), "make_optimizer": remake, "stages": stages}
+        return make_run(Changing(), model, parts=parts, setting=setting, sanity_batches=0)
+
+    assert assert_resumes_everywhere(build) >= 9
+
+
+@pytest.mark.parametrize("is_described", [True, False])
+def test_the_last_change_counts_when_a_run_goes_on(is_described: bool) -> None:
+    def build(setting: dict[str, Any]) -> Run:
+        parts = {} if is_described else {"make_optimizer": None}
+        run = described(adder(), parts=parts, setting=setting)
+        run.on("run_start", lambda run: run.change_optim(clip=0.5, lr=0.5))
+        return changed(run, clip=0.01, lr=0.02)
+
+    assert assert_resumes_everywhere(build) >= 7
+
+
+@pytest.mark.parametrize(
+    ("change", "is_described"),
+    [
+        ({"lrr": 1}, True),
+        ({"lrr": 1, "clip": 0.001}, False),
+        ({"type": "SGD", "state": "keep", "accumulate": 2}, True),
+        ({"clip": -1}, True),
+        ({"lr": 0.5, "clip": -1}, False),
+    ],
+)
+def test_a_change_that_fails_leaves_everything_as_it_was(
+    change: dict[str, Any], is_described: bool
+) -> None:
+    plain, tried = adder(), adder()
+    fit(described(plain))
+
+    def attempt(run: Run) -> None:
+        options = run.options.optim
+        with pytest.raises((TypeError, ConfigError)):
+            run.change_optim(**change)
+        assert run.course.changes == []
+        assert run.options.optim == options
+
+    run = described(tried, parts={} if is_described else {"make_optimizer": None})
+    run.on("step_end", attempt)
+    fit(run)
+    assert torch.equal(weights(tried), weights(plain))
+
+
+def test_more_batches_per_step_count_from_the_change_on() -> None:
+    samples: list[int] = []
+    run = described(adder())
+    run.on("step_end", lambda run: samples.append(run.samples))
+    fit(changed(run, accumulate=2))
+    assert samples == [4, 8, 12, 20, 28, 36, 40]
+
+
+class Poisoned(Sums):
+    """Its second batch has no finite loss."""
+
+    def batch_loss(self, out: dict[str, Any], batch: list[Any]) -> dict[str, Any]:
+        loss, count = super().batch_loss(out, batch)["loss"]
+        is_second = torch.equal(batch[0], numbers(20)[4:8][0])
+        return {"loss": (loss * float("nan") if is_second else loss, count)}
+
+
+def test_a_bad_step_before_the_change_is_named_by_the_batches_that_it_had() -> None:
+    events: list[dict[str, Any]] = []
+
+    class Writer(NullWriter):
+        def event(self, kind: str, **facts: Any) -> None:
+            if kind == "nonfinite":
+                events.append(facts)
+
+    options = {"for_": "1ep", "engine": {"on_nonfinite": "skip"}, "setting": {"writer": Writer()}}
+    fit(changed(make_run(Poisoned(shuffle=False), sanity_batches=0, **options), accumulate=2))
+    assert [(one["step"], one["batches"]) for one in events] == [(2, [1])]
+
+
+@pytest.mark.parametrize(
+    "change", [{"clip": 0.01}, {"lr": 0.5}, {"type": "SGD", "lr": 0.1, "momentum": 0.9}]
+)
+def test_a_captured_step_is_captured_anew(
+    change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(**given: Any) -> torch.Tensor:
+        model = adder()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        parts = {"make_optimizer": remake_sgd}
+        run = described(model, optimizer=optimizer, parts=parts, for_="16st", **given)
+        run.on("step_end", lambda run: run.change_optim(**change) if run.step == 8 else None)
+        fit(run)
+        return weights(model)
+
+    eager = train()
+    record_graphs(monkeypatch)
+    assert torch.equal(train(engine={"step": "graph"}), eager)
+    assert RecordedGraph.captures == 2
+
+
+def remake_sgd(model: nn.Module, changes: list[dict[str, Any]]) -> Any:
+    return remake(model, [{"type": "SGD", "lr": 0.01}, *changes])
+
+
+def test_what_a_hook_changes_again_when_a_run_goes_on_is_recorded_once() -> None:
+    steps: list[int] = []
+
+    class Writer(Notes):
+        def event(self, kind: str, **facts: Any) -> None:
+            if kind == "optim_changed":
+                steps.append(facts["step"])
+
+    def build(setting: dict[str, Any]) -> Run:
+        run = described(adder(), setting=setting)
+        run.on("epoch_start", lambda run: run.change_optim(lr=0.1 / (run.epoch + 1)))
+        return run
+
+    whole = follow(build)
+    fit(build({"writer": Writer(), "resume": point_of(whole.states[2])}))
+    assert steps == [5]

@@ -1,0 +1,211 @@
+"""Tests of how long a run lasts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, WeightedRandomSampler
+
+from engine.parts import Scored, Sums, fit, make_run, numbers
+from epochal.config.duration import parse_duration
+from epochal.engine.feed.feed import Feed
+from epochal.engine.stages.training_length import Epoch, Limits, Position, find_limits, read_epoch
+from epochal.errors import TaskError
+from resume import assert_same, follow, resume
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from epochal.engine import Run
+
+
+def limits_of(feed: Feed, duration: str, max_time: str | None = None) -> Limits:
+    length = parse_duration(duration)
+    end = Position().after(length, read_epoch(feed))
+    return find_limits(end, [length, None if max_time is None else parse_duration(max_time)])
+
+
+def feed(*, accumulate: int = 1) -> Feed:
+    task = Sums(20, batch_size=8)
+    return Feed(task, seed=0, accumulate=accumulate, limit=None)
+
+
+@pytest.mark.parametrize(
+    ("duration", "accumulate", "limits"),
+    [
+        ("4ep", 1, Limits(4, 12)),
+        ("4ep", 2, Limits(4, 8)),
+        ("7st", 1, Limits(3, 7)),
+        ("40sa", 1, Limits(2, 6)),
+        ("29sa", 1, Limits(2, 5)),
+        ("10min", 1, Limits(None, None, 600)),
+    ],
+)
+def test_totals_follow_from_the_loader(duration: str, accumulate: int, limits: Limits) -> None:
+    assert limits_of(feed(accumulate=accumulate), duration) == limits
+
+
+def test_the_shorter_time_counts() -> None:
+    assert limits_of(feed(), "1h", "10s").seconds == 10
+
+
+def test_totals_are_unknown_where_the_loader_does_not_tell() -> None:
+    endless = Feed(Sums(), seed=0, accumulate=1, limit=None)
+    endless.task.train_loader = (batch for batch in [1])
+    assert limits_of(endless, "3ep") == Limits(3, None)
+    assert limits_of(endless, "3st") == Limits(None, 3)
+    assert limits_of(endless, "3sa") == Limits(None, None)
+    listed = Feed(Sums(), seed=0, accumulate=1, limit=None)
+    listed.task.train_loader = list(listed.task.train_loader)
+    assert limits_of(listed, "40sa") == Limits(None, None)
+
+
+PASS = Epoch(accumulate=2, batches=5, batch_size=4, drawn=19)  # three steps, the last one short
+
+
+@pytest.mark.parametrize(
+    ("start", "duration", "end"),
+    [
+        (Position(), "2st", Position(2, 0, 4)),
+        (Position(), "3st", Position(3, 1, 0)),
+        (Position(2, 0, 4), "1ep", Position(3, 1, 0)),
+        (Position(2, 0, 4), "2ep", Position(6, 2, 0)),
+        (Position(1, 0, 2), "3st", Position(4, 1, 2)),
+        (Position(1, 0, 2), "11sa", Position(3, 1, 0)),
+        (Position(1, 0, 2), "12sa", Position(4, 1, 2)),
+        (Position(1, 0, 2), "31sa", Position(7, 2, 2)),
+        (Position(1, 0, 2), "1h", Position(None, None, None)),
+        (Position(1, None, None), "3st", Position(4, None, None)),
+        (Position(1, None, None), "3ep", Position(None, None, 0)),
+    ],
+)
+def test_a_position_may_lie_within_an_epoch(start: Position, duration: str, end: Position) -> None:
+    assert start.after(parse_duration(duration), PASS) == end
+
+
+@pytest.mark.parametrize(
+    ("size", "options", "batches"),
+    [
+        (8, {}, 3),
+        (8, {"drops_last": True}, 2),
+        (2, {"limit": 4}, 4),
+        (8, {"drawn": None}, None),
+    ],
+)
+def test_other_batches_of_the_same_data_are_counted(
+    size: int, options: dict[str, Any], batches: int | None
+) -> None:
+    assert replace(PASS, **options).resized(size).batches == batches
+
+
+def weighted() -> DataLoader[Any]:
+    sampler = WeightedRandomSampler(torch.ones(20).tolist(), num_samples=100)
+    return DataLoader(numbers(20), batch_size=5, sampler=sampler)
+
+
+@pytest.mark.parametrize(
+    ("loader", "duration", "steps", "options"),
+    [
+        (weighted(), "100sa", 20, {}),
+        (weighted(), "260sa", 52, {}),
+        (DataLoader(numbers(20), batch_size=8, drop_last=True), "40sa", 5, {}),
+        (DataLoader(numbers(20), batch_size=8), "29sa", 5, {}),
+        (DataLoader(numbers(26), batch_size=8), "60sa", 5, {"accumulate": 3}),
+        (DataLoader(numbers(80), batch_size=8), "80sa", 6, {"accumulate": 2, "limit": 5}),
+        (DataLoader(numbers(80), batch_size=8), "81sa", 7, {"accumulate": 2, "limit": 5}),
+    ],
+)
+def test_the_steps_of_so_many_samples_are_those_that_are_taken(
+    loader: DataLoader[Any], duration: str, steps: int, options: dict[str, int]
+) -> None:
+    task = Sums(val=0)
+    task.train_loader = loader
+    accumulate, limit = options.get("accumulate", 1), options.get("limit")
+    feed = Feed(task, seed=0, accumulate=accumulate, limit=limit)
+    assert limits_of(feed, duration).steps == steps
+    run = make_run(task, for_=duration, limit_batches=limit, optim={"accumulate": accumulate})
+    assert fit(run).steps == steps
+
+
+class Stream(IterableDataset[Tensor]):
+    def __len__(self) -> int:
+        return 20
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(torch.zeros(20))
+
+
+def test_the_samples_of_a_stream_are_unknown_when_processes_share_it() -> None:
+    task = Sums()
+    task.train_loader = DataLoader(Stream(), batch_size=8)
+    feed = Feed(task, seed=0, accumulate=1, limit=None)
+    assert feed.samples_per_epoch == 20
+    task.train_loader = DataLoader(Stream(), batch_size=8, num_workers=2)
+    assert feed.samples_per_epoch is None
+
+
+@pytest.mark.parametrize(
+    ("duration", "reason", "steps"),
+    [("2ep", "max_epochs", 10), ("7st", "max_steps", 7), ("10sa", "max_samples", 3)],
+)
+def test_reaching_the_duration_finishes_the_run(duration: str, reason: str, steps: int) -> None:
+    result = fit(make_run(for_=duration))
+    assert (result.status, result.reason, result.steps) == ("finished", reason, steps)
+
+
+def test_samples_are_counted_also_when_the_batch_size_is_unknown() -> None:
+    task = Sums()
+    task.train_loader = list(task.train_loader)
+    assert fit(make_run(task, for_="10sa")).steps == 3
+
+
+def test_a_target_ends_the_run_when_it_is_reached() -> None:
+    task = Scored(0.1, math.nan, 0.95, 0.99)
+    result = fit(make_run(task, for_="9ep", until="val/score >= 0.9", sanity_batches=0))
+    assert (result.status, result.reason, result.epochs) == ("finished", "target", 3)
+
+
+def test_a_target_of_the_training_itself_ends_it_after_an_epoch() -> None:
+    result = fit(make_run(for_="9ep", until="train/loss <= 1e9"))
+    assert (result.reason, result.epochs) == ("target", 1)
+
+
+def test_a_target_that_is_not_reached_leaves_the_length_alone() -> None:
+    result = fit(make_run(for_="2ep", until="val/mae <= -1"))
+    assert (result.reason, result.epochs) == ("max_epochs", 2)
+
+
+def test_a_target_that_no_evaluation_produces_is_an_error_before_the_first_step() -> None:
+    with pytest.raises(TaskError, match=r"train\.until: no metric is named 'val/nae'"):
+        fit(make_run(for_="2ep", until="val/nae <= 1"))
+
+
+@pytest.mark.parametrize(
+    ("length", "reason"),
+    [
+        ("2ep", "max_epochs"),
+        ("7st", "max_steps"),
+        ("18sa", "max_samples"),
+        ("0.001s", "max_time"),
+    ],
+)
+def test_every_length_is_an_end_with_a_name(length: str, reason: str) -> None:
+    result = fit(make_run(for_=length))
+    assert (result.status, result.reason) == ("finished", reason)
+
+
+def test_a_run_goes_on_towards_a_target_bit_for_bit_and_keeps_one_that_was_reached() -> None:
+    def build(settings: dict[str, Any]) -> Run:
+        return make_run(
+            Sums(8, batch_size=4), for_="9ep", until="train/loss <= 0.8", setting=settings
+        )
+
+    whole = follow(build)
+    assert 1 < len(whole.states) < 18
+    for state in whole.states:
+        assert_same(whole, resume(build, state), state)

@@ -1,0 +1,92 @@
+"""Tests of the state of modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from epochal.checkpoint import join, snapshot
+from epochal.engine.state.module_state import collect_module, restore_module
+from epochal.errors import CheckpointError
+from resume import digest
+
+HOST = torch.device("cpu")
+
+
+def stored(state: Any) -> Any:
+    taken = snapshot({"model": state})
+    return join(taken.plain, taken.tensors)["model"]
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.norm = nn.BatchNorm2d(4)
+        self.register_buffer("cache", torch.zeros(2), persistent=False)
+        self.count = 0
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"count": self.count}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        self.count = state["count"]
+
+
+def test_weights_buffers_modes_and_what_is_frozen_come_back_in_place() -> None:
+    net = Net().to(memory_format=torch.channels_last)
+    net.norm(torch.randn(2, 4, 3, 3))
+    net.cache += 3
+    net.count = 5
+    net.norm.eval()
+    net.conv.weight.requires_grad_(False)
+    state = stored(collect_module(net))
+    other = Net().to(memory_format=torch.channels_last)
+    weight, cache = other.conv.weight, other.cache
+    restore_module(other, state, HOST, "model")
+    assert digest(collect_module(other)) == digest(state)
+    assert (other.conv.weight, other.cache) == (weight, cache)
+    assert other.conv.weight.stride() == net.conv.weight.stride()
+    assert (other.norm.training, other.conv.training, other.count) == (False, True, 5)
+
+
+def test_tied_weights_stay_tied() -> None:
+    def build() -> nn.Sequential:
+        net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        net[1].weight = net[0].weight
+        return net
+
+    net, other = build(), build()
+    restore_module(other, stored(collect_module(net)), HOST, "model")
+    assert other[1].weight is other[0].weight
+    assert torch.equal(other[0].weight, net[0].weight)
+
+
+def test_a_buffer_that_had_no_size_gets_one() -> None:
+    net, other = Net(), Net()
+    net.cache = torch.ones(7)
+    restore_module(other, stored(collect_module(net)), HOST, "model")
+    assert other.cache.tolist() == [1.0] * 7
+
+
+def test_other_names_are_listed() -> None:
+    state = collect_module(nn.Sequential(nn.Linear(2, 2)))
+    other = nn.Sequential(nn.Identity(), nn.Linear(2, 2))
+    with pytest.raises(CheckpointError, match=r"missing.*1\.weight.*\n.*only.*0\.weight, 0\.bias"):
+        restore_module(other, state, HOST, "model")
+
+
+def test_other_shapes_are_named() -> None:
+    state = collect_module(nn.Linear(2, 2))
+    with pytest.raises(CheckpointError, match=r"model: does not take.*\n.*size mismatch"):
+        restore_module(nn.Linear(3, 2), state, HOST, "model")
+
+
+def test_a_buffer_of_a_module_that_is_not_there_is_named() -> None:
+    state = collect_module(nn.Linear(2, 2))
+    state["buffers"]["head.cache"] = torch.ones(1)
+    with pytest.raises(CheckpointError, match=r"has no buffer 'head\.cache'"):
+        restore_module(nn.Linear(2, 2), state, HOST, "model")

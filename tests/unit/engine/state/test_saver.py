@@ -1,0 +1,319 @@
+"""Tests of checkpoints while a run trains."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from engine.parts import Sums, adder, fit, make_run
+from epochal.checkpoint import read_checkpoint
+from epochal.engine import Hook, Monitor, Run
+from epochal.engine.state import saver as saving
+from epochal.engine.state.saver import Saver, fresh_metrics, request_save
+from epochal.errors import CheckpointError
+from epochal.records.folder.checkpoint_manifests import find_checkpoints
+from resume import Notes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def saver(folder: Path | None, **options: Any) -> Saver:
+    given = {"keep_last": None, "name": lambda run: f"step-{run.step}"} | options
+    return Saver(folder, **given)
+
+
+class Asking(Hook):
+    """Asks for checkpoints after some steps, and hears of them."""
+
+    def __init__(self, saver: Saver | None, *steps: int, reason: str = "asked") -> None:
+        self._saver, self._steps, self._reason = saver, steps, reason
+        self.heard: list[tuple[str, str]] = []
+
+    def setup(self, run: Run) -> None:
+        run.saver = self._saver
+
+    def step_end(self, run: Run) -> None:
+        if run.step in self._steps:
+            request_save(run, self._reason)
+
+    def checkpoint_saved(self, run: Run, path: Path) -> None:
+        self.heard.append((path.name, threading.current_thread().name))
+
+    def run_end(self, run: Run) -> None:
+        if run.saver is not None:
+            run.saver.finish(run)
+
+
+def train(*hooks: object, **options: Any) -> Any:
+    given = {"for_": "2ep", "setting": {"writer": Notes()}} | options
+    return fit(make_run(Sums(12), adder(), hooks=hooks, **given))
+
+
+def steps_in(folder: Path) -> list[tuple[int, int, str]]:
+    return [(one.step, one.epoch, one.reason) for one in find_checkpoints(folder)]
+
+
+def test_a_checkpoint_is_made_at_the_boundary_where_it_was_asked_for(tmp_path: Path) -> None:
+    asking = Asking(saver(tmp_path), 1, 5)
+    train(asking)
+    assert steps_in(tmp_path) == [(1, 0, "asked"), (5, 1, "asked"), (6, 2, "end")]
+    assert asking.heard == [(f"step-{step}", "MainThread") for step in (1, 5, 6)]
+
+
+def test_after_the_last_step_of_an_epoch_it_waits_until_the_epoch_is_over(tmp_path: Path) -> None:
+    train(Asking(saver(tmp_path), 3), eval_every="1ep")
+    state, manifest = read_checkpoint(tmp_path / "step-3")
+    assert (manifest.epoch, state["data"]["is_in_epoch"]) == (1, False)
+    assert manifest.metrics["val/mae"] == state["latest"]["val/mae"]
+
+
+def test_several_wishes_make_one_checkpoint(tmp_path: Path) -> None:
+    keeper = saver(tmp_path)
+    train(Asking(keeper, 2), Asking(keeper, 2, reason="best"))
+    assert steps_in(tmp_path)[0] == (2, 0, "asked, best")
+
+
+def test_a_wish_from_within_a_step_is_heard_after_it(tmp_path: Path) -> None:
+    class Early(Asking):
+        def batch_end(self, run: Run, split: str, index: int, batch: Any, out: Any) -> None:
+            if split == "train" and run.step == 1:  # the second one is in progress
+                request_save(run, "asked")
+
+    train(Early(saver(tmp_path)))
+    assert steps_in(tmp_path)[0] == (2, 0, "asked")
+
+
+def test_without_a_saver_wishes_are_forgotten(tmp_path: Path) -> None:
+    train(Asking(None, 1))
+    train(Asking(saver(None), 1))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_manifest_says_what_the_run_knows(tmp_path: Path) -> None:
+    setting = {"writer": Notes(), "facts": {"run": "r1", "attempt": 2, "unknown": 1}}
+    options = {"setting": setting, "parts": {"monitor": Monitor("val/mae")}, "eval_every": "2st"}
+    train(Asking(saver(tmp_path), 2), **options)
+    (manifest, *_) = find_checkpoints(tmp_path)
+    assert (manifest.run, manifest.attempt, manifest.step, manifest.samples) == ("r1", 2, 2, 8)
+    assert (manifest.monitor, manifest.mode) == ("val/mae", "min")
+    assert manifest.metrics.keys() == {"val/mae"}
+    assert manifest.choices == {"step": "eager"}
+
+
+def test_metrics_of_another_step_are_not_those_of_the_checkpoint() -> None:
+    run = make_run()
+    run.latest = {"val/acc": 0.5, "val_ema/acc": 0.6, "test/acc": 0.4, "train/loss": 1.0}
+    run.step, run.evaluated_at, run.is_in_epoch = 7, {"val": 7, "test": 5}, True
+    assert fresh_metrics(run) == {"val/acc": 0.5, "val_ema/acc": 0.6}
+    run.is_in_epoch = False
+    assert fresh_metrics(run).keys() == {"val/acc", "val_ema/acc", "train/loss"}
+
+
+def fail_to_write(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def write(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(saving, "write_checkpoint", write)
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_and_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fail_to_write(monkeypatch, CheckpointError("the disk is full"))
+    asking = Asking(saver(tmp_path), 2)
+    assert train(asking).steps == 6
+    assert "the checkpoint of step 2 was not written: the disk is full" in caplog.text
+    assert not asking.heard
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_strict", "error"),
+    [
+        ("asked", True, OSError(errno.ENOSPC, "full")),
+        ("preempted", False, CheckpointError("full")),
+        ("asked", False, ZeroDivisionError("a mistake of ours: full")),
+    ],
+)
+def test_a_failure_ends_the_run_where_it_must(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    reason: str,
+    is_strict: bool,
+    error: BaseException,
+) -> None:
+    fail_to_write(monkeypatch, error)
+    with pytest.raises(type(error), match="full"):
+        train(Asking(saver(tmp_path, is_strict=is_strict), 2, reason=reason))
+
+
+def test_old_ones_that_cannot_be_removed_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise CheckpointError("not allowed")
+
+    monkeypatch.setattr(saving, "tidy", refuse)
+    train(Asking(saver(tmp_path), 2))
+    assert "old checkpoints could not be removed: not allowed" in caplog.text
+    assert steps_in(tmp_path)
+
+
+def test_the_next_one_waits_for_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy: list[int] = []
+    write = saving.write_checkpoint
+
+    def watched(folder: Path, name: str, state: Any, facts: Any) -> Any:
+        busy.append(1)
+        assert sum(busy) == 1
+        try:
+            return write(folder, name, state, facts)
+        finally:
+            busy.append(-1)
+
+    monkeypatch.setattr(saving, "write_checkpoint", watched)
+    train(Asking(saver(tmp_path), 1, 2, 3, 4, 5))
+    assert len(steps_in(tmp_path)) == 6
+
+
+def test_the_rehearsal_refuses_what_cannot_be_stored_and_writes_nothing(tmp_path: Path) -> None:
+    class Odd(Asking):
+        def state_dict(self) -> dict[str, Any]:
+            return {"it": object()}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            pass
+
+        def step_end(self, run: Run) -> None:
+            assert run.saver is not None
+            run.saver.rehearse(run)
+
+    folder = tmp_path / "checkpoints"
+    with pytest.raises(CheckpointError, match=r"hooks: Odd#0\.it: cannot be kept"):
+        train(Odd(saver(folder)))
+    assert not folder.exists()
+
+
+class Rehearsing(Asking):
+    def step_end(self, run: Run) -> None:
+        if run.step == 1 and run.saver is not None:
+            run.saver.rehearse(run)
+
+
+def test_the_run_says_how_much_its_checkpoints_take(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        train(Rehearsing(saver(tmp_path / "deep" / "er", keep_last=2, keep_best=1)))
+        train(Rehearsing(saver(tmp_path, keep_last=None)))
+        train(Rehearsing(saver(None)))
+    told = [line for line in caplog.messages if line.startswith("checkpoints take")]
+    assert len(told) == 2
+    assert " kB each, 4 at most; " in told[0]
+    assert "and all are kept; " in told[1]
+
+
+def test_too_little_room_is_a_warning_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Usage:
+        free = 100
+
+    monkeypatch.setattr(saving.shutil, "disk_usage", lambda path: Usage())
+    train(Rehearsing(saver(tmp_path, keep_last=1)))
+    assert "has 100 B free; make room, or keep fewer with checkpoint.keep_last" in caplog.text
+
+
+def test_a_hook_with_tensors_and_no_state_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Averaging(Hook):
+        def __init__(self) -> None:
+            self.mean = torch.zeros(2)
+
+    train(Rehearsing(saver(tmp_path)), Averaging())
+    assert caplog.text.count("Averaging holds tensors, and a resumed run begins without") == 1
+
+
+def test_what_is_being_written_is_no_leftover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread writes on only when somebody waits for it, or removes what it has staged."""
+    met = threading.Event()
+    order: list[str] = []
+    real = saving.write_checkpoint, saving.remove_leftovers, threading.Thread.join
+
+    def write(folder: Path, *args: Any) -> Any:
+        met.wait()
+        manifest = real[0](folder, *args)
+        order.append("written")
+        return manifest
+
+    def remove(folder: Path) -> list[str]:
+        order.append("removed")
+        met.set()
+        return real[1](folder)
+
+    def join(self: threading.Thread, *args: Any) -> None:
+        if self.name == "checkpoint":
+            met.set()
+        real[2](self, *args)
+
+    class Early(Asking):
+        def step_end(self, run: Run) -> None:
+            if run.step == 1 and run.saver is not None:
+                run.saver.save(run, "early")
+                run.saver.rehearse(run)
+
+    monkeypatch.setattr(saving, "write_checkpoint", write)
+    monkeypatch.setattr(saving, "remove_leftovers", remove)
+    monkeypatch.setattr(threading.Thread, "join", join)
+    early = Early(saver(tmp_path))
+    train(early)
+    assert order[:2] == ["written", "removed"]
+    assert steps_in(tmp_path)[0] == (1, 0, "early")
+    assert early.heard[0] == ("step-1", "MainThread")
+
+
+def test_without_a_folder_the_newest_states_are_kept_in_memory() -> None:
+    keeper = saver(None, serves_rollback=True, keep_last=2)
+    train(Asking(keeper, 1, 2, 5))
+    kept = [(manifest.step, manifest.epoch, manifest.reason) for manifest, _ in keeper.kept]
+    assert kept == [(5, 1, "asked"), (6, 2, "end")]
+
+
+def test_a_run_that_does_not_go_back_keeps_nothing_in_memory() -> None:
+    keeper = saver(None)
+    train(Asking(keeper, 1, 2))
+    assert not keeper.kept
+
+
+@pytest.mark.parametrize("action", ["stop", "rollback"])
+def test_a_state_whose_updates_are_left_out_for_good_is_not_saved(
+    tmp_path: Path, action: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(Sums):
+        def batch_loss(self, out: Any, batch: Any) -> dict[str, Any]:
+            loss, count = super().batch_loss(out, batch)["loss"]
+            return {"loss": (loss * float("nan") if run.step == 2 else loss, count)}
+
+    hooks = (Asking(saver(tmp_path), 2, 3, 4, reason="best"),)
+    run = make_run(
+        Broken(12),
+        adder(),
+        hooks=hooks,
+        engine={"on_nonfinite": action},
+        setting={"writer": Notes()},
+        for_="2ep",
+    )
+    with caplog.at_level(logging.INFO):
+        assert fit(run).reason == "diverged"
+    assert steps_in(tmp_path)[-1][0] == 2
+    assert "step 3 is not saved: its updates were left out" in caplog.text

@@ -1,0 +1,126 @@
+"""Tests of what a step is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.parts import Diary, Sums, fit, make_run
+from epochal.engine import Metric, Run, Schedule, Train
+from epochal.engine.execute import execute
+from epochal.engine.step.build_step import BatchFunctions, build_step, no_step
+
+
+def test_without_batch_hooks_the_task_is_called_directly() -> None:
+    run = make_run(hooks=(Diary("run_start"),))
+    run.events.clear()
+    functions = BatchFunctions(run)
+    assert functions.train == run.calls.train
+    assert functions.finish is functions.report
+
+
+def test_batch_hooks_hear_each_microbatch_with_its_index() -> None:
+    diary = Diary("batch_start", "batch_end", "step_end")
+    diary.on = ("train",)
+    fit(make_run(hooks=(diary,), for_="1ep", optim={"accumulate": 3}))
+    assert diary.entries == [
+        *[f"batch_{moment} train {index}" for index in (0, 1, 2) for moment in ("start", "end")],
+        "step_end 1",
+        *[f"batch_{moment} train {index}" for index in (3, 4) for moment in ("start", "end")],
+        "step_end 2",
+    ]
+
+
+def test_a_function_attached_during_the_run_hears_the_next_batch() -> None:
+    heard: list[int] = []
+    run = make_run(for_="1ep")
+
+    def attach(run: object) -> None:
+        run.on("onTrainBatchStart", lambda index: heard.append(index))
+
+    run.on("step_end", attach, every="3st")
+    fit(run)
+    assert heard == [3, 4]
+
+
+def test_a_run_that_was_not_prepared_takes_no_step() -> None:
+    with pytest.raises(AssertionError, match="not prepared to train"):
+        no_step()
+
+
+class Halving(Schedule):
+    def factor(self, step: int, total_steps: int | None) -> float:
+        return 0.5**step
+
+
+def test_a_step_moves_the_rate_on_after_the_update() -> None:
+    run = make_run(parts={"schedule": Halving()})
+    run.updater.bind(run)
+    seen: list[float] = []
+    step = build_step(run, lambda _: seen.append(run.learning_rates["lr"]))
+    for _ in range(3):
+        step(())
+        run.step += 1
+    assert seen == [0.1, 0.05, 0.025]
+
+
+def test_a_step_whose_rate_stays_is_the_update_alone() -> None:
+    run = make_run()
+    run.updater.bind(run)
+    assert build_step(run, no_step) is no_step
+
+
+def test_steps_of_an_own_runner_have_the_schedule_too() -> None:
+    class Own(Train):
+        def train_step(self, run: Run, microbatches: Any) -> None:
+            for batch in microbatches:
+                run.finish_batch(run.train_batch(batch))
+
+    rates: list[float] = []
+    run = make_run(parts={"schedule": Halving()}, for_="3st", eval_every=0)
+    run.on("step_end", lambda run: rates.append(run.learning_rates["lr"]))
+    execute(run, Own(), raise_errors=True)
+    assert rates == [0.05, 0.025, 0.0125]
+
+
+class Seen(Metric):
+    on = ("train",)
+
+    def reset(self) -> None:
+        self.count = 0
+
+    def update(self, out: Any, batch: Any) -> None:
+        self.count += 1
+
+    def compute(self) -> float:
+        return float(self.count)
+
+
+def test_what_comes_after_a_batch_can_be_done_in_two_parts() -> None:
+    metric = Seen()
+    metric.reset()
+    run = make_run(parts={"metrics": {"seen": metric}})
+    window = run.meter.window()
+    outcome = run.train_batch(next(iter(run.task.train_loader)))
+    run.report_batch(outcome)
+    assert window.read().keys() == {"loss", "mae"}
+    assert metric.count == 0
+    run.measure_batch(outcome)
+    assert metric.count == 1
+    assert window.read() == {}
+    run.finish_batch(outcome)
+    assert window.read().keys() == {"loss", "mae"}
+    assert metric.count == 2
+
+
+def test_metrics_that_a_runner_puts_into_an_outcome_are_counted() -> None:
+    class Bare(Sums):
+        batch_metric = None
+
+    run = make_run(Bare())
+    window = run.meter.window()
+    outcome = run.train_batch(next(iter(run.task.train_loader)))
+    outcome.metrics = {"own": (2.0, 1)}
+    run.finish_batch(outcome)
+    assert window.read()["own"] == 2.0

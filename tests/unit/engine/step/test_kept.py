@@ -1,0 +1,60 @@
+"""Tests of buffers that are put back."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from epochal.engine.step.nonfinite_guard import KeptBuffers
+
+
+def make_buffers() -> list[Tensor]:
+    return [
+        torch.ones(2, 3),
+        torch.tensor(5),
+        torch.zeros(4),
+        torch.empty(0),
+        torch.tensor([True, False]),
+        torch.ones(1, 2, 2, 2).to(memory_format=torch.channels_last),
+    ]
+
+
+def change(buffers: list[Tensor]) -> None:
+    for buffer in buffers:
+        if buffer.is_floating_point():
+            buffer.fill_(float("nan"))
+        else:
+            buffer.zero_()
+
+
+@pytest.mark.parametrize("skipped", [0.0, 1.0])
+def test_buffers_are_put_back_only_where_a_step_was_left_out(skipped: float) -> None:
+    buffers, expected = make_buffers(), make_buffers()
+    kept = KeptBuffers(buffers, torch.device("cpu"))
+    kept.keep()
+    change(buffers)
+    if not skipped:
+        change(expected)
+    strides = [buffer.stride() for buffer in buffers]
+    kept.put_back(torch.tensor(skipped))
+    for buffer, one in zip(buffers, expected, strict=True):
+        assert torch.equal(buffer.nan_to_num(7.0), one.nan_to_num(7.0))
+    assert strides == [buffer.stride() for buffer in buffers]
+
+
+def test_a_step_that_kept_nothing_is_left_alone() -> None:
+    buffers = make_buffers()
+    kept = KeptBuffers(buffers, torch.device("cpu"))
+    kept.keep()
+    kept.put_back(torch.tensor(0.0))
+    change(buffers)
+    kept.put_back(torch.tensor(1.0))
+    assert buffers[0].isnan().all()
+
+
+def test_what_lies_elsewhere_cannot_be_put_back() -> None:
+    elsewhere = torch.ones(2, device="meta")
+    kept = KeptBuffers([elsewhere, *make_buffers()], torch.device("cpu"))
+    kept.keep()
+    kept.put_back(torch.tensor(1.0))

@@ -1,0 +1,529 @@
+"""Tests of updates that are held back, and of losses that are scaled for fp16."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from engine.parts import Points, Sums, adder, fit, make_run, weights
+from epochal.components.average.ema import Ema
+from epochal.engine import TorchSchedule
+from epochal.engine.interfaces.schedule import Schedules
+from epochal.engine.optim.multi_optimizer import Member, Optimizers
+from epochal.engine.step.nonfinite_guard import Guard, can_mask
+from epochal.errors import ConfigError
+
+if TYPE_CHECKING:
+    from epochal.engine.run import Run
+
+FUSED: list[tuple[Any, dict[str, Any]]] = [
+    (torch.optim.AdamW, {"fused": True}),
+    (torch.optim.Adam, {"fused": True, "amsgrad": True}),
+    (torch.optim.SGD, {"fused": True}),
+    (torch.optim.SGD, {"fused": True, "momentum": 0.9, "nesterov": True}),
+    (torch.optim.Adagrad, {"fused": True}),
+]
+OTHERS: list[tuple[Any, dict[str, Any]]] = [
+    (torch.optim.AdamW, {}),
+    (torch.optim.SGD, {"momentum": 0.9}),
+    (torch.optim.SGD, {"fused": True, "momentum": 0.9, "dampening": 0.1}),
+    (torch.optim.RMSprop, {}),
+]
+
+
+class Poisoned(Sums):
+    """Its loss is not finite at some steps."""
+
+    def __init__(self, *bad: int, poison: float = float("nan"), batch_size: int = 4) -> None:
+        super().__init__(20, batch_size=batch_size, shuffle=False, val=0)
+        self.bad, self.poison, self.calls = bad, poison, 0
+
+    def batch_loss(self, out: dict[str, Tensor], batch: list[Tensor]) -> dict[str, Any]:
+        loss, count = super().batch_loss(out, batch)["loss"]
+        self.calls += 1
+        return {"loss": (loss * self.poison if self.calls in self.bad else loss, count)}
+
+
+class Snapshots:
+    """The weights, the state of the optimizer and the average after every step."""
+
+    def __init__(self, run: Run) -> None:
+        self.taken: list[dict[str, Any]] = []
+        run.on("step_end", self.take)
+
+    def take(self, run: Run) -> None:
+        assert run.optimizer is not None
+        state = {} if run.average is None else run.average.state_tensors()
+        now = {
+            "weights": weights(run.model),
+            "optimizer": run.optimizer.state_dict()["state"],
+            "average": state,
+        }
+        self.taken.append(copy.deepcopy(now))
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    return bool(one == other)
+
+
+def guarded(
+    task: Sums, kind: Any, arguments: dict[str, Any], *, action: str = "skip", **options: Any
+) -> Run:
+    model = adder()
+    optimizer = kind(model.parameters(), lr=0.05, **arguments)
+    parts = {"optimizer": optimizer, "average": Ema(decay=0.9)}
+    engine = {"on_nonfinite": action, **options.pop("engine", {})}
+    return make_run(task, model, parts=parts, engine=engine, **options)
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+@pytest.mark.parametrize(("kind", "arguments"), FUSED + OTHERS)
+def test_a_step_whose_gradient_is_not_finite_leaves_everything_as_it_was(
+    kind: Any, arguments: dict[str, Any], poison: float
+) -> None:
+    run = guarded(Poisoned(3, poison=poison), kind, arguments, for_="5st")
+    snapshots = Snapshots(run).taken
+    fit(run)
+    assert same(snapshots[1], snapshots[2])
+    assert not same(snapshots[2], snapshots[3])
+
+
+@pytest.mark.parametrize(("kind", "arguments"), FUSED + OTHERS)
+def test_the_very_first_step_may_be_skipped(kind: Any, arguments: dict[str, Any]) -> None:
+    """A fused SGD of torch leaves the first momentum unset there."""
+    task = Poisoned(1)
+    run = guarded(task, kind, arguments, for_="5st")
+    by_hand = copy.deepcopy(run.model)
+    fit_weights = weights(run.model)
+    model = run.model
+    fit(run)
+    optimizer = kind(by_hand.parameters(), lr=0.05, **arguments)
+    for batch in list(task.train_loader)[1:5]:
+        optimizer.zero_grad()
+        nn.functional.mse_loss(by_hand(batch[0]), batch[1]).backward()
+        optimizer.step()
+    assert torch.equal(weights(model), weights(by_hand))
+    assert not torch.equal(weights(model), fit_weights)
+
+
+@pytest.mark.parametrize(("kind", "arguments"), FUSED + OTHERS)
+def test_finite_steps_are_those_of_an_unguarded_run(kind: Any, arguments: dict[str, Any]) -> None:
+    results = []
+    for action in ("warn", "skip", "stop"):
+        run = guarded(Poisoned(), kind, arguments, action=action, for_="2ep")
+        model, average = run.model, run.average
+        assert fit(run).status == "finished"
+        assert average is not None
+        results.append((weights(model), average.state_tensors()))
+    assert same(results[0][0], results[1][0])
+    assert same(results[0][0], results[2][0])
+    assert same(results[0][1], results[1][1])
+
+
+def test_a_norm_that_clips_tells_whether_the_gradient_is_finite(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clip = {"clip": 0.5}
+    run = guarded(Poisoned(3), torch.optim.AdamW, {"fused": True}, for_="5st", optim=clip)
+    snapshots = Snapshots(run).taken
+    monkeypatch.delattr(torch, "_amp_foreach_non_finite_check_and_unscale_")
+    fit(run)
+    assert same(snapshots[1], snapshots[2])
+    assert not same(snapshots[2], snapshots[3])
+
+
+@pytest.mark.parametrize("is_logged", [True, False])
+def test_finite_gradients_are_applied_even_if_their_norm_overflows(is_logged: bool) -> None:
+    log = {"grad_norm": is_logged}
+    run = guarded(Poisoned(3, poison=1e30), torch.optim.SGD, {"fused": True}, for_="5st", log=log)
+    snapshots = Snapshots(run).taken
+    fit(run)
+    assert not same(snapshots[1], snapshots[2])
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+def test_the_norm_of_a_gradient_that_was_left_out_is_not_logged(precision: str) -> None:
+    points = Points()
+    run = guarded(
+        Poisoned(3),
+        torch.optim.SGD,
+        {"fused": True},
+        engine={"precision": precision},
+        log={"grad_norm": True},
+        for_="1ep",
+        setting={"writer": points},
+    )
+    fit(run)
+    assert 0 < points.points[-1][1]["train/epoch/grad_norm"] < 100
+
+
+def test_one_bad_microbatch_holds_back_the_whole_step() -> None:
+    task = Poisoned(4, batch_size=2)
+    run = guarded(task, torch.optim.SGD, {"fused": True}, for_="5st", optim={"accumulate": 2})
+    snapshots = Snapshots(run).taken
+    fit(run)
+    assert same(snapshots[0], snapshots[1])
+    assert not same(snapshots[1], snapshots[2])
+
+
+def test_the_share_of_skipped_steps_is_a_metric_of_training() -> None:
+    points = Points()
+    run = guarded(Poisoned(3), torch.optim.SGD, {}, for_="1ep", setting={"writer": points})
+    fit(run)
+    assert points.points[-1][1]["train/epoch/skipped"] == pytest.approx(0.2)
+
+
+def test_without_a_guard_there_is_no_such_metric() -> None:
+    assert "train/skipped" not in fit(make_run(for_="1ep")).metrics
+
+
+@pytest.mark.parametrize("options", [{}, {"optim": {"clip": 1.0}}])
+@pytest.mark.parametrize(("kind", "arguments"), [FUSED[0], OTHERS[0]])
+def test_stop_ends_the_run_with_the_weights_from_before(
+    kind: Any, arguments: Any, options: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = guarded(Poisoned(14), kind, arguments, action="stop", for_="100ep", **options)
+    snapshots = Snapshots(run).taken
+    with caplog.at_level(logging.ERROR):
+        result = fit(run)
+    assert (result.status, result.reason) == ("stopped", "diverged")
+    assert result.steps <= 20
+    assert same(snapshots[12], snapshots[-1])
+    assert (
+        "the gradient of step 14 is not finite: the run ends, with the weights from before that "
+        "step; try a smaller optim.lr, or optim.clip=1.0" in caplog.text
+    )
+    assert caplog.text.count("is not finite") == 1
+
+
+def test_a_run_that_is_over_anyway_still_says_that_it_diverged() -> None:
+    run = guarded(Poisoned(4), torch.optim.SGD, {"fused": True}, action="stop", for_="4st")
+    result = fit(run)
+    assert (result.status, result.reason, result.steps) == ("stopped", "diverged", 4)
+
+
+class HostReads(TorchDispatchMode):
+    """Counts how often the value of a tensor is read."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("kind", "arguments", "reads"), [(*FUSED[0], 0), (*OTHERS[3], 2)])
+def test_a_fused_optimizer_needs_no_host_read(
+    kind: Any, arguments: dict[str, Any], reads: int
+) -> None:
+    model = adder()
+    guard = Guard(kind(model.parameters(), **arguments), is_final=True)
+    average = Ema()
+    average.start(model)
+    model(torch.ones(2, 3)).sum().backward()
+    with HostReads() as host:
+        for _ in range(2):
+            guard.check([parameter.grad for parameter in model.parameters()])
+            guard.step()
+            average.update(guard.skipped)
+    assert host.count == reads
+    assert guard.reads_host == bool(reads)
+
+
+@pytest.mark.parametrize(
+    ("engine", "text"),
+    [
+        ({"on_nonfinite": "skip"}, "engine.on_nonfinite=skip"),
+        ({"precision": "fp16"}, "engine.precision=fp16"),
+        ({"precision": "fp16", "on_nonfinite": "stop"}, "engine.on_nonfinite=stop"),
+    ],
+)
+def test_what_a_host_read_costs_is_told(
+    engine: dict[str, Any], text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = make_run(for_="1st", engine=engine)
+    with caplog.at_level(logging.INFO):
+        fit(run)
+    assert f"{text} costs one host read per step with SGD; a fused optimizer would not" in (
+        caplog.text
+    )
+
+
+def test_a_fused_optimizer_costs_nothing_to_tell(caplog: pytest.LogCaptureFixture) -> None:
+    run = guarded(Poisoned(), torch.optim.SGD, {"fused": True}, for_="1st")
+    with caplog.at_level(logging.INFO):
+        fit(run)
+    assert "host read" not in caplog.text
+
+
+@pytest.mark.parametrize(("kind", "arguments"), FUSED)
+def test_fused_optimizers_can_be_masked(kind: Any, arguments: dict[str, Any]) -> None:
+    assert can_mask(kind(adder().parameters(), **arguments))
+
+
+@pytest.mark.parametrize(("kind", "arguments"), OTHERS)
+def test_others_cannot(kind: Any, arguments: dict[str, Any]) -> None:
+    assert not can_mask(kind(adder().parameters(), **arguments))
+
+
+@pytest.mark.parametrize(
+    ("engine", "message"),
+    [
+        (
+            {"on_nonfinite": "skip"},
+            r"engine.on_nonfinite: LBFGS evaluates the loss by itself, so that no update can be "
+            r"held back\n  write warn, or choose another optimizer",
+        ),
+        (
+            {"precision": "fp16"},
+            r"engine.precision: LBFGS evaluates the loss by itself, so that no update can be "
+            r"held back\n  write bf16, or choose another optimizer",
+        ),
+    ],
+)
+def test_an_optimizer_with_a_closure_is_refused(engine: dict[str, Any], message: str) -> None:
+    model = adder()
+    parts = {"optimizer": torch.optim.LBFGS(model.parameters())}
+    with pytest.raises(ConfigError, match=message):
+        fit(make_run(model=model, parts=parts, engine=engine))
+
+
+def test_parameters_that_join_later_may_be_skipped_at_once() -> None:
+    model = adder()
+    arguments = {"lr": 0.05, "momentum": 0.9, "fused": True}
+    optimizer = torch.optim.SGD(model[0].parameters(), **arguments)
+    run = make_run(
+        Poisoned(2),
+        model,
+        parts={"optimizer": optimizer},
+        engine={"on_nonfinite": "skip"},
+        for_="4st",
+    )
+
+    def add(run: Run) -> None:
+        if run.step == 1:
+            optimizer.add_param_group({"params": list(model[3].parameters())})
+
+    run.on("step_end", add)
+    fit(run)
+    assert weights(model).isfinite().all()
+
+
+def test_sparse_and_complex_gradients_are_checked_too() -> None:
+    embedding = nn.Embedding(5, 2, sparse=True)
+    factor = nn.Parameter(torch.ones(2, dtype=torch.complex64))
+    optimizer = torch.optim.SGD([*embedding.parameters(), factor], lr=1.0)
+    guard = Guard(optimizer)
+    for poison, is_skipped in ((1.0, False), (float("nan"), True)):
+        optimizer.zero_grad()
+        out = embedding(torch.tensor([1, 1, 2])) * poison
+        (out.sum() * factor.abs().sum()).backward()
+        guard.check([parameter.grad for parameter in (embedding.weight, factor)])
+        assert bool(guard.skipped) == is_skipped
+
+
+def test_a_scheduler_of_torch_takes_a_skipped_first_step_for_a_step() -> None:
+    model = adder()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = TorchSchedule(torch.optim.lr_scheduler.StepLR(optimizer, 2))
+    parts = {"optimizer": optimizer, "schedule": schedule}
+    fit(make_run(Poisoned(1), model, parts=parts, engine={"on_nonfinite": "skip"}, for_="3st"))
+
+
+def test_so_it_does_for_each_of_several_optimizers() -> None:
+    model = adder()
+    members = [
+        Member("first", torch.optim.SGD(model[0].parameters(), lr=0.1)),
+        Member("second", torch.optim.SGD(model[3].parameters(), lr=0.1)),
+    ]
+    optimizer = Optimizers(members)
+    scheduler = torch.optim.lr_scheduler.StepLR(members[1].optimizer, 2)
+    schedule = Schedules({"second": (members[1].optimizer, TorchSchedule(scheduler))})
+    parts = {"optimizer": optimizer, "schedule": schedule}
+    fit(make_run(Poisoned(1), model, parts=parts, engine={"on_nonfinite": "skip"}, for_="3st"))
+
+
+def amp_loop(
+    model: nn.Module, optimizer: Any, task: Sums, *, epochs: int, clip: float | None
+) -> list[float]:
+    """What people write by hand for fp16."""
+    scaler, scales = torch.amp.GradScaler("cpu"), []
+    for _ in range(epochs):
+        for batch in task.train_loader:
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.float16):
+                loss, _ = task.batch_loss(task.batch_forward(model, batch), batch)["loss"]
+            scaler.scale(loss).backward()
+            if clip is not None:
+                scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_(model.parameters(), clip)
+            scaler.step(optimizer)
+            scaler.update()
+            scales.append(scaler.get_scale())
+    return scales
+
+
+@pytest.mark.parametrize("clip", [None, 0.5])
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        (torch.optim.AdamW, {"fused": True}),
+        (torch.optim.SGD, {"momentum": 0.9}),
+        (torch.optim.RMSprop, {}),
+    ],
+)
+def test_fp16_is_the_hand_written_loop_with_a_grad_scaler(
+    kind: Any, arguments: dict[str, Any], clip: float | None
+) -> None:
+    # The second and the seventh loss overflow, whatever they are scaled by.
+    run = guarded(
+        Poisoned(2, 7, poison=float("inf")),
+        kind,
+        arguments,
+        action="warn",
+        engine={"precision": "fp16"},
+        optim={"clip": clip},
+        for_="3ep",
+    )
+    model, scales = run.model, []
+    by_hand = copy.deepcopy(model)
+    run.on("step_end", lambda run: scales.append(run.updater.state_tensors()["scale"].item()))
+    fit(run)
+    optimizer = kind(by_hand.parameters(), lr=0.05, **arguments)
+    task = Poisoned(2, 7, poison=float("inf"))
+    assert scales == amp_loop(by_hand, optimizer, task, epochs=3, clip=clip)
+    assert min(scales) < 65536
+    assert torch.equal(weights(model), weights(by_hand))
+
+
+def test_the_scale_grows_like_that_of_a_grad_scaler() -> None:
+    model, by_hand = adder(), adder()
+    guard = Guard(torch.optim.SGD(model.parameters(), lr=0.0, fused=True), is_scaled=True)
+    scaler = torch.amp.GradScaler("cpu")
+    optimizer = torch.optim.SGD(by_hand.parameters(), lr=0.0, fused=True)
+    features = torch.ones(1, 3)
+    for step in range(2100):
+        poison = float("inf") if step == 50 else 1.0
+        guard.optimizer.zero_grad()
+        guard.scale(model(features).sum() * poison).backward()
+        guard.unscale([parameter.grad for parameter in model.parameters()])
+        guard.check([])
+        guard.step()
+        optimizer.zero_grad()
+        scaler.scale(by_hand(features).sum() * poison).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        assert guard.state_tensors()["scale"].item() == scaler.get_scale()
+    assert scaler.get_scale() == 65536  # halved once, doubled once
+
+
+def test_fp16_stops_only_when_no_scale_helps_any_more() -> None:
+    bad = tuple(range(3, 100))
+    run = guarded(
+        Poisoned(*bad, poison=float("nan")),
+        torch.optim.SGD,
+        {"fused": True},
+        action="stop",
+        engine={"precision": "fp16"},
+        for_="100ep",
+    )
+    result = fit(run)
+    assert (result.status, result.reason) == ("stopped", "diverged")
+    assert 3 + 16 <= result.steps <= 3 + 16 + 10
+    once = guarded(
+        Poisoned(3),
+        torch.optim.SGD,
+        {"fused": True},
+        action="stop",
+        engine={"precision": "fp16"},
+        for_="2ep",
+    )
+    assert fit(once).status == "finished"
+
+
+def test_a_second_run_may_use_the_same_optimizer() -> None:
+    run = guarded(Poisoned(5), torch.optim.SGD, {"fused": True}, for_="5st")
+    optimizer = run.optimizer
+    fit(run)
+    assert not hasattr(optimizer, "found_inf")
+    assert not hasattr(optimizer, "grad_scale")
+
+
+@pytest.mark.parametrize("kind", [int, torch.tensor])
+def test_fp16_gradients_do_not_overflow_by_the_count_of_items(kind: Any) -> None:
+    """Batches of a language model have thousands of them."""
+
+    class Tokens(Poisoned):
+        def __init__(self, items: int) -> None:
+            super().__init__(batch_size=2)
+            self.items = items
+
+        def batch_loss(self, out: dict[str, Tensor], batch: list[Tensor]) -> dict[str, Any]:
+            loss, _ = super().batch_loss(out, batch)["loss"]
+            return {"loss": (loss, kind(self.items))}
+
+    results = []
+    for items in (1, 100_000):
+        run = guarded(
+            Tokens(items),
+            torch.optim.SGD,
+            {"fused": True},
+            engine={"precision": "fp16"},
+            optim={"accumulate": 2},
+            for_="2ep",
+        )
+        model, guard = run.model, run.updater
+        fit(run)
+        results.append((weights(model), guard.state_tensors()))
+    (one, other) = results
+    assert same(one[0], other[0])
+    assert same(one[1], other[1])
+
+
+class Spoiled(Sums):
+    """Its third batch is no numbers at all."""
+
+    def __init__(self) -> None:
+        super().__init__(20, shuffle=False, val=0)
+        self.calls = 0
+
+    def batch_forward(self, model: nn.Module, batch: list[Tensor]) -> dict[str, Tensor]:
+        self.calls += 1
+        features = batch[0] * float("nan") if self.calls == 3 else batch[0]
+        return super().batch_forward(model, [features])
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("action", ["skip", "stop"])
+@pytest.mark.parametrize("is_fused", [True, False])
+def test_the_statistics_of_batch_norm_are_put_back_too(
+    accumulate: int, action: str, is_fused: bool
+) -> None:
+    model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+    parts = {"optimizer": torch.optim.SGD(model.parameters(), lr=0.05, fused=is_fused)}
+    run = make_run(
+        Spoiled(),
+        model,
+        parts=parts,
+        engine={"on_nonfinite": action},
+        optim={"accumulate": accumulate},
+        for_="1ep",
+    )
+    seen: list[dict[str, Tensor]] = []
+    run.on("step_end", lambda run: seen.append(copy.deepcopy(dict(run.model.named_buffers()))))
+    fit(run)
+    bad = 2 // accumulate
+    assert same(seen[bad], seen[bad - 1])
+    assert not same(seen[0], {name: torch.zeros_like(one) for name, one in seen[0].items()})
+    assert all(buffer.isfinite().all() for buffer in seen[-1].values())
+    assert same(seen[-1], seen[bad]) == (action == "stop")

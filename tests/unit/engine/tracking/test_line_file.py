@@ -1,0 +1,41 @@
+"""Lines: a file that begins anew and grows by what its format makes of entries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from epochal.engine.tracking.line_file import Lines
+from epochal.engine.tracking.mirror import Entry
+from epochal.records.folder.media import Media
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def encode(entry: Entry) -> bytes:
+    return f"{entry.step} {dict(entry.values)}\n".encode()
+
+
+def test_the_file_begins_anew_and_grows(tmp_path: Path) -> None:
+    path = tmp_path / "points.txt"
+    path.write_text("of another attempt, and torn")
+    sink = Lines(path, encode, head=b"all:\n")
+    assert path.read_text() == "all:\n"
+    sink.write([Entry(1, 0.0, {"a": 1.0}), Entry(2, 0.0, {"a": 0.5})])
+    sink.write([Entry(3, 0.0, {"b": 2.0})])
+    sink.close(has_failed=False)
+    assert path.read_text() == "all:\n1 {'a': 1.0}\n2 {'a': 0.5}\n3 {'b': 2.0}\n"
+
+
+def test_without_a_head_it_begins_empty(tmp_path: Path) -> None:
+    Lines(tmp_path / "points.txt", encode).close(has_failed=True)
+    assert (tmp_path / "points.txt").read_bytes() == b""
+
+
+def test_it_has_nothing_of_earlier_attempts_and_no_media(tmp_path: Path) -> None:
+    sink = Lines(tmp_path / "points.txt", encode)
+    media = Media("text", "note", 1, tmp_path / "note.txt")
+    sink.show(media)
+    sink.close(has_failed=False)
+    assert (sink.read_known(["a"]), sink.has(media)) == ({}, False)
+    assert (tmp_path / "points.txt").read_bytes() == b""

@@ -1,0 +1,61 @@
+"""Tests of the choice of a device."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from epochal.errors import ConfigError
+from epochal.experiment.build.device import choose_device, describe_device, prepare_debugging
+
+if TYPE_CHECKING:
+    from epochal.experiment.config.choices import Choices
+
+no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+
+
+@pytest.mark.parametrize("choices", [{"device": "cpu"}, {"gpus": 0}])
+def test_cpu_can_be_asked_for_in_two_ways(choices: Choices) -> None:
+    assert choose_device(choices) == torch.device("cpu")
+
+
+@no_gpu
+def test_machine_without_accelerator_uses_the_cpu() -> None:
+    assert choose_device({}) == torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"device": "cpu", "gpus": 0}, r"--gpus: given together with --device 'cpu'"),
+        ({"gpus": 2}, r"--gpus: one run trains on one device for now, got 2\n  use --gpus 1"),
+        ({"gpus": -1}, r"--gpus: not a number of accelerators: -1"),
+        ({"device": "gpu"}, r"--device: unknown device 'gpu'\n  use cpu, cuda, cuda:1, mps or xpu"),
+        ({"device": "cuda:99"}, r"--device: 'cuda:99' is not here: this machine has \d"),
+    ],
+)
+def test_impossible_devices_are_refused_with_a_hint(choices: Choices, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        choose_device(choices)
+
+
+@no_gpu
+@pytest.mark.parametrize("choices", [{"gpus": 1}, {"device": "cuda"}, {"device": "mps"}])
+def test_missing_accelerator_is_an_error_not_a_slow_run(choices: Choices) -> None:
+    with pytest.raises(ConfigError, match="this machine has"):
+        choose_device(choices)
+
+
+def test_description_names_the_processor() -> None:
+    described = describe_device(torch.device("cpu"))
+    assert described["device"] == "cpu"
+    assert described["name"]
+
+
+def test_debugging_makes_kernels_report_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_LAUNCH_BLOCKING", raising=False)
+    prepare_debugging()
+    assert os.environ["CUDA_LAUNCH_BLOCKING"] == "1"

@@ -1,0 +1,113 @@
+"""Tests of sections given from Python."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+import epochal as ep
+from epochal.config import parse_duration
+from epochal.engine.interfaces.every import Every
+from epochal.errors import ConfigError
+from epochal.experiment.config.arguments import to_args
+from epochal.experiment.config.inputs import Loaded, Middleware, read_sections
+from epochal.testing import TinyModel, TinyTask
+
+
+def read(source: object = None, **sections: object) -> Loaded:
+    return read_sections(source, (), {}, sections)
+
+
+def test_plain_values_go_into_the_config() -> None:
+    loaded = read(tag="a", optim={"type": "SGD", "lr": 0.1})
+    assert loaded.config.root.to_plain() == {"tag": "a", "optim": {"type": "SGD", "lr": 0.1}}
+    assert loaded.given.parts == {}
+
+
+def test_ready_objects_are_kept_as_they_are() -> None:
+    task, model = TinyTask(), TinyModel()
+    loaded = read(task=task, model=model)
+    assert loaded.given.parts == {"task": task, "model": model}
+    assert "task" not in loaded.config.root.to_plain()
+
+
+def test_hooks_and_metrics_may_mix_objects_and_specs() -> None:
+    hook = ep.Hook()
+    loaded = read(hooks=[hook, {"type": "EarlyStopping", "patience": 1}])
+    assert loaded.given.hooks == (hook,)
+    assert loaded.config.root.to_plain() == {"hooks": [{"type": "EarlyStopping", "patience": 1}]}
+
+
+def test_durations_and_paths_are_written_as_users_type_them() -> None:
+    loaded = read(
+        train={"for": parse_duration("3ep"), "eval_every": Every.parse("2st")},
+        record={"log_dir": Path("here")},
+    )
+    assert loaded.config.root.to_plain() == {
+        "train": {"for": "3ep", "eval_every": "2st"},
+        "record": {"log_dir": "here"},
+    }
+
+
+def test_sections_change_single_keys_of_a_file(shop: Path) -> None:
+    config = read("config.yaml", optim={"lr": 9.0}).config.root.to_plain()
+    assert config["optim"] == {"type": "SGD", "lr": 9.0, "momentum": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"seed": object()}, "seed: cannot be given as an object of type 'object'"),
+        ({"modle": TinyModel()}, "did you mean 'model'?"),
+    ],
+)
+def test_objects_where_only_values_may_stand_are_refused(
+    section: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match="cannot be given") as caught:
+        read(**section)
+    assert message.replace("?", "") in str(caught.value)
+
+
+def test_args_without_an_origin_are_taken_by_value() -> None:
+    assert read(to_args({"tag": "x", "optim": {"lr": 1}})).config.root.to_plain() == {
+        "tag": "x",
+        "optim": {"lr": 1},
+    }
+
+
+def test_args_of_the_command_line_keep_file_overrides_and_choices(shop: Path) -> None:
+    args = ep.parse_args(["-c", "config.yaml", "--optim.lr=7", "--test", "--no-file"])
+    loaded = read(args)
+    assert loaded.is_test
+    assert loaded.choices["no_file"]
+    assert loaded.config.root.to_plain()["optim"]["lr"] == 7
+    assert loaded.config.path == Path("config.yaml")
+
+
+def test_plain_argparse_namespace_is_a_config() -> None:
+    namespace = argparse.Namespace(tag="n", seed=3)
+    assert read(namespace).config.root.to_plain() == {"tag": "n", "seed": 3}
+
+
+def test_other_choices_load_the_config_anew(shop: Path) -> None:
+    loaded = read("config.yaml").with_choices({"epochs": 9})
+    assert loaded.config.root.to_plain()["train"]["for"] == "9ep"
+
+
+def test_user_dir_becomes_a_path() -> None:
+    assert read_sections({}, (), {"user_dir": "x"}, {}).user_dir == Path("x")
+    assert read().user_dir is None
+
+
+def test_middleware_calls_its_function_at_set_up() -> None:
+    seen: list[object] = []
+    Middleware(seen.append).setup("the run")  # type: ignore[arg-type]
+    assert seen == ["the run"]
+
+
+def test_numbers_that_json_lacks_stay_numbers(shop: Path) -> None:
+    extra = {"top": float("inf"), "bottom": [float("-inf")]}
+    assert read("config.yaml", extra=extra).config.root.to_plain()["extra"] == extra

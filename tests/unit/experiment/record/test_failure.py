@@ -1,0 +1,163 @@
+"""Tests of what a person reads when a run did not come to a good end."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.engine import RunResult
+from epochal.engine.execute import result_of_error
+from epochal.errors import ConfigError, DataError, Problem, TaskError
+from epochal.experiment.record.failure import describe_failure, show_error, show_failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.usefixtures("command_on_path")
+HERE = str(Path(__file__))
+
+
+def raised(act: Callable[[], object]) -> Exception:
+    try:
+        act()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def failure_of(error: Exception, folder: Path | None = None) -> str:
+    return "\n".join(describe_failure(result_of_error(error, dir=folder)))
+
+
+def test_failure_of_user_code_shows_its_place_message_and_notes() -> None:
+    error = raised(lambda: {}["oops"])
+    error.add_note("while building task (shop.Points)")
+    text = failure_of(error, Path("runs/a"))
+    assert text.splitlines()[:2] == ["'oops'", "  while building task (shop.Points)"]
+    assert "test_failure.py:" in text
+    assert '{}["oops"]' in text
+    assert text.endswith("record: runs/a\nfull traceback: epochal show a --log")
+
+
+def test_places_are_relative_to_where_the_user_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(HERE).parent)
+    assert "\ntest_failure.py:" in failure_of(raised(lambda: {}["oops"]))
+
+
+def test_user_code_that_raises_os_errors_is_shown_too() -> None:
+    text = failure_of(raised(lambda: Path("/nowhere/data").read_text()))
+    assert "test_failure.py" in text
+    assert "/nowhere/data" in text
+
+
+def test_code_of_libraries_is_left_out() -> None:
+    import json
+
+    text = failure_of(raised(lambda: json.loads("{")))
+    assert "test_failure.py" in text
+
+
+@pytest.mark.parametrize("error", [TaskError("a: b\n  do c"), DataError("a: b\n  do c")])
+def test_our_own_errors_say_everything_themselves(error: Exception) -> None:
+    assert failure_of(error) == "a: b\n  do c"
+
+
+def test_notes_of_our_own_errors_are_shown() -> None:
+    error = TaskError("a: b\n  do c")
+    error.add_note("raised in the sanity evaluation")
+    assert failure_of(error) == "a: b\n  do c\n  raised in the sanity evaluation"
+
+
+def test_error_without_a_message_still_says_something() -> None:
+    def act() -> None:
+        raise AssertionError
+
+    assert failure_of(raised(act)).startswith("(the error has no message)")
+
+
+def test_syntax_error_in_user_code_shows_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text("x = (\n")
+    error = raised(lambda: compile(path.read_text(), str(path), "exec"))
+    error.add_note("while building model")
+    text = failure_of(error)
+    assert f"{path}:1" in text
+    assert text.count("was never closed") == 1
+    assert "while building model" in text
+
+
+def test_error_of_a_loader_process_shows_no_second_traceback() -> None:
+    inner = "".join(traceback.format_exception(raised(lambda: {}["torn"])))
+    error = KeyError(f"Caught KeyError in DataLoader worker process 0.\nOriginal {inner}")
+    error = ValueError(str(error.args[0]).strip())
+    text = failure_of(raised(lambda: (_ for _ in ()).throw(error)))
+    assert text.splitlines()[:2] == [
+        "Caught KeyError in DataLoader worker process 0.",
+        "KeyError: 'torn'",
+    ]
+    assert "Original Traceback" not in text
+
+
+def test_interrupted_run_says_how_far_it_came() -> None:
+    result = RunResult(status="interrupted", reason="user_interrupt", steps=3, exit_code=130)
+    assert describe_failure(result) == ["stopped by Ctrl-C after 0 epochs, 3 steps, 0.0 s"]
+
+
+def test_failure_is_told_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    show_failure(result_of_error(TaskError("a: b")))
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("╭─ run failed: TaskError ─")
+
+
+def test_error_of_user_code_is_told_and_gives_its_exit_code(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert show_error(MemoryError("no room")) == 71
+    assert "no room" in capsys.readouterr().err
+
+
+def test_a_failure_is_told_without_secrets_and_cannot_steer_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def act() -> None:
+        raise ValueError("no: password=hunter22, correct-horse\x1b[2J and https://me:pw1234@host")
+
+    config = {"mail": {"smtp": {"user": "me", "pass": "correct-horse"}}}
+    show_failure(result_of_error(raised(act), config=config))
+    shown = capsys.readouterr().err
+    assert "no: password=<redacted>, <redacted>\\x1b[2J" in shown
+    assert not any(word in shown for word in ("hunter22", "correct-horse", "pw1234", "\x1b"))
+
+
+def test_our_own_words_about_a_secret_stay(capsys: pytest.CaptureFixture[str]) -> None:
+    problem = Problem("task.password", "was a secret", hint="give task.password=VALUE")
+    show_failure(result_of_error(ConfigError(problem)))
+    assert capsys.readouterr().err == "task.password: was a secret\n  give task.password=VALUE\n"
+
+
+def test_nothing_is_told_of_a_run_that_ended_well(capsys: pytest.CaptureFixture[str]) -> None:
+    show_failure(RunResult(status="finished", reason="completed"))
+    assert capsys.readouterr() == ("", "")
+
+
+def test_mistakes_of_a_config_are_listed_as_check_lists_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show_failure(result_of_error(ConfigError(Problem("a", "b"), Problem("c", "d"))))
+    assert capsys.readouterr().err == "a: b\n\nc: d\n"
+
+
+def test_a_preempted_run_says_how_it_goes_on() -> None:
+    result = RunResult(status="preempted", reason="preempted", steps=3, dir=Path("runs/a"))
+    assert describe_failure(result) == [
+        "told to end after 0 epochs, 3 steps, 0.0 s",
+        "go on: epochal resume a",
+        "",
+        "record: runs/a",
+    ]
+    early = RunResult(status="preempted", reason="preempted")
+    assert describe_failure(early) == ["told to end before the first step"]

@@ -1,0 +1,293 @@
+"""Tests of finding the point where a run goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+import epochal as ep
+from epochal.checkpoint.checkpoint_folder import write_checkpoint
+from epochal.errors import CheckpointError, ConfigError, RecordError
+from epochal.experiment.resume.resume_plan import (
+    Resumption,
+    find_config,
+    last_overrides,
+    load_point,
+    plan_resume,
+    project_dir,
+    spent_before,
+)
+from epochal.records import RunRecord, read_run
+from epochal.records.layout.process import process_token
+from epochal.records.metrics.time_spent import Spent, read_spent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from epochal.config import Config, Node
+    from epochal.experiment.config.choices import Choices
+
+
+@pytest.fixture
+def trained(shop: Path) -> Path:
+    """A run that says it was interrupted, and has no checkpoint."""
+    result = ep.run("config.yaml", raise_errors=True)
+    assert result.dir is not None
+    shutil.rmtree(result.dir / "checkpoints")
+    set_status(result.dir, "interrupted")
+    return result.dir
+
+
+@pytest.fixture
+def saved(trained: Path) -> Path:
+    """The same with a checkpoint."""
+    write(trained, "saved", 1)
+    return trained
+
+
+def set_status(folder: Path, status: str, **fields: object) -> None:
+    known = json.loads((folder / "status.json").read_text())
+    (folder / "status.json").write_text(json.dumps(known | {"status": status} | fields))
+
+
+def plan(*overrides: str, **choices: Any) -> Resumption | None:
+    wanted: Choices = choices  # type: ignore[assignment]  # any of them
+    experiment = ep.Experiment("config.yaml", overrides=overrides, choices=wanted)
+
+    def recheck(config: Config, folder: Path | None) -> Node:
+        experiment.loaded = replace(experiment.loaded, config=config)
+        return experiment.check().expanded
+
+    return plan_resume(experiment.loaded.choices, experiment.check(), recheck)
+
+
+def resume(record: RunRecord, chosen: str = "last", **more: Any) -> Resumption:
+    known: dict[str, Any] = {"overrides": (), "changes": (), "is_anything_allowed": False}
+    return Resumption(record=record, chosen=chosen, **{**known, **more})
+
+
+def write(
+    folder: Path, name: str, step: int, *, state: Mapping[str, Any] | None = None, **facts: Any
+) -> Path:
+    state = {"model": torch.zeros(3) + step, "log": {"points": step * 2}, **(state or {})}
+    return write_checkpoint(folder / "checkpoints", name, state, {"step": step, **facts}).path
+
+
+def test_nothing_is_resumed_unless_asked_for(shop: Path) -> None:
+    assert plan() is None
+
+
+def test_run_is_found_by_its_folder_and_by_its_name(saved: Path) -> None:
+    for name in (saved, saved.name, saved.name[-4:], "last"):
+        found = plan(resume=name)
+        assert found is not None
+        assert found.record.path.absolute() == saved.absolute()
+        assert (found.overrides, found.changes, found.chosen) == ((), (), "last")
+
+
+def test_folder_of_a_checkpoint_names_its_run_too(trained: Path) -> None:
+    path = write(trained, "a", 1)
+    found = plan(resume=path)
+    assert found is not None
+    assert (found.record.path, found.chosen) == (trained, "a")
+    found = plan(resume=path, resume_from="best")
+    assert found is not None
+    assert found.chosen == "best"
+
+
+def test_run_that_is_not_there_is_an_error(trained: Path) -> None:
+    with pytest.raises(RecordError, match="no such run"):
+        plan(resume="2020")
+
+
+def test_changes_are_listed_refused_and_allowed(saved: Path) -> None:
+    with pytest.raises(ConfigError, match=r"optim\.lr: 0\.05 -> 0\.5"):
+        plan("optim.lr=0.5", resume=saved)
+    found = plan("optim.lr=0.5", resume=saved, allow_changed=True)
+    assert found is not None
+    assert [str(change) for change in found.changes] == ["optim.lr: 0.05 -> 0.5"]
+    assert found.overrides == ("optim.lr=0.5",)
+
+
+def test_what_may_change_is_recorded_too(saved: Path) -> None:
+    found = plan("train.for=9ep", resume=saved)
+    assert found is not None
+    assert found.overrides == ('train.for="9ep"',)
+
+
+def test_earlier_changes_belong_to_the_config(saved: Path) -> None:
+    run = json.loads((saved / "run.json").read_text())
+    run["attempts"].append({"attempt": 1, "overrides": ["optim.lr=0.5"]})
+    (saved / "run.json").write_text(json.dumps(run))
+    with pytest.raises(ConfigError, match=r"optim\.lr: 0\.5 -> 0\.05"):
+        plan(resume=saved)
+    found = plan("optim.lr=0.5", resume=saved)
+    assert found is not None
+    assert found.overrides == ("optim.lr=0.5",)
+    assert last_overrides(read_run(saved)) == ("optim.lr=0.5",)
+
+
+def test_changed_code_is_refused_by_name(saved: Path, shop: Path) -> None:
+    parts = shop / "shop" / "parts.py"
+    parts.write_text(parts.read_text() + "\n")
+    with pytest.raises(ConfigError, match=r"code shop/parts\.py: "):
+        plan(resume=saved)
+    assert plan(resume=saved, allow_changed=True) is not None
+
+
+def test_run_at_its_end_goes_on_only_to_another_end(saved: Path) -> None:
+    set_status(saved, "finished", reason="max_epochs")
+    with pytest.raises(ConfigError, match=r"has come to its end already \(finished, max_epochs\)"):
+        plan(resume=saved)
+    assert plan("train.for=3ep", resume=saved) is not None
+    set_status(saved, "stopped", reason="my own wish")
+    assert plan(resume=saved) is not None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "choices", "message"),
+    [
+        ([], {"no_file": True}, "a run goes on in its own folder"),
+        (["runner=test"], {}, "only a training can go on, and the runner is 'test'"),
+    ],
+)
+def test_what_cannot_go_on_is_refused(
+    shop: Path, overrides: list[str], choices: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        plan(*overrides, resume="x", **choices)
+
+
+def test_newest_unfinished_run_is_found_by_itself(
+    trained: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert plan(resume="auto") is None
+    assert "has no checkpoint; a new run starts at its beginning" in caplog.text
+    write(trained, "a", 1)
+    found = plan(resume="auto")
+    assert found is not None
+    assert found.record.path.absolute() == trained.absolute()
+    assert plan("train.for=9ep", resume="auto") is not None
+    caplog.clear()
+    assert plan("optim.lr=0.5", resume="auto") is None
+    assert plan("tag=other", resume="auto") is None
+    set_status(trained, "finished")
+    assert plan(resume="auto") is None
+    assert "no unfinished run of this config" in caplog.text
+
+
+def test_config_and_project_are_found_in_the_record(trained: Path, shop: Path) -> None:
+    record = read_run(trained)
+    assert find_config(record).name == "expanded.yaml"
+    assert project_dir(record) == shop
+    find_config(record).unlink()
+    with pytest.raises(CheckpointError, match="has no expanded config"):
+        find_config(record)
+
+
+def test_newest_checkpoint_is_taken(trained: Path) -> None:
+    write(trained, "b", 1)
+    write(trained, "a", 2)
+    point, notes = load_point(resume(read_run(trained)))
+    assert (point.path.name, point.manifest.step) == ("a", 2)
+    assert torch.equal(point.state["model"], torch.zeros(3) + 2)
+    assert notes == []
+
+
+def test_best_and_named_checkpoints_are_taken(trained: Path) -> None:
+    facts = {"monitor": "val/acc", "mode": "max"}
+    for step, value in ((1, 0.5), (2, 0.9), (3, 0.7)):
+        write(trained, f"step-{step}", step, metrics={"val/acc": value}, **facts)
+    record = read_run(trained)
+    assert load_point(resume(record, "best"))[0].path.name == "step-2"
+    assert load_point(resume(record, "step-1"))[0].path.name == "step-1"
+    with pytest.raises(CheckpointError, match="step-9: no such checkpoint\n  did you mean"):
+        load_point(resume(record, "step-9"))
+
+
+def test_damaged_checkpoints_are_named_and_set_aside(trained: Path) -> None:
+    write(trained, "old", 1)
+    newest = write(trained, "new", 2)
+    with (newest / "tensors.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\xff")
+    point, notes = load_point(resume(read_run(trained)))
+    assert point.path.name == "old"
+    assert "new/tensors.safetensors: damaged: its bytes were changed" in notes[0]
+    assert "set aside as new.damaged" in notes[0]
+    assert (trained / "checkpoints" / "new.damaged").is_dir()
+
+
+def test_run_without_checkpoints_is_named_only_while_it_lives(trained: Path) -> None:
+    with pytest.raises(CheckpointError, match="there is nothing to resume"):
+        plan(resume=trained)
+    set_status(trained, "running", pid=os.getpid(), process=process_token(os.getpid()))
+    assert plan(resume=trained) is not None  # the lease will say who is at work
+    (write(trained, "only", 1) / "manifest.json").unlink()
+    set_status(trained, "failed")
+    assert plan(resume=trained) is not None  # what is damaged will be named
+
+
+def test_without_a_whole_checkpoint_nothing_starts(trained: Path) -> None:
+    record = read_run(trained)
+    with pytest.raises(CheckpointError, match="has no checkpoint to go on from"):
+        load_point(resume(record))
+    path = write(trained, "only", 1)
+    with pytest.raises(CheckpointError, match="no checkpoint knows how good it is"):
+        load_point(resume(record, "best"))
+    (path / "state.json").unlink()
+    with pytest.raises(CheckpointError, match="none of its checkpoints is whole, 1 are damaged"):
+        load_point(resume(record))
+    assert path.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("status", "told", "step", "spent"),
+    [
+        # It ended by itself at the checkpoint's step: saving that took a second.
+        ("preempted", 31.0, 4, Spent({"steps": 31.0}, 2.0, 1)),
+        # Its last steps are done again.
+        ("failed", 35.0, 6, Spent({"steps": 35.0}, 7.0, 1)),
+        ("lost", 35.0, 6, Spent({"steps": 35.0}, 7.0, 2)),
+        # It was killed before it told as much as its checkpoint does.
+        ("lost", 25.0, 3, Spent({"steps": 30.0}, 2.0, 2)),
+        ("running", 25.0, 3, Spent({"steps": 30.0}, 2.0, 2)),
+    ],
+)
+def test_time_of_earlier_attempts_is_known_by_the_record_or_the_checkpoint(
+    trained: Path, status: str, told: float, step: int, spent: Spent
+) -> None:
+    at = Spent({"steps": 30.0}, 2.0, 1)
+    write(trained, "saved", 4, state={"clock": {"spent": at.to_fields()}})
+    fields = Spent({"steps": told}, 2.0, 1).to_fields()
+    (trained / "result.json").unlink()
+    set_status(trained, status, step=step, **fields)
+    if status == "running":
+        set_status(trained, status, pid=os.getpid(), process=process_token(os.getpid()))
+    record = read_run(trained)
+    point, _ = load_point(resume(record))
+    assert spent_before(record, point) == spent
+
+
+def test_checkpoint_of_an_older_version_knows_no_time(saved: Path) -> None:
+    record = read_run(saved)
+    point, _ = load_point(resume(record))
+    assert spent_before(record, point) == read_spent(record)
+    assert spent_before(record, None).seconds > 0
+
+
+def test_attempt_says_where_it_came_from(trained: Path) -> None:
+    write(trained, "a", 4, attempt=2, epoch=1)
+    resumption = resume(read_run(trained), overrides=("x=1",))
+    attempt = resumption.begin(load_point(resumption)[0])
+    assert (attempt.attempt, attempt.origin, attempt.step) == (3, 2, 4)
+    assert (attempt.checkpoint, attempt.kept_points, attempt.overrides) == ("a", 8, ("x=1",))
+    assert attempt.cause == "resumed"
+    assert resumption.begin(None, is_supervised=True).cause == "retried"

@@ -1,0 +1,101 @@
+"""Tests of trainings that are compared with themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.errors import TaskError
+from epochal.experiment.tools.repro import Comparison, check_repro, compare, main, trace
+from small_project import tree, write
+
+if TYPE_CHECKING:
+    from epochal.experiment.tools.repro import Moment
+
+CONFIG = Path("config.yaml")
+
+
+def moment(loss: str = "1", weight: str = "a", state: str = "x") -> Moment:
+    return {"losses": {"loss": loss}, "weights": {"w": weight}, "optimizer": {"w.m": state}}
+
+
+def test_equal_traces_are_the_same() -> None:
+    compared = compare([moment(), moment("2")], [moment(), moment("2")])
+    assert compared == Comparison(1)
+    assert compared.is_same
+    assert compared.to_json()["is_same"]
+
+
+@pytest.mark.parametrize(
+    ("other", "step", "part", "hint"),
+    [
+        ([moment(weight="b"), moment("2")], 0, "weights: w", "built differently"),
+        ([moment(), moment("3")], 1, "losses: loss", "the data or the forward pass"),
+        ([moment(), moment("2", state="y")], 1, "optimizer: w.m", "engine.deterministic=true"),
+        ([moment()], 1, "1 and 0 steps were taken", "the data"),
+    ],
+)
+def test_first_difference_is_named_with_a_hint(
+    other: list[Moment], step: int, part: str, hint: str
+) -> None:
+    compared = compare([moment(), moment("2")], other)
+    assert (compared.first_difference, compared.parts, compared.exit_code) == (step, (part,), 1)
+    assert hint in compared.hint
+    assert not compared.is_same
+
+
+def test_many_differences_are_cut_short() -> None:
+    one: Moment = {"weights": {str(number): "a" for number in range(9)}}
+    other: Moment = {"weights": {str(number): "b" for number in range(9)}}
+    assert compare([one], [other]).parts == ("weights: 0, 1, 2, 3, 4 and 4 more",)
+
+
+def test_steps_are_traced_and_nothing_is_written(shop: Path) -> None:
+    before = tree(shop)
+    moments = trace(CONFIG, steps=3)
+    assert isinstance(moments, list)
+    assert len(moments) == 4
+    assert moments[0]["losses"] == {}
+    assert sorted(moments[1]) == ["losses", "optimizer", "weights"]
+    assert moments[1]["optimizer"].keys() == {
+        "linear.weight.momentum_buffer",
+        "linear.bias.momentum_buffer",
+    }
+    assert moments == trace(CONFIG, steps=3)
+    assert moments[3]["weights"] != moments[2]["weights"]
+    assert tree(shop) == before
+
+
+def test_config_that_trains_nothing_cannot_be_compared(shop: Path) -> None:
+    with pytest.raises(TaskError, match="trains nothing"):
+        trace(CONFIG, steps=3, overrides=["runner=test"])
+
+
+def test_failing_training_gives_its_exit_code(shop: Path, tmp_path: Path) -> None:
+    request = '{"path": "config.yaml", "steps": 2, "overrides": ["%s"], "choices": {}}'
+    assert main(tmp_path / "out.json", request % "task.type=shop.parts.FloatLoss") == 70
+    assert main(tmp_path / "out.json", request % "task.type=shop.parts.Nothing") == 78
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_order_of_sets_is_found_out(shop: Path) -> None:
+    """Only fresh processes can tell: each has a hash seed of its own."""
+    write(
+        shop / "shop" / "sets.py",
+        """
+        import torch
+        from shop.parts import Net
+
+        class Shaky(Net):
+            def __init__(self):
+                super().__init__()
+                words = {str(number) for number in range(1000)}
+                with torch.no_grad():
+                    self.linear.bias.fill_(float(next(iter(words))))
+        """,
+    )
+    compared = check_repro(CONFIG, steps=2, overrides=["model=shop.sets.Shaky"])
+    assert compared.first_difference == 0
+    assert compared.parts[0].startswith("weights: ")

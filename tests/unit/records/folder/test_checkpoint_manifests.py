@@ -1,0 +1,236 @@
+"""Tests of epochal.records.folder.checkpoint_manifests."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from epochal.errors import RecordError
+from epochal.records.folder.checkpoint_manifests import (
+    Damage,
+    Manifest,
+    StoredFile,
+    best_valid,
+    encode_manifest,
+    find_checkpoints,
+    newest_valid,
+    rank,
+    read_manifest,
+    verify,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def make(folder: Path, name: str, **facts: Any) -> Path:
+    """A checkpoint whose tensors are no tensors; manifests do not care."""
+    path = folder / name
+    path.mkdir(parents=True)
+    files = {}
+    for file in ("tensors.safetensors", "state.json"):
+        data = f"{file} of {name}".encode()
+        (path / file).write_bytes(data)
+        files[file] = StoredFile(len(data), hashlib.sha256(data).hexdigest())
+    manifest = Manifest(path=path, files=files, **facts)
+    (path / "manifest.json").write_bytes(encode_manifest(manifest))
+    return path
+
+
+def scored(folder: Path, name: str, value: float, **facts: Any) -> Path:
+    metrics = {"val/acc": value}
+    return make(folder, name, monitor="val/acc", mode="max", metrics=metrics, **facts)
+
+
+def test_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = make(
+        tmp_path,
+        "a",
+        run="20260102-030405-abcd",
+        attempt=2,
+        step=7,
+        epoch=1,
+        samples=56,
+        time="2026-01-02T03:04:05+00:00",
+        reason="every",
+        monitor="val/acc",
+        mode="max",
+        metrics={"val/acc": 0.5, "val/loss": math.inf},
+        torch="2.13.0",
+        config="c",
+        code="d",
+        data={"train": {"len": 10}},
+        choices={"engine.step": "eager"},
+    )
+    manifest = read_manifest(path)
+    assert (manifest.attempt, manifest.step, manifest.epoch, manifest.samples) == (2, 7, 1, 56)
+    assert manifest.metrics == {"val/acc": 0.5, "val/loss": math.inf}
+    assert manifest.data == {"train": {"len": 10}}
+    assert manifest.name == "a"
+    assert encode_manifest(manifest) == (path / "manifest.json").read_bytes()
+
+
+def test_whole_checkpoint_has_no_damage(tmp_path: Path) -> None:
+    assert verify(make(tmp_path, "a")) is None
+
+
+def test_any_changed_byte_of_any_file_is_found(tmp_path: Path) -> None:
+    path = make(tmp_path, "a", step=3)
+    for file in sorted(path.iterdir()):
+        data = file.read_bytes()
+        for position in range(len(data)):
+            changed = bytearray(data)
+            changed[position] ^= 0x01
+            file.write_bytes(changed)
+            damage = verify(path)
+            if damage is None:  # blanks between the words of JSON mean nothing
+                assert json.loads(changed) == json.loads(data)
+            else:
+                assert damage.file == file.name
+        file.write_bytes(data)
+
+
+def test_damage_names_checkpoint_and_file(tmp_path: Path) -> None:
+    path = make(tmp_path, "a")
+    (path / "state.json").write_bytes(b"")
+    damage = verify(path)
+    assert damage == Damage(path, "state.json", "0 bytes instead of 15")
+    assert str(damage) == f"{path}/state.json: damaged: 0 bytes instead of 15"
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "state.json", "tensors.safetensors"])
+def test_missing_file_is_found(tmp_path: Path, file: str) -> None:
+    path = make(tmp_path, "a")
+    (path / file).unlink()
+    assert verify(path) == Damage(path, file, "missing")
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (b"", "not the text of a manifest"),
+        (b"[]", "not the text of a manifest"),
+        (b"{}", "not the text of a manifest"),
+        (b'{"digest": "x"}', "its text was changed"),
+        (b"\x80\x04}", "not the text of a manifest"),
+    ],
+)
+def test_text_that_is_no_manifest_is_found(tmp_path: Path, text: bytes, what: str) -> None:
+    path = make(tmp_path, "a")
+    (path / "manifest.json").write_bytes(text)
+    assert verify(path) == Damage(path, "manifest.json", what)
+
+
+def test_manifest_of_a_later_format_is_not_read(tmp_path: Path) -> None:
+    path = make(tmp_path, "a", format=2)
+    assert verify(path) == Damage(path, "manifest.json", "format 2, and this version reads 1")
+
+
+def test_manifest_that_names_too_few_files_is_found(tmp_path: Path) -> None:
+    path = make(tmp_path, "a")
+    manifest = Manifest(path=path, files={})
+    (path / "manifest.json").write_bytes(encode_manifest(manifest))
+    assert verify(path) == Damage(path, "state.json", "not named in manifest.json")
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"step": "7"},
+        {"attempt": None},
+        {"metrics": [1]},
+        {"metrics": {"val/acc": "high"}},
+        {"monitor": ["val/acc"]},
+        {"files": {"../../state.json": StoredFile(1, "")}},
+    ],
+)
+def test_manifest_whose_values_make_no_sense_is_found(tmp_path: Path, facts: Any) -> None:
+    path = make(tmp_path, "a")
+    manifest = Manifest(**{"path": path, "files": {}, **facts})
+    (path / "manifest.json").write_bytes(encode_manifest(manifest))
+    assert verify(path) == Damage(path, "manifest.json", "it makes no sense")
+    assert find_checkpoints(tmp_path) == []
+
+
+def test_reading_a_damaged_manifest_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"manifest\.json: damaged: missing\n  `ls "):
+        read_manifest(tmp_path / "nowhere")
+
+
+def test_order_is_that_of_attempt_and_step_and_not_of_time(tmp_path: Path) -> None:
+    make(tmp_path, "c", attempt=0, step=200)
+    make(tmp_path, "b", attempt=1, step=50, time="1999-01-01T00:00:00+00:00")
+    make(tmp_path, "a", attempt=0, step=100, time="2099-01-01T00:00:00+00:00")
+    for number, name in enumerate("bac"):
+        os.utime(tmp_path / name, (number, number))
+    assert [one.name for one in find_checkpoints(tmp_path)] == ["a", "c", "b"]
+    newest, damage = newest_valid(tmp_path)
+    assert newest is not None
+    assert newest.name == "b"
+    assert damage == []
+
+
+def test_damaged_newest_one_is_passed_over_and_named(tmp_path: Path) -> None:
+    for step in (1, 2, 3, 4):
+        make(tmp_path, f"step-{step}", step=step)
+    (tmp_path / "step-4" / "manifest.json").write_bytes(b"x")
+    (tmp_path / "step-3" / "tensors.safetensors").write_bytes(b"x")
+    newest, damage = newest_valid(tmp_path)
+    assert newest is not None
+    assert newest.step == 2
+    assert [(one.path.name, one.file) for one in damage] == [
+        ("step-4", "manifest.json"),
+        ("step-3", "tensors.safetensors"),
+    ]
+
+
+def test_best_one_is_found_and_falls_back_to_the_next(tmp_path: Path) -> None:
+    for step, value in ((1, -0.5), (2, -0.1), (3, math.nan), (4, -0.3)):
+        scored(tmp_path, f"step-{step}", value, step=step)
+    make(tmp_path, "step-5", step=5)
+    best, _ = best_valid(tmp_path)
+    assert best is not None
+    assert best.step == 2
+    (tmp_path / "step-2" / "state.json").unlink()
+    best, damage = best_valid(tmp_path)
+    assert best is not None
+    assert best.step == 4
+    assert [one.file for one in damage] == ["state.json"]
+
+
+def test_nothing_valid_is_none(tmp_path: Path) -> None:
+    assert newest_valid(tmp_path / "nowhere") == (None, [])
+    assert best_valid(tmp_path) == (None, [])
+
+
+def test_links_hidden_folders_and_foreign_ones_are_not_checkpoints(tmp_path: Path) -> None:
+    path = make(tmp_path, "step-1")
+    (tmp_path / "last").symlink_to(path)
+    (tmp_path / "exports").mkdir()
+    (tmp_path / "model.safetensors").touch()
+    make(tmp_path, ".staging-step-2-1.0")
+    make(tmp_path, "step-0.damaged")
+    assert [one.name for one in find_checkpoints(tmp_path)] == ["step-1"]
+    assert newest_valid(tmp_path)[1] == []
+
+
+def test_smaller_is_better_where_the_mode_says_so(tmp_path: Path) -> None:
+    for step, value in ((1, 3.0), (2, -4.0), (3, -math.inf), (4, math.nan)):
+        metrics = {"val/loss": value}
+        make(tmp_path, f"{step}", step=step, monitor="val/loss", mode="min", metrics=metrics)
+    assert [one.step for one in rank(find_checkpoints(tmp_path))] == [3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_regular"),
+    [("every", True), ("best, end", True), ("start", True), ("end", False), ("preempted", False)],
+)
+def test_what_an_interruption_made_is_told_apart(
+    tmp_path: Path, reason: str, is_regular: bool
+) -> None:
+    assert read_manifest(make(tmp_path, "a", reason=reason)).is_regular == is_regular

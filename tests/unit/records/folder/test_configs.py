@@ -1,0 +1,68 @@
+"""Tests of epochal.records.folder.configs."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.records.folder.configs import find_expanded, missing_configs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES = ("expanded.toml", "observed.json", "provenance.json", "written/a.toml")
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    (tmp_path / "config" / "written").mkdir(parents=True)
+    for name in NAMES:
+        (tmp_path / "config" / name).touch()
+    (tmp_path / "config" / "sources.json").write_text('[{"file": "written/a.toml", "path": null}]')
+    return tmp_path
+
+
+def missing(run_dir: Path, *, has_begun: bool = True) -> list[str]:
+    return list(missing_configs(run_dir, has_begun=has_begun))
+
+
+def test_expanded_config_is_found_whatever_its_format(run_dir: Path) -> None:
+    assert find_expanded(run_dir) == run_dir / "config" / "expanded.toml"
+
+
+@pytest.mark.parametrize("name", ["expanded.txt", "expanded.toml~"])
+def test_other_file_is_no_expanded_config(run_dir: Path, name: str) -> None:
+    (run_dir / "config" / "expanded.toml").rename(run_dir / "config" / name)
+    assert find_expanded(run_dir) is None
+    assert missing(run_dir) == ["config/expanded.*: missing"]
+
+
+def test_nothing_is_missing_of_a_whole_record(run_dir: Path) -> None:
+    assert missing(run_dir) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_config_that_is_gone_is_named(run_dir: Path, name: str) -> None:
+    (run_dir / "config" / name).unlink()
+    shown = "expanded.*" if name == "expanded.toml" else name
+    assert missing(run_dir) == [f"config/{shown}: missing"]
+
+
+def test_what_constructors_received_is_there_once_they_were_called(run_dir: Path) -> None:
+    (run_dir / "config" / "observed.json").unlink()
+    assert missing(run_dir, has_begun=False) == []
+    (run_dir / "folds").mkdir()
+    assert missing(run_dir) == []
+
+
+def test_folder_that_is_gone_is_one_line(run_dir: Path) -> None:
+    shutil.rmtree(run_dir / "config")
+    assert missing(run_dir) == ["config: missing"]
+
+
+@pytest.mark.parametrize("text", ["", "{}", '["a"]', '[{"file": 1}]'])
+def test_damaged_list_of_sources_names_nothing(run_dir: Path, text: str) -> None:
+    (run_dir / "config" / "sources.json").write_text(text)
+    assert missing(run_dir) == []

@@ -1,0 +1,39 @@
+"""Tests of epochal.records.folder.disk_usage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from epochal.records.folder.disk_usage import DiskPart, read_disk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_parts_are_listed_by_size(tmp_path: Path) -> None:
+    (tmp_path / "logs" / "deep").mkdir(parents=True)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "logs" / "deep" / "a").write_bytes(b"12345")
+    (tmp_path / "logs" / "b").write_bytes(b"12345")
+    (tmp_path / "run.json").write_bytes(b"12")
+    (tmp_path / "code" / "x").write_bytes(b"123")
+    (tmp_path / "code" / "y").hardlink_to(tmp_path / "code" / "x")
+    assert read_disk(tmp_path) == [
+        DiskPart(name="logs", num_bytes=10, num_files=2, shared_bytes=0),
+        DiskPart(name="code", num_bytes=6, num_files=2, shared_bytes=6),
+        DiskPart(name="files", num_bytes=2, num_files=1, shared_bytes=0),
+    ]
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "big").write_bytes(b"1" * 1000)
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "link").symlink_to(tmp_path / "big")
+    (run / "loop").symlink_to(run)
+    (part,) = read_disk(run)
+    assert part.num_bytes < 1000
+
+
+def test_a_folder_that_is_gone_has_no_parts(tmp_path: Path) -> None:
+    assert read_disk(tmp_path / "none") == []

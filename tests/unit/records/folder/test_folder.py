@@ -1,0 +1,203 @@
+"""Tests of epochal.records.folder.folder."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from epochal import durable
+from epochal.errors import RecordError
+from epochal.records.folder.folder import RecordOptions, RunFolder, create_run_folder, slug
+
+
+def create(
+    base: Path, *, project: str = "digits", tag: str = "mlp", **options: object
+) -> RunFolder:
+    return create_run_folder(RecordOptions(**options), project=project, tag=tag, base=base)  # type: ignore[arg-type]
+
+
+def test_folder_is_named_by_project_tag_and_time(tmp_path: Path) -> None:
+    folder = create(tmp_path)
+    assert folder.path.parent == tmp_path / "runs" / "digits" / "mlp"
+    assert re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{4}", folder.id)
+    assert folder.id == folder.path.name
+
+
+def test_folder_holds_its_parts(tmp_path: Path) -> None:
+    folder = create(tmp_path, subdirs=("plots", "dumps/deep"))
+    made = {str(path.relative_to(folder.path)) for path in folder.path.rglob("*")}
+    assert made == {
+        *("config", "logs", "media", "checkpoints"),
+        *("plots", "dumps", "dumps/deep"),
+    }
+    for part in (folder.config_dir, folder.logs_dir, folder.media_dir, folder.checkpoint_dir):
+        assert part.is_dir()
+    assert folder.log_path == folder.logs_dir / "run.log"
+
+
+def test_log_file_may_lie_deeper(tmp_path: Path) -> None:
+    folder = create(tmp_path, log_file="rank0/train.log")
+    assert folder.log_path == folder.logs_dir / "rank0" / "train.log"
+    assert folder.log_path.parent.is_dir()
+
+
+def test_runs_started_in_the_same_second_have_their_own_folders(tmp_path: Path) -> None:
+    assert len({create(tmp_path).path for _ in range(20)}) == 20
+
+
+def test_taken_time_id_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = iter([b"\0\0", b"\0\0", b"\0\1"])
+    monkeypatch.setattr("os.urandom", lambda _: next(numbers))
+    monkeypatch.setattr("epochal.records.folder.folder.datetime", StoppedClock)
+    assert create(tmp_path).id == "20260102-030405-0000"
+    assert create(tmp_path).id == "20260102-030405-0001"
+
+
+class StoppedClock:
+    @classmethod
+    def now(cls) -> StoppedClock:
+        return cls()
+
+    def astimezone(self) -> StoppedClock:
+        return self
+
+    def __format__(self, _: str) -> str:
+        return "20260102-030405"
+
+
+def test_absolute_log_dir_needs_no_base(tmp_path: Path) -> None:
+    folder = create(Path("/nowhere"), log_dir=tmp_path / "records")
+    assert folder.path.is_relative_to(tmp_path / "records")
+
+
+def test_exact_folder_is_the_run_itself(tmp_path: Path) -> None:
+    folder = create(tmp_path, log_dir=Path("deep/mine"), exact=True)
+    assert folder.path == tmp_path / "deep" / "mine"
+    assert folder.config_dir.is_dir()
+
+
+def test_exact_folder_may_exist_when_it_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    assert create(tmp_path, log_dir=Path("mine"), exact=True).path == tmp_path / "mine"
+
+
+def test_exact_folder_with_content_is_refused(tmp_path: Path) -> None:
+    create(tmp_path, log_dir=Path("mine"), exact=True)
+    with pytest.raises(RecordError, match=r"mine: is not empty, it holds 'checkpoints'\n  name a"):
+        create(tmp_path, log_dir=Path("mine"), exact=True)
+
+
+def test_exact_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("x")
+    with pytest.raises(RecordError, match="mine: is a file, not a folder"):
+        create(tmp_path, log_dir=Path("mine"), exact=True)
+
+
+@pytest.mark.parametrize(
+    "name", ["..", "../x", "a/../../x", "/etc", "", ".", "C:\\x", "..\\x", "\0"]
+)
+@pytest.mark.parametrize("key", ["subdirs", "log_file"])
+def test_paths_that_leave_the_run_are_refused(tmp_path: Path, name: str, key: str) -> None:
+    value = (name,) if key == "subdirs" else name
+    with pytest.raises(
+        RecordError, match=f"record.{key}: must stay inside .*got {re.escape(repr(name))}"
+    ):
+        create(tmp_path, **{key: value})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("digits-mlp", "digits-mlp"),
+        ("lr=1e-3, wide", "lr=1e-3-wide"),
+        ("resnet 50\t(v1.5)", "resnet-50-v1.5"),
+        ("../../etc/passwd", "etc-passwd"),
+        ("..", "fallback"),
+        (".hidden", "hidden"),
+        ("a..b", "a-b"),
+        ("", "fallback"),
+        (" / ", "fallback"),
+        ("日本語", "日本語"),
+        ("हिन्दी", "हिन्दी"),
+        ("e\u0301", "é"),
+        ("a\u202eb\0c\ud800d", "a-b-c-d"),
+        ("🎉", "fallback"),
+    ],
+)
+def test_names_become_safe_path_components(text: str, expected: str) -> None:
+    assert slug(text, default="fallback") == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(st.characters(), max_size=200))
+def test_any_name_is_safe(text: str) -> None:
+    name = slug(text, default="fallback")
+    assert Path(name).name == name
+    assert name not in ("", ".", "..")
+    assert not name.startswith((".", "-"))
+    assert len(name.encode()) <= 80
+    assert slug(name, default="fallback") == name
+
+
+def test_any_tag_makes_a_folder_two_levels_down(tmp_path: Path) -> None:
+    folder = create(tmp_path, project="../../x", tag="ü/" * 200)
+    assert folder.path.resolve().relative_to(tmp_path / "runs").parts[0] == "x"
+    assert len(folder.path.relative_to(tmp_path / "runs").parts) == 3
+
+
+def test_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(RecordError, match=r"runs: records .*: not a directory\n  choose"):
+        create(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(errno.EROFS, "read-only file system"), (errno.ENOENT, "no such file")]
+)
+def test_a_place_where_nothing_can_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, reason: str
+) -> None:
+    def refuse(path: Path) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(durable.system, "operations", durable.Operations(mkdir=refuse))
+    with pytest.raises(RecordError) as caught:
+        create_run_folder(RecordOptions(log_dir=tmp_path / "x"), project="p", tag="t")
+    what, hint = str(caught.value).splitlines()
+    assert what.startswith(f"{tmp_path / 'x'}: records of runs cannot be written there: {reason}")
+    assert hint == "  choose another folder: record.log_dir=PATH"
+
+
+def test_a_full_disk_is_not_the_fault_of_the_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(durable.system, "operations", durable.Operations(mkdir=refuse))
+    with pytest.raises(RecordError, match="free some space there"):
+        create_run_folder(RecordOptions(log_dir=tmp_path), project="p", tag="t")
+
+
+def test_options_are_frozen() -> None:
+    with pytest.raises(FrozenInstanceError):
+        RecordOptions().exact = True  # type: ignore[misc]  # that is the point
+
+
+def test_text_logs_are_kept_by_rank(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, "train[1].txt")
+    names = [folder.log_path_of(rank).name for rank in (0, 1, 12)]
+    assert names == ["train[1].txt", "train[1].rank1.txt", "train[1].rank12.txt"]
+    assert folder.find_logs() == {}
+    folder.logs_dir.mkdir()
+    for name in (*names, "train[1].rankx.txt", "other.txt", "train1.rank3.txt"):
+        (folder.logs_dir / name).touch()
+    assert folder.find_logs() == {rank: folder.log_path_of(rank) for rank in (0, 1, 12)}

@@ -1,0 +1,36 @@
+"""Tests of epochal.records.folder.parent."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from epochal.records.folder.parent import VARIABLE, Parent, read_parent, take_parent
+
+
+def test_parent_reaches_a_process_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Parent("20261115-125010-57c7", "retried")
+    for name, value in told.to_environment().items():
+        monkeypatch.setenv(name, value)
+    assert take_parent() == told
+    assert VARIABLE not in os.environ
+    assert take_parent() is None
+
+
+@pytest.mark.parametrize("text", ["", "trial", "trial:", "cousin:abc", ":abc"])
+def test_strange_word_is_no_parent(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv(VARIABLE, text)
+    assert take_parent() is None
+
+
+def test_parent_is_read_from_a_record() -> None:
+    parent = Parent("abc", "fold")
+    assert read_parent({"parent": parent.to_json()}) == parent
+
+
+@pytest.mark.parametrize(
+    "value", [None, "abc", {}, {"run": "abc"}, {"run": 3, "kind": "fold"}, {"kind": "fold"}]
+)
+def test_record_without_a_parent_has_none(value: object) -> None:
+    assert read_parent({"parent": value}) is None

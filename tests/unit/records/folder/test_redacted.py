@@ -1,0 +1,71 @@
+"""Tests of epochal.records.folder.redacted."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import epochal
+from epochal import durable
+from epochal.config.scalar import REDACTED
+from epochal.records.folder import redacted as clean
+
+SECRETS = {"api_key": "abcdefgh", "text": "password=abcdefgh", "num_tokens": 5}
+KEPT = {"api_key": REDACTED, "text": f"password={REDACTED}", "num_tokens": 5}
+
+
+def test_text_is_written_without_secrets(tmp_path: Path) -> None:
+    clean.write_text(tmp_path / "a", "password: abcdefgh\nnum_tokens: 5\n")
+    assert (tmp_path / "a").read_text() == f"password: {REDACTED}\nnum_tokens: 5\n"
+
+
+def test_json_is_written_without_secrets(tmp_path: Path) -> None:
+    clean.write_json(tmp_path / "a.json", SECRETS)
+    assert durable.find_object(tmp_path / "a.json") == KEPT
+
+
+def test_lines_are_written_without_secrets(tmp_path: Path) -> None:
+    clean.append_line(tmp_path / "a.jsonl", SECRETS)
+    line = (tmp_path / "a.jsonl").read_bytes()
+    assert line == clean.encode_line(SECRETS)
+    assert durable.decode_line(line) == KEPT
+
+
+SOURCE = Path(epochal.__file__).parent
+WRITES = re.compile(r"durable\.(write_text|write_json|encode_line|append_line|open_lines)\(")
+NO_SECRETS = {
+    "cli/verbs/new.py": "a new project, from a template",
+    "hooks/profiler/torch_profiler.py": "names of operators",
+    "hooks/wandb.py": "names of metrics",
+    "experiment/tools/profile.py": "names of layers",
+    "experiment/record/open_record.py": "the expanded config, redacted before it became a text",
+    "experiment/tools/repro.py": "asked for, elsewhere than in a record",
+    "inspect/storage.py": "its own words, to see whether a disk keeps them",
+    "launch/install.py": "a unit must hold the command that it starts, with all its words",
+    "experiment/record/code_copy.py": "differences of files, redacted where they are made",
+    "records/folder/announce.py": "a path",
+    "records/code/content_store.py": "digests",
+    "records/metrics/curve_cache.py": "numbers",
+    "records/alive/heartbeat.py": "a process",
+    "records/layout/epochal_dir.py": "its own words",
+    "records/alive/lease.py": "a process",
+    "records/mail/mailbox.py": "mails, which are composed without secrets",
+    "records/mail/expected.py": "addresses as the config wrote them, so that they can be reached",
+    "records/mail/outbox.py": "addresses as the config wrote them, so that they can be reached",
+    "records/folder/readme.py": "redacted there, as people edit it",
+    "records/metrics/points.py": "names of metrics, which must be found again",
+}
+"""Modules that write texts as they are, and what these are."""
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: path.name)
+def test_only_texts_without_secrets_are_written_elsewhere(path: Path) -> None:
+    name = path.relative_to(SOURCE).as_posix()
+    own = {"open_lines", "write_json"}  # the latter for provenance, which has names of its own
+    allowed = own if name == "records/folder/writer.py" else set()
+    found = set(WRITES.findall(path.read_text(encoding="utf-8"))) - allowed
+    if name.startswith(("durable/", "records/folder/redacted.py")) or name in NO_SECRETS:
+        return
+    assert not found, f"{name}: write it with epochal.records.folder.redacted, or say why not"

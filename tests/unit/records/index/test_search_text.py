@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import pytest
+
+from epochal.records.folder.writer import _readme
+from epochal.records.index.search_text import own_text, to_match
+
+
+def test_what_every_page_says_cannot_be_found() -> None:
+    assert own_text(_readme("warm start", "")) == "# warm start"
+
+
+def test_what_people_wrote_is_kept() -> None:
+    page = _readme("warm start", "Lower loss?\n\nNo.")
+    assert own_text(page) == "# warm start\n\nLower loss?\n\nNo."
+    assert own_text(f"{page}\nWritten below.\n").endswith("Written below.")
+
+
+@pytest.mark.parametrize(
+    ("words", "match"),
+    [
+        (["resnet"], '"resnet"*'),
+        (["optim.lr", "adam"], '"optim.lr"* AND "adam"*'),
+        (['a" OR "b'], '"a  OR  b"*'),
+        (["学习率"], '" 学  习  率 "*'),
+        (["-", "*", '"'], ""),
+        ([], ""),
+    ],
+)
+def test_a_question_is_made_of_quoted_words_alone(words: list[str], match: str) -> None:
+    assert to_match(words) == match

@@ -1,0 +1,53 @@
+"""Tests of epochal.records.layout.os_errors."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from epochal.durable import WriteError
+from epochal.errors import RecordError
+from epochal.records.layout.os_errors import explain_failure, recording
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        (errno.ENOSPC, "free some space there, or record elsewhere: record.log_dir=PATH"),
+        (errno.EDQUOT, "free some of your quota there, or record elsewhere"),
+        (errno.EACCES, "ask for the right to write there, or record elsewhere"),
+        (errno.EROFS, "the disk is mounted read-only; record elsewhere"),
+        (errno.EIO, "the disk reports a fault, look at `dmesg`"),
+        (errno.EBADF, "it was closed already"),
+        (errno.ELOOP, "record elsewhere: record.log_dir=PATH"),
+    ],
+)
+def test_failures_say_what_to_do_now(code: int, hint: str) -> None:
+    error = WriteError(Path("runs/status.json"), OSError(code, os.strerror(code)))
+    first, second = explain_failure(error).splitlines()
+    assert first == f"runs/status.json: cannot be written: {os.strerror(code).lower()}"
+    assert second.startswith(f"  {hint}")
+
+
+def test_failure_without_a_number_is_explained_too() -> None:
+    assert explain_failure(OSError("odd")) == "odd\n  record elsewhere: record.log_dir=PATH"
+
+
+def test_block_and_decorator_turn_failures_into_record_errors() -> None:
+    @recording()
+    def fail() -> None:
+        raise WriteError(Path("a"), OSError(errno.EIO, "fault"))
+
+    with pytest.raises(RecordError, match=r"a: cannot be written: fault\n  the disk") as caught:
+        fail()
+    assert isinstance(caught.value.__cause__, WriteError)
+    with pytest.raises(RecordError, match="fault"), recording():
+        raise OSError(errno.EIO, "fault")
+
+
+def test_other_errors_pass() -> None:
+    with pytest.raises(KeyError), recording():
+        raise KeyError("x")

@@ -1,0 +1,88 @@
+"""Tests of epochal.records.layout.process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from epochal.records.layout import process
+from epochal.records.layout.process import host_name, is_gone, process_token
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+
+
+@pytest.fixture
+def ended_pid() -> int:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return child.pid
+
+
+def test_this_process_is_there() -> None:
+    assert not is_gone(os.getpid(), host=host_name(), token=process_token(os.getpid()))
+    assert not is_gone(os.getpid(), host=host_name())
+
+
+def test_ended_process_is_gone(ended_pid: int) -> None:
+    assert is_gone(ended_pid, host=host_name(), token="boot:1")
+    assert is_gone(ended_pid, host=host_name())
+
+
+def test_processes_of_other_machines_are_never_called_gone(ended_pid: int) -> None:
+    assert not is_gone(ended_pid, host="another-host")
+
+
+@pytest.mark.parametrize("pid", [0, -1])
+def test_impossible_numbers_say_nothing(pid: int) -> None:
+    assert not is_gone(pid, host=host_name())
+
+
+def test_absurd_numbers_do_not_crash() -> None:
+    assert not is_gone(10**30, host=host_name())
+
+
+@needs_proc
+def test_number_used_again_by_another_process_is_noticed() -> None:
+    mine = process_token(os.getpid())
+    boot, _, start = mine.partition(":")
+    assert is_gone(os.getpid(), host=host_name(), token=f"{boot}:{int(start) - 1}")
+    assert is_gone(os.getpid(), host=host_name(), token=f"other-boot:{start}")
+
+
+@needs_proc
+def test_zombie_is_gone() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    token = process_token(child.pid)
+    assert not is_gone(child.pid, host=host_name(), token=token)
+    child.communicate()
+    assert is_gone(child.pid, host=host_name(), token=token)
+
+
+@needs_proc
+def test_zombie_that_nobody_reaped_is_gone() -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    token = process_token(child.pid)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert is_gone(child.pid, host=host_name(), token=token)
+    child.wait()
+
+
+def test_without_proc_the_number_alone_decides(
+    monkeypatch: pytest.MonkeyPatch, ended_pid: int
+) -> None:
+    monkeypatch.setattr(process, "Path", NoFiles)
+    assert process_token(os.getpid()) == ""
+    assert not is_gone(os.getpid(), host=host_name(), token="boot:1")
+    assert is_gone(ended_pid, host=host_name(), token="boot:1")
+
+
+class NoFiles:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def read_text(self, *_: str) -> str:
+        raise FileNotFoundError(self.name)

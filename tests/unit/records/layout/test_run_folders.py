@@ -1,0 +1,43 @@
+"""Tests of epochal.records.layout.run_folders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.records.layout.run_folders import is_run, iter_runs, looks_like_run, started_by_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def make(path: Path, name: str = "run.json") -> Path:
+    path.mkdir(parents=True)
+    (path / name).write_text("{}")
+    return path
+
+
+def test_a_folder_is_a_run_by_its_files_or_its_name(tmp_path: Path) -> None:
+    assert is_run(make(tmp_path / "a"))
+    assert is_run(make(tmp_path / "b", "status.json"))
+    assert looks_like_run("20260101-000000-abcd", set())
+    assert not is_run(make(tmp_path / "c", "other.json"))
+    assert not is_run(tmp_path / "none")
+
+
+def test_runs_are_found_to_some_depth_and_not_in_other_runs(tmp_path: Path) -> None:
+    first = make(tmp_path / "p" / "a")
+    make(first / "folds" / "1")
+    make(tmp_path / ".hidden" / "b")
+    deepest = make(tmp_path / "1/2/3/4/5/6")
+    make(tmp_path / "1/2/3/4/5/x/7")
+    assert list(iter_runs(tmp_path)) == [deepest, first]
+    assert list(iter_runs(first)) == [first]
+
+
+@pytest.mark.parametrize(
+    ("name", "time"), [("20260102-030405-abcd", "2026-01-02T03:04"), ("alpha", "")]
+)
+def test_the_name_of_a_run_says_when_it_began(name: str, time: str) -> None:
+    assert started_by_name(name) == time

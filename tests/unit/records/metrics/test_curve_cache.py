@@ -1,0 +1,294 @@
+"""Tests of epochal.records.metrics.curve_cache."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from epochal import durable
+from epochal.records.metrics import curve_cache as columns
+from epochal.records.metrics import pyramid
+from epochal.records.metrics.curve_cache import FOLDER, STATE, Curves, ask_curves, sort_points
+from epochal.records.metrics.points import MetricWriter, load_points
+from epochal.records.metrics.summary import summarise_points, summarise_series
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyramid, "FAN", 4)
+    monkeypatch.setattr(columns, "SMALL_BYTES", 0)
+    monkeypatch.setattr("epochal.records.metrics.summary.SMALL_BYTES", 0)
+    monkeypatch.setattr(columns, "_CHUNK_ROWS", 7)
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> MetricWriter:
+    return MetricWriter(tmp_path)
+
+
+def log(writer: MetricWriter, steps: range, *, attempt: int = 0) -> None:
+    for step in steps:
+        points = {"loss": attempt + step / 100}
+        writer.log(points | ({"acc": -step} if step % 3 == 0 else {}), step, attempt=attempt)
+
+
+def read_all(folder: Path) -> dict[str, list[list[float]]]:
+    """Every point of every metric, by way of the cache."""
+
+    def ask(curves: Curves) -> dict[str, list[list[float]]]:
+        found = {name: curves.get(name) for name in curves.names}
+        return {
+            name: [column.tolist() for column in curve.read(0, curve.count)]
+            for name, curve in found.items()
+        }
+
+    return ask_curves(folder, ask)
+
+
+def assert_right(folder: Path) -> None:
+    """What the cache says is what the points say."""
+    points = load_points(folder)
+    names = set(points.names.values())
+    expected = {name: [column.tolist() for column in points.series(name)] for name in names}
+    assert read_all(folder) == expected
+    assert summarise_series(folder) == summarise_points(points)
+
+
+def is_cached(folder: Path) -> bool:
+    return (folder / FOLDER / STATE).exists()
+
+
+def rows_in(folder: Path) -> int:
+    found = durable.decode_line((folder / FOLDER / STATE).read_bytes())
+    assert found is not None
+    return int(found["rows"])
+
+
+def test_columns_hold_what_the_points_say(tmp_path: Path, writer: MetricWriter) -> None:
+    log(writer, range(50))
+    assert_right(tmp_path)
+    assert is_cached(tmp_path)
+
+
+def test_progress_is_told_while_points_are_new(tmp_path: Path, writer: MetricWriter) -> None:
+    log(writer, range(10))
+    told: list[str] = []
+    sort_points(tmp_path, told.append)
+    assert told == [f"{done} of 14 points sorted for charts" for done in (0, 7)]
+    assert is_cached(tmp_path)
+    told.clear()
+    ask_curves(tmp_path, lambda curves: curves.names, told.append)
+    assert told == []
+
+
+def test_columns_follow_a_run_while_it_goes(
+    tmp_path: Path, writer: MetricWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log(writer, range(20))
+    assert_right(tmp_path)
+    looked_at = []
+    real = columns.find_whole
+    monkeypatch.setattr(
+        columns, "find_whole", lambda rows: [looked_at.append(len(rows)), real(rows)][1]
+    )
+    log(writer, range(20, 23))
+    assert_right(tmp_path)
+    assert sum(looked_at) == 4  # only what is new
+    log(writer, range(10, 15))  # steps that were known
+    assert_right(tmp_path)
+    assert rows_in(tmp_path) == writer.num_points
+
+
+def test_row_that_is_not_all_there_yet_is_read_later(tmp_path: Path, writer: MetricWriter) -> None:
+    log(writer, range(10))
+    path = tmp_path / "metrics.bin"
+    data = path.read_bytes()
+    for size in (len(data) - 36, len(data) - 20):
+        path.write_bytes(data[:size])
+        assert_right(tmp_path)
+    path.write_bytes(data[:-36] + bytes(36))
+    assert_right(tmp_path)
+    path.write_bytes(data)
+    assert_right(tmp_path)
+    assert rows_in(tmp_path) == len(data) // 36
+
+
+def test_damaged_rows_are_left_out(tmp_path: Path, writer: MetricWriter) -> None:
+    log(writer, range(30))
+    path = tmp_path / "metrics.bin"
+    data = bytearray(path.read_bytes())
+    for position in (0, 36 * 9 + 4, 36 * 20 + 35):
+        data[position] ^= 1
+    path.write_bytes(data)
+    assert_right(tmp_path)
+
+
+def test_small_runs_have_no_cache(
+    tmp_path: Path, writer: MetricWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "SMALL_BYTES", 1 << 20)
+    monkeypatch.setattr("epochal.records.metrics.summary.SMALL_BYTES", 1 << 20)
+    log(writer, range(10))
+    assert_right(tmp_path)
+    assert not (tmp_path / FOLDER).exists()
+
+
+def test_small_runs_are_sorted_at_once(
+    tmp_path: Path, writer: MetricWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "SMALL_BYTES", 1 << 20)
+    log(writer, range(10))
+    told: list[str] = []
+    sort_points(tmp_path, told.append)
+    sort_points(tmp_path / "nowhere", told.append)
+    assert told == []
+
+
+def test_run_without_points_has_no_curves(tmp_path: Path) -> None:
+    assert read_all(tmp_path) == {}
+    assert read_all(tmp_path / "gone") == {}
+
+
+def test_cache_may_be_deleted_at_any_time(tmp_path: Path, writer: MetricWriter) -> None:
+    log(writer, range(30))
+    assert_right(tmp_path)
+    for path in sorted((tmp_path / FOLDER).iterdir()):
+        path.unlink()
+        assert_right(tmp_path)
+    shutil.rmtree(tmp_path / FOLDER)
+    assert_right(tmp_path)
+
+
+def test_no_damage_to_the_cache_changes_an_answer(tmp_path: Path, writer: MetricWriter) -> None:
+    log(writer, range(12))
+    assert_right(tmp_path)
+    rng = np.random.default_rng(0)
+    for path in sorted((tmp_path / FOLDER).iterdir()):
+        for _ in range(8):
+            data = bytearray(path.read_bytes())
+            data[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
+            path.write_bytes(data)
+            assert_right(tmp_path)
+        path.write_bytes(b"")
+        assert_right(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "null", "[]", '{"format":1}', '{"roots":{"x":[1,2]}}', "\0"])
+def test_state_that_nobody_wrote_is_ignored(
+    tmp_path: Path, writer: MetricWriter, text: str
+) -> None:
+    log(writer, range(12))
+    assert_right(tmp_path)
+    (tmp_path / FOLDER / STATE).write_text(text)
+    assert_right(tmp_path)
+
+
+def test_cache_of_another_format_is_made_again(
+    tmp_path: Path, writer: MetricWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log(writer, range(12))
+    monkeypatch.setattr(columns, "_FORMAT", 0)
+    assert_right(tmp_path)
+    monkeypatch.undo()
+    assert_right(tmp_path)
+
+
+@pytest.mark.parametrize("num_others", [5, 12, 30])
+def test_cache_of_other_points_is_made_again(
+    tmp_path: Path, writer: MetricWriter, num_others: int
+) -> None:
+    log(writer, range(12))
+    assert_right(tmp_path)
+    other = MetricWriter(tmp_path / "other")
+    (tmp_path / "other").mkdir()
+    for step in range(num_others):
+        other.log({"loss": 5.0, "acc": 1.0}, step)
+    for name in ("metrics.bin", "series.jsonl"):
+        shutil.copy(tmp_path / "other" / name, tmp_path / name)
+    assert_right(tmp_path)
+
+
+def write_attempts(folder: Path, *attempts: dict[str, object]) -> None:
+    (folder / "run.json").write_text(json.dumps({"attempts": attempts}))
+
+
+def test_attempts_are_kept_apart(tmp_path: Path, writer: MetricWriter) -> None:
+    first: dict[str, object] = {"attempt": 0}
+    write_attempts(tmp_path, first)
+    log(writer, range(10))
+    kept = writer.num_points
+    log(writer, range(10, 20))
+    assert_right(tmp_path)
+    again = {"attempt": 1, "origin": 0, "step": 9, "kept_points": kept}
+    write_attempts(tmp_path, first, again)
+    log(writer, range(10, 15), attempt=1)
+    assert_right(tmp_path)
+    assert read_all(tmp_path)["loss"][0] == list(range(15))
+    third = {"attempt": 2, "origin": 0, "step": 5}
+    write_attempts(tmp_path, first, again, third)
+    log(writer, range(6, 9), attempt=2)
+    assert_right(tmp_path)
+    assert is_cached(tmp_path)
+
+
+def test_attempt_that_nobody_lists_is_looked_at_with_all_points(
+    tmp_path: Path, writer: MetricWriter
+) -> None:
+    log(writer, range(10))
+    assert_right(tmp_path)
+    log(writer, range(5, 8), attempt=1)
+    assert_right(tmp_path)
+    assert read_all(tmp_path)["loss"][0] == list(range(8))
+
+
+def test_metric_with_two_numbers_is_one_curve(tmp_path: Path, writer: MetricWriter) -> None:
+    log(writer, range(10))
+    path = tmp_path / "series.jsonl"
+    good = path.read_bytes()
+    path.write_bytes(good.replace(b'"loss"', b'"lo$s"'))
+    log(MetricWriter(tmp_path), range(10, 20))
+    path.write_bytes(good + path.read_bytes().splitlines(keepends=True)[-1])
+    assert len(load_points(tmp_path).names) == 3
+    assert_right(tmp_path)
+
+
+def test_folder_that_nobody_may_write_to_is_read_all_the_same(
+    tmp_path: Path, writer: MetricWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log(writer, range(10))
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(durable, "make_dir", refuse)
+    assert_right(tmp_path)
+    assert not is_cached(tmp_path)
+    monkeypatch.undo()
+    (tmp_path / FOLDER).write_text("a file in its place")
+    assert_right(tmp_path)
+
+
+def test_many_readers_at_once_get_the_same(tmp_path: Path, writer: MetricWriter) -> None:
+    log(writer, range(40))
+    expected = {name: len(load_points(tmp_path).series(name)[0]) for name in ("loss", "acc")}
+    found: list[object] = []
+
+    def read() -> None:
+        for _ in range(3):
+            shutil.rmtree(tmp_path / FOLDER, ignore_errors=True)
+            found.append({name: len(steps) for name, (steps, _) in read_all(tmp_path).items()})
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected] * 12

@@ -1,0 +1,99 @@
+"""Tests of epochal.records.secrets.process_secrets."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from typing import TYPE_CHECKING
+from urllib.parse import quote, quote_plus
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epochal.records.secrets.process_secrets import spell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SPELLINGS: dict[str, Callable[[str], str]] = {
+    "plain": str,
+    "address": lambda text: quote(text, safe=""),
+    "form": quote_plus,
+    "address in an address": lambda text: quote(quote(text)),
+    "json": json.dumps,
+    "json in utf-8": lambda text: json.dumps(text, ensure_ascii=False),
+    "json in json": lambda text: json.dumps(json.dumps(text)),
+    "python": repr,
+    "python in ascii": ascii,
+    "python in python": lambda text: repr(repr(text)),
+    "bytes": lambda text: repr(text.encode()),
+    "shell": shlex.quote,
+    "shell in json": lambda text: json.dumps(shlex.quote(text)),
+    "shell with escapes": lambda text: text.replace("'", "'\\''"),
+    "yaml": yaml.safe_dump,
+    "yaml in utf-8": lambda text: yaml.safe_dump(text, allow_unicode=True),
+    "yaml in single quotes": lambda text: yaml.safe_dump(text, default_style="'", width=8),
+    "yaml in double quotes": lambda text: yaml.safe_dump(text, default_style='"', width=8),
+    "yaml in lines": lambda text: yaml.safe_dump(text, default_style="|"),
+    "git": lambda text: "".join(
+        chr(byte) if byte < 0x80 else f"\\{byte:03o}" for byte in text.encode()
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Zq7plain42",
+        "pa\"s's\\wörd 42\nend$x`y/z",
+        "über-geheim😀x",
+        'a\\\\b\\"c\\\nd',
+        "'quoted'",
+        "C:\\ test\\\n\nnext \\n tr",
+        'it\'s "mixed" & <more>;|*?',
+        "100%25sure%",
+        "esc\x1b[0m\0end",
+    ],
+)
+def test_a_text_is_found_however_it_is_quoted(text: str) -> None:
+    core = max(re.findall("[A-Za-z]+", text), key=len)
+    for name, quoted in SPELLINGS.items():
+        found = spell(text).replace(f"({quoted(text)})", "-")
+        assert "-" in found, name
+        assert core not in found, name
+
+
+ODD = st.text(st.sampled_from("ab1nx\\\"' \n\t$%&+-#/ö😀\x1b\0"), min_size=3, max_size=10)
+
+
+@given(ODD, st.sampled_from(sorted(SPELLINGS)))
+def test_any_text_is_found_in_any_spelling(middle: str, name: str) -> None:
+    text = f"Q{middle}Z"
+    assert spell(text).is_in(SPELLINGS[name](text))
+
+
+@given(ODD, ODD)
+def test_nothing_else_is_found(middle: str, other: str) -> None:
+    assert not spell(f"Q{middle}Z").is_in(f"Q{other}")
+
+
+@pytest.mark.parametrize("quoted", ['"\\"abc\\" \\\\"', '"x\\u00f6y"', '"a\\\\"'])
+def test_what_is_left_of_json_is_json(quoted: str) -> None:
+    assert json.loads(spell(json.loads(quoted)).replace(quoted, "<gone>")) == "<gone>"
+
+
+def test_a_word_is_found_between_signs_only() -> None:
+    word = spell("hunter2", is_word=True)
+    assert word.replace("hunter2, xhunter2, hunter22, _hunter2_", "-") == (
+        "-, xhunter2, hunter22, _-_"
+    )
+
+
+@pytest.mark.parametrize("text", ["a b c d e f", "\\\\x\\\\y", "'''''", "%%%%%%", "öööö"])
+@pytest.mark.parametrize("piece", ["a ", "a+", "\\", "'", "%25", "ö", "a\\n", "\n+ "])
+def test_long_lines_take_no_longer_than_their_length_says(text: str, piece: str) -> None:
+    line = piece * (200_000 // len(piece))  # with the square of it, longer than a test may
+    assert spell(f"{text}Z").replace(line, "-") == line

@@ -1,0 +1,152 @@
+"""Tests of Ctrl-C while a command starts up."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.errors import Preempted
+from epochal.text.interrupts import (
+    catching_interrupts,
+    deferring_interrupts,
+    ending_when_preempted,
+    let_end,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@pytest.fixture(autouse=True)
+def usual_handler() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def press_ctrl_c() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def start(*, presses: int, imports: Callable[[], None] | None = None) -> list[str]:
+    """A start-up with Ctrl-C in the middle of an import; gives what was reached."""
+    reached = []
+    try:
+        with catching_interrupts():
+            with deferring_interrupts():
+                for _ in range(presses):
+                    press_ctrl_c()
+                if imports is not None:
+                    imports()
+                reached.append("imported")
+            reached.append("started")
+    except KeyboardInterrupt:
+        reached.append("interrupted")
+    return reached
+
+
+def test_ctrl_c_is_raised_at_once_outside_of_imports() -> None:
+    with catching_interrupts(), pytest.raises(KeyboardInterrupt):
+        press_ctrl_c()
+
+
+def test_ctrl_c_inside_an_import_is_raised_after_it() -> None:
+    assert start(presses=1) == ["imported", "interrupted"]
+    assert start(presses=0) == ["imported", "started"]
+
+
+def test_second_ctrl_c_inside_an_import_is_raised_at_once() -> None:
+    assert start(presses=2) == ["interrupted"]
+
+
+def test_import_inside_an_import_waits_for_the_outer_one() -> None:
+    def imports() -> None:
+        with deferring_interrupts():
+            press_ctrl_c()
+
+    assert start(presses=0, imports=imports) == ["imported", "interrupted"]
+
+
+def test_error_of_an_import_is_not_hidden_and_the_wish_is_forgotten() -> None:
+    def imports() -> None:
+        raise ImportError("broken")
+
+    with pytest.raises(ImportError, match="broken"):
+        start(presses=1, imports=imports)
+    assert start(presses=0) == ["imported", "started"]
+
+
+def test_handler_of_others_is_put_back_or_left_alone() -> None:
+    with catching_interrupts():
+        assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    assert start(presses=2) == ["imported", "started"]
+
+
+def test_without_our_handler_nothing_is_held() -> None:
+    with deferring_interrupts(), pytest.raises(KeyboardInterrupt):
+        press_ctrl_c()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_before_the_run_ends_the_command_at_once(number: int) -> None:
+    before = signal.getsignal(number)
+    with ending_when_preempted(), pytest.raises(Preempted):
+        signal.raise_signal(number)
+    assert signal.getsignal(number) is before
+
+
+@pytest.mark.parametrize(("times", "reached"), [(1, ["imported"]), (2, [])])
+def test_a_signal_inside_an_import_is_raised_after_it_the_second_at_once(
+    times: int, reached: list[str]
+) -> None:
+    seen = []
+
+    def start() -> None:
+        with ending_when_preempted(), deferring_interrupts():
+            for _ in range(times):
+                signal.raise_signal(signal.SIGTERM)
+            seen.append("imported")
+
+    with pytest.raises(Preempted):
+        start()
+    assert seen == reached
+
+
+def test_handlers_of_others_for_ending_are_left_alone() -> None:
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    try:
+        with ending_when_preempted():
+            signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_forked_process_ends_as_if_nobody_had_cared() -> None:
+    with ending_when_preempted():
+        child = os.fork()
+        if child == 0:  # nothing of pytest may go on in here
+            signal.raise_signal(signal.SIGTERM)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+
+
+def test_a_signal_after_a_run_is_for_the_next_one() -> None:
+    with ending_when_preempted():
+        let_end()
+        with deferring_interrupts():
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(Preempted), ending_when_preempted():
+            pass
+        with pytest.raises(Preempted):
+            signal.raise_signal(signal.SIGTERM)
+    with ending_when_preempted():
+        let_end()
+        signal.raise_signal(signal.SIGTERM)
+    with ending_when_preempted(), deferring_interrupts():
+        pass
