@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from epochal.checkpoint import read_checkpoint, snapshot, write_checkpoint
-from epochal.records.folder.checkpoint_manifests import verify
+from epochal.checkpoint import read_checkpoint, snapshot_to_host, write_checkpoint
+from epochal.records.folder.checkpoint_manifests import verify_checkpoint
 from saved_runs import measure_resume, measure_stall, warm_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from epochal.checkpoint import Split
+    from epochal.checkpoint import SerializedState
 
     Times = dict[str, list[tuple[float, float]]]
 
@@ -70,7 +70,9 @@ def settle(size: int) -> None:
     warm_memory(size * 5 // 4)
 
 
-def measure_round(number: int, state: dict[str, object], taken: Split, folder: Path) -> Times:
+def measure_round(
+    number: int, state: dict[str, object], taken: SerializedState, folder: Path
+) -> Times:
     """Save both ways once, then read; the files are removed afterwards."""
     size = sum(tensor.nbytes for tensor in taken.tensors.values())
     target = folder / "checkpoints"
@@ -83,7 +85,7 @@ def measure_round(number: int, state: dict[str, object], taken: Split, folder: P
         settle(size)
         times[name] = [measure(action)]
     (folder / "state.pt").unlink()
-    times["verify"] = [measure(lambda: verify(target / "a"))]
+    times["verify"] = [measure(lambda: verify_checkpoint(target / "a"))]
     settle(size)
     times["verify and read"] = [measure(lambda: read_checkpoint(target / "a"))]
     shutil.rmtree(target)
@@ -93,7 +95,7 @@ def measure_round(number: int, state: dict[str, object], taken: Split, folder: P
 def report_saving(folder: Path, megabytes: int, rounds: int) -> None:
     """Print how long it takes to save a state both ways."""
     state = make_state(megabytes * 1_000_000)
-    taken = snapshot(state)
+    taken = snapshot_to_host(state)
     times: Times = {name: [] for name in (SAVE, CHECKPOINT, "verify", "verify and read")}
     for number in range(rounds):
         for name, found in measure_round(number, state, taken, folder).items():

@@ -34,12 +34,12 @@ class Logger(NamedTuple):
 def begin_epochal(folder: Path) -> tuple[Any, Callable[[], object]]:
     """``run.log`` of a real run, as hooks and users call it."""
     from epochal.engine import Run
-    from epochal.engine.parts import Parts, Setting
+    from epochal.engine.parts import Environment, Parts
     from epochal.records import RunFolder, RunWriter
     from epochal.testing import TinyModel, TinyTask
 
     writer = RunWriter(RunFolder(folder))
-    run = Run(Parts(task=TinyTask(), model=TinyModel()), setting=Setting(writer=writer))
+    run = Run(Parts(task=TinyTask(), model=TinyModel()), setting=Environment(writer=writer))
     return run.log, writer.close
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import epochal as ep
-from epochal.checkpoint import snapshot
+from epochal.checkpoint import snapshot_to_host
 from epochal.engine.state.saver import request_save
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def time_copy(model: nn.Module) -> float:
     state = {"model": dict(model.state_dict())}
     warm_memory(sum(tensor.nbytes for tensor in model.state_dict().values()))
     begin = time.perf_counter()
-    snapshot(state)
+    snapshot_to_host(state)
     return time.perf_counter() - begin
 
 

@@ -21,20 +21,20 @@ from epochal.components.optim.schedules import Cosine
 from epochal.config import parse_duration
 from epochal.engine import (
     Average,
+    Environment,
     Monitor,
     Options,
     Parts,
     Run,
-    Setting,
     Task,
     TorchSchedule,
     Warmup,
 )
 from epochal.engine.interfaces.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
-from epochal.engine.interfaces.schedule import Schedules
+from epochal.engine.interfaces.schedule import OptimizerSchedules
 from epochal.engine.optim.multi_optimizer import Member, MemberOptions, Optimizers
 from epochal.engine.stages.stage import Plateau, Stage
-from epochal.engine.step.loss import Loss, Term
+from epochal.engine.step.loss import Loss, LossTerm
 from epochal.hooks.early_stopping import EarlyStopping
 from epochal.hooks.mixing import CutMix, Mixup
 from epochal.hooks.recording import Recording
@@ -150,12 +150,12 @@ def several(parameters: Any) -> Optimizers:
     )
 
 
-def both_ways(optimizer: Any) -> Schedules:
+def both_ways(optimizer: Any) -> OptimizerSchedules:
     """A schedule of torch for one of them, and ours for the other."""
     scheduler = TorchSchedule(lr_scheduler.ExponentialLR(optimizer["rare"], 0.9))
     usual = Warmup(Cosine(), 2)
     members = {"rare": (optimizer["rare"], scheduler), "usual": (optimizer["usual"], usual)}
-    return Schedules(members)
+    return OptimizerSchedules(members)
 
 
 def one_cycle(optimizer: Optimizer) -> TorchSchedule:
@@ -268,7 +268,9 @@ class Learned(nn.Module):
 
 
 def terms() -> Loss:
-    return Loss([Term(nn.MSELoss(), name="mse"), Term(Learned(), name="learned", weight=0.3)])
+    return Loss(
+        [LossTerm(nn.MSELoss(), name="mse"), LossTerm(Learned(), name="learned", weight=0.3)]
+    )
 
 
 CELLS: dict[str, dict[str, Any]] = {
@@ -388,4 +390,4 @@ def build(
         optim=OptimOptions(accumulate=accumulate, clip=given.get("clip"), noise=given.get("noise")),
         log=LogOptions(grad_norm=optimizer is not lbfgs and given.get("stages") is not SCHEDULED),
     )
-    return Run(parts, options, Setting(**setting, **place))
+    return Run(parts, options, Environment(**setting, **place))

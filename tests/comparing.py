@@ -6,7 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from epochal import durable
-from epochal.records.code.code_manifest import File, Framework, Manifest, Other
+from epochal.records.code.code_manifest import CodeFile, CodeManifest, Framework, SkippedEntry
 from epochal.records.folder.record import RunRecord, read_run
 from epochal.records.metrics.points import MetricWriter
 
@@ -96,11 +96,11 @@ def keep_code(
         target = record.path / "code" / "project" / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
-        entries.append(File(path, hashlib.sha256(content).hexdigest(), len(content), 0o644))
-    manifest = Manifest(
+        entries.append(CodeFile(path, hashlib.sha256(content).hexdigest(), len(content), 0o644))
+    manifest = CodeManifest(
         project="/p",
         files=tuple(entries),
-        others=tuple(Other(path, "link", text) for path, text in (links or {}).items()),
+        others=tuple(SkippedEntry(path, "link", text) for path, text in (links or {}).items()),
         framework=Framework("1.0", epochal, "epochal.zip") if epochal else None,
     )
     (record.path / "code").mkdir(exist_ok=True)

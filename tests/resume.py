@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from epochal.checkpoint import join, snapshot
+from epochal.checkpoint import deserialize_state, snapshot_to_host
 from epochal.engine import Hook, Run, Train
 from epochal.engine.execute import execute
 from epochal.engine.parts import ResumePoint
-from epochal.engine.state.run_state import collect
+from epochal.engine.state.run_state import collect_state
 from epochal.engine.state.saver import request_save
 from epochal.records import NullWriter
-from epochal.records.folder.checkpoint_manifests import Manifest
+from epochal.records.folder.checkpoint_manifests import CheckpointManifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,8 +67,8 @@ class Keeper:
 
     def save(self, run: Run, reason: str) -> None:
         run.meter.deliver()
-        taken = snapshot(collect(run))
-        self.kept.append(join(taken.plain, taken.tensors))
+        taken = snapshot_to_host(collect_state(run))
+        self.kept.append(deserialize_state(taken.plain, taken.tensors))
 
 
 class Asking(Hook):
@@ -85,7 +85,7 @@ class Asking(Hook):
 
     def run_end(self, run: Run) -> None:
         run.meter.deliver()
-        state = collect(run)
+        state = collect_state(run)
         self.digests = {part: digest(tree) for part, tree in state.items() if part not in LEFT_OUT}
 
 
@@ -125,7 +125,7 @@ def resume(build: Build, state: dict[str, Any]) -> Outcome:
 def point_of(state: dict[str, Any]) -> ResumePoint:
     """Where a run goes on that was left in a state."""
     data = state["data"]
-    manifest = Manifest(path=Path(), files={}, step=data["step"], epoch=data["epoch"])
+    manifest = CheckpointManifest(path=Path(), files={}, step=data["step"], epoch=data["epoch"])
     return ResumePoint(state=state, manifest=manifest, path=Path())
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochal.engine.execute import execute
-from epochal.engine.parts import Setting
+from epochal.engine.parts import Environment
 from epochal.engine.runner import Train
 from epochal.hooks.recording import Recording
 from epochal.records.folder.folder import RecordOptions, create_run_folder
 from epochal.records.folder.writer import RunWriter
-from epochal.records.metrics.points import load_points
+from epochal.records.metrics.points import read_metric_points
 from epochal.testing import short_options, tiny_run
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def carry_out_tracked(path: Path, *hooks: object, **options: Any) -> tuple[Path,
         Recording(every="2st"),
         *hooks,
         options=short_options(**options),
-        setting=Setting(
+        setting=Environment(
             writer=writer,
             dir=folder.path,
             tag="tiny",
@@ -50,7 +50,7 @@ def carry_out_tracked(path: Path, *hooks: object, **options: Any) -> tuple[Path,
 
 def recorded(folder: Path) -> Series:
     """What the record has, of the attempts that count."""
-    points = load_points(folder)
+    points = read_metric_points(folder)
     return {name: _series(points, name) for name in points.names.values()}
 
 

@@ -25,7 +25,7 @@ from epochal.engine.interfaces.hook import EVENTS, Hook
 from epochal.engine.interfaces.monitor import Monitor
 from epochal.engine.interfaces.options import LogOptions, TrainOptions
 from epochal.engine.interfaces.task import Task
-from epochal.engine.parts import Options, Parts, Setting
+from epochal.engine.parts import Environment, Options, Parts
 from epochal.engine.run import Run
 from epochal.engine.runner import Predict, Runner, Test, Train
 
@@ -143,7 +143,7 @@ def tiny_run(
     model: nn.Module | None = None,
     monitor: str | None = "+val/acc",
     options: Options | None = None,
-    setting: Setting | None = None,
+    setting: Environment | None = None,
 ) -> Run:
     """A run of two short epochs, ready for ``carry_out``."""
     if model is None:
@@ -191,7 +191,7 @@ class HookConformance:
 
     def test_a_failing_run_is_reported_with_its_own_error(self) -> None:
         """What went wrong is not hidden by the hook."""
-        run = self.make_run(self.make(), _Saboteur())
+        run = self.make_run(self.make(), _FailingHook())
         result = execute(run, Train())
         assert (result.status, result.exception_type) == ("failed", "SabotageError")
         assert "after that:" not in result.traceback, "it raises when it hears of an error"
@@ -292,7 +292,7 @@ class SabotageError(Exception):
 
 
 @final
-class _Saboteur(Hook):
+class _FailingHook(Hook):
     @override
     def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
         raise SabotageError("on purpose")

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from scene import clean, commit, newest, save, visible
 
-from epochal.checkpoint import tidy
+from epochal.checkpoint import prune_checkpoints
 from epochal.errors import CheckpointError
 
 
@@ -65,7 +65,7 @@ def fill_tmpfs(folder: Path, size: str) -> str:
             messages.append(str(error))
         assert visible(target) == set(saved)
         assert [path.name for path in target.iterdir() if path.name.startswith(".")] == []
-    removed = tidy(target, keep_last=2, keep_best=1)
+    removed = prune_checkpoints(target, keep_last=2, keep_best=1)
     left = set(saved) - set(removed)
     assert visible(target) == left
     left.add(commit(target, 8).name)

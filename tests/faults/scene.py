@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from epochal.checkpoint import remove_leftovers, tidy, write_checkpoint
+from epochal.checkpoint import prune_checkpoints, remove_leftovers, write_checkpoint
 from epochal.records.folder.checkpoint_manifests import (
     find_checkpoints,
+    find_newest_checkpoint,
     is_checkpoint,
-    newest_valid,
-    verify,
+    verify_checkpoint,
 )
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from epochal.records.folder.checkpoint_manifests import Manifest
+    from epochal.records.folder.checkpoint_manifests import CheckpointManifest
 
 VALUES = {1: 0.9, 2: 0.2, 3: 0.5, 4: 0.1, 5: 0.7, 6: 0.05, 7: 0.3, 8: 0.6}
 """What the monitor says at each step; smaller is better."""
 
 
-def commit(folder: Path, step: int) -> Manifest:
+def commit(folder: Path, step: int) -> CheckpointManifest:
     """One checkpoint of that step; its tensors depend on the step and fill several blocks."""
     generator = torch.Generator().manual_seed(step)
     weight = torch.randn(40, 50, generator=generator)
@@ -38,7 +38,7 @@ def commit(folder: Path, step: int) -> Manifest:
 def save(folder: Path, step: int) -> None:
     """What a run does: commit, renew the links, remove what need not be kept."""
     commit(folder, step)
-    tidy(folder, keep_last=2, keep_best=1)
+    prune_checkpoints(folder, keep_last=2, keep_best=1)
 
 
 def kept_after(last: int) -> set[str]:
@@ -59,7 +59,7 @@ def visible(folder: Path) -> set[str]:
     if not folder.is_dir():
         return set()
     names = {path.name for path in folder.iterdir() if is_checkpoint(path)}
-    assert {name: verify(folder / name) for name in names} == dict.fromkeys(names)
+    assert {name: verify_checkpoint(folder / name) for name in names} == dict.fromkeys(names)
     assert {one.name for one in find_checkpoints(folder)} == names
     return names
 
@@ -69,12 +69,12 @@ def check_links(folder: Path) -> None:
     for name in ("last", "best"):
         link = folder / name
         if link.is_symlink():
-            assert verify(folder / os.readlink(link)) is None, f"{name} leads nowhere"  # noqa: PTH115
+            assert verify_checkpoint(folder / os.readlink(link)) is None, f"{name} leads nowhere"  # noqa: PTH115
 
 
 def newest(folder: Path) -> int:
     """The step from which a run would go on; 0 for a fresh start."""
-    manifest, damage = newest_valid(folder)
+    manifest, damage = find_newest_checkpoint(folder)
     assert damage == []
     return manifest.step if manifest else 0
 

@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 from scene import commit
 
-from epochal.checkpoint import read_checkpoint, set_aside
+from epochal.checkpoint import mark_as_damaged, read_checkpoint
 from epochal.errors import CheckpointError
-from epochal.records.folder.checkpoint_manifests import best_valid, newest_valid, verify
+from epochal.records.folder.checkpoint_manifests import (
+    find_best_checkpoint,
+    find_newest_checkpoint,
+    verify_checkpoint,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,7 +137,7 @@ def test_every_damage_is_noticed_and_the_right_one_taken(
         shutil.copytree(template, folder)
         way, file, name = damage(folder, seed)
         seen.add((way, file))
-        wrong = verify(folder / name)
+        wrong = verify_checkpoint(folder / name)
         assert wrong is not None, f"seed {seed}: {way} of {file} went unnoticed"
         assert str(folder / name / wrong.file) in str(wrong)
         # A whole manifest of another step is only known by the files that it does not fit.
@@ -141,15 +145,18 @@ def test_every_damage_is_noticed_and_the_right_one_taken(
         assert (wrong.file == file) != is_other
         with pytest.raises(CheckpointError, match=f"{wrong.file}: damaged: "):
             read_checkpoint(folder / name)
-        newest, damages = newest_valid(folder)
+        newest, damages = find_newest_checkpoint(folder)
         assert newest is not None
         assert newest.step == STEPS[-2]
         assert damages == [wrong] or is_other
-        best, _ = best_valid(folder)  # the damaged one was the best, then comes step 2
+        best, _ = find_best_checkpoint(folder)  # the damaged one was the best, then comes step 2
         assert best is not None
         assert best.step == 2
-        set_aside(folder / name)
-        assert newest_valid(folder) == (newest, [])  # what was set aside is not looked at again
+        mark_as_damaged(folder / name)
+        assert find_newest_checkpoint(folder) == (
+            newest,
+            [],
+        )  # what was set aside is not looked at again
         assert read_checkpoint(newest.path)[1] == newest
         shutil.rmtree(folder)
     assert len(seen) == 3 * (len(WAYS) - 1) + 1
@@ -162,7 +169,7 @@ def test_any_number_of_damaged_ones_is_passed_over(template: Path, tmp_path: Pat
         shutil.copytree(template, folder)
         for step in STEPS[len(STEPS) - broken :]:
             flip_a_bit(folder / f"step-{step}" / "tensors.safetensors", random.Random(step))
-        newest, damages = newest_valid(folder)
+        newest, damages = find_newest_checkpoint(folder)
         assert len(damages) == broken
         assert (newest.step if newest else None) == (
             STEPS[-1 - broken] if broken < len(STEPS) else None
@@ -176,4 +183,4 @@ def test_files_that_do_not_belong_to_it_do_not_make_a_checkpoint_worse(
     shutil.copytree(template, folder)
     (folder / "step-6" / "notes.txt").write_text("the good one")
     (folder / "step-6" / ".DS_Store").touch()
-    assert verify(folder / "step-6") is None
+    assert verify_checkpoint(folder / "step-6") is None

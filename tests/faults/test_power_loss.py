@@ -11,9 +11,9 @@ from power import Dice, Disk, Recorder, materialise
 from scene import check_links, clean, commit, visible
 
 from epochal import durable
-from epochal.checkpoint import tidy
+from epochal.checkpoint import prune_checkpoints
 from epochal.durable import system
-from epochal.records.folder.checkpoint_manifests import find_checkpoints, newest_valid
+from epochal.records.folder.checkpoint_manifests import find_checkpoints, find_newest_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ def record(root: Path, monkeypatch: pytest.MonkeyPatch, **options: tuple[str, ..
         for step in STEPS:
             recorder.mark("saved", commit(folder, step).name)
             before = {one.name for one in find_checkpoints(folder)}
-            tidy(folder, keep_last=2, keep_best=1)
+            prune_checkpoints(folder, keep_last=2, keep_best=1)
             assert before >= {one.name for one in find_checkpoints(folder)}
     return recorder.log
 
@@ -61,7 +61,7 @@ def check(root: Path, log: list[Entry]) -> None:
     wanted = promised(log)
     found = visible(folder)
     assert found >= wanted
-    newest, damage = newest_valid(folder)
+    newest, damage = find_newest_checkpoint(folder)
     assert damage == []
     assert not wanted or (newest and newest.step >= max(map(number, wanted)))
     check_links(folder)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from epochal.engine import Parts, Run, Setting, Train
+from epochal.engine import Environment, Parts, Run, Train
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.options import TrainOptions
 from epochal.engine.parts import Options
@@ -57,7 +57,7 @@ def build(setting: dict[str, Any]) -> Run:
         hooks=[Recording(every="3st")],
     )
     options = Options(train=TrainOptions(for_="2ep", eval_every="3st", sanity_batches=0))  # type: ignore[arg-type]  # as users write it
-    return Run(parts, options, Setting(**setting))
+    return Run(parts, options, Environment(**setting))
 
 
 class Lines:

@@ -561,7 +561,7 @@ def test_compiled_steps_end_close_to_eager_ones() -> None:
 def test_auto_compiles_when_much_time_is_left_and_tells_what_it_saves(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(payback, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(payback, "MIN_SECONDS_TO_COMPILE", 0.0)
     caplog.set_level(logging.INFO)
     _, seen = train("auto", engine={"deterministic": False}, train={"for": "400st"})
     assert "compiling" in caplog.text

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from epochal.checkpoint import read_checkpoint, snapshot, write_checkpoint
+from epochal.checkpoint import read_checkpoint, snapshot_to_host, write_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ pytestmark = [
 def test_snapshot_lies_in_pinned_memory_and_stays_as_it_was() -> None:
     weight = torch.randn(64, 8, 3, 3, device="cuda").to(memory_format=torch.channels_last)
     before = weight.clone()
-    taken = snapshot({"model": weight})
+    taken = snapshot_to_host({"model": weight})
     weight.zero_()
     assert taken.tensors["model"].is_pinned()
     assert torch.equal(taken.tensors["model"], before.cpu())
@@ -34,7 +34,7 @@ def test_state_of_a_device_is_read_bit_for_bit_with_strides_and_shared_memory(
     rnn = nn.LSTM(4, 8, num_layers=2).cuda()
     conv = nn.Conv2d(3, 8, 3).cuda().to(memory_format=torch.channels_last)
     state = {"rnn": rnn.state_dict(), "conv": conv.state_dict(), "tied": conv.weight}
-    write_checkpoint(tmp_path, "a", snapshot(state), {})
+    write_checkpoint(tmp_path, "a", snapshot_to_host(state), {})
     again, _ = read_checkpoint(tmp_path / "a")
     for name, tensor in rnn.state_dict().items():
         assert torch.equal(again["rnn"][name], tensor.cpu())

@@ -13,9 +13,9 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import epochal as ep
-from epochal.engine.device.move import Change, mover
+from epochal.engine.device.move import BatchMover, choose_mover
 from epochal.engine.feed.feed import Feed
-from epochal.engine.feed.sampling_order import Pass
+from epochal.engine.feed.sampling_order import DataPass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ class Holder:
 
 
 def feed(loader: object, dtype: torch.dtype | None = None, **options: Any) -> Feed:
-    move = mover(CUDA, dtype, **options)
+    move = choose_mover(CUDA, dtype, **options)
     return Feed(Holder(loader), seed=3, accumulate=1, limit=None, move=move)
 
 
@@ -102,7 +102,7 @@ def flat(batch: Any) -> list[Any]:
 @pytest.mark.parametrize("dtype", [None, torch.float64])
 def test_batches_are_those_of_plain_movement(kind: str, dtype: torch.dtype | None) -> None:
     loader = source(kind)
-    plain, move = Feed(Holder(loader), seed=3, accumulate=1, limit=None), Change(CUDA, dtype)
+    plain, move = Feed(Holder(loader), seed=3, accumulate=1, limit=None), BatchMover(CUDA, dtype)
     expected = [[move(part) for part in flat(step)] for step in plain.epoch(0)]
     given = [flat(step) for step in feed(loader, dtype).epoch(0)]
     assert len(given) == len(expected)
@@ -130,7 +130,7 @@ def test_nobody_waits_for_a_batch_on_its_way(kind: str) -> None:
 
 def test_images_come_with_channels_last() -> None:
     loader = ep.data.Tensors(images(), torch.arange(LENGTH)).loader(batch_size=8)
-    move = mover(CUDA, None, channels_last=True)
+    move = choose_mover(CUDA, None, channels_last=True)
     for (batch,) in feed(loader, channels_last=True).epoch(0):
         assert batch[0].is_contiguous(memory_format=torch.channels_last)
         assert move(batch)[0].data_ptr() == batch[0].data_ptr()
@@ -179,7 +179,7 @@ def test_an_evaluation_between_steps_takes_nothing_from_the_training() -> None:
     one, given = feed(loader), []
     for step in one.epoch(0):
         given.append(step[0]["y"])
-        seen = torch.cat([batch[0] for batch in one.open(val, 3, Pass(0))])
+        seen = torch.cat([batch[0] for batch in one.open(val, 3, DataPass(0))])
         assert torch.equal(seen.cpu(), images()[: 3 * 64])
     assert [labels.tolist() for labels in given] == expected
 

@@ -9,7 +9,7 @@ import torch
 
 from epochal.engine.execute import execute
 from epochal.engine.measure.meter import Meter
-from epochal.engine.measure.variables import take_variables
+from epochal.engine.measure.variables import request_variables
 from hot_path import Measured, Stepwise, full_run, is_ordinary
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def test_variables_of_a_device_are_taken_without_waiting_and_keep_their_moment()
     run.variables["own"] = lambda: number * 2
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
-    read = take_variables(run)
+    read = request_variables(run)
     torch.cuda.set_sync_debug_mode("default")
     number.data.fill_(7.0)
     assert read() == {"lr": 1e-3, "own": 6.0}

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 import epochal as ep
-from epochal.engine.device.move import Change
-from epochal.engine.feed.in_memory import Gatherer
-from epochal.engine.feed.sampling_order import Pass
-from epochal.engine.feed.static_inputs import Aim, NextRows
+from epochal.engine.device.move import BatchMover
+from epochal.engine.feed.in_memory import InMemoryLoaders
+from epochal.engine.feed.sampling_order import DataPass
+from epochal.engine.feed.static_inputs import GraphGather, StaticInputs
 
 pytestmark = [
     pytest.mark.gpu,
@@ -33,7 +33,7 @@ def places() -> list[Tensor]:
 def test_rows_come_in_the_order_that_was_begun_and_from_any_place() -> None:
     x, label = columns()
     targets = places()
-    rows = NextRows((x, label), targets, LENGTH)
+    rows = GraphGather((x, label), targets, LENGTH)
     for seed in (1, 2):
         order = torch.randperm(LENGTH, generator=torch.Generator().manual_seed(seed)).to(CUDA)
         rows.begin(order)
@@ -52,12 +52,12 @@ def test_a_pass_is_that_of_the_loader_wherever_a_place_is_kept_from(
     x, label = columns("cpu")
     data = ep.data.Tensors(x, label, resident=resident)
     loader = data.loader(batch_size=SIZE, shuffle=shuffle)
-    gatherer, aim = Gatherer(Change(CUDA, None), is_pinned=True), Aim()
+    gatherer, aim = InMemoryLoaders(BatchMover(CUDA, None), is_pinned=True), StaticInputs()
     for epoch in range(4):
         if epoch == 3:
             x.mul_(2)  # seen in the next pass
-        found = gatherer.find(loader, Pass(epoch, epoch, start=epoch), aim)
-        plain = Gatherer().find(loader, Pass(epoch, epoch, start=epoch))
+        found = gatherer.find(loader, DataPass(epoch, epoch, start=epoch), aim)
+        plain = InMemoryLoaders().find(loader, DataPass(epoch, epoch, start=epoch))
         assert found is not None
         assert plain is not None
         for number, (given, expected) in enumerate(zip(found.batches, plain.batches, strict=True)):
@@ -69,12 +69,12 @@ def test_a_pass_is_that_of_the_loader_wherever_a_place_is_kept_from(
 
 
 def test_data_of_another_training_leave_the_device() -> None:
-    gatherer, aim = Gatherer(Change(CUDA, None), is_pinned=True), Aim()
+    gatherer, aim = InMemoryLoaders(BatchMover(CUDA, None), is_pinned=True), StaticInputs()
     aim.at(places())
     before = torch.cuda.memory_allocated()
     for epoch in range(3):
         data = ep.data.Tensors(torch.randn(2**18, 3, 2), torch.arange(2**18), resident=True)
-        found = gatherer.find(data.loader(batch_size=SIZE, shuffle=True), Pass(0, epoch), aim)
+        found = gatherer.find(data.loader(batch_size=SIZE, shuffle=True), DataPass(0, epoch), aim)
         assert found is not None
         next(found.batches)
         assert torch.cuda.memory_allocated() - before < 2 * 8 * 2**20  # one copy and its order

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from epochal.components.average.ema import Ema
-from epochal.engine import Monitor, Options, Parts, Run, Setting, Task
+from epochal.engine import Environment, Monitor, Options, Parts, Run, Task
 from epochal.engine.interfaces.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
 from epochal.hooks.recording import Recording
 from resume import assert_resumes_everywhere
@@ -59,7 +59,7 @@ def build(setting: dict[str, Any], **engine: Any) -> Run:
         optim=OptimOptions(clip=1.0),
         log=LogOptions(grad_norm=True),
     )
-    return Run(parts, options, Setting(device="cuda", **setting))
+    return Run(parts, options, Environment(device="cuda", **setting))
 
 
 @pytest.mark.parametrize(

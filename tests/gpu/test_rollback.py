@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from epochal.components.average.ema import Ema
-from epochal.engine import Options, Parts, Run, Setting, Task, Train
+from epochal.engine import Environment, Options, Parts, Run, Task, Train
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.options import (
     CheckpointOptions,
@@ -82,7 +82,7 @@ def train(
         engine=EngineOptions(deterministic=True, on_nonfinite=action, **engine),
         optim=OptimOptions(clip=1.0),
     )
-    setting = Setting(device="cuda", writer=events, checkpoint_dir=folder)
+    setting = Environment(device="cuda", writer=events, checkpoint_dir=folder)
     run = Run(parts, options, setting)
     result = execute(run, Train(), raise_errors=True)
     ended = torch.cat([one.detach().flatten() for one in model.state_dict().values()])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import epochal as ep
 from epochal.components.average.ema import Ema
-from epochal.engine.step.nonfinite_guard import Guard
+from epochal.engine.step.nonfinite_guard import NonfiniteGuard
 from epochal.testing import TinyModel, TinyTask
 
 pytestmark = [
@@ -101,7 +101,7 @@ def test_a_guarded_step_waits_for_nothing(
     kind: Any, arguments: dict[str, Any], clip: float | None
 ) -> None:
     model = TinyModel(dropout=0.0).cuda()
-    guard = Guard(kind(model.parameters(), fused=True, **arguments), "cuda", is_final=True)
+    guard = NonfiniteGuard(kind(model.parameters(), fused=True, **arguments), "cuda", is_final=True)
     average = Ema()
     average.start(model)
     batch = torch.ones(4, 4, device="cuda")
@@ -134,7 +134,7 @@ def test_a_guarded_step_can_be_captured(kind: Any, arguments: dict[str, Any]) ->
     rate = torch.tensor(0.1, device="cuda")
     extra = {"capturable": True} if kind is torch.optim.AdamW else {}
     optimizer = kind(model.parameters(), lr=rate, fused=True, **arguments, **extra)
-    guard = Guard(optimizer, "cuda", is_scaled=True)
+    guard = NonfiniteGuard(optimizer, "cuda", is_scaled=True)
     average = Ema(decay=0.5)
     average.start(model)
     batch = torch.ones(4, 4, device="cuda")

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.records.code import read_file, read_manifest
-from epochal.records.code.file_selection import Limits
-from epochal.records.code.snapshot import Snapshot
+from epochal.records.code.file_selection import SnapshotLimits
+from epochal.records.code.snapshot import CodeSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from epochal.records.code import Manifest
+    from epochal.records.code import CodeManifest
 
-LIMITS = Limits(max_file_bytes=1 << 16, max_in_folder=300, max_depth=12)
+LIMITS = SnapshotLimits(max_file_bytes=1 << 16, max_in_folder=300, max_depth=12)
 SECRET = "hunter2-hunter2"
 
 
@@ -148,11 +148,11 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def take(root: Path) -> tuple[Manifest, Path]:
+def take(root: Path) -> tuple[CodeManifest, Path]:
     home = root.parent / "runs" / ".epochal"
     home.mkdir(parents=True)
     run_dir = root.parent / "runs" / "one"
-    taken = Snapshot(project=root, run_dir=run_dir, home=home, limits=LIMITS).take()
+    taken = CodeSnapshot(project=root, run_dir=run_dir, home=home, limits=LIMITS).take()
     assert not any("not complete" in note for note in taken.notes)
     manifest = read_manifest(run_dir)
     assert manifest is not None
@@ -275,7 +275,7 @@ def test_file_that_becomes_a_link_is_not_followed(
     monkeypatch.setattr("os.open", swap)
     home = root.parent / "runs" / ".epochal"
     home.mkdir(parents=True)
-    shot = Snapshot(project=root, run_dir=root.parent / "runs" / "one", home=home)
+    shot = CodeSnapshot(project=root, run_dir=root.parent / "runs" / "one", home=home)
     assert "swap.py" in shot.take().notes[0]
     assert_harmless(shot.run_dir)
 
@@ -286,5 +286,5 @@ def test_unreadable_file_is_named(root: Path) -> None:
     (root / "closed.py").chmod(0)
     home = root.parent / "runs" / ".epochal"
     home.mkdir(parents=True)
-    shot = Snapshot(project=root, run_dir=root.parent / "runs" / "one", home=home)
+    shot = CodeSnapshot(project=root, run_dir=root.parent / "runs" / "one", home=home)
     assert "closed.py (permission denied)" in shot.take().notes[0]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
-from epochal.engine import Options, Parts, Run, Setting, Task
+from epochal.engine import Environment, Options, Parts, Run, Task
 from epochal.engine.interfaces.options import OptimOptions, TrainOptions
 from resume import assert_resumes_everywhere, assert_same, follow, resume
 
@@ -112,7 +112,7 @@ def build(
     parts = Parts(task=task, model=model, optimizer=torch.optim.Adam(model.parameters(), lr=0.01))
     train = TrainOptions(**({"for_": "2ep", "eval_every": "2st"} | options))
     sections = Options(optim=OptimOptions(accumulate=accumulate), train=train)
-    return Run(parts, sections, Setting(**setting))
+    return Run(parts, sections, Environment(**setting))
 
 
 @pytest.mark.parametrize("kind", LOADERS)

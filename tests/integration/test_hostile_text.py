@@ -12,7 +12,7 @@ from comparing import keep_code, make_run
 from epochal import durable
 from epochal.records.mail import Mailbox, MailContent, compose
 from epochal.records.mail.outbox import queue_mail, read_outbox
-from epochal.text.escape import printable
+from epochal.text.escape import escape_control
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,7 +79,7 @@ COMMANDS = (
 def test_no_command_lets_a_record_steer_the_terminal(runs: Path, epochal: Command) -> None:
     shown = {words: epochal(*words.split()) for words in COMMANDS}
     for words, done in shown.items():
-        assert printable(done.out + done.err) == done.out + done.err, words
+        assert escape_control(done.out + done.err) == done.out + done.err, words
     told = [words for words, done in shown.items() if "a\\x1b[2J" in done.out + done.err]
     assert [*told, "index verify"] == [*COMMANDS]
 
@@ -87,7 +87,7 @@ def test_no_command_lets_a_record_steer_the_terminal(runs: Path, epochal: Comman
 def test_json_says_exactly_what_the_record_says(runs: Path, epochal: Command) -> None:
     for words in ("runs", "show last", "diff last a3f9", "mail"):
         out = epochal(*words.split(), "--json").out
-        assert printable(out) == out, words
+        assert escape_control(out) == out, words
         assert any(HOSTILE in text for text in _texts(json.loads(out))), words
 
 

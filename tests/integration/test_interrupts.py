@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.records.folder.checkpoint_manifests import newest_valid
+from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
 from small_project import run_folders, write
 from started import Start, starting
 
@@ -140,7 +140,7 @@ def test_preempted_run_ends_after_its_step_and_can_go_on(
     assert status["ended"]
     assert not list(shop.rglob("final.safetensors"))
     (folder,) = run_folders(shop)
-    newest, damage = newest_valid(folder / "checkpoints")
+    newest, damage = find_newest_checkpoint(folder / "checkpoints")
     assert newest is not None
     assert (newest.step, damage) == (status["step"], [])
     assert "preempted" in newest.reason

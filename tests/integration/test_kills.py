@@ -14,8 +14,8 @@ import pytest
 
 from epochal.checkpoint import load_weights, read_checkpoint
 from epochal.records import RunRecord, read_run
-from epochal.records.folder.checkpoint_manifests import newest_valid
-from epochal.records.metrics.row_format import POINT
+from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
+from epochal.records.metrics.row_format import POINT_FIELDS
 from killing import Ended, Server
 from resume import LEFT_OUT, digest
 from small_project import run_folders, write, write_shop
@@ -93,7 +93,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 def all_of(record: RunRecord) -> dict[str, Any]:
     """Everything that a run came to, as bits."""
     folder = record.path / "checkpoints"
-    newest, damaged = newest_valid(folder)
+    newest, damaged = find_newest_checkpoint(folder)
     assert newest is not None
     assert damaged == []
     state, _ = read_checkpoint(newest.path)
@@ -111,7 +111,7 @@ def saved_step(record: RunRecord | None) -> int:
     """Where the run would go on; whatever is there must be whole."""
     if record is None:
         return 0
-    newest, damaged = newest_valid(record.path / "checkpoints")
+    newest, damaged = find_newest_checkpoint(record.path / "checkpoints")
     assert damaged == [], damaged
     return 0 if newest is None else newest.step
 
@@ -210,7 +210,7 @@ def taken_twice(record: RunRecord) -> list[tuple[str, int]]:
     """
     lines = (record.path / "series.jsonl").read_text().splitlines()
     names = {line["id"]: line["name"] for line in map(json.loads, lines)}
-    rows = np.fromfile(record.path / "metrics.bin", np.dtype(list(POINT)))
+    rows = np.fromfile(record.path / "metrics.bin", np.dtype(list(POINT_FIELDS)))
     begun_at = {attempt.attempt: attempt.step for attempt in record.attempts}
     taken = [row for row in rows if row["step"] > begun_at[int(row["attempt"])]]
     found = Counter((names[int(row["series"])], int(row["step"])) for row in taken)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from epochal.records.metrics.points import load_points, read_lines
+from epochal.records.metrics.points import read_json_lines, read_metric_points
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -85,10 +85,10 @@ def kill_one(lines: Iterable[str], choose: random.Random) -> tuple[list[int], li
 
 def count_lost(folder: Path, said: dict[int, tuple[list[int], list[int]]]) -> int:
     """How many of the points and events that were acknowledged are not there."""
-    points = load_points(folder)
+    points = read_metric_points(folder)
     assert points.bad_rows == 0  # a reader may meet a torn last row, but no damaged one
     names = {name: number for number, name in points.names.items()}
-    lines, damaged = read_lines(folder / "events.jsonl")
+    lines, damaged = read_json_lines(folder / "events.jsonl")
     assert damaged == 0
     events = {(line.get("attempt", 0), line["step"]) for line in lines}
     lost = 0
@@ -116,8 +116,8 @@ def test_five_hundred_kills_cost_nothing_that_was_acknowledged(tmp_path: Path) -
     acknowledged = SERIES * sum(len(steps) for steps, _ in said.values())
     events = sum(len(notes) for _, notes in said.values())
     lost = count_lost(tmp_path, said)
-    total = len(load_points(tmp_path).rows)
+    total = len(read_metric_points(tmp_path).rows)
     print(f"\n500 kills: {acknowledged} points and {events} events acknowledged, {lost} lost")  # noqa: T201 - for people
     assert lost == 0, f"seed {seed}"
     assert total >= acknowledged
-    assert np.all(load_points(tmp_path).rows["time"] > 0)
+    assert np.all(read_metric_points(tmp_path).rows["time"] > 0)

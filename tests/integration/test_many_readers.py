@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.records.index import Index
-from epochal.records.index.verify import find_faults
+from epochal.records.index.verify import find_index_errors
 from epochal.records.machine import mounts
 
 if TYPE_CHECKING:
@@ -92,4 +92,4 @@ def test_sixteen_writers_and_four_readers_never_meet_a_lock(
     with Index.open(root) as index:
         assert index.refresh().total == WRITERS * RUNS
         assert index.fetch("SELECT count(*) FROM runs WHERE status = 'finished'") == [(48,)]
-        assert list(find_faults(index, lambda _: None)) == []
+        assert list(find_index_errors(index, lambda _: None)) == []

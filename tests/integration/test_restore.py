@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from epochal.records import read_run
-from epochal.records.code import digest_of, read_file, read_manifest
+from epochal.records.code import read_code_digest, read_file, read_manifest
 from small_project import Command, forgetting, run_folders, write_shop
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def test_restored_run_has_the_same_curves_bit_for_bit(
         assert epochal("run", "restored.yaml", "--device", "cpu").code == 0
     (second,) = run_folders(target)
     assert curves(second) == curves(first)
-    assert digest_of(second) == digest_of(first)
+    assert read_code_digest(second) == read_code_digest(first)
     weights = "checkpoints/final.safetensors"
     assert (second / weights).read_bytes() == (first / weights).read_bytes()
 

@@ -16,7 +16,7 @@ import forked
 from epochal.checkpoint import load_weights, read_checkpoint
 from epochal.errors import CheckpointError
 from epochal.records import RunRecord, read_run
-from epochal.records.alive.lease import holding
+from epochal.records.alive.lease import holding_lease
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
 from epochal.testing import TinyModel
 from small_project import Command, run_folders, tree, write
@@ -225,7 +225,7 @@ def test_changed_config_is_refused_unless_allowed(dying: Path, epochal: Command)
 
 def test_folder_in_use_is_refused(dying: Path, epochal: Command) -> None:
     first = start("train.for=1ep")
-    with holding(first.path):
+    with holding_lease(first.path):
         done = epochal("resume", "last", "train.for=2ep")
     assert done.code == 74
     assert f"process {os.getpid()} on" in done.err

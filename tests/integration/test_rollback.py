@@ -19,7 +19,7 @@ from epochal.engine.process.signals import PREEMPTED
 from epochal.engine.state.saver import request_save
 from epochal.hooks.checkpointing import Checkpointing
 from epochal.records import read_run
-from epochal.records.folder.checkpoint_manifests import find_checkpoints, newest_valid
+from epochal.records.folder.checkpoint_manifests import find_checkpoints, find_newest_checkpoint
 from killing import Server
 from resume import LEFT_OUT, Asking, Notes, Outcome, digest
 from small_project import Command, forgetting, run_folders, write, write_shop
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from epochal.engine import Run
-    from epochal.records.folder.checkpoint_manifests import Manifest
+    from epochal.records.folder.checkpoint_manifests import CheckpointManifest
 
     Count = Callable[[str, object], None]
     Batches = tuple[tuple[int, int], ...]
@@ -136,7 +136,7 @@ def carry_out(make: Callable[..., Run], notes: Rolling, **setting: Any) -> tuple
 
 
 def resume_at(
-    manifest: Manifest, make: Callable[..., Run], points: list[tuple[int, str, str]]
+    manifest: CheckpointManifest, make: Callable[..., Run], points: list[tuple[int, str, str]]
 ) -> tuple[Outcome, Any]:
     state, _ = read_checkpoint(manifest.path)
     notes = Rolling(points[: state["log"]["points"]])
@@ -210,7 +210,7 @@ def test_a_run_that_is_preempted_after_any_step_comes_to_the_same(
         if result.status != "preempted":
             assert first == whole
             break
-        newest, damaged = newest_valid(folder)
+        newest, damaged = find_newest_checkpoint(folder)
         assert newest is not None
         assert not damaged
         resumed, _ = resume_at(newest, partial(poisoned, folder, **settings), notes.points)
@@ -351,7 +351,7 @@ def rotten_shop(folder: Path) -> Path:
 def all_of(folder: Path) -> dict[str, Any]:
     """What a run left, as bits."""
     record = read_run(folder)
-    newest, _ = newest_valid(folder / "checkpoints")
+    newest, _ = find_newest_checkpoint(folder / "checkpoints")
     assert newest is not None
     state, _ = read_checkpoint(newest.path)
     series = {name: record.series(name) for name in record.metric_names()}

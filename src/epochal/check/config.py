@@ -7,20 +7,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from epochal.check.sections.losses import check_loss_owner, check_losses
-from epochal.check.sections.methods import find_method, misspelt_methods
-from epochal.check.sections.monitor import check_monitor, check_watched
+from epochal.check.sections.losses import check_batch_loss_conflict, check_loss_section
+from epochal.check.sections.methods import find_misspelt_methods, has_method
+from epochal.check.sections.monitor import check_monitor, check_watched_metrics
 from epochal.check.sections.notify import check_notify
-from epochal.check.sections.optim import check_descended, check_optim
+from epochal.check.sections.optim import check_optim, check_optimizer_losses
 from epochal.check.sections.section_shapes import expand_section
 from epochal.check.sections.sections import SECTIONS, Section
 from epochal.check.sections.stages import expand_stages
 from epochal.check.sections.value_rules import check_rules, check_splits
-from epochal.check.signatures.classes import binds, class_definitions
+from epochal.check.signatures.classes import binds_name, class_definitions
 from epochal.check.signatures.literals import MISSING
-from epochal.check.values.checker import Walk
+from epochal.check.values.checker import ConfigChecker
 from epochal.check.values.other_frameworks import BASE, meant_section, section_hint
-from epochal.check.values.report import Default, Mistakes, Report, in_order
+from epochal.check.values.report import CheckReport, Default, Mistakes, sort_problems
 from epochal.config.node import Node, from_plain
 from epochal.errors import COMMAND_LINE, Place, nearest
 from epochal.registry.project import find_project
@@ -40,7 +40,7 @@ _RUNNERS = {
 }
 
 
-def registry_for(
+def build_registry(
     config: Config, *, user_dir: Path | None = None, like: Registry | None = None
 ) -> Registry:
     """The registry of the project that a config's file lies in, with its ``imports``.
@@ -76,16 +76,16 @@ def check(
     *,
     runner: str | None = None,
     given: Collection[str] = (),
-) -> Report:
+) -> CheckReport:
     """Every mistake of a config at once, and the config with all defaults filled in.
 
     Nothing that the config names is imported. ``runner`` replaces the one in the config;
     ``given`` are the sections of which parts exist already as objects, also ``hooks`` and
     ``metrics`` if some do.
     """
-    registry = registry if registry is not None else registry_for(config)
+    registry = registry if registry is not None else build_registry(config)
     reported = frozenset(problem.key for problem in config.problems)
-    walk = Walk(registry, Mistakes(config.broken, reported))
+    walk = ConfigChecker(registry, Mistakes(config.broken, reported))
     written = dict(config.root.mapping)
     if runner is not None:
         written["runner"] = from_plain(runner, place=Place(COMMAND_LINE), layer=COMMAND_LINE)
@@ -102,13 +102,13 @@ def check(
     root = Node(MappingProxyType(_ordered(entries)), config.root.place)
     check_splits(walk, root)
     check_rules(walk, root)
-    check_losses(walk, root)
+    check_loss_section(walk, root)
     check_optim(walk, root)
     check_notify(walk, root)
     _check_code(walk, root, given)
     _check_imports(walk, written)
-    problems = in_order((*config.problems, *walk.mistakes.problems))
-    return Report(problems, root, tuple(walk.defaults), registry.project)
+    problems = sort_problems((*config.problems, *walk.mistakes.problems))
+    return CheckReport(problems, root, tuple(walk.defaults), registry.project)
 
 
 def _is_absent(section: Section, node: Node) -> bool:
@@ -119,7 +119,7 @@ def _ordered(entries: Mapping[str, Node]) -> dict[str, Node]:
     return {name: entries[name] for name in SECTIONS if name in entries}
 
 
-def _report_unknown(walk: Walk, written: Mapping[str, Node]) -> set[str]:
+def _report_unknown(walk: ConfigChecker, written: Mapping[str, Node]) -> set[str]:
     """Report sections that do not exist; those that they were probably meant to be."""
     meant = set[str]()
     for name, node in written.items():
@@ -135,7 +135,7 @@ def _report_unknown(walk: Walk, written: Mapping[str, Node]) -> set[str]:
     return meant
 
 
-def _fill_sections(walk: Walk, entries: dict[str, Node], config: Config) -> None:
+def _fill_sections(walk: ConfigChecker, entries: dict[str, Node], config: Config) -> None:
     if "runner" not in entries:
         entries["runner"] = expand_section(walk, SECTIONS["runner"], _default("train"))
     if "task" not in entries and {"model", "data"} <= entries.keys():
@@ -158,7 +158,7 @@ def _default(value: object) -> Node:
 
 
 def _check_required(
-    walk: Walk, entries: Mapping[str, Node], meant: set[str], config: Config
+    walk: ConfigChecker, entries: Mapping[str, Node], meant: set[str], config: Config
 ) -> None:
     needs = {
         "model": "add model: {type: package.module.Class}",
@@ -176,7 +176,7 @@ def _check_required(
             walk.mistakes.report(name, f"missing; the runner {runner!r} needs it", place, hint)
 
 
-def _runner_kind(walk: Walk) -> str:
+def _runner_kind(walk: ConfigChecker) -> str:
     """Which of our runners it is or extends; empty for one that is all the user's own."""
     definition = _definition(walk, "runner")
     factory = walk.factories.get("runner")
@@ -186,48 +186,48 @@ def _runner_kind(walk: Walk) -> str:
     return next((_RUNNERS[item.dotted] for item in chain if item.dotted in _RUNNERS), "")
 
 
-def _brings_own_optimizers(walk: Walk) -> bool:
+def _brings_own_optimizers(walk: ConfigChecker) -> bool:
     """Whether a runner of the user's own says something about what it needs."""
     runner = _definition(walk, "runner")
     chain = class_definitions(runner, walk.registry.library)[0] if runner is not None else []
     return any(
-        isinstance(item.node, ast.ClassDef) and binds(item.node, "needs_optimizer")
+        isinstance(item.node, ast.ClassDef) and binds_name(item.node, "needs_optimizer")
         for item in chain
         if not item.dotted.startswith("epochal.engine.runner.")
     )
 
 
-def _definition(walk: Walk, path: str) -> Definition | None:
+def _definition(walk: ConfigChecker, path: str) -> Definition | None:
     factory = walk.factories.get(path)
     if factory is None or factory.file is None:
         return None
     return walk.registry.library.find_definition(factory.dotted)
 
 
-def _check_code(walk: Walk, root: Node, given: Collection[str]) -> None:
+def _check_code(walk: ConfigChecker, root: Node, given: Collection[str]) -> None:
     library = walk.registry.library
     for path, factory in walk.factories.items():
         if factory.kind in ("task", "hook"):
             definition = _definition(walk, path)
             if definition is not None:
                 walk.mistakes.problems.extend(
-                    misspelt_methods(path, factory.kind, definition, library)
+                    find_misspelt_methods(path, factory.kind, definition, library)
                 )
     task = _definition(walk, "task") if "task" not in given else None
     if task is not None:
         _check_task(walk, root, task, has_loss="loss" in {*root.mapping, *given})
     task = None if walk.mistakes.is_broken("task") else task
     check_monitor(walk, root, None if {"metrics", "loss"} & {*given} else task)
-    check_watched(walk, root, task, given)
+    check_watched_metrics(walk, root, task, given)
     if "loss" not in given:
-        check_descended(walk, root, task)
+        check_optimizer_losses(walk, root, task)
 
 
-def _check_task(walk: Walk, root: Node, task: Definition, *, has_loss: bool) -> None:
+def _check_task(walk: ConfigChecker, root: Node, task: Definition, *, has_loss: bool) -> None:
     """Report what a task lacks for the runner at hand, or has too much."""
     kind = _runner_kind(walk)
     if kind == "train":
-        check_loss_owner(walk, root, task)
+        check_batch_loss_conflict(walk, root, task)
     needs = {"batch_forward": "(self, model, batch)", "batch_loss": "(self, out, batch)"}
     wanted = {"train": ["batch_forward", "batch_loss"], "": []}.get(kind, ["batch_forward"])
     verb = {"train": "training", "test": "testing", "predict": "predicting"}.get(kind, kind)
@@ -236,14 +236,14 @@ def _check_task(walk: Walk, root: Node, task: Definition, *, has_loss: bool) -> 
     for name in wanted:
         if name == "batch_loss" and (has_loss or walk.mistakes.is_broken("loss")):
             continue
-        if find_method(task, name, walk.registry.library) is False:
+        if has_method(task, name, walk.registry.library) is False:
             hint = f"write def {name}{needs[name]} in class {task.node.name}"
             hint += ", or a section loss" if name == "batch_loss" else ""
             what = f"{task.dotted} has no {name!r}, which {verb} needs"
             walk.mistakes.report("task.type", what, place, hint)
 
 
-def _check_imports(walk: Walk, written: Mapping[str, Node]) -> None:
+def _check_imports(walk: ConfigChecker, written: Mapping[str, Node]) -> None:
     root = Node(MappingProxyType(dict(written)))
     for problem in walk.registry.problems:
         node = root.find(problem.key)

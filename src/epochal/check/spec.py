@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
-from epochal.check.sections.sections import SECTIONS, own_signature
+from epochal.check.sections.sections import SECTIONS, section_signature
 from epochal.check.signatures.literals import Opaque, Plain
 from epochal.check.signatures.parameters import Signature
 from epochal.check.signatures.signature import read_signature
@@ -36,7 +36,7 @@ class Spec:
     arguments: Mapping[str, Node]
     """What the factory is called with, by config key."""
 
-    own_signature: Signature
+    section_signature: Signature
     options: Mapping[str, Node]
     """What belongs to the section, by config key."""
 
@@ -67,7 +67,7 @@ def read_spec(
     kind = where.kind if where is not None else ANY_KIND
     factory = registry.find(kind, name, node.place, key=f"{path}.type")
     if own is None and where is not None:
-        own = own_signature(where, registry.library)
+        own = section_signature(where, registry.library)
     own = own or Signature(f"section {section!r}")
     keys = {item.name for item in own.parameters}
     rest = {key: child for key, child in node.mapping.items() if key != "type"}
@@ -92,7 +92,7 @@ class Arguments:
     keyword: dict[str, Plain]
 
 
-def arguments(
+def build_arguments(
     values: Mapping[str, Node],
     signature: Signature,
     *,
@@ -114,7 +114,7 @@ def arguments(
         annotation = parameter.annotation if parameter is not None else ""
         name = parameter.argument if parameter is not None else key
         here = f"{path}.{key}" if path else key
-        made[name] = convert(node, annotation, makers=makers, build=build, path=here)
+        made[name] = convert_value(node, annotation, makers=makers, build=build, path=here)
     return _by_position(made, signature, path)
 
 
@@ -131,7 +131,9 @@ def _by_position(made: dict[str, Plain], signature: Signature, path: str) -> Arg
         if item.argument not in made and (item.is_required or isinstance(item.default, Opaque)):
             what = f"missing; {signature.owner} takes it by position, before what else is given"
             raise ConfigError(Problem(f"{path}.{item.name}", what, hint=f"add {item.name}: ..."))
-        default = convert(item.default, item.annotation) if item.argument not in made else None
+        default = (
+            convert_value(item.default, item.annotation) if item.argument not in made else None
+        )
         positional.append(made.pop(item.argument, default))
     return Arguments((*positional, *several), made)
 
@@ -146,7 +148,7 @@ _MAKERS: dict[str, Maker] = {
 }
 
 
-def convert(
+def convert_value(
     value: Plain,
     annotation: str,
     *,

@@ -1,29 +1,34 @@
 """Tensors in and out of files that outlive the run."""
 
 from epochal.checkpoint.checkpoint_folder import (
+    mark_as_damaged,
+    prune_checkpoints,
     read_checkpoint,
     remove_leftovers,
-    set_aside,
-    tidy,
     write_checkpoint,
 )
 from epochal.checkpoint.retention import choose_deletions
-from epochal.checkpoint.serialize import Split, join, snapshot, split
-from epochal.checkpoint.weights import Mismatch, apply_weights, load_weights, save_weights
+from epochal.checkpoint.serialize import (
+    SerializedState,
+    deserialize_state,
+    serialize_tree,
+    snapshot_to_host,
+)
+from epochal.checkpoint.weights import WeightMismatch, apply_weights, load_weights, save_weights
 
 __all__ = [
-    "Mismatch",
-    "Split",
+    "SerializedState",
+    "WeightMismatch",
     "apply_weights",
     "choose_deletions",
-    "join",
+    "deserialize_state",
     "load_weights",
+    "mark_as_damaged",
+    "prune_checkpoints",
     "read_checkpoint",
     "remove_leftovers",
     "save_weights",
-    "set_aside",
-    "snapshot",
-    "split",
-    "tidy",
+    "serialize_tree",
+    "snapshot_to_host",
     "write_checkpoint",
 ]

@@ -13,26 +13,26 @@ import torch
 
 from epochal import durable
 from epochal.checkpoint.retention import choose_deletions
-from epochal.checkpoint.serialize import Split, join, split_parts
-from epochal.checkpoint.tensor_storage import DTYPES, bytes_of
+from epochal.checkpoint.serialize import SerializedState, deserialize_state, serialize_state
+from epochal.checkpoint.tensor_storage import SAFETENSORS_DTYPES, get_tensor_bytes
 from epochal.errors import CheckpointError
 from epochal.records.folder.checkpoint_manifests import (
-    DAMAGED,
-    FACTS,
-    LINKS,
-    MANIFEST,
-    STATE,
-    TENSORS,
-    Manifest,
+    DAMAGED_SUFFIX,
+    LINK_NAMES,
+    MANIFEST_FIELDS,
+    MANIFEST_FILE,
+    STATE_FILE,
+    TENSORS_FILE,
+    CheckpointManifest,
     StoredFile,
     encode_manifest,
     find_checkpoints,
-    rank,
+    rank_by_score,
     read_manifest,
-    verify,
+    verify_checkpoint,
 )
-from epochal.records.layout.os_errors import explain_failure
-from epochal.records.layout.process import host_name, is_gone, process_token
+from epochal.records.layout.os_errors import explain_os_error
+from epochal.records.layout.process import host_name, is_process_gone, process_token
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,8 +44,8 @@ _NAME = re.compile(r"[^/\\\0]{1,150}")
 
 
 def write_checkpoint(
-    folder: Path, name: str, state: Mapping[str, object] | Split, facts: Mapping[str, Any]
-) -> Manifest:
+    folder: Path, name: str, state: Mapping[str, object] | SerializedState, facts: Mapping[str, Any]
+) -> CheckpointManifest:
     """Put a checkpoint into ``folder``: when this returns, it outlives a power cut.
 
     Args:
@@ -54,64 +54,69 @@ def write_checkpoint(
         state: A tree per part, or what ``snapshot`` made of them.
         facts: What the manifest says of it: any of its fields but ``files`` and ``format``.
     """
-    if not _NAME.fullmatch(name) or name.startswith(".") or DAMAGED in name or name in LINKS:
+    if (
+        not _NAME.fullmatch(name)
+        or name.startswith(".")
+        or DAMAGED_SUFFIX in name
+        or name in LINK_NAMES
+    ):
         raise CheckpointError(f"{name!r} cannot be the name of a checkpoint\n  use 'step-{{step}}'")
-    unknown = facts.keys() - FACTS
+    unknown = facts.keys() - MANIFEST_FIELDS
     assert not unknown, f"no manifest says {sorted(unknown)}"
-    taken = state if isinstance(state, Split) else split_parts(state)
+    taken = state if isinstance(state, SerializedState) else serialize_state(state)
     text = json.dumps(taken.plain, separators=(",", ":"), allow_nan=False).encode()
     blobs = {key: _to_blob(tensor) for key, tensor in taken.tensors.items()}
     try:
         if not folder.is_dir():
             durable.make_dir(folder)
-        return _commit(_free(folder, name), text, blobs, facts)
+        return _commit(_find_free_path(folder, name), text, blobs, facts)
     except OSError as error:
-        raise CheckpointError(explain_failure(error)) from error
+        raise CheckpointError(explain_os_error(error)) from error
 
 
 def _commit(
     target: Path, text: bytes, blobs: Mapping[str, durable.Blob], facts: Mapping[str, Any]
-) -> Manifest:
-    with durable.staged_dir(target, owner()) as staged:
-        digest = staged.write_safetensors(TENSORS, blobs)
-        size = (staged.path / TENSORS).stat().st_size
+) -> CheckpointManifest:
+    with durable.staged_dir(target, get_process_identity()) as staged:
+        digest = staged.write_safetensors(TENSORS_FILE, blobs)
+        size = (staged.path / TENSORS_FILE).stat().st_size
         files = {
-            TENSORS: StoredFile(size, digest),
-            STATE: StoredFile(len(text), staged.write_bytes(STATE, text)),
+            TENSORS_FILE: StoredFile(size, digest),
+            STATE_FILE: StoredFile(len(text), staged.write_bytes(STATE_FILE, text)),
         }
         now = datetime.now().astimezone().isoformat(timespec="seconds")
         known = {"time": now, "torch": torch.__version__, **facts}
-        manifest = Manifest(path=target, files=files, **known)
-        staged.write_bytes(MANIFEST, encode_manifest(manifest))
+        manifest = CheckpointManifest(path=target, files=files, **known)
+        staged.write_bytes(MANIFEST_FILE, encode_manifest(manifest))
     return manifest
 
 
-def read_checkpoint(path: Path) -> tuple[dict[str, Any], Manifest]:
+def read_checkpoint(path: Path) -> tuple[dict[str, Any], CheckpointManifest]:
     """The trees of every part and the manifest; sizes and SHA-256 are compared first."""
-    damage = verify(path) if path.is_dir() else None
+    damage = verify_checkpoint(path) if path.is_dir() else None
     if damage is not None or not path.is_dir():
         what = str(damage) if damage else f"{path}: no such checkpoint"
         raise CheckpointError(f"{what}\n  `ls {path.parent}` shows the other checkpoints")
     manifest = read_manifest(path)
-    plain = json.loads((path / STATE).read_bytes())
-    return join(plain, _read_tensors(path / TENSORS)), manifest
+    plain = json.loads((path / STATE_FILE).read_bytes())
+    return deserialize_state(plain, _read_tensors(path / TENSORS_FILE)), manifest
 
 
-def set_aside(path: Path) -> Path:
+def mark_as_damaged(path: Path) -> Path:
     """Rename a damaged checkpoint, so that nobody looks at it again; nothing is deleted."""
-    target = path.with_name(path.name + DAMAGED)
+    target = path.with_name(path.name + DAMAGED_SUFFIX)
     number = 1
     while target.exists():
         number += 1
-        target = path.with_name(f"{path.name}{DAMAGED}-{number}")
+        target = path.with_name(f"{path.name}{DAMAGED_SUFFIX}-{number}")
     try:
         durable.rename(path, target)
     except OSError as error:
-        raise CheckpointError(explain_failure(error)) from error
+        raise CheckpointError(explain_os_error(error)) from error
     return target
 
 
-def tidy(
+def prune_checkpoints(
     folder: Path, *, keep_last: int | None, keep_best: int, keep_regular: bool = False
 ) -> list[str]:
     """Renew the links, then remove what need not be kept; returns the names of the removed.
@@ -120,20 +125,20 @@ def tidy(
     """
     found = find_checkpoints(folder)
     try:
-        _renew_links(folder, found)
+        _update_links(folder, found)
         removed = []
         for manifest in choose_deletions(
             found, keep_last=keep_last, keep_best=keep_best, keep_regular=keep_regular
         ):
-            durable.remove_tree(manifest.path, owner())
+            durable.remove_tree(manifest.path, get_process_identity())
             removed.append(manifest.name)
     except OSError as error:
-        raise CheckpointError(explain_failure(error)) from error
+        raise CheckpointError(explain_os_error(error)) from error
     return removed
 
 
-def _renew_links(folder: Path, found: list[Manifest]) -> None:
-    targets = {"last": found[-1:], "best": rank(found)[:1]}
+def _update_links(folder: Path, found: list[CheckpointManifest]) -> None:
+    targets = {"last": found[-1:], "best": rank_by_score(found)[:1]}
     for link, chosen in targets.items():
         for manifest in chosen:
             path = folder / link
@@ -146,10 +151,10 @@ def remove_leftovers(folder: Path) -> list[str]:
     try:
         return durable.remove_stale(folder, _is_stale)
     except OSError as error:
-        raise CheckpointError(explain_failure(error)) from error
+        raise CheckpointError(explain_os_error(error)) from error
 
 
-def owner() -> str:
+def get_process_identity() -> str:
     """What tells this process from all others, also from later ones with its number."""
     return f"{os.getpid()}.{_stamp(os.getpid())}"
 
@@ -162,12 +167,12 @@ def _is_stale(name: str) -> bool:
     # What this very process left is stale, too: it is not saving anything yet.
     number, _, stamp = name.partition(".")
     pid = int(number) if number.isdigit() else 0
-    if not pid or pid == os.getpid() or is_gone(pid, host=host_name()):
+    if not pid or pid == os.getpid() or is_process_gone(pid, host=host_name()):
         return True
     return bool(stamp) and _stamp(pid) != stamp
 
 
-def _free(folder: Path, name: str) -> Path:
+def _find_free_path(folder: Path, name: str) -> Path:
     target, number = folder / name, 1
     while target.exists() or target.is_symlink():
         number += 1
@@ -176,7 +181,9 @@ def _free(folder: Path, name: str) -> Path:
 
 
 def _to_blob(tensor: Tensor) -> durable.Blob:
-    return durable.Blob(DTYPES[tensor.dtype], tuple(tensor.shape), lambda: bytes_of(tensor))
+    return durable.Blob(
+        SAFETENSORS_DTYPES[tensor.dtype], tuple(tensor.shape), lambda: get_tensor_bytes(tensor)
+    )
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:

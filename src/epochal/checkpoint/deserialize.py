@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 import torch
 
-from epochal.checkpoint.tensor_storage import Restorer, find_dtype
+from epochal.checkpoint.tensor_storage import TensorRestorer, get_dtype
 from epochal.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-FACTORIES: dict[str, Callable[[], object]] = {
+DEFAULT_FACTORIES: dict[str, Callable[[], object]] = {
     kind.__name__: kind for kind in (int, float, str, list, dict, set, tuple, bool)
 }
 """What may make the values of a defaultdict, by name."""
 
 
 @final
-class Joiner:
+class Deserializer:
     """Puts trees together again from their two halves."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
-        self.restorer = Restorer(tensors)
+        self.restorer = TensorRestorer(tensors)
 
     def visit(self, plain: Any) -> Any:  # noqa: ANN401 - any tree
         """The value that ``plain`` stands for."""
@@ -40,9 +40,9 @@ class Joiner:
         tag = next((key for key in plain if key.startswith("$")), None)
         if tag is None:
             return {key: self.visit(child) for key, child in plain.items()}
-        if tag not in _TAGS:
+        if tag not in _DECODERS:
             raise CheckpointError(f"state: unknown tag {tag!r}, made by a newer version")
-        return _TAGS[tag](self, plain if tag in _WHOLE else plain[tag])
+        return _DECODERS[tag](self, plain if tag in _MULTI_FIELD_TAGS else plain[tag])
 
     def pairs(self, plain: list[list[Any]]) -> list[tuple[Any, Any]]:
         """Keys and values."""
@@ -56,35 +56,35 @@ class Joiner:
         return np.asfortranarray(array) if plain["fortran"] else array
 
 
-def _default(joiner: Joiner, plain: list[Any]) -> object:
+def _default(joiner: Deserializer, plain: list[Any]) -> object:
     name, pairs = plain
-    factory = FACTORIES[name] if name is not None else None
+    factory = DEFAULT_FACTORIES[name] if name is not None else None
     return defaultdict(factory, joiner.pairs(pairs))
 
 
-def _counter(joiner: Joiner, plain: list[Any]) -> object:
+def _counter(joiner: Deserializer, plain: list[Any]) -> object:
     counter: Counter[object] = Counter()
     counter.update(dict(joiner.pairs(plain)))
     return counter
 
 
-def _float(_: Joiner, plain: str) -> float:
+def _float(_: Deserializer, plain: str) -> float:
     (value,) = struct.unpack(">d", bytes.fromhex(plain))
     return float(value)
 
 
-def _scalar(_: Joiner, plain: list[str]) -> object:
+def _scalar(_: Deserializer, plain: list[str]) -> object:
     return np.frombuffer(base64.b64decode(plain[1]), dtype=np.dtype(plain[0]))[0]
 
 
-_TAGS: dict[str, Callable[[Joiner, Any], object]] = {
+_DECODERS: dict[str, Callable[[Deserializer, Any], object]] = {
     "$int": lambda _, plain: int(plain, 16),
     "$float": _float,
     "$str": lambda _, plain: bytes.fromhex(plain).decode("utf-32-le", "surrogatepass"),
     "$complex": lambda self, plain: complex(*self.visit(plain)),
     "$bytes": lambda _, plain: base64.b64decode(plain),
     "$bytearray": lambda _, plain: bytearray(base64.b64decode(plain)),
-    "$dtype": lambda _, plain: find_dtype(plain),
+    "$dtype": lambda _, plain: get_dtype(plain),
     "$device": lambda _, plain: torch.device(plain),
     "$tuple": lambda self, plain: tuple(self.visit(plain)),
     "$size": lambda self, plain: torch.Size(self.visit(plain)),
@@ -97,6 +97,6 @@ _TAGS: dict[str, Callable[[Joiner, Any], object]] = {
     "$defaultdict": _default,
     "$scalar": _scalar,
     "$tensor": lambda self, plain: self.restorer.get(plain),
-    "$array": Joiner.array,
+    "$array": Deserializer.array,
 }
-_WHOLE = ("$tensor", "$array")  # tags with more than one entry
+_MULTI_FIELD_TAGS = ("$tensor", "$array")  # tags with more than one entry

@@ -6,9 +6,9 @@ import logging
 from typing import TYPE_CHECKING, Literal
 
 from epochal.checkpoint.checkpoint_folder import read_checkpoint
-from epochal.checkpoint.weights import Mismatch, apply_tensors, load_weights
+from epochal.checkpoint.weights import WeightMismatch, apply_tensors, load_weights
 from epochal.errors import CheckpointError
-from epochal.records.folder.checkpoint_manifests import MANIFEST, newest_valid
+from epochal.records.folder.checkpoint_manifests import MANIFEST_FILE, find_newest_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FINAL = "final.safetensors"
+FINAL_WEIGHTS_FILE = "final.safetensors"
 """The weights with which a training ended."""
 
-AVERAGED = "final-ema.safetensors"
+AVERAGED_WEIGHTS_FILE = "final-ema.safetensors"
 """The averaged ones, if there were any."""
 
 Ema = bool | Literal["required"]
@@ -34,7 +34,7 @@ def init_weights(
     exclude: Sequence[str] = (),
     strict: bool = True,
     try_ema: Ema = False,
-) -> Mismatch:
+) -> WeightMismatch:
     """Give a model the weights that are found at ``path``, and say what was used and what not.
 
     Args:
@@ -47,7 +47,7 @@ def init_weights(
     Raises:
         CheckpointError: Nothing is there, or it does not fit the model.
     """
-    tensors, source = find_weights(path, try_ema=try_ema)
+    tensors, source = load_weights_from(path, try_ema=try_ema)
     mismatch = apply_tensors(model, tensors, source, strict=strict, exclude=exclude)
     logger.info("init_from: weights of %s", source)
     for what, names in (("kept as built", mismatch.missing), ("not used", mismatch.unexpected)):
@@ -56,7 +56,7 @@ def init_weights(
     return mismatch
 
 
-def find_weights(path: Path, *, try_ema: Ema = False) -> tuple[dict[str, Tensor], Path]:
+def load_weights_from(path: Path, *, try_ema: Ema = False) -> tuple[dict[str, Tensor], Path]:
     """The weights at ``path`` by name, and where they were found.
 
     Raises:
@@ -64,12 +64,12 @@ def find_weights(path: Path, *, try_ema: Ema = False) -> tuple[dict[str, Tensor]
     """
     if not path.is_dir():
         return _read_file(path, try_ema)
-    if (path / MANIFEST).exists():
+    if (path / MANIFEST_FILE).exists():
         return _read_checkpoint(path, try_ema)
     folder = path / "checkpoints"
-    if (folder / FINAL).is_file():
-        return _read_file(folder / FINAL, try_ema)
-    found, damaged = newest_valid(folder)
+    if (folder / FINAL_WEIGHTS_FILE).is_file():
+        return _read_file(folder / FINAL_WEIGHTS_FILE, try_ema)
+    found, damaged = find_newest_checkpoint(folder)
     for damage in damaged:
         logger.warning("%s", damage)
     if found is None:
@@ -81,11 +81,11 @@ def find_weights(path: Path, *, try_ema: Ema = False) -> tuple[dict[str, Tensor]
 
 
 def _read_file(path: Path, try_ema: Ema) -> tuple[dict[str, Tensor], Path]:
-    beside = path.with_name(AVERAGED)
-    if try_ema and path.name == FINAL and beside.is_file():
+    beside = path.with_name(AVERAGED_WEIGHTS_FILE)
+    if try_ema and path.name == FINAL_WEIGHTS_FILE and beside.is_file():
         return load_weights(beside), beside
-    if try_ema and path.name != AVERAGED:
-        _miss_average(path, try_ema)
+    if try_ema and path.name != AVERAGED_WEIGHTS_FILE:
+        _report_missing_average(path, try_ema)
     return load_weights(path), path
 
 
@@ -96,11 +96,11 @@ def _read_checkpoint(path: Path, try_ema: Ema) -> tuple[dict[str, Tensor], Path]
     if try_ema and average:
         weights = weights | {name: one for name, one in average.items() if name in weights}
     elif try_ema:
-        _miss_average(path, try_ema)
+        _report_missing_average(path, try_ema)
     return weights, path
 
 
-def _miss_average(path: Path, try_ema: Ema) -> None:
+def _report_missing_average(path: Path, try_ema: Ema) -> None:
     if try_ema == "required":
         raise CheckpointError(
             f"{path}: has no averaged weights\n  take the others with try_ema: true, or false"

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.records.folder.checkpoint_manifests import rank
+from epochal.records.folder.checkpoint_manifests import rank_by_score
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from epochal.records.folder.checkpoint_manifests import Manifest
+    from epochal.records.folder.checkpoint_manifests import CheckpointManifest
 
 
 def choose_deletions(
-    manifests: Sequence[Manifest],
+    manifests: Sequence[CheckpointManifest],
     *,
     keep_last: int | None,
     keep_best: int = 0,
     keep_regular: bool = False,
-) -> list[Manifest]:
+) -> list[CheckpointManifest]:
     """Those that may go, oldest first; the newest one always stays.
 
     Args:
@@ -31,7 +31,7 @@ def choose_deletions(
     if keep_last is None:
         return []
     kept = {manifest.path for manifest in ordered[-max(1, keep_last) :]}
-    kept |= {manifest.path for manifest in rank(ordered)[:keep_best]}
+    kept |= {manifest.path for manifest in rank_by_score(ordered)[:keep_best]}
     if keep_regular:
         kept |= set([manifest.path for manifest in ordered if manifest.is_regular][-1:])
     return [manifest for manifest in ordered if manifest.path not in kept]

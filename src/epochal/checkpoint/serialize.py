@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from epochal.checkpoint.deserialize import FACTORIES, Joiner
-from epochal.checkpoint.tensor_storage import Shelf, to_host
+from epochal.checkpoint.deserialize import DEFAULT_FACTORIES, Deserializer
+from epochal.checkpoint.tensor_storage import TensorCollector, copy_to_host
 from epochal.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _SAFE_INTEGER = 2**53  # beyond it, other readers of JSON round
 _ARRAY_KINDS = "biufcmMSU"
 
 
-class Split(NamedTuple):
+class SerializedState(NamedTuple):
     """A tree in two halves, as a checkpoint stores it."""
 
     plain: Any
@@ -33,33 +33,33 @@ class Split(NamedTuple):
     """The tensors that the tags name, detached, on their devices, one per piece of memory."""
 
 
-def split(tree: object, owner: str) -> Split:
+def serialize_tree(tree: object, owner: str) -> SerializedState:
     """Take ``tree`` apart; raises CheckpointError naming ``owner`` and key where that cannot be.
 
     Tensors are not copied. Those that share memory are stored once and share it again after
     ``join``; strides come back as they were.
     """
-    taken = split_parts({owner: tree})
-    return Split(taken.plain[owner], taken.tensors)
+    taken = serialize_state({owner: tree})
+    return SerializedState(taken.plain[owner], taken.tensors)
 
 
-def split_parts(state: Mapping[str, object]) -> Split:
+def serialize_state(state: Mapping[str, object]) -> SerializedState:
     """Take a tree per part apart; memory is shared across parts, too."""
-    splitter = _Splitter()
+    splitter = _Serializer()
     plain = {part: splitter.visit(tree, (part,)) for part, tree in state.items()}
-    return Split(plain, splitter.shelf.tensors())
+    return SerializedState(plain, splitter.shelf.tensors())
 
 
-def snapshot(state: Mapping[str, object]) -> Split:
+def snapshot_to_host(state: Mapping[str, object]) -> SerializedState:
     """Take a tree per part apart and copy its tensors to host memory, so that it stays as it is."""
-    taken = split_parts(state)
-    return Split(taken.plain, to_host(taken.tensors))
+    taken = serialize_state(state)
+    return SerializedState(taken.plain, copy_to_host(taken.tensors))
 
 
-def join(plain: object, tensors: Mapping[str, Tensor]) -> Any:  # noqa: ANN401 - any tree
+def deserialize_state(plain: object, tensors: Mapping[str, Tensor]) -> Any:  # noqa: ANN401 - any tree
     """The tree that was taken apart; its tensors are those of ``tensors``, or views of them."""
     try:
-        return Joiner(tensors).visit(plain)
+        return Deserializer(tensors).visit(plain)
     except CheckpointError:
         raise
     except Exception as error:  # whatever text may be in a file
@@ -67,9 +67,9 @@ def join(plain: object, tensors: Mapping[str, Tensor]) -> Any:  # noqa: ANN401 -
 
 
 @final
-class _Splitter:
+class _Serializer:
     def __init__(self) -> None:
-        self.shelf = Shelf()
+        self.shelf = TensorCollector()
         self._open: set[int] = set()
 
     def visit(self, value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - any tree
@@ -85,11 +85,15 @@ class _Splitter:
             return self._array(value, path)
         if kind in _CONTAINERS:
             return self._inside(value, path, kind)
-        raise refuse(path, f"a {_name(kind)}", "keep numbers, text, lists, mappings and tensors")
+        raise unsupported_value_error(
+            path, f"a {_type_name(kind)}", "keep numbers, text, lists, mappings and tensors"
+        )
 
     def _inside(self, value: Any, path: tuple[str, ...], kind: type) -> object:  # noqa: ANN401
         if id(value) in self._open or len(path) > 200:
-            raise refuse(path, "a structure that holds itself", "leave the inner reference out")
+            raise unsupported_value_error(
+                path, "a structure that holds itself", "leave the inner reference out"
+            )
         self._open.add(id(value))
         plain = _CONTAINERS[kind](self, value, path)
         self._open.discard(id(value))
@@ -120,14 +124,16 @@ class _Splitter:
         """A mapping that makes its own values, if a known type makes them."""
         factory = value.default_factory
         name = getattr(factory, "__name__", "") if factory is not None else None
-        if name is not None and FACTORIES.get(name) is not factory:
-            raise refuse(path, f"a defaultdict of {factory!r}", "make it a plain dict")
+        if name is not None and DEFAULT_FACTORIES.get(name) is not factory:
+            raise unsupported_value_error(
+                path, f"a defaultdict of {factory!r}", "make it a plain dict"
+            )
         return {"$defaultdict": [name, self.pairs(value, path)]}
 
     def _array(self, value: Any, path: tuple[str, ...]) -> object:  # noqa: ANN401 - numpy's any
         if value.dtype.kind not in _ARRAY_KINDS:
             what = f"a numpy value of type {value.dtype}"
-            raise refuse(path, what, "keep numbers, or a list of plain values")
+            raise unsupported_value_error(path, what, "keep numbers, or a list of plain values")
         if isinstance(value, np.generic):
             return {"$scalar": [value.dtype.str, base64.b64encode(value.tobytes()).decode()]}
         is_fortran = value.flags.f_contiguous and not value.flags.c_contiguous
@@ -142,14 +148,14 @@ class _Splitter:
         }
 
 
-def refuse(path: tuple[str, ...], what: str, hint: str) -> CheckpointError:
+def unsupported_value_error(path: tuple[str, ...], what: str, hint: str) -> CheckpointError:
     """The error for something that no checkpoint can hold, naming part and key."""
     key = ".".join(path[1:])
     where = f"{path[0]}: {key}" if key else path[0]
     return CheckpointError(f"{where}: cannot be kept in a checkpoint: {what}\n  {hint}")
 
 
-def _name(kind: type) -> str:
+def _type_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
 
@@ -185,9 +191,9 @@ _SCALARS: dict[type, Callable[[Any], object]] = {
     torch.device: lambda value: {"$device": str(value)},
 }
 
-_CONTAINERS: dict[type, Callable[[_Splitter, Any, tuple[str, ...]], object]] = {
-    list: _Splitter.items,
-    dict: _Splitter.mapping,
+_CONTAINERS: dict[type, Callable[[_Serializer, Any, tuple[str, ...]], object]] = {
+    list: _Serializer.items,
+    dict: _Serializer.mapping,
     tuple: lambda self, value, path: {"$tuple": self.items(value, path)},
     torch.Size: lambda self, value, path: {"$size": self.items(value, path)},
     set: lambda self, value, path: {"$set": self.unordered(value, path)},
@@ -195,5 +201,5 @@ _CONTAINERS: dict[type, Callable[[_Splitter, Any, tuple[str, ...]], object]] = {
     deque: lambda self, value, path: {"$deque": [value.maxlen, self.items(value, path)]},
     OrderedDict: lambda self, value, path: {"$ordered": self.pairs(value, path)},
     Counter: lambda self, value, path: {"$counter": self.pairs(value, path)},
-    defaultdict: _Splitter.default,
+    defaultdict: _Serializer.default,
 }

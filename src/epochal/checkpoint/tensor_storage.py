@@ -14,7 +14,7 @@ from epochal.errors import CheckpointError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-DTYPES = {
+SAFETENSORS_DTYPES = {
     torch.bool: "BOOL",
     torch.uint8: "U8",
     torch.int8: "I8",
@@ -41,7 +41,7 @@ _ALIGNMENT = 16  # no element is wider
 
 @final
 @dataclass(slots=True)
-class _Leaf:
+class _TensorLeaf:
     """One tensor of a tree: where its memory lies, and the tag that will say so."""
 
     name: str
@@ -66,22 +66,22 @@ class _Leaf:
 
 
 @final
-class Shelf:
+class TensorCollector:
     """Collects the tensors of a tree; their tags are complete once ``tensors`` was called."""
 
     def __init__(self) -> None:
-        self._leaves: list[_Leaf] = []
+        self._leaves: list[_TensorLeaf] = []
         self._names: set[str] = set()
 
     def add(self, tensor: Tensor, path: tuple[str, ...]) -> dict[str, Any]:
         """The tag that stands for ``tensor`` in the plain tree."""
-        obstacle = _obstacle(tensor)
+        obstacle = _explain_unsupported(tensor)
         if obstacle:
             key = ".".join(path[1:])
             where = f"{path[0]}: {key}" if key else path[0]
             raise CheckpointError(f"{where}: cannot be kept in a checkpoint: {obstacle}")
         plain = tensor.detach().as_subclass(Tensor).resolve_conj().resolve_neg()
-        leaf = _Leaf(self._free_name("/".join(path)), plain)
+        leaf = _TensorLeaf(self._free_name("/".join(path)), plain)
         self._leaves.append(leaf)
         return leaf.tag
 
@@ -106,7 +106,7 @@ class Shelf:
         return free
 
 
-def _obstacle(tensor: Tensor) -> str:
+def _explain_unsupported(tensor: Tensor) -> str:
     kind = type(tensor)
     if is_lazy(tensor):
         return "a tensor that has no size yet\n  run one batch through the model first"
@@ -120,11 +120,11 @@ def _obstacle(tensor: Tensor) -> str:
     return "" if is_plain else f"a {kind.__module__}.{kind.__qualname__}\n  keep a plain tensor"
 
 
-def _overlapping(leaves: list[_Leaf]) -> list[list[_Leaf]]:
+def _overlapping(leaves: list[_TensorLeaf]) -> list[list[_TensorLeaf]]:
     """Leaves whose memory overlaps, together; each group in the order of the tree."""
     order = {id(leaf): number for number, leaf in enumerate(leaves)}
-    groups: list[list[_Leaf]] = []
-    ends: dict[object, tuple[int, list[_Leaf]]] = {}
+    groups: list[list[_TensorLeaf]] = []
+    ends: dict[object, tuple[int, list[_TensorLeaf]]] = {}
     for leaf in sorted(leaves, key=lambda leaf: leaf.start if leaf.tensor.numel() else -1):
         if not leaf.tensor.numel():
             groups.append([leaf])
@@ -154,9 +154,9 @@ def _overlaps_itself(tensor: Tensor) -> bool:
     return False
 
 
-def _describe_whole(group: list[_Leaf]) -> Tensor:
+def _describe_whole(group: list[_TensorLeaf]) -> Tensor:
     tensor = group[0].tensor
-    stored, note = _store_as_known(tensor)
+    stored, note = _to_supported_dtype(tensor)
     if tensor.stride() != _row_major(tensor.shape):
         note["stride"] = list(tensor.stride())
     for leaf in group:
@@ -174,7 +174,7 @@ def _row_major(shape: torch.Size) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _describe_views(group: list[_Leaf]) -> Tensor:
+def _describe_views(group: list[_TensorLeaf]) -> Tensor:
     """One flat piece of memory, of which every member of the group is a view."""
     tensor = group[0].tensor
     storage = tensor.untyped_storage()
@@ -186,7 +186,7 @@ def _describe_views(group: list[_Leaf]) -> Tensor:
     high = max(leaf.end for leaf in group) - storage.data_ptr()
     flat = torch.empty(0, dtype=kind, device=tensor.device)
     flat.set_(storage, low // width, ((high - low) // width,), (1,))
-    stored, note = _store_as_known(flat)
+    stored, note = _to_supported_dtype(flat)
     for leaf in group:
         offset = leaf.start - storage.data_ptr() - low
         leaf.tag.update({"$tensor": group[0].name, **note})
@@ -194,23 +194,23 @@ def _describe_views(group: list[_Leaf]) -> Tensor:
         leaf.tag["stride"] = list(leaf.tensor.stride())
         leaf.tag["offset"] = offset // leaf.tensor.element_size()
         if kinds:
-            leaf.tag["cast"] = _name(leaf.tensor.dtype)
+            leaf.tag["cast"] = _dtype_name(leaf.tensor.dtype)
     return stored
 
 
-def _store_as_known(tensor: Tensor) -> tuple[Tensor, dict[str, Any]]:
-    if tensor.dtype in DTYPES:
+def _to_supported_dtype(tensor: Tensor) -> tuple[Tensor, dict[str, Any]]:
+    if tensor.dtype in SAFETENSORS_DTYPES:
         return tensor, {}
     if tensor.dtype in _REAL:
-        return torch.view_as_real(tensor), {"dtype": _name(tensor.dtype)}
-    return tensor.view(_SAME_WIDTH[tensor.element_size()]), {"dtype": _name(tensor.dtype)}
+        return torch.view_as_real(tensor), {"dtype": _dtype_name(tensor.dtype)}
+    return tensor.view(_SAME_WIDTH[tensor.element_size()]), {"dtype": _dtype_name(tensor.dtype)}
 
 
-def _name(dtype: torch.dtype) -> str:
+def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def find_dtype(name: str) -> torch.dtype:
+def get_dtype(name: str) -> torch.dtype:
     """The element type that torch calls ``name``."""
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
@@ -219,7 +219,7 @@ def find_dtype(name: str) -> torch.dtype:
 
 
 @final
-class Restorer:
+class TensorRestorer:
     """Gives the tensors that tags stand for; equal tags give one tensor."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
@@ -239,11 +239,11 @@ class Restorer:
             raise CheckpointError(f"state: the tensor {name!r} is missing")
         tensor = self._tensors[name]
         if "dtype" in tag:
-            dtype = find_dtype(tag["dtype"])
+            dtype = get_dtype(tag["dtype"])
             tensor = torch.view_as_complex(tensor) if dtype in _REAL else tensor.view(dtype)
         if "offset" in tag:
             if "cast" in tag:
-                dtype = find_dtype(tag["cast"])
+                dtype = get_dtype(tag["cast"])
                 tensor = tensor[: len(tensor) // dtype.itemsize * dtype.itemsize].view(dtype)
             start = tensor.storage_offset() + tag["offset"]
             return tensor.as_strided(tag["shape"], tag["stride"], start)
@@ -253,7 +253,7 @@ class Restorer:
         return tensor
 
 
-def bytes_of(tensor: Tensor) -> memoryview:
+def get_tensor_bytes(tensor: Tensor) -> memoryview:
     """The values of a tensor in row-major order, as safetensors files hold them."""
     if not tensor.numel():
         return memoryview(b"")
@@ -263,7 +263,7 @@ def bytes_of(tensor: Tensor) -> memoryview:
     return view
 
 
-def to_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def copy_to_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Copies in host memory that nobody changes; from a device all at once, in pinned memory."""
     copies = {}
     for name, tensor in tensors.items():

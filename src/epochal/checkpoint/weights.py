@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from epochal import durable
-from epochal.checkpoint.tensor_storage import DTYPES, bytes_of
+from epochal.checkpoint.tensor_storage import SAFETENSORS_DTYPES, get_tensor_bytes
 from epochal.errors import CheckpointError
-from epochal.records.layout.os_errors import explain_failure
+from epochal.records.layout.os_errors import explain_os_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ _MAX_LISTED = 10
 
 @final
 @dataclass(frozen=True, slots=True)
-class Mismatch:
+class WeightMismatch:
     """Names that a model and a file do not share."""
 
     missing: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ def save_weights(path: Path, model: nn.Module, *, metadata: Mapping[str, str] | 
     try:
         return durable.write_safetensors(path, blobs, {"format": "pt", **notes})
     except OSError as error:
-        raise CheckpointError(explain_failure(error)) from error
+        raise CheckpointError(explain_os_error(error)) from error
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
@@ -79,7 +79,7 @@ def load_weights(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def apply_weights(model: nn.Module, path: Path, *, strict: bool = True) -> Mismatch:
+def apply_weights(model: nn.Module, path: Path, *, strict: bool = True) -> WeightMismatch:
     """Put the tensors of ``path`` into ``model``; see ``apply_tensors``."""
     return apply_tensors(model, load_weights(path), path, strict=strict)
 
@@ -91,7 +91,7 @@ def apply_tensors(
     *,
     strict: bool = True,
     exclude: Sequence[str] = (),
-) -> Mismatch:
+) -> WeightMismatch:
     """Put tensors into ``model``, all or none; dtypes and devices are the model's.
 
     Prefixes that wrappers add to names are ignored on both sides.
@@ -110,7 +110,7 @@ def apply_tensors(
     found = {name: one for name, one in found.items() if not _is_excluded(name, exclude)}
     shared = {name: found[name] for name in wanted if name in found}
     missing = [name for name in _missing(wanted, shared) if not _is_excluded(name, exclude)]
-    mismatch = Mismatch(
+    mismatch = WeightMismatch(
         missing=tuple(missing), unexpected=tuple(name for name in found if name not in wanted)
     )
     problems = _conflicts(wanted, shared)
@@ -128,14 +128,17 @@ def apply_tensors(
 
 
 def _is_excluded(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(_bare(name).removeprefix("module."), pattern) for pattern in patterns)
+    return any(
+        fnmatchcase(_strip_compile_prefix(name).removeprefix("module."), pattern)
+        for pattern in patterns
+    )
 
 
 def _require_matches(source: Path, patterns: Sequence[str], names: set[str]) -> None:
     """Refuse a pattern that leaves nothing out, since it must be misspelt."""
     for pattern in patterns:
         if not any(_is_excluded(name, [pattern]) for name in names):
-            known = sorted({_bare(name).partition(".")[0] for name in names})
+            known = sorted({_strip_compile_prefix(name).partition(".")[0] for name in names})
             hint = f"names begin with {', '.join(known[:_MAX_LISTED])}"
             raise CheckpointError(f"{source}: no name fits exclude: {pattern!r}\n  {hint}")
 
@@ -150,12 +153,12 @@ def _named_tensors(path: Path, model: nn.Module) -> dict[str, Tensor]:
                 f"{path}: {name!r} is a {type(value).__name__}, and weights are tensors only\n"
                 "  let get_extra_state return a tensor, or keep the value out of the state dict"
             )
-        if not _is_open(value):
-            tensors[_bare(name)] = value
+        if not _is_uninitialized(value):
+            tensors[_strip_compile_prefix(name)] = value
     return tensors
 
 
-def _is_open(tensor: Tensor) -> bool:
+def _is_uninitialized(tensor: Tensor) -> bool:
     """Whether it has no size yet, because no batch went through a lazy module so far."""
     return is_lazy(tensor)
 
@@ -168,21 +171,26 @@ def _find_aliases(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     first: dict[object, str] = {}
     aliases = {}
     for name, tensor in tensors.items():
-        stored = first.setdefault(_memory(tensor), name)
+        stored = first.setdefault(_memory_key(tensor), name)
         if stored != name:
             aliases[name] = stored
     return aliases
 
 
-def _memory(tensor: Tensor) -> object:
-    if _is_open(tensor) or not tensor.numel() or tensor.is_meta or tensor.layout != torch.strided:
+def _memory_key(tensor: Tensor) -> object:
+    if (
+        _is_uninitialized(tensor)
+        or not tensor.numel()
+        or tensor.is_meta
+        or tensor.layout != torch.strided
+    ):
         return object()  # equal to nothing else: there is no memory to share
     layout = (tensor.shape, tensor.stride(), tensor.dtype, tensor.is_conj(), tensor.is_neg())
     return (tensor.device, tensor.data_ptr(), *layout)
 
 
 def _to_blob(path: Path, name: str, tensor: Tensor) -> durable.Blob:
-    dtype = DTYPES.get(tensor.dtype)
+    dtype = SAFETENSORS_DTYPES.get(tensor.dtype)
     if dtype is None or tensor.is_meta or tensor.layout != torch.strided:
         kind = "without values (meta)" if tensor.is_meta else f"{tensor.dtype} {tensor.layout}"
         raise CheckpointError(
@@ -190,7 +198,7 @@ def _to_blob(path: Path, name: str, tensor: Tensor) -> durable.Blob:
             "  convert it before saving, such as with .to_dense() or .to(torch.float32)"
         )
     values = tensor.detach().resolve_conj().resolve_neg()
-    return durable.Blob(dtype, tuple(tensor.shape), lambda: bytes_of(values))
+    return durable.Blob(dtype, tuple(tensor.shape), lambda: get_tensor_bytes(values))
 
 
 def _read_aliases(path: Path, metadata: Mapping[str, str]) -> dict[str, str]:
@@ -220,15 +228,18 @@ def _starts_like_pickle(path: Path) -> bool:
         return False
 
 
-def _bare(name: str) -> str:
+def _strip_compile_prefix(name: str) -> str:
     return name.replace("_orig_mod.", "")  # torch.compile adds it, at any depth
 
 
 def _match_names(wanted: Iterable[str], found: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """``found`` under the model's own names where they only differ by a wrapper's prefix."""
-    own = {_bare(name): name for name in wanted}
+    own = {_strip_compile_prefix(name): name for name in wanted}
     candidates = [
-        {own.get(added + _bare(name).removeprefix(dropped), name): found[name] for name in found}
+        {
+            own.get(added + _strip_compile_prefix(name).removeprefix(dropped), name): found[name]
+            for name in found
+        }
         for dropped, added in (("", ""), ("module.", ""), ("", "module."))
     ]
     return max(candidates, key=lambda renamed: len(renamed.keys() & set(own.values())))
@@ -236,18 +247,20 @@ def _match_names(wanted: Iterable[str], found: Mapping[str, Tensor]) -> dict[str
 
 def _missing(wanted: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> list[str]:
     # A tied tensor is there when any of its names is.
-    filled = {_memory(wanted[name]) for name in shared}
+    filled = {_memory_key(wanted[name]) for name in shared}
     return [
         name
         for name, tensor in wanted.items()
-        if name not in shared and _memory(tensor) not in filled and not _is_open(tensor)
+        if name not in shared
+        and _memory_key(tensor) not in filled
+        and not _is_uninitialized(tensor)
     ]
 
 
 def _conflicts(wanted: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> list[str]:
     names = []
     for name, tensor in shared.items():
-        if _is_open(wanted[name]):  # it takes the size of what is loaded
+        if _is_uninitialized(wanted[name]):  # it takes the size of what is loaded
             continue
         here, there = _describe(wanted[name]), _describe(tensor)
         if here != there:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from epochal import durable
 from epochal.errors import ConfigError, Problem
-from epochal.text.command import command
-from epochal.text.escape import printable_json, readable
+from epochal.text.command import epochal_command
+from epochal.text.escape import decode_typed, escape_control_json
 
 if TYPE_CHECKING:
     import argparse
@@ -19,7 +19,7 @@ _LIKE_A_FILE = re.compile(r"\.(ya?ml|toml|json|py)$")
 _OVERRIDE = re.compile(r"[A-Za-z_][\w.-]*=")
 
 
-def add_config_words(parser: argparse.ArgumentParser, *, takes_all: bool = True) -> None:
+def add_config_arguments(parser: argparse.ArgumentParser, *, takes_all: bool = True) -> None:
     """Declare the files, the ``key=value`` words and what chooses among experiments."""
     others = ", or `all` of them in turn" if takes_all else ""
     parser.add_argument(
@@ -37,7 +37,7 @@ def add_config_words(parser: argparse.ArgumentParser, *, takes_all: bool = True)
     )
 
 
-def split_words(words: list[str]) -> tuple[list[Path], list[str]]:
+def split_files_and_overrides(words: list[str]) -> tuple[list[Path], list[str]]:
     """The files and the overrides among ``words``.
 
     Raises:
@@ -45,24 +45,24 @@ def split_words(words: list[str]) -> tuple[list[Path], list[str]]:
     """
     groups = list(_group(words))
     problems = [problem for group in groups for problem in _problems_with(group)]
-    overrides = [readable(word) for word in words if _is_override(word)]
+    overrides = [decode_typed(word) for word in words if _is_override(word)]
     files = [Path(word) for word in words if not _is_override(word)]
     if not files:
         what = f"no config file among {' '.join(words)!r}"
-        hint = f"name a file first: {command()} run FILE key=value"
+        hint = f"name a file first: {epochal_command()} run FILE key=value"
         problems = [Problem("command line", what, hint=hint)]
     if problems:
         raise ConfigError(*problems)
     return files, overrides
 
 
-def split_for_one(words: list[str], verb: str) -> tuple[Path, list[str]]:
+def split_single_file(words: list[str], verb: str) -> tuple[Path, list[str]]:
     """The file and the overrides among ``words``, for a verb that looks at one config.
 
     Raises:
-        ConfigError: As ``split_words``, or there are several files.
+        ConfigError: As ``split_files_and_overrides``, or there are several files.
     """
-    files, overrides = split_words(words)
+    files, overrides = split_files_and_overrides(words)
     if len(files) > 1:
         what, hint = f"{verb} looks at one config at a time", f"write {verb} {files[0]}"
         raise ConfigError(Problem("command line", what, hint=hint))
@@ -121,7 +121,7 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
-def add_runs_option(parser: argparse.ArgumentParser) -> None:
+def add_runs_dir_option(parser: argparse.ArgumentParser) -> None:
     """Declare where runs are looked for."""
     parser.add_argument(
         "--runs-dir",
@@ -132,13 +132,13 @@ def add_runs_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_run_word(parser: argparse.ArgumentParser) -> None:
+def add_run_argument(parser: argparse.ArgumentParser) -> None:
     """Declare the one run that a verb is about."""
     text = "a run's folder, its id or a part of it, or `last`"
     parser.add_argument("run", metavar="RUN", help=text)
-    add_runs_option(parser)
+    add_runs_dir_option(parser)
 
 
 def print_json(value: object) -> None:
     """Print valid JSON, also of numbers that JSON lacks: they become ``"$nan"``, ``"$inf"``."""
-    print(printable_json(durable.encode_json(value, indent=2).decode()))
+    print(escape_control_json(durable.encode_json(value, indent=2).decode()))

@@ -62,10 +62,10 @@ def keep_alive(args: argparse.Namespace, files: Sequence[Path]) -> int:
             return 0
         file.create(start)
     if args.again and not file.exists:
-        _tell("there is nothing left to do")
+        _print_notice("there is nothing left to do")
         return 0
     if (folder := file.read_run()) is not None:
-        _tell(f"going on with {folder}")
+        _print_notice(f"going on with {folder}")
 
     def resume(folder: Path) -> list[str]:
         point = ["--from", args.resume_from] if args.resume_from else []
@@ -77,7 +77,7 @@ def keep_alive(args: argparse.Namespace, files: Sequence[Path]) -> int:
         resume=resume,
         find_mail_settings=lambda: _find_mail_settings(args, files[0]),
     )
-    return supervise(commands, file, limit=args.restarts, tell=_tell)
+    return supervise(commands, file, limit=args.restarts, tell=_print_notice)
 
 
 def _find_mail_settings(args: argparse.Namespace, file: Path) -> MailSettings | None:
@@ -85,14 +85,14 @@ def _find_mail_settings(args: argparse.Namespace, file: Path) -> MailSettings | 
     from pathlib import Path
 
     from epochal.check import check
-    from epochal.cli.arguments import split_words
+    from epochal.cli.arguments import split_files_and_overrides
     from epochal.config import load
-    from epochal.experiment.config.arguments import choices_of
+    from epochal.experiment.config.arguments import read_choices
     from epochal.experiment.config.choices import to_overrides
     from epochal.launch.final_mail import MailSettings
     from epochal.records.mail.channel import read_specs
 
-    changes = to_overrides(choices_of(args), split_words(args.words)[1])
+    changes = to_overrides(read_choices(args), split_files_and_overrides(args.words)[1])
     config = load(file, variant=args.variant, overrides=changes, allow_python=args.allow_python)
     root = check(config).expanded
     record = root.mapping["record"].to_plain()
@@ -104,7 +104,7 @@ def _find_mail_settings(args: argparse.Namespace, file: Path) -> MailSettings | 
     )
 
 
-def refuse_without_keep_alive(args: argparse.Namespace) -> None:
+def require_keep_alive(args: argparse.Namespace) -> None:
     """Refuse options that mean nothing for a run that is not looked after."""
     for name in ("install", "dry_run", "again"):
         if getattr(args, name) and not args.keep_alive:
@@ -166,5 +166,5 @@ def _options_of_process(args: argparse.Namespace) -> list[str]:
     return words + (["--allow-changed"] if args.allow_changed else [])
 
 
-def _tell(text: str) -> None:
+def _print_notice(text: str) -> None:
     print(f"keep-alive: {text}", file=sys.stderr, flush=True)

@@ -6,7 +6,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from epochal.records.layout.epochal_dir import HOME
+from epochal.records.layout.epochal_dir import EPOCHAL_DIR
 
 if TYPE_CHECKING:
     import argparse
@@ -16,7 +16,7 @@ def notify_of_mail(args: argparse.Namespace) -> None:
     """Say on a terminal how much mail is unread or unsent; only reads, never sends."""
     if args.verb in ("mail", "resume") or getattr(args, "json", False):
         return
-    if not sys.stdout.isatty() or not (args.runs_dir / HOME / "mail").is_dir():
+    if not sys.stdout.isatty() or not (args.runs_dir / EPOCHAL_DIR / "mail").is_dir():
         return
     # Only now: commands that find no mailbox must not wait for this import.
     from epochal.records.mail.mailbox import Mailbox

@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Ctrl-C may come at any time: nothing of weight is imported outside of this block.
     try:
         with catching_interrupts():
-            _forgive_narrow_terminals()
+            _replace_unencodable_characters()
             return _execute(words, begun=_LOADED if argv is None else None)
     except KeyboardInterrupt as wish:
         code: int = getattr(wish, "exit_code", INTERRUPTED)  # of Preempted, not imported here
@@ -33,11 +33,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _execute(words: list[str], *, begun: float | None = None) -> int:
     """Do what was typed; an error that somebody can mend is shown without a traceback."""
-    from epochal.cli.parser import VERBS, build_parser, load_verb, parse_words
+    from epochal.cli.parser import VERBS, build_parser, load_verb, parse_arguments
     from epochal.errors import EpochalError, RecordError
 
     parser = build_parser(next((word for word in words if word in VERBS), None))
-    args = parse_words(parser, words)
+    args = parse_arguments(parser, words)
     args.typed, args.begun = words, begun
     if args.verb is None:
         parser.print_help()
@@ -51,13 +51,13 @@ def _execute(words: list[str], *, begun: float | None = None) -> int:
         return code
     except EpochalError as error:
         sys.stdout.flush()
-        _complain(str(error))
+        _print_error(str(error))
         return error.exit_code
     except BrokenPipeError:  # the reader of our output, such as `head`, has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:  # a folder that cannot be written, a disk that is full
-        _complain(_explain(error))
+        _print_error(_explain(error))
         return RecordError.exit_code
 
 
@@ -71,15 +71,15 @@ def _explain(error: OSError) -> str:
     return f"{text}\n  look at the rights and the free space there"
 
 
-def _complain(text: str) -> None:
+def _print_error(text: str) -> None:
     """Tell what is wrong, without secrets that were typed and without steering the terminal."""
     from epochal.records.secrets import redact
-    from epochal.text.escape import printable
+    from epochal.text.escape import escape_control
 
-    print(printable(redact(text, is_code=True)), file=sys.stderr)
+    print(escape_control(redact(text, is_code=True)), file=sys.stderr)
 
 
-def _forgive_narrow_terminals() -> None:
+def _replace_unencodable_characters() -> None:
     """Have characters that the terminal's encoding lacks replaced, instead of ending the verb."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")

@@ -46,9 +46,9 @@ class Verb(Protocol):
         """Do it; gives the exit code."""
 
 
-def parse_words(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+def parse_arguments(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
     """Parse; words may also follow options, which argparse alone does not take from a verb."""
-    args, rest = parser.parse_known_args(_tie_values(parser, words))
+    args, rest = parser.parse_known_args(_join_dashed_values(parser, words))
     if len(rest) == 1 and not rest[0].startswith("-") and getattr(args, "text", "") is None:
         args.text = rest.pop()
     strange = [word for word in rest if word.startswith("-") or not hasattr(args, "words")]
@@ -59,7 +59,7 @@ def parse_words(parser: argparse.ArgumentParser, words: list[str]) -> argparse.N
     return args
 
 
-def _tie_values(parser: argparse.ArgumentParser, words: list[str]) -> list[str]:
+def _join_dashed_values(parser: argparse.ArgumentParser, words: list[str]) -> list[str]:
     """``--sort -val/acc`` as ``--sort=-val/acc``: argparse takes what begins with - for an option.
 
     What is an option stays one, and what begins with -- is a misspelt one.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.task import ModuleTask, Task
     from epochal.engine.optim.average import Average
     from epochal.engine.optim.multi_optimizer import Member, MemberOptions, Optimizers
-    from epochal.engine.parts import Options, Parts, Setting
+    from epochal.engine.parts import Environment, Options, Parts
     from epochal.engine.result import RunResult
     from epochal.engine.run import Run
     from epochal.engine.runner import Predict, Runner, Test, Train
@@ -38,7 +38,7 @@ _HOMES = {
     "RunResult": "result",
     "Runner": "runner",
     "Schedule": "interfaces.schedule",
-    "Setting": "parts",
+    "Environment": "parts",
     "Task": "interfaces.task",
     "Test": "runner",
     "TorchSchedule": "interfaces.schedule",
@@ -50,6 +50,7 @@ _HOMES = {
 
 __all__ = [
     "Average",
+    "Environment",
     "Every",
     "Hook",
     "Member",
@@ -65,7 +66,6 @@ __all__ = [
     "RunResult",
     "Runner",
     "Schedule",
-    "Setting",
     "Task",
     "Test",
     "TorchSchedule",

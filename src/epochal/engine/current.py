@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from epochal.engine.run import Run
 
 _current: ContextVar[Run | None] = ContextVar("epochal_current_run", default=None)
-_turn = threading.RLock()  # held by the thread whose turn it is, once for each nested run
+_run_lock = threading.RLock()  # held by the thread whose turn it is, once for each nested run
 
 
 def current_run() -> Run:
@@ -38,7 +38,7 @@ def making_current(run: Run) -> Iterator[None]:
     Raises:
         TaskError: A run is in progress in another thread.
     """
-    if not _turn.acquire(blocking=False):
+    if not _run_lock.acquire(blocking=False):
         raise TaskError(
             "run: another thread has a run in progress, and both would draw from the same "
             "random generators\n"
@@ -49,7 +49,7 @@ def making_current(run: Run) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
-        _turn.release()
+        _run_lock.release()
 
 
 def _forget_run() -> None:

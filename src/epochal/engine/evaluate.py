@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, NoReturn
 
 import torch
 
-from epochal.engine.device.move import Change
-from epochal.engine.device.seeding import derive, seeded
+from epochal.engine.device.move import BatchMover
+from epochal.engine.device.seeding import derive_seed, seeded
 from epochal.engine.events.events import Events
 from epochal.engine.feed.feed import iter_batches, named_loaders, require_loaders
-from epochal.engine.feed.sampling_order import Pass
+from epochal.engine.feed.sampling_order import DataPass
 from epochal.engine.interfaces.splits import SPLITS
 from epochal.engine.measure.meter import Meter
-from epochal.engine.optim.average import AVERAGED
-from epochal.engine.optim.parameters import has_open_sizes
-from epochal.engine.process.signals import PREEMPTED, Abandoned, is_told_to_stop
+from epochal.engine.optim.average import AVERAGED_SPLIT
+from epochal.engine.optim.parameters import has_uninitialized
+from epochal.engine.process.signals import (
+    PREEMPTED,
+    EvaluationInterrupted,
+    is_interrupted_or_preempted,
+)
 from epochal.engine.step.batch_outcome import Outcome, check_number
 from epochal.errors import TaskError, suggest
 from epochal.records.folder.writer import NullWriter
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from epochal.engine.feed.feed import Open
+    from epochal.engine.feed.feed import OpenLoader
     from epochal.engine.interfaces.metric import Metric
     from epochal.engine.interfaces.task import Batch, Loader, Output
     from epochal.engine.run import Run
@@ -39,7 +43,7 @@ _logger = logging.getLogger(__name__)
 TARGET = "target"
 """Why a run ends whose metric has become good enough."""
 
-_TO_HOST = Change(torch.device("cpu"), None, is_detached=True)
+_TO_HOST = BatchMover(torch.device("cpu"), None, is_detached=True)
 
 
 def evaluate(run: Run, split: str) -> dict[str, float]:
@@ -50,15 +54,17 @@ def evaluate(run: Run, split: str) -> dict[str, float]:
         if the run has some, as ``val_ema``.
     """
     run.meter.deliver()  # what belongs to training is told before
-    with run.clock.paused(), aside(run, split):
+    with run.clock.paused(), working_on_split(run, split):
         run.fire("eval_start", split)
         run.fire("epoch_start", split)
-        metrics = measure(run, split, events=run.events, limit=run.options.train.limit_batches)
+        metrics = measure_split(
+            run, split, events=run.events, limit=run.options.train.limit_batches
+        )
         run.fire("epoch_end", split, metrics)
         metrics |= _measure_averaged(run, split)
         run.log(metrics)
         run.evaluated_at[split] = run.step
-        watch(run, split, metrics)
+        update_monitor(run, split, metrics)
         if split == "val" and run.step > 0:
             run.updater.rate.after_eval(run.step)
         run.fire("eval_end", split, metrics)
@@ -73,15 +79,15 @@ def _measure_averaged(run: Run, split: str) -> dict[str, float]:
     if run.average is None or split != "val":
         return {}
     events, limit = Events(task=run.task), run.options.train.limit_batches
-    with run.average.swapped(), aside(run, split):
+    with run.average.swapped(), working_on_split(run, split):
         events.fire("epoch_start", run, split)
-        metrics = _as_averaged(measure(run, split, events=events, limit=limit))
+        metrics = _as_averaged(measure_split(run, split, events=events, limit=limit))
         events.fire("epoch_end", run, split, metrics)
     return metrics
 
 
 def _as_averaged(metrics: dict[str, float]) -> dict[str, float]:
-    return {AVERAGED + name.removeprefix("val"): value for name, value in metrics.items()}
+    return {AVERAGED_SPLIT + name.removeprefix("val"): value for name, value in metrics.items()}
 
 
 def check_sanity(run: Run) -> None:
@@ -94,9 +100,9 @@ def check_sanity(run: Run) -> None:
     if not limit or not named_loaders(run.task, "val"):
         _require_val_loader(run)
         return
-    with run.clock.paused(), aside(run, "val"), _forgotten(run):
+    with run.clock.paused(), working_on_split(run, "val"), _discarding_effects(run):
         try:
-            metrics = _rehearse(run, Events(task=run.task), limit)
+            metrics = _run_sanity_batches(run, Events(task=run.task), limit)
         except Exception as error:
             error.add_note(
                 "raised in the sanity evaluation before the first step; "
@@ -105,20 +111,20 @@ def check_sanity(run: Run) -> None:
             raise
         if run.average is not None:
             metrics |= _as_averaged(metrics)  # before the first step the weights are the same
-        _require_watched(run, "val", metrics)
+        _require_monitored_metrics(run, "val", metrics)
 
 
-def _rehearse(run: Run, events: Events, limit: int) -> dict[str, float]:
+def _run_sanity_batches(run: Run, events: Events, limit: int) -> dict[str, float]:
     events.fire("eval_start", run, "val")
     events.fire("epoch_start", run, "val")
-    metrics = measure(run, "val", events=events, limit=limit)
+    metrics = measure_split(run, "val", events=events, limit=limit)
     events.fire("epoch_end", run, "val", metrics)
     events.fire("eval_end", run, "val", metrics)
     return metrics
 
 
 @contextmanager
-def _forgotten(run: Run) -> Iterator[None]:
+def _discarding_effects(run: Run) -> Iterator[None]:
     """Forget what a block logs, stores and wishes; only what comes from outside counts."""
     writer, latest = run.writer, dict(run.latest)
     wish = run.stop_reason, run.stop_status
@@ -128,17 +134,17 @@ def _forgotten(run: Run) -> Iterator[None]:
             yield
     finally:
         run.writer, run.latest = writer, latest
-        if not is_told_to_stop(run):
+        if not is_interrupted_or_preempted(run):
             run.stop_reason, run.stop_status = wish
 
 
-def settle_sizes(run: Run) -> None:
+def initialize_lazy_modules(run: Run) -> None:
     """Bring a batch through a model of lazy modules, so that all its sizes are known."""
     found = (named_loaders(run.task, split) for split in SPLITS)
     loader = next((loader for loaders in found for loader in loaders.values()), None)
-    if loader is None or not has_open_sizes(run.model):
+    if loader is None or not has_uninitialized(run.model):
         return
-    with aside(run, run.split), _no_training(run):
+    with working_on_split(run, run.split), _evaluation_mode(run):
         for batch in iter_batches(loader, "the first loader", 1, open_loader=_opener(run)):
             run.calls.forward(batch)
 
@@ -146,7 +152,7 @@ def settle_sizes(run: Run) -> None:
 def predict(run: Run) -> object:
     """The outputs for every batch of ``predict``: a list, or a list per named loader."""
     outputs: dict[str, list[Output]] = {}
-    with run.clock.paused(), aside(run, "predict"), _no_training(run):
+    with run.clock.paused(), working_on_split(run, "predict"), _evaluation_mode(run):
         run.fire("epoch_start", "predict")
         for name, loader in require_loaders(run.task, "predict").items():
             run.loader_name = name
@@ -155,10 +161,10 @@ def predict(run: Run) -> object:
     return outputs[""] if list(outputs) == [""] else outputs
 
 
-def measure(run: Run, split: str, *, events: Events, limit: int | None) -> dict[str, float]:
+def measure_split(run: Run, split: str, *, events: Events, limit: int | None) -> dict[str, float]:
     """Every metric of every loader of a split."""
     measured: dict[str, float] = {}
-    with _no_training(run):
+    with _evaluation_mode(run):
         for name, loader in require_loaders(run.task, split).items():
             run.loader_name = name
             prefix = f"{split}/{name}" if name else split
@@ -167,12 +173,12 @@ def measure(run: Run, split: str, *, events: Events, limit: int | None) -> dict[
     return measured
 
 
-def watch(run: Run, split: str, metrics: dict[str, float]) -> None:
+def update_monitor(run: Run, split: str, metrics: dict[str, float]) -> None:
     """Compare the monitored metric with the best one, if this split has it.
 
     A target of the training that is reached ends it.
     """
-    _require_watched(run, split, metrics)
+    _require_monitored_metrics(run, split, metrics)
     until, monitor = run.options.train.until, run.monitor
     if until is not None and until.metric in metrics and until.holds(metrics[until.metric]):
         _logger.info("%s: reached %.6g", until, metrics[until.metric])
@@ -187,22 +193,24 @@ def watch(run: Run, split: str, metrics: dict[str, float]) -> None:
         run.updater.rate.after_value(value, run.step)
 
 
-def _is_watched(metric: str, split: str) -> bool:
+def _is_metric_of_split(metric: str, split: str) -> bool:
     """Whether evaluating a split gives a metric, if anything does."""
     named = metric.split("/")[0]
-    return named == split or (named == AVERAGED and split == "val")
+    return named == split or (named == AVERAGED_SPLIT and split == "val")
 
 
 @contextmanager
-def aside(run: Run, split: str) -> Iterator[None]:
+def working_on_split(run: Run, split: str) -> Iterator[None]:
     """Work on another split under random numbers of its own, and come back."""
     kept = run.split, run.loader_name, run.batch_index
-    with seeded(derive(run.seed, "eval", split)):
+    with seeded(derive_seed(run.seed, "eval", split)):
         run.split = split
         try:
             yield
         finally:
-            run.events.has_acted = True  # the task's own code, whatever it does to its parts
+            run.events.has_run_user_code = (
+                True  # the task's own code, whatever it does to its parts
+            )
             run.split, run.loader_name, run.batch_index = kept
 
 
@@ -268,7 +276,7 @@ def _measure_loader(
             metric.update(outcome.out, outcome.batch)
 
     try:
-        _pass(run, loader, take, events=events, limit=limit)
+        _run_pass(run, loader, take, events=events, limit=limit)
         means = join_metrics(window.read(), metrics)
     finally:
         meter.forget()  # or its sums would keep memory of the device until garbage is collected
@@ -283,11 +291,11 @@ def _collect(run: Run, loader: Loader) -> list[Output]:
     def keep(outcome: Outcome) -> None:
         outputs.append(_TO_HOST(run.calls.postprocess(outcome)))
 
-    _pass(run, loader, keep, events=run.events, limit=run.options.train.limit_batches)
+    _run_pass(run, loader, keep, events=run.events, limit=run.options.train.limit_batches)
     return outputs
 
 
-def _pass(
+def _run_pass(
     run: Run,
     loader: Loader,
     take: Callable[[Outcome], None],
@@ -309,14 +317,14 @@ def _pass(
         events.fire("batch_end", run, split, index, outcome.batch, outcome.out)
         if run.stop_status == "interrupted":
             raise KeyboardInterrupt
-        if run.stop_status == PREEMPTED and run.plan.is_at_work:
-            raise Abandoned
+        if run.stop_status == PREEMPTED and run.plan.is_running_due:
+            raise EvaluationInterrupted
     events.fire("loop_end", run, split)
 
 
-def _opener(run: Run) -> Open:
+def _opener(run: Run) -> OpenLoader:
     """Opens loaders of the split that is worked on: the same bits whenever that happens."""
-    return partial(run.feed.open, one_pass=Pass(derive(run.seed, "order", run.split)))
+    return partial(run.feed.open, one_pass=DataPass(derive_seed(run.seed, "order", run.split)))
 
 
 def _plain_step(run: Run, batch: Batch) -> Outcome:
@@ -328,10 +336,10 @@ def _as_outcome(result: object, batch: Batch) -> Outcome:
 
 
 @contextmanager
-def _no_training(run: Run) -> Iterator[None]:
+def _evaluation_mode(run: Run) -> Iterator[None]:
     """Eval mode, and no gradients unless the task needs them; each module's mode comes back."""
     needs_grad = bool(getattr(run.task, "eval_needs_grad", False))
-    with keeping_modes(run.model, run.loss), torch.set_grad_enabled(needs_grad):
+    with keeping_training_modes(run.model, run.loss), torch.set_grad_enabled(needs_grad):
         run.model.eval()
         if run.loss is not None:
             run.loss.eval()
@@ -339,7 +347,7 @@ def _no_training(run: Run) -> Iterator[None]:
 
 
 @contextmanager
-def keeping_modes(*parts: nn.Module | None) -> Iterator[None]:
+def keeping_training_modes(*parts: nn.Module | None) -> Iterator[None]:
     """Give each module its own mode back, training or not, at the end of a block."""
     whole = [part for part in parts if part is not None]
     modes = [(module, module.training) for part in whole for module in part.modules()]
@@ -357,7 +365,7 @@ def _label(run: Run) -> str:
 
 def _require_val_loader(run: Run) -> None:
     monitor = run.monitor
-    is_val = monitor is not None and _is_watched(monitor.metric, "val")
+    is_val = monitor is not None and _is_metric_of_split(monitor.metric, "val")
     if is_val and not named_loaders(run.task, "val"):
         raise TaskError(
             f"monitor: {str(monitor)!r} needs a validation loader, and there is none\n"
@@ -365,10 +373,10 @@ def _require_val_loader(run: Run) -> None:
         )
 
 
-def _require_watched(run: Run, split: str, metrics: dict[str, float]) -> None:
+def _require_monitored_metrics(run: Run, split: str, metrics: dict[str, float]) -> None:
     owners = {"monitor": run.monitor, "train.until": run.options.train.until}
     for key, owner in owners.items():
-        if owner is None or not _is_watched(owner.metric, split) or owner.metric in metrics:
+        if owner is None or not _is_metric_of_split(owner.metric, split) or owner.metric in metrics:
             continue
         produced = ", ".join(metrics) or "nothing at all"
         hint = suggest(owner.metric, metrics)

@@ -16,20 +16,24 @@ from torch.utils.data import get_worker_info
 from epochal.durable import WriteError
 from epochal.engine.current import making_current
 from epochal.engine.device.device_memory import keep_freed_memory
-from epochal.engine.device.out_of_memory import EXIT_CODE as OUT_OF_MEMORY
-from epochal.engine.device.out_of_memory import explain_exhaustion, is_disk_full, is_out_of_memory
-from epochal.engine.device.seeding import derive, machine, seeded
-from epochal.engine.evaluate import keeping_modes, settle_sizes
+from epochal.engine.device.out_of_memory import OUT_OF_MEMORY_EXIT_CODE as OUT_OF_MEMORY
+from epochal.engine.device.out_of_memory import (
+    explain_out_of_memory,
+    is_disk_full,
+    is_out_of_memory,
+)
+from epochal.engine.device.seeding import applying_engine_options, derive_seed, seeded
+from epochal.engine.evaluate import initialize_lazy_modules, keeping_training_modes
 from epochal.engine.measure.phase_timer import read_device_time, read_spent
 from epochal.engine.process.signals import (
-    EXIT_CODE,
     PREEMPTED,
+    PREEMPTED_EXIT_CODE,
     Preemption,
-    Voice,
-    preempting,
-    react_as_child,
+    SignalSafeLog,
+    handle_in_child,
+    handling_preemption,
 )
-from epochal.engine.process.watchdog import watching
+from epochal.engine.process.watchdog import watching_for_hangs
 from epochal.engine.result import RunResult
 from epochal.engine.state.saver import request_save, save_if_requested
 from epochal.errors import ConfigError, EpochalError, Preempted
@@ -44,7 +48,7 @@ if TYPE_CHECKING:
     from epochal.engine.runner import Runner
     from epochal.errors import Place
 
-_CODES = {"interrupted": 130, PREEMPTED: EXIT_CODE}
+_CODES = {"interrupted": 130, PREEMPTED: PREEMPTED_EXIT_CODE}
 
 _logger = logging.getLogger(__name__)
 
@@ -70,12 +74,12 @@ def execute(
     value: object = None
     error: BaseException | None = None
     try:
-        with _surroundings(run) as preemption:
+        with _run_context(run) as preemption:
             try:
                 value = _work(run, runner)
             except BaseException as caught:  # also Ctrl-C: the hooks must hear how it ended
                 error = caught
-                explain_exhaustion(run, caught)
+                explain_out_of_memory(run, caught)
                 if isinstance(caught, ConfigError):
                     caught.locate(find_place)
             preemption.is_ending = True
@@ -97,7 +101,7 @@ def result_of_error(
     config: Mapping[str, Any] | None = None,
 ) -> RunResult:
     """The result of a run that ended with an error before it could start."""
-    status, reason = _verdict_of(error)
+    status, reason = _get_status_of_error(error)
     return RunResult(
         status=status,
         reason=reason,
@@ -110,9 +114,9 @@ def result_of_error(
     )
 
 
-def describe(run: Run, runner: Runner) -> list[PlanRow]:
+def describe_plan(run: Run, runner: Runner) -> list[PlanRow]:
     """The plan of a run that is not carried out."""
-    with making_current(run), keeping_modes(run.model):
+    with making_current(run), keeping_training_modes(run.model):
         run.bind()
         runner.prepare(run)
         return run.plan.describe()
@@ -125,7 +129,7 @@ def _work(run: Run, runner: Runner) -> object:
     run.calls.move_task()
     run.fire("assembled")
     run.bind()
-    settle_sizes(run)
+    initialize_lazy_modules(run)
     runner.prepare(run)
     run.has_started = True
     run.fire("run_start")
@@ -139,10 +143,10 @@ def _end(run: Run, error: BaseException | None) -> BaseException | None:
     """Fire the last events, each to everyone; the first error of all comes back."""
     later = _deliver(run)
     if error is not None:
-        later += run.events.fire_all("error", run, error)
+        later += run.events.fire_and_collect_errors("error", run, error)
     if run.has_started:
-        later += run.events.fire_all("run_end", run)
-    later += run.events.fire_all("teardown", run)
+        later += run.events.fire_and_collect_errors("run_end", run)
+    later += run.events.fire_and_collect_errors("teardown", run)
     for another in later:
         if error is None:
             error = another
@@ -162,7 +166,7 @@ def _deliver(run: Run) -> list[BaseException]:
 
 
 def _build_result(run: Run, value: object, error: BaseException | None) -> RunResult:
-    status, reason = _verdict(run, error)
+    status, reason = _get_status_and_reason(run, error)
     return RunResult(
         status=status,
         reason=reason,
@@ -183,15 +187,15 @@ def _build_result(run: Run, value: object, error: BaseException | None) -> RunRe
     )
 
 
-def _verdict(run: Run, error: BaseException | None) -> tuple[str, str]:
+def _get_status_and_reason(run: Run, error: BaseException | None) -> tuple[str, str]:
     if error is not None:
-        return _verdict_of(error)
+        return _get_status_of_error(error)
     if run.stop_reason:
         return run.stop_status, run.stop_reason
     return "finished", "completed"
 
 
-def _verdict_of(error: BaseException) -> tuple[str, str]:
+def _get_status_of_error(error: BaseException) -> tuple[str, str]:
     if isinstance(error, Preempted):
         return PREEMPTED, PREEMPTED
     if isinstance(error, KeyboardInterrupt):
@@ -232,17 +236,17 @@ def _is_expected(error: BaseException) -> bool:
 
 
 @contextmanager
-def _surroundings(run: Run) -> Iterator[Preemption]:
+def _run_context(run: Run) -> Iterator[Preemption]:
     """What holds while the run goes on, and is as before when it is over."""
     with (
         making_current(run),
         # A signal may end a run between a block without gradients and what would end that block.
         torch.set_grad_enabled(torch.is_grad_enabled()),
-        machine(run.options.engine),
-        seeded(derive(run.seed, "run")),
-        watching(run),
+        applying_engine_options(run.options.engine),
+        seeded(derive_seed(run.seed, "run")),
+        watching_for_hangs(run),
         _stopping_on_interrupt(run),
-        preempting(run, request_save) as preemption,
+        handling_preemption(run, request_save) as preemption,
     ):
         yield preemption
 
@@ -256,12 +260,12 @@ def _stopping_on_interrupt(run: Run) -> Iterator[None]:
         yield
         return
 
-    owner, voice = os.getpid(), Voice()
+    owner, voice = os.getpid(), SignalSafeLog()
 
     def stop(number: int, frame: FrameType | None) -> None:
         if os.getpid() != owner:
             if get_worker_info() is None:  # a loader's worker leaves it to the run
-                react_as_child(before, number, frame)
+                handle_in_child(before, number, frame)
             return
         signal.signal(signal.SIGINT, signal.default_int_handler)
         run.stop("user_interrupt", status="interrupted")

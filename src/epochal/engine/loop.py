@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.engine.evaluate import join_metrics, watch
+from epochal.engine.evaluate import join_metrics, update_monitor
 from epochal.engine.process.signals import PREEMPTED
-from epochal.engine.resume import is_inside_epoch, resume
+from epochal.engine.resume import is_inside_epoch, resume_from
 from epochal.engine.rollback import roll_back
-from epochal.engine.stages.transition import finish, move_on, settle
+from epochal.engine.stages.transition import end_stage, restore_stage_optimizer, start_next_stage
 from epochal.engine.state.saver import save_if_requested
-from epochal.records.metrics.points import EPOCH_MEANS
+from epochal.records.metrics.points import EPOCH_MEAN_PREFIX
 
 if TYPE_CHECKING:
     from epochal.engine.measure.meter import Window
@@ -21,7 +21,7 @@ def train(run: Run) -> None:
     """Train epoch after epoch, through all stages, until somebody says stop."""
     epoch_means = run.meter.window("epoch")
     run.plan.start(run)
-    take_up(run)
+    resume_if_asked(run)
     while run.is_in_epoch or not run.stop_reason:
         if not run.is_in_epoch and not run.course.over:
             start_epoch(run)
@@ -32,16 +32,16 @@ def train(run: Run) -> None:
             continue
         if run.stop_status == PREEMPTED:
             return  # the epoch goes on when the run does
-        if run.is_in_epoch and not goes_on(run):
+        if run.is_in_epoch and not is_epoch_unfinished(run):
             finish_epoch(run, epoch_means)
         if run.course.over and not run.stop_reason:
-            move_on(run)
+            start_next_stage(run)
             save_if_requested(run)
     if run.stop_status != PREEMPTED:
-        finish(run)
+        end_stage(run)
 
 
-def take_up(run: Run) -> None:
+def resume_if_asked(run: Run) -> None:
     """Go on where a checkpoint was made, inside an epoch or before one, if there is such."""
     point = run.resume
     if point is None:
@@ -49,9 +49,9 @@ def take_up(run: Run) -> None:
         return
     if is_inside_epoch(point):
         start_epoch(run)
-    settle(run, point.state.get("stage", {}))
+    restore_stage_optimizer(run, point.state.get("stage", {}))
     run.resume = None
-    resume(run, point)
+    resume_from(run, point)
     run.plan.catch_up(run)
 
 
@@ -66,9 +66,9 @@ def take_steps(run: Run) -> None:
                 break
 
 
-def goes_on(run: Run) -> bool:
+def is_epoch_unfinished(run: Run) -> bool:
     """Whether steps of the epoch are left to take, perhaps in the next stage."""
-    if run.course.cuts_epoch:
+    if run.course.next_stage_ends_epoch:
         run.feed.is_complete = True  # as far as it is read
     return not run.stop_reason and not run.feed.is_complete
 
@@ -98,10 +98,10 @@ def finish_epoch(run: Run, epoch_means: Window) -> None:
     if means:  # else it was stopped before its first step
         means = join_metrics(means, run.train_metrics)
     metrics = {f"train/{name}": value for name, value in means.items()}
-    run.log({f"{EPOCH_MEANS}{name}": value for name, value in means.items()})
+    run.log({f"{EPOCH_MEAN_PREFIX}{name}": value for name, value in means.items()})
     run.latest |= metrics
     if metrics:
-        watch(run, "train", metrics)
+        update_monitor(run, "train", metrics)
     run.fire("epoch_end", "train", metrics)
     run.is_in_epoch = False
     if run.feed.is_complete:

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.metric import Metric
     from epochal.engine.interfaces.monitor import Monitor
     from epochal.engine.interfaces.schedule import AnySchedule
-    from epochal.engine.measure.phase_timer import Times
+    from epochal.engine.measure.phase_timer import PhaseTimer
     from epochal.engine.optim.average import Average
     from epochal.engine.stages.change_optimizer import MakeOptimizer
     from epochal.engine.stages.stage import Stage
     from epochal.engine.step.loss import Loss
     from epochal.engine.step.updater import Updater
-    from epochal.records.folder.checkpoint_manifests import Manifest
+    from epochal.records.folder.checkpoint_manifests import CheckpointManifest
 
 
 @final
@@ -86,7 +86,7 @@ class ResumePoint:
     state: Mapping[str, Any]
     """The state of every part, by the part's name."""
 
-    manifest: Manifest
+    manifest: CheckpointManifest
     path: Path
     """The folder of the checkpoint."""
 
@@ -97,13 +97,13 @@ class ResumePoint:
     """Whether the run had come to an end of its own, and is to go on all the same."""
 
 
-def tell_nobody(words: str, step: int) -> None:
+def ignore_stall(words: str, step: int) -> None:
     """What becomes of words that nobody wants to hear."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class Environment:
     """Where and as what a run takes place."""
 
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -124,10 +124,10 @@ class Setting:
     resume: ResumePoint | None = None
     """What the run goes on from; None if it starts at its beginning."""
 
-    times: Times | None = None
+    times: PhaseTimer | None = None
     """Where the time went before the run was built, if anybody counted."""
 
-    on_stall: Callable[[str, int], None] = tell_nobody
+    on_stall: Callable[[str, int], None] = ignore_stall
     """Told at which step nothing has happened for too long; returns at once."""
 
     is_debug: bool = False

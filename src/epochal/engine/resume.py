@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from epochal.engine.device.seeding import restore_generators
-from epochal.engine.stages.training_length import REASONS
-from epochal.engine.state.run_state import WISHES, restore
+from epochal.engine.stages.training_length import LIMIT_REASONS
+from epochal.engine.state.run_state import EXTERNAL_STOPS, restore_state
 
 if TYPE_CHECKING:
     from epochal.engine.parts import ResumePoint
     from epochal.engine.run import Run
 
 
-def place(run: Run) -> None:
+def set_resume_position(run: Run) -> None:
     """Let a run know from its very beginning at which step it will go on."""
     if run.resume is not None:
         data = run.resume.state["data"]
@@ -26,20 +26,20 @@ def is_inside_epoch(point: ResumePoint) -> bool:
     return bool(point.state["data"]["is_in_epoch"])
 
 
-def resume(run: Run, point: ResumePoint) -> None:
+def resume_from(run: Run, point: ResumePoint) -> None:
     """Put every part back, tell the hooks, and let nothing that they do count.
 
     Raises:
         CheckpointError: The parts of the run are not those of the checkpoint.
     """
     state = point.state
-    restore(run, state, is_strict=point.is_strict)
+    restore_state(run, state, is_strict=point.is_strict)
     if run.saver is not None:
         run.saver.saved_at = run.step, run.epoch, run.is_in_epoch
         run.saver.origin = point.manifest
     run.fire("checkpoint_loaded", point.path)
     restore_generators(state["random"])
     stop = state.get("stop", {})
-    is_wish = stop.get("status") in WISHES or stop.get("reason") in REASONS.values()
+    is_wish = stop.get("status") in EXTERNAL_STOPS or stop.get("reason") in LIMIT_REASONS.values()
     if stop.get("reason") and not is_wish and not point.has_ended:
         run.stop(stop["reason"], status=stop["status"])

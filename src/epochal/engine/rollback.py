@@ -6,15 +6,15 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from epochal.checkpoint import join, read_checkpoint, set_aside
+from epochal.checkpoint import deserialize_state, mark_as_damaged, read_checkpoint
 from epochal.engine.parts import ResumePoint
-from epochal.engine.process.signals import is_told_to_stop
-from epochal.engine.resume import resume
-from epochal.engine.stages.transition import settle
+from epochal.engine.process.signals import is_interrupted_or_preempted
+from epochal.engine.resume import resume_from
+from epochal.engine.stages.transition import restore_stage_optimizer
 from epochal.engine.step.nonfinite_watch import stop_diverged
 from epochal.errors import CheckpointError
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
-from epochal.records.metrics.time_spent import spent_of
+from epochal.records.metrics.time_spent import parse_time_spent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from epochal.engine.measure.meter import Window
     from epochal.engine.run import Run
     from epochal.engine.state.saver import Saver
-    from epochal.engine.step.nonfinite_watch import Place
-    from epochal.records.folder.checkpoint_manifests import Manifest
+    from epochal.engine.step.nonfinite_watch import BadStep
+    from epochal.records.folder.checkpoint_manifests import CheckpointManifest
 
 logger = logging.getLogger(__name__)
 
-MOST_ROLLBACKS = 3
+MAX_ROLLBACKS = 3
 """How often one run goes back; after that it ends as diverged."""
 
 
@@ -45,9 +45,9 @@ def roll_back(run: Run, epoch_means: Window, start_epoch: Callable[[Run], object
         start_epoch: Begins an epoch.
     """
     if run.watch is not None:
-        run.watch.look_now(run)
+        run.watch.check_now(run)
     place = run.diverged_at
-    if place is None or is_told_to_stop(run):
+    if place is None or is_interrupted_or_preempted(run):
         return False
     # Only what was asked for before: a signal may come while the state is read.
     run.diverged_at, run.stop_reason, run.stop_status, run.requests_save = None, "", "", ""
@@ -62,15 +62,15 @@ def roll_back(run: Run, epoch_means: Window, start_epoch: Callable[[Run], object
     return True
 
 
-def _find_point(run: Run, place: Place) -> ResumePoint | None:
+def _find_point(run: Run, place: BadStep) -> ResumePoint | None:
     """The newest state that is worth going back to; None if going back does not help."""
-    if len(run.rollbacks) >= MOST_ROLLBACKS:
-        why = f"the run went back {MOST_ROLLBACKS} times already"
+    if len(run.rollbacks) >= MAX_ROLLBACKS:
+        why = f"the run went back {MAX_ROLLBACKS} times already"
     elif run.saver is None:
         why = "the run keeps no states"
     else:
-        for point in _points(run, run.saver, place):
-            if not run.course.is_that_of(point.state["stage"]):
+        for point in _iter_resume_points(run, run.saver, place):
+            if not run.course.matches_checkpoint(point.state["stage"]):
                 continue  # its parts may be others
             if _is_finite(run, point.state):
                 return point
@@ -85,12 +85,12 @@ def _find_point(run: Run, place: Place) -> ResumePoint | None:
     return None
 
 
-def _points(run: Run, saver: Saver, place: Place) -> Iterator[ResumePoint]:
+def _iter_resume_points(run: Run, saver: Saver, place: BadStep) -> Iterator[ResumePoint]:
     """States before a step, the newest first; those last that only an interruption made."""
     if saver.folder is None:
         for manifest, taken in reversed(saver.kept):
             copies = {name: tensor.clone() for name, tensor in taken.tensors.items()}
-            state = join(taken.plain, copies)
+            state = deserialize_state(taken.plain, copies)
             yield ResumePoint(state=state, manifest=manifest, path=manifest.path, has_ended=True)
         return
     saver.finish(run)
@@ -103,13 +103,13 @@ def _points(run: Run, saver: Saver, place: Place) -> Iterator[ResumePoint]:
         try:
             state, _ = read_checkpoint(manifest.path)
         except CheckpointError as error:
-            aside = set_aside(manifest.path).name
+            aside = mark_as_damaged(manifest.path).name
             logger.warning("%s; set aside as %s", str(error).splitlines()[0], aside)
             continue
         yield ResumePoint(state=state, manifest=manifest, path=manifest.path, has_ended=True)
 
 
-def _is_of_this_run(run: Run, saver: Saver, manifest: Manifest) -> bool:
+def _is_of_this_run(run: Run, saver: Saver, manifest: CheckpointManifest) -> bool:
     """Whether a checkpoint lies on the way to here, not on one that was left."""
     if manifest.attempt == run.facts.get("attempt", 0):
         return True
@@ -139,7 +139,7 @@ def _begin_attempt(run: Run, point: ResumePoint) -> None:
         run.saver.origin = manifest
 
 
-def _note(run: Run, place: Place, point: ResumePoint) -> dict[str, Any]:
+def _note(run: Run, place: BadStep, point: ResumePoint) -> dict[str, Any]:
     """What was left out, for the record and for the run itself."""
     data = point.state["data"]
     last = place.batches.stop - 1
@@ -161,14 +161,14 @@ def _note(run: Run, place: Place, point: ResumePoint) -> dict[str, Any]:
         last,
         place.epoch + 1,
         len(run.rollbacks) + 1,
-        MOST_ROLLBACKS,
+        MAX_ROLLBACKS,
     )
     return note
 
 
 def _restore(
     run: Run,
-    place: Place,
+    place: BadStep,
     point: ResumePoint,
     epoch_means: Window,
     start_epoch: Callable[[Run], object],
@@ -176,15 +176,15 @@ def _restore(
     data = point.state["data"]
     is_within = data["is_in_epoch"] and data["epoch"] == place.epoch
     # The time that has passed has passed.
-    run.clock.times.go_back(spent_of(point.state["clock"].get("spent", {})))
+    run.clock.times.go_back(parse_time_spent(point.state["clock"].get("spent", {})))
     state = {**point.state, "clock": run.clock.state_dict()}
     run.latest.clear()
     run.evaluated_at.clear()
     run.attributes.undo()
     if is_within:
         start_epoch(run)
-        settle(run, state["stage"])
-    resume(run, replace(point, state=state))
+        restore_stage_optimizer(run, state["stage"])
+    resume_from(run, replace(point, state=state))
     run.course.load_state_dict(state["stage"], run.monitor)
     run.epoch = place.epoch
     if not is_within:
@@ -196,6 +196,6 @@ def _restore(
     run.feed.start_at(place.epoch, place.batches.stop, data["samples"], loader=loader)
     run.first_step = run.step
     if run.watch is not None:
-        run.watch.begin_anew(run)
-    run.events.has_acted = True
-    run.plan.look_ahead(run)
+        run.watch.restart(run)
+    run.events.has_run_user_code = True
+    run.plan.find_next_due(run)

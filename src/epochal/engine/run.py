@@ -9,12 +9,12 @@ import torch
 
 from epochal.engine import evaluate as evaluation
 from epochal.engine import resume as resuming
-from epochal.engine.device.move import mover, parse_dtype, place
+from epochal.engine.device.move import choose_mover, move_module, parse_dtype
 from epochal.engine.device.precision import Precision
 from epochal.engine.device.step_time import DeviceTime, NoDeviceTime
 from epochal.engine.events.events import Events
 from epochal.engine.events.step_plan import Plan
-from epochal.engine.feed.feed import Feed, named_loaders, read_fact
+from epochal.engine.feed.feed import Feed, named_loaders, read_task_attribute
 from epochal.engine.interfaces.hook import ALIASES, EVENTS, USER_PRIORITY
 from epochal.engine.interfaces.monitor import Monitor
 from epochal.engine.interfaces.shared_store import Store
@@ -23,12 +23,12 @@ from epochal.engine.interfaces.task import OPTIONAL_METHODS, REQUIRED_METHODS
 from epochal.engine.measure.clock import Clock
 from epochal.engine.measure.meter import Meter
 from epochal.engine.optim.group_rates import read_rates
-from epochal.engine.parts import Options, Parts, Setting
+from epochal.engine.parts import Environment, Options, Parts
 from epochal.engine.stages.change_optimizer import change_optim
-from epochal.engine.stages.stage import Course, Stage
-from epochal.engine.stages.training_length import Limits
-from epochal.engine.step.build_step import BatchFunctions, no_step
-from epochal.engine.step.nonfinite_watch import LossWatch
+from epochal.engine.stages.stage import Stage, StageProgress
+from epochal.engine.stages.training_length import TrainingLimits
+from epochal.engine.step.build_step import BatchFunctions, unprepared_step
+from epochal.engine.step.nonfinite_watch import NonfiniteLossWarner
 from epochal.engine.step.task_calls import TaskCalls
 from epochal.engine.step.updater import choose_updater
 from epochal.engine.tracking.save_media import save_media
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.task import Batch
     from epochal.engine.measure.variables import Variable
     from epochal.engine.stages.change_optimizer import MakeOptimizer
-    from epochal.engine.state.changed_attributes import Attributes
+    from epochal.engine.state.changed_attributes import ChangedAttributes
     from epochal.engine.state.saver import Saver
     from epochal.engine.step.build_step import FinishBatch, TrainBatch
-    from epochal.engine.step.nonfinite_watch import Place, Watch
+    from epochal.engine.step.nonfinite_watch import BadStep, NonfiniteWatch
     from epochal.engine.tracking.tracker import Tracker
 
 _PARTS = (
@@ -128,22 +128,22 @@ class Run:
     saver: Saver | None = None
     """What makes its checkpoints; None makes none."""
 
-    watch: Watch | None = None
+    watch: NonfiniteWatch | None = None
     """What knows whose gradients were not finite; None if nobody looks."""
 
-    diverged_at: Place | None = None
+    diverged_at: BadStep | None = None
     """The step from which the run is to go back; None while it goes on."""
 
     rollbacks: tuple[dict[str, Any], ...] = ()
     """What was left out each time that the run went back."""
 
-    attributes: Attributes
+    attributes: ChangedAttributes
     """What task and model change in themselves while the run trains."""
 
-    limits = Limits()
+    limits = TrainingLimits()
     """Totals of the run, as far as they are known."""
 
-    course: Course
+    course: StageProgress
     """Its stages, of which every run has at least one."""
 
     make_optimizer: MakeOptimizer | None
@@ -180,11 +180,11 @@ class Run:
     """How long its steps take on the device."""
 
     def __init__(
-        self, parts: Parts, options: Options | None = None, setting: Setting | None = None
+        self, parts: Parts, options: Options | None = None, setting: Environment | None = None
     ) -> None:
         _require_objects(parts)
         self.options = options or Options()
-        setting = setting or Setting()
+        setting = setting or Environment()
         self.config, self.tag, self.seed = setting.config, setting.tag, setting.seed
         self.writer, self.facts, self.resume = setting.writer, setting.facts, setting.resume
         self.dir, self.checkpoint_dir = setting.dir, setting.checkpoint_dir
@@ -200,7 +200,7 @@ class Run:
         self.metrics = dict(parts.metrics)
         self.train_metrics = _train_metrics(self.metrics)
         self.monitor = parts.monitor
-        _set_steps(self, parts)
+        _init_stages_and_steps(self, parts)
         self.updater = parts.updater or choose_updater(parts.optimizer)
         self.average, self.loss = parts.average, parts.loss
         if self.loss is not None:
@@ -225,17 +225,19 @@ class Run:
         self.clock = Clock(times=setting.times)
         self.events = Events(parts.hooks, task=parts.task)
         self.plan = Plan(self.events)
-        self.meter = Meter(self.device, notice=LossWatch(self), wake=self.plan.wake)
+        self.meter = Meter(self.device, notice=NonfiniteLossWarner(self), wake=self.plan.wake)
         self.feed = Feed(
             parts.task,
             seed=self.seed,
             accumulate=self.options.optim.accumulate,
             limit=self.options.train.limit_batches,
-            move=mover(self.device, self.dtype, channels_last=self.options.engine.channels_last),
+            move=choose_mover(
+                self.device, self.dtype, channels_last=self.options.engine.channels_last
+            ),
         )
         self.calls = TaskCalls(self)
-        resuming.place(self)
-        _hear_listeners(self)
+        resuming.set_resume_position(self)
+        _rebuild_batch_functions(self)
 
     @property
     def samples(self) -> int:
@@ -264,7 +266,7 @@ class Run:
         if self.monitor is None and self.calls.has_error:
             names = [name for name in named_loaders(self.task, "val") if name]
             self.monitor = Monitor("/".join(["val", *names[:1], "err"]), "min")
-        _hear_listeners(self)
+        _rebuild_batch_functions(self)
 
     def fire(self, event: str, *values: object) -> None:
         """Tell everyone who listens to an event."""
@@ -289,7 +291,7 @@ class Run:
     ) -> None:
         """Call a function at an event; it takes any of the event's arguments, by name."""
         self.events.add_function(event, function, priority=priority, every=every)
-        _hear_listeners(self)
+        _rebuild_batch_functions(self)
 
     def stop(self, reason: str, *, status: str = "stopped") -> None:
         """End the run after the current step; the first reason given stays."""
@@ -304,7 +306,7 @@ class Run:
     def place(self, module: nn.Module) -> nn.Module:
         """The module on the run's device, in its dtype."""
         channels_last = self.options.engine.channels_last
-        return place(module, self.device, self.dtype, channels_last=channels_last)
+        return move_module(module, self.device, self.dtype, channels_last=channels_last)
 
     def replace_task_method(self, name: str, function: Callable[..., object]) -> None:
         """Give the task another method, from the next batch on; it gets no ``self``."""
@@ -342,7 +344,7 @@ class Run:
             self.__dict__.pop(name, None)
 
 
-def _hear_listeners(run: Run) -> None:
+def _rebuild_batch_functions(run: Run) -> None:
     """Choose anew what is done with each batch and between steps."""
     functions = BatchFunctions(run)
     run.train_batch = functions.train
@@ -353,19 +355,19 @@ def _hear_listeners(run: Run) -> None:
         run.plan.start(run)
 
 
-def _set_steps(run: Run, parts: Parts) -> None:
+def _init_stages_and_steps(run: Run, parts: Parts) -> None:
     """Give a run its stages, and no steps yet."""
-    run.course = Course(parts.stages or (Stage(length=run.options.train.for_),))
+    run.course = StageProgress(parts.stages or (Stage(length=run.options.train.for_),))
     run.make_optimizer = parts.make_optimizer
     run.change_optim = partial(change_optim, run)
-    run.take_step = run.choose_step = no_step
+    run.take_step = run.choose_step = unprepared_step
     run.eval_steps = {}
     run.variables, run.mirrors = {}, []
     run.save_media = partial(save_media, run)
 
 
 def _read_meta(task: object) -> dict[str, Any]:
-    meta: Any = read_fact(task, "meta")  # users fill it with what they like
+    meta: Any = read_task_attribute(task, "meta")  # users fill it with what they like
     return {} if meta is None else meta
 
 

@@ -10,22 +10,26 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from epochal.engine.capture.choose_step import choose_step
-from epochal.engine.device.device_memory import add_emptying
+from epochal.engine.device.device_memory import add_cache_emptying
 from epochal.engine.device.step_time import choose_device_time
 from epochal.engine.evaluate import check_sanity, evaluate, predict
 from epochal.engine.feed.feed import named_loaders, require_loaders
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.splits import split_name
 from epochal.engine.loop import train
-from epochal.engine.optim.average import AVERAGED, add_averaging
-from epochal.engine.process.signals import PREEMPTED, Abandoned, is_told_to_stop
+from epochal.engine.optim.average import AVERAGED_SPLIT, add_averaging
+from epochal.engine.process.signals import (
+    PREEMPTED,
+    EvaluationInterrupted,
+    is_interrupted_or_preempted,
+)
 from epochal.engine.stages import transition as enter
-from epochal.engine.stages.training_length import add_ends
-from epochal.engine.state.changed_attributes import Attributes
+from epochal.engine.stages.training_length import plan_training_end
+from epochal.engine.state.changed_attributes import ChangedAttributes
 from epochal.engine.step.build_step import build_step
-from epochal.engine.step.microbatch import splitting
-from epochal.engine.step.recompute import add_recomputing
-from epochal.engine.step.updater import Updater, warn_of_own_step
+from epochal.engine.step.microbatch import wrap_microbatching
+from epochal.engine.step.recompute import enable_recompute
+from epochal.engine.step.updater import Updater, warn_of_custom_train_step
 from epochal.errors import DataError, TaskError
 
 if TYPE_CHECKING:
@@ -92,11 +96,11 @@ class Train(Runner):
         # Before run_start, so that hooks can put parts back into eval mode there.
         run.model.train()
         options = run.options.train
-        enter.prepare(run)
-        add_recomputing(run)
+        enter.prepare_stages(run)
+        enable_recompute(run)
         run.updater.bind(run)
         if type(self).train_step is not Runner.train_step:
-            warn_of_own_step(run, type(self).__name__)
+            warn_of_custom_train_step(run, type(self).__name__)
         run.choose_step = partial(self._choose_step, run)
         run.choose_step()
         add_averaging(run)  # before evaluations of the same moment
@@ -105,23 +109,23 @@ class Train(Runner):
             if is_asked_for or named_loaders(run.task, split):
                 require_loaders(run.task, split)
                 run.plan.add_period(f"evaluate {split}", every, partial(_evaluate_due, split))
-        run.attributes = Attributes(run)
+        run.attributes = ChangedAttributes(run)
         run.device_time = choose_device_time(run.device)
         run.device_time.add_to(run)
-        add_emptying(run)
-        add_ends(run)
+        add_cache_emptying(run)
+        plan_training_end(run)
 
     def _choose_step(self, run: Run) -> None:
         take_step: TakeStep = partial(self.train_step, run)
         if type(self).train_step is Runner.train_step:
-            take_step = choose_step(run, splitting(run, run.updater.update))
+            take_step = choose_step(run, wrap_microbatching(run, run.updater.update))
         run.take_step = build_step(run, take_step)
 
     @override
     def run(self, run: Run) -> object:
         options = run.options.train
         _warn_of_unmeasured(run)
-        enter.begin(run)
+        enter.announce_stage(run)
         if run.resume is None:
             check_sanity(run)
         if run.resume is None and options.eval_at_start:
@@ -192,7 +196,7 @@ def _unevaluated(run: Run, metric: str) -> str:
     """The split that a metric is of, if that is never evaluated; else nothing."""
     options = run.options.train
     split = metric.split("/")[0]
-    split = "val" if split == AVERAGED else split
+    split = "val" if split == AVERAGED_SPLIT else split
     every = options.eval_periods.get(split, Every.NEVER)
     at_an_end = split in options.eval_periods and (options.eval_at_start or options.eval_at_end)
     is_evaluated = split == "train" or not every.is_never or at_an_end
@@ -200,10 +204,10 @@ def _unevaluated(run: Run, metric: str) -> str:
 
 
 def _evaluate_due(split: str, run: Run) -> None:
-    if is_told_to_stop(run):
+    if is_interrupted_or_preempted(run):
         # Asked in this order, since a signal may come between the two.
-        if run.stop_status == PREEMPTED and run.plan.is_at_work:
-            raise Abandoned
+        if run.stop_status == PREEMPTED and run.plan.is_running_due:
+            raise EvaluationInterrupted
         return
     try:
         evaluate(run, split)

@@ -12,24 +12,24 @@ from torch.utils.data import DataLoader
 
 from epochal import durable
 from epochal.engine import RunResult
-from epochal.engine.feed.feed import read_fact
+from epochal.engine.feed.feed import read_task_attribute
 from epochal.engine.interfaces.splits import SPLITS
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.choices import to_override
-from epochal.experiment.resume.resume_plan import is_over
+from epochal.experiment.resume.resume_plan import has_run_ended
 from epochal.records import read_run
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
-from epochal.records.folder.folder import FOLDS
-from epochal.records.metrics.time_spent import join_spent, spent_of
+from epochal.records.folder.folder import FOLDS_DIR
+from epochal.records.metrics.time_spent import parse_time_spent, sum_time_spent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from epochal.config import Node
-    from epochal.experiment.config.inputs import Loaded
-    from epochal.experiment.record.open_record import Record
-    from epochal.records.metrics.time_spent import Spent
+    from epochal.experiment.config.inputs import ExperimentInputs
+    from epochal.experiment.record.open_record import OpenRecord
+    from epochal.records.metrics.time_spent import TimeSpent
 
 _OWN_KEYS = ("train.fold", "tag", "record.log_dir", "record.exact", "checkpoint.dir")
 _SHARED = ("data",)  # loaders stay as they are, and may hold much
@@ -56,10 +56,10 @@ class CrossValidation:
         run: Carries out one fold.
     """
 
-    loaded: Loaded
+    loaded: ExperimentInputs
     config: Node
-    record: Record
-    run: Callable[[Loaded], RunResult]
+    record: OpenRecord
+    run: Callable[[ExperimentInputs], RunResult]
 
     def carry_out(self) -> RunResult:
         """Run every fold that has not come to its end yet; the mean of all, or what went wrong."""
@@ -77,13 +77,13 @@ class CrossValidation:
                 return self._as_whole(named)
             self.record.writer.log(result.metrics, number)
             results.append(result)
-        return self._as_whole(summarize(results))
+        return self._as_whole(summarize_folds(results))
 
     def _as_whole(self, result: RunResult) -> RunResult:
         return replace(result, dir=self.record.dir, config=self.config.to_plain())
 
     def _folder(self, number: int) -> Path | None:
-        return None if self.record.dir is None else self.record.dir / FOLDS / str(number)
+        return None if self.record.dir is None else self.record.dir / FOLDS_DIR / str(number)
 
     def _find_finished(self, number: int) -> RunResult | None:
         """What a fold came to that had come to its end before."""
@@ -91,13 +91,13 @@ class CrossValidation:
         if folder is None or not (folder / "run.json").is_file():
             return None
         record = read_run(folder)
-        if not is_over(record):
+        if not has_run_ended(record):
             return None
         known = {one.name for one in fields(RunResult)}
         values = {name: value for name, value in record.result.items() if name in known}
         return RunResult(**values | {"dir": folder, "config": record.expanded})
 
-    def _loaded_for(self, number: int, folds: int, given: Mapping[str, Any]) -> Loaded:
+    def _loaded_for(self, number: int, folds: int, given: Mapping[str, Any]) -> ExperimentInputs:
         """The experiment of one fold: another config, and parts that no other fold has trained."""
         folder = self._folder(number)
         changes: dict[str, object] = {"train.fold": number}
@@ -145,7 +145,7 @@ def copy_parts(given: Mapping[str, Any]) -> dict[str, Any]:
     own = {name: part for name, part in given.items() if name not in _SHARED}
     memo: dict[int, Any] = {}
     for split in SPLITS:
-        loader = read_fact(own.get("task"), f"{split}_loader")
+        loader = read_task_attribute(own.get("task"), f"{split}_loader")
         if isinstance(loader, DataLoader):
             memo[id(loader.dataset)] = loader.dataset
     try:
@@ -157,7 +157,7 @@ def copy_parts(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**given, **copied}
 
 
-def summarize(results: Sequence[RunResult]) -> RunResult:
+def summarize_folds(results: Sequence[RunResult]) -> RunResult:
     """The means of what folds came to, and the standard deviation from fold to fold."""
     shared = set.intersection(*({*result.metrics} for result in results))
     series = {
@@ -166,9 +166,9 @@ def summarize(results: Sequence[RunResult]) -> RunResult:
         if name in shared
     }
     bests = [result.best for result in results if result.best is not None]
-    spread = {name: deviation(values) for name, values in series.items()}
+    spread = {name: sample_std(values) for name, values in series.items()}
     if len(bests) == len(results):
-        spread["best"] = deviation(bests)
+        spread["best"] = sample_std(bests)
     return RunResult(
         status="finished",
         reason="completed",
@@ -183,12 +183,12 @@ def summarize(results: Sequence[RunResult]) -> RunResult:
     )
 
 
-def _join(results: Sequence[RunResult]) -> Spent:
+def _join(results: Sequence[RunResult]) -> TimeSpent:
     """What folds took together."""
-    return join_spent(spent_of(vars(result)) for result in results)
+    return sum_time_spent(parse_time_spent(vars(result)) for result in results)
 
 
-def deviation(values: Sequence[float]) -> float:
+def sample_std(values: Sequence[float]) -> float:
     """The standard deviation of a sample."""
     mean = fmean(values)
     return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))

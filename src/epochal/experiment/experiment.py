@@ -8,7 +8,7 @@ from epochal.errors import ConfigError, Problem, misspelling_of
 from epochal.experiment import run_experiment as conduct
 from epochal.experiment.build import build_parts as steps
 from epochal.experiment.build import optimizer
-from epochal.experiment.config.inputs import read_sections
+from epochal.experiment.config.inputs import load_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-    from epochal.check import Report
+    from epochal.check import CheckReport
     from epochal.engine import Metric, RunResult, Task
     from epochal.engine.interfaces.schedule import AnySchedule
     from epochal.experiment.build.assembly import Assembly
     from epochal.experiment.config.arguments import Args
     from epochal.experiment.config.choices import Choices
-    from epochal.experiment.config.inputs import Loaded
+    from epochal.experiment.config.inputs import ExperimentInputs
 
 Section = Any  # a value of a config, or an object that is a part
 
@@ -53,7 +53,7 @@ class Experiment:
         **sections: Section,
     ) -> None:
         _check_methods(type(self))
-        self.loaded = read_sections(config, overrides, choices or {}, sections)
+        self.loaded = load_inputs(config, overrides, choices or {}, sections)
         self.is_test = test or self.loaded.is_test
 
     @staticmethod
@@ -68,7 +68,7 @@ class Experiment:
 
     def build_task(self, assembly: Assembly) -> Task:
         """The task: given, prepared, or what the section ``task`` describes."""
-        return steps.build_task(assembly, prepared(self, "prepare_task"))
+        return steps.build_task(assembly, find_prepare_method(self, "prepare_task"))
 
     def build_data(self, assembly: Assembly, task: Task) -> None:
         """Give the task the loaders that the section ``data`` describes."""
@@ -76,7 +76,7 @@ class Experiment:
 
     def build_model(self, assembly: Assembly) -> nn.Module:
         """The model: given, prepared, or what the section ``model`` describes."""
-        return steps.build_model(assembly, prepared(self, "prepare_model"))
+        return steps.build_model(assembly, find_prepare_method(self, "prepare_model"))
 
     def place_model(self, assembly: Assembly, model: nn.Module) -> nn.Module:
         """The model in its number format, with its first weights, on the run's device."""
@@ -96,7 +96,7 @@ class Experiment:
         """The hooks of the section ``hooks``, and those that came as objects."""
         return steps.build_hooks(assembly)
 
-    def check(self, runner: str | None = None) -> Report:
+    def check(self, runner: str | None = None) -> CheckReport:
         """Every mistake of the config at once, and the config with all defaults."""
         return conduct.check_experiment(self, self.loaded, runner)
 
@@ -125,13 +125,13 @@ class Experiment:
         return self.run("predict")
 
 
-def prepared(experiment: Experiment, name: str) -> Callable[[Args], Any] | None:
+def find_prepare_method(experiment: Experiment, name: str) -> Callable[[Args], Any] | None:
     """The subclass's own ``prepare_task`` or ``prepare_model``, if it has one."""
     own: Callable[[Args], Any] = getattr(type(experiment), name)
-    return own if overrides(experiment, name) else None
+    return own if overrides_method(experiment, name) else None
 
 
-def overrides(experiment: Experiment, name: str) -> bool:
+def overrides_method(experiment: Experiment, name: str) -> bool:
     """Whether the experiment's class has a method ``name`` of its own."""
     return getattr(type(experiment), name) is not getattr(Experiment, name)
 
@@ -148,7 +148,7 @@ def _check_methods(kind: type[Experiment]) -> None:
             raise ConfigError(Problem(name, what, hint=hint))
 
 
-def _has_own_runner(loaded: Loaded) -> bool:
+def _has_own_runner(loaded: ExperimentInputs) -> bool:
     node = loaded.config.root.find("runner")
     named = None if node is None else node.mapping.get("type", node).value
     return named not in (None, "train", "test", "predict")

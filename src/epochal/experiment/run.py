@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any, overload
 from typing_extensions import Unpack
 
 from epochal.check import SECTIONS
-from epochal.checkpoint.initial_weights import FINAL
+from epochal.checkpoint.initial_weights import FINAL_WEIGHTS_FILE
 from epochal.config import load
 from epochal.engine.execute import result_of_error
 from epochal.errors import CheckpointError, EpochalError
 from epochal.experiment.config.choices import check_choices, to_override
 from epochal.experiment.experiment import Experiment
 from epochal.experiment.record.failure import show_failure
-from epochal.experiment.record.withheld_secrets import find_withheld
+from epochal.experiment.record.withheld_secrets import find_withheld_secrets
 from epochal.experiment.resume.resume_plan import (
-    find_config,
-    find_training,
+    get_expanded_config,
+    get_training_record,
     last_overrides,
-    part_name,
     require_project_dir,
+    split_checkpoint_name,
 )
 from epochal.records import RunRecord, find_runs, read_run
-from epochal.text.escape import reachable, readable
+from epochal.text.escape import decode_typed, to_openable_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
     from epochal.engine import RunResult
     from epochal.experiment.config.choices import Choices
 
-WEIGHTS = f"checkpoints/{FINAL}"
-Source = Any  # a path, a mapping, a namespace or an OmegaConf object
+FINAL_WEIGHTS = f"checkpoints/{FINAL_WEIGHTS_FILE}"
+ConfigSource = Any  # a path, a mapping, a namespace or an OmegaConf object
 
 
 @overload
 def run(
-    source: list[Source], *, overrides: Sequence[str] = ..., **choices: Unpack[Choices]
+    source: list[ConfigSource], *, overrides: Sequence[str] = ..., **choices: Unpack[Choices]
 ) -> list[RunResult]: ...
 
 
 @overload
 def run(
-    source: Source, *, overrides: Sequence[str] = ..., **choices: Unpack[Choices]
+    source: ConfigSource, *, overrides: Sequence[str] = ..., **choices: Unpack[Choices]
 ) -> RunResult: ...
 
 
 def run(
-    source: Source | list[Source],
+    source: ConfigSource | list[ConfigSource],
     *,
     overrides: Sequence[str] = (),
     **choices: Unpack[Choices],
@@ -71,7 +71,7 @@ def run(
 
 
 def run_series(
-    sources: Sequence[Source], *, overrides: Sequence[str] = (), **choices: Unpack[Choices]
+    sources: Sequence[ConfigSource], *, overrides: Sequence[str] = (), **choices: Unpack[Choices]
 ) -> Iterator[RunResult]:
     """The result of each run as it ends; one that fails does not stop the others.
 
@@ -86,7 +86,7 @@ def run_series(
                 return
 
 
-def run_again(
+def evaluate_run(
     run_name: str,
     runner: str,
     runs_dir: Path,
@@ -102,8 +102,8 @@ def run_again(
         CheckpointError: It left no weights.
     """
     record = _read_finished(run_name, runs_dir)
-    overrides = [readable(one) for one in overrides]
-    weights = record.path / WEIGHTS
+    overrides = [decode_typed(one) for one in overrides]
+    weights = record.path / FINAL_WEIGHTS
     if not weights.is_file():
         raise CheckpointError(
             f"{record.path}: has no weights to {runner}, it is {record.summary.status!r}\n"
@@ -119,13 +119,15 @@ def run_again(
         )
     if choices.get("user_dir") is None:
         folder = record.run.get("project_dir")
-        choices["user_dir"] = reachable(folder) if isinstance(folder, str) else None
+        choices["user_dir"] = to_openable_path(folder) if isinstance(folder, str) else None
     changes = _changes(record, runner) | {"init_from": str(weights)}
     typed = {one.partition("=")[0].strip() for one in overrides}
     before = [one for one in last_overrides(record) if one.partition("=")[0] not in typed]
     kept = [to_override(key, value) for key, value in changes.items() if key not in typed]
     changed = [*before, *kept, *overrides]
-    return _run_one(expanded, [*changed, *find_withheld(record, expanded, changed)], choices)
+    return _run_one(
+        expanded, [*changed, *find_withheld_secrets(record, expanded, changed)], choices
+    )
 
 
 def resume(
@@ -150,22 +152,22 @@ def resume(
         CheckpointError: It has no checkpoint, parts of it came from Python, or its config is gone.
     """
     check_choices(choices, sections=SECTIONS)
-    run_name, checkpoint = part_name(run_name)
-    record = find_training(run_name, Path(runs_dir))
+    run_name, checkpoint = split_checkpoint_name(run_name)
+    record = get_training_record(run_name, Path(runs_dir))
     _refuse_given(record)
     if checkpoint and not choices.get("resume_from"):
         choices["resume_from"] = checkpoint
     if choices.get("user_dir") is None:
         choices["user_dir"] = require_project_dir(record)
-    typed = [readable(one) for one in overrides]
+    typed = [decode_typed(one) for one in overrides]
     again = {one.partition("=")[0].strip() for one in typed}
     again |= {"train.for"} if choices.get("epochs") is not None else set()
     kept = [one for one in last_overrides(record) if one.partition("=")[0] not in again]
     if record.expanded.get("init_from") is not None:
         kept.append(to_override("init_from", None))  # the file may be gone, and is not needed
     choices["resume"] = record.path
-    config, changed = find_config(record), [*kept, *typed]
-    return _run_one(config, [*changed, *find_withheld(record, config, changed)], choices)
+    config, changed = get_expanded_config(record), [*kept, *typed]
+    return _run_one(config, [*changed, *find_withheld_secrets(record, config, changed)], choices)
 
 
 def _refuse_given(record: RunRecord) -> None:
@@ -184,7 +186,7 @@ def _read_finished(run_name: str, runs_dir: Path) -> RunRecord:
     """The record that was named; ``last`` is the newest run that left weights, if one did."""
     if run_name == "last":
         for summary in reversed(find_runs(runs_dir)):
-            if (summary.path / WEIGHTS).is_file():
+            if (summary.path / FINAL_WEIGHTS).is_file():
                 return read_run(summary.path)
     return read_run(run_name, runs_dir)
 
@@ -199,7 +201,7 @@ def _require_configured(record: RunRecord, runner: str) -> None:
         raise CheckpointError(
             f"{record.path}: its {parts} came from Python, so its config alone cannot {runner} it\n"
             f"  use experiment.{runner}() in the script that made them, with "
-            f"init_from={str(record.path / WEIGHTS)!r}"
+            f"init_from={str(record.path / FINAL_WEIGHTS)!r}"
         )
 
 
@@ -214,7 +216,7 @@ def _changes(record: RunRecord, runner: str) -> dict[str, object]:
     return changes
 
 
-def _run_one(source: Source, overrides: Sequence[str], choices: Choices) -> RunResult:
+def _run_one(source: ConfigSource, overrides: Sequence[str], choices: Choices) -> RunResult:
     try:
         return Experiment(source, overrides=overrides, choices=choices).run()
     except EpochalError as error:
@@ -225,7 +227,7 @@ def _run_one(source: Source, overrides: Sequence[str], choices: Choices) -> RunR
         return result
 
 
-def _variants(source: Source, choices: Choices) -> Sequence[str | None]:
+def _variants(source: ConfigSource, choices: Choices) -> Sequence[str | None]:
     if choices.get("variant") != "all":
         return [choices.get("variant")]
     try:

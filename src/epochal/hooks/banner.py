@@ -19,7 +19,7 @@ from epochal.engine.interfaces.splits import SPLITS, split_name
 from epochal.engine.optim.multi_optimizer import Optimizers
 from epochal.engine.optim.parameters import count_parameters
 from epochal.engine.tracking.tracker import describe_trackers
-from epochal.records.secrets import redact, redact_node, redact_tree
+from epochal.records.secrets import redact, redact_config, redact_tree
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -195,7 +195,7 @@ def _count(count: int, unit: str) -> str:
 
 def compact(config: Node | Mapping[str, object]) -> list[str]:
     """One line for each section of a config, without secrets and empty values."""
-    shown = redact_node(config).to_public() if isinstance(config, Node) else redact_tree(config)
+    shown = redact_config(config).to_public() if isinstance(config, Node) else redact_tree(config)
     return [
         f"{key}: {_flow(value)}"
         for key, value in shown.items()

@@ -16,7 +16,7 @@ from epochal.engine.interfaces.hook import Hook
 from epochal.engine.interfaces.options import CheckpointOptions
 from epochal.engine.state.saver import Saver, fresh_metrics, request_save
 from epochal.errors import CheckpointError
-from epochal.records.layout.os_errors import explain_failure
+from epochal.records.layout.os_errors import explain_os_error
 from epochal.records.metrics.time_spent import SAVING
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Checkpointing(Hook):
         if run.saver.folder is None:
             return
         first = Every(run.step + 1, "st")
-        run.plan.add_once("check that the state can be saved", first, run.saver.rehearse)
+        run.plan.add_once("check that the state can be saved", first, run.saver.check_can_save)
 
     @override
     def better_model(self, run: Run, value: float) -> None:
@@ -120,7 +120,7 @@ def find_folder(run: Run, options: CheckpointOptions) -> Path | None:
         if not own.exists():
             durable.replace_link(own, str(target))
     except OSError as error:
-        raise CheckpointError(explain_failure(error)) from error
+        raise CheckpointError(explain_os_error(error)) from error
     return own if own.is_dir() else target
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, final
 from typing_extensions import override
 
 from epochal.engine.interfaces.every import Every
-from epochal.engine.tracking.line_file import Lines
-from epochal.engine.tracking.tracker import Source, Tracker
+from epochal.engine.tracking.line_file import LineFileSink
+from epochal.engine.tracking.tracker import TrackedRun, Tracker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,8 +38,8 @@ class CsvLog(Tracker):
         self.every = Every.parse(every)
 
     @override
-    def open(self, source: Source) -> Sink:
-        return Lines(source.dir / FILE, encode, head=b"step,time,name,value\n")
+    def open(self, source: TrackedRun) -> Sink:
+        return LineFileSink(source.dir / FILE, encode, head=b"step,time,name,value\n")
 
     @override
     def describe(self, run_dir: Path | None) -> str:

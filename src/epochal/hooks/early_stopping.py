@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from epochal.config.bounds import AtLeast
 from epochal.config.duration import Duration, parse_duration
-from epochal.engine.events.due import position
+from epochal.engine.events.due import run_position
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.interfaces.monitor import Monitor
 from epochal.errors import ConfigError, Problem, TaskError
@@ -99,7 +99,7 @@ class EarlyStopping(Hook):
             return False
         # The epoch that is ending has not been counted yet.
         is_over = least.unit == "ep" and run.is_in_epoch and run.feed.is_complete
-        return position(run, least.unit) + is_over < least.amount
+        return run_position(run, least.unit) + is_over < least.amount
 
     def _find_reason(self, monitor: Monitor, value: float) -> str:
         """Why to stop; empty to continue."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, final
 from typing_extensions import override
 
 from epochal.checkpoint import save_weights
-from epochal.checkpoint.initial_weights import AVERAGED, FINAL
+from epochal.checkpoint.initial_weights import AVERAGED_WEIGHTS_FILE, FINAL_WEIGHTS_FILE
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.process.signals import PREEMPTED
 from epochal.records.metrics.time_spent import SAVING
@@ -60,10 +60,10 @@ class FinalWeights(Hook):
             "epoch": str(run.epoch),
             "meta": json.dumps(run.meta, default=str),
         }
-        _save(run.checkpoint_dir / FINAL, run.model, facts)
+        _save(run.checkpoint_dir / FINAL_WEIGHTS_FILE, run.model, facts)
         if run.average is not None:
             with run.average.swapped():
-                _save(run.checkpoint_dir / AVERAGED, run.model, facts)
+                _save(run.checkpoint_dir / AVERAGED_WEIGHTS_FILE, run.model, facts)
 
 
 def _save(path: Path, model: nn.Module, facts: dict[str, str]) -> None:

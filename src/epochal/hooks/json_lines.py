@@ -8,8 +8,8 @@ from typing_extensions import override
 
 from epochal import durable
 from epochal.engine.interfaces.every import Every
-from epochal.engine.tracking.line_file import Lines
-from epochal.engine.tracking.tracker import Source, Tracker
+from epochal.engine.tracking.line_file import LineFileSink
+from epochal.engine.tracking.tracker import TrackedRun, Tracker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,8 +39,8 @@ class JsonLines(Tracker):
         self.every = Every.parse(every)
 
     @override
-    def open(self, source: Source) -> Sink:
-        return Lines(source.dir / FILE, encode)
+    def open(self, source: TrackedRun) -> Sink:
+        return LineFileSink(source.dir / FILE, encode)
 
     @override
     def describe(self, run_dir: Path | None) -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, final
 from typing_extensions import override
 
 from epochal.engine.interfaces.every import Every
-from epochal.engine.tracking.mirror import Entry, Sink, importing
-from epochal.engine.tracking.tracker import Source, Tracker
+from epochal.engine.tracking.mirror import Entry, Sink, fork_safe_import
+from epochal.engine.tracking.tracker import TrackedRun, Tracker
 from epochal.records.layout.config_leaves import iter_leaves
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ class MLflow(Tracker):
         self.every = Every.parse(every)
 
     @override
-    def open(self, source: Source) -> Sink:
-        with importing():
+    def open(self, source: TrackedRun) -> Sink:
+        with fork_safe_import():
             import mlflow
             from mlflow.entities import Metric, Param
 
@@ -125,7 +125,7 @@ def clean(name: str) -> str:
     return _NOT_IN_NAMES.sub("_", name)
 
 
-def _find_run(client: Any, name: str, source: Source) -> tuple[str, bool]:  # noqa: ANN401 - of an optional package
+def _find_run(client: Any, name: str, source: TrackedRun) -> tuple[str, bool]:  # noqa: ANN401 - of an optional package
     """The id of the MLflow run for this run, and whether it is new."""
     experiment = client.get_experiment_by_name(name)
     number = client.create_experiment(name) if experiment is None else experiment.experiment_id

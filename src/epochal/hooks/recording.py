@@ -9,7 +9,7 @@ from typing_extensions import override
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
 from epochal.engine.measure.phase_timer import read_spent
-from epochal.engine.measure.variables import take_variables
+from epochal.engine.measure.variables import request_variables
 from epochal.engine.process.signals import PREEMPTED
 
 if TYPE_CHECKING:
@@ -108,12 +108,12 @@ class Recording(Hook):
         if run.stop_status == PREEMPTED:
             return  # the resumed run adds these steps to its next point
         if run.step > self._recorded_step and self.every and not self.every.is_never:
-            variables = take_variables(run)
+            variables = request_variables(run)
             _write(run, run.step, self._window.read(), variables())
             self._recorded_step = run.step
 
     def _record(self, run: Run) -> None:
-        step, variables = run.step, take_variables(run)
+        step, variables = run.step, request_variables(run)
         self._window.read_later(lambda means: _write(run, step, means, variables()))
         self._recorded_step = step
 

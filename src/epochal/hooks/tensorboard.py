@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from epochal import durable
 from epochal.engine.interfaces.every import Every
-from epochal.engine.tracking.mirror import Entry, Sink, importing
-from epochal.engine.tracking.tracker import Source, Tracker, is_first_rank
+from epochal.engine.tracking.mirror import Entry, Sink, fork_safe_import
+from epochal.engine.tracking.tracker import TrackedRun, Tracker, is_rank_zero
 from epochal.records.folder.media import SEPARATORS
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class TensorBoard(Tracker):
 
     @override
     def setup(self, run: Run) -> None:
-        folder = run.dir / FOLDER / "added" if run.dir is not None and is_first_rank() else None
+        folder = run.dir / FOLDER / "added" if run.dir is not None and is_rank_zero() else None
         is_resumed = bool(run.facts.get("attempt"))
         writer = LazySummaryWriter(
             folder,
@@ -66,7 +66,7 @@ class TensorBoard(Tracker):
         run.store.try_set(STORED, writer)
 
     @override
-    def open(self, source: Source) -> Sink:
+    def open(self, source: TrackedRun) -> Sink:
         return _EventFileSink(source.dir / FOLDER)
 
     @override
@@ -80,7 +80,7 @@ class _EventFileSink(Sink):
     """Writes one event file, which replaces existing ones."""
 
     def __init__(self, folder: Path) -> None:
-        with importing():
+        with fork_safe_import():
             from tensorboard.compat.proto.event_pb2 import Event
             from tensorboard.compat.proto.summary_pb2 import Summary
             from tensorboard.plugins.audio import metadata as audio

@@ -10,12 +10,12 @@ from typing_extensions import override
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.measure.phase_timer import read_device_time, read_spent
 from epochal.records.metrics.time_spent import (
-    Share,
-    Spent,
-    advise,
+    TimeShare,
+    TimeSpent,
+    compute_time_shares,
     describe_device_time,
-    format_time,
-    share_out,
+    format_precise_time,
+    suggest_speedup,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class TimeReport(Hook):
         if run.step == run.first_step:
             return
         spent, device_time = read_spent(run), read_device_time(run)
-        shares, advice = share_out(spent.times), advise(spent.times, device_time)
+        shares, advice = compute_time_shares(spent.times), suggest_speedup(spent.times, device_time)
         title = f"{_describe_length(run, spent)}; {advice}"
         device = describe_device_time(device_time)
         picture: Table | None = draw(title, shares, device)
@@ -54,19 +54,19 @@ class TimeReport(Hook):
             picture = None
 
 
-def _describe_length(run: Run, spent: Spent) -> str:
-    whole = f"{'at least ' * bool(spent.killed)}{format_time(spent.seconds)} in all"
+def _describe_length(run: Run, spent: TimeSpent) -> str:
+    whole = f"{'at least ' * bool(spent.killed)}{format_precise_time(spent.seconds)} in all"
     times = run.clock.times
     if not times.before.times:
         return whole
-    return f"{format_time(sum(times.read().values()))} in this attempt, {whole}"
+    return f"{format_precise_time(sum(times.read().values()))} in this attempt, {whole}"
 
 
-def plain_lines(title: str, shares: Sequence[Share], device: str) -> list[str]:
+def plain_lines(title: str, shares: Sequence[TimeShare], device: str) -> list[str]:
     """The report for files and pipes."""
     width = max((len(one.name) for one in shares), default=0)
     rows = [
-        f"  {one.name:<{width}}  {one.share:4.0%}  {format_time(one.seconds)}"
+        f"  {one.name:<{width}}  {one.share:4.0%}  {format_precise_time(one.seconds)}"
         + (f"  ({one.note})" if one.note else "")
         for one in shares
     ]
@@ -74,7 +74,7 @@ def plain_lines(title: str, shares: Sequence[Share], device: str) -> list[str]:
     return [f"time: {title}", *rows, *ending]
 
 
-def draw(title: str, shares: Sequence[Share], device: str) -> Table:
+def draw(title: str, shares: Sequence[TimeShare], device: str) -> Table:
     """The report for a terminal."""
     from rich.table import Table
     from rich.text import Text
@@ -87,7 +87,7 @@ def draw(title: str, shares: Sequence[Share], device: str) -> Table:
     for one in shares:
         bar = Text("━" * round(one.share * _BAR_WIDTH), style="cyan")
         bar.append(f"  {one.note}" * bool(one.note), style="dim")
-        parts.add_row(Text(one.name), f"{one.share:.0%}", format_time(one.seconds), bar)
+        parts.add_row(Text(one.name), f"{one.share:.0%}", format_precise_time(one.seconds), bar)
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")

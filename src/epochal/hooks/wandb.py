@@ -9,9 +9,9 @@ from typing_extensions import override
 
 from epochal import durable
 from epochal.engine.interfaces.every import Every
-from epochal.engine.tracking.mirror import Entry, Sink, importing
-from epochal.engine.tracking.tracker import CLOSE_SECONDS, Source, Tracker
-from epochal.records.folder.media import kind_of
+from epochal.engine.tracking.mirror import Entry, Sink, fork_safe_import
+from epochal.engine.tracking.tracker import CLOSE_SECONDS, TrackedRun, Tracker
+from epochal.records.folder.media import get_media_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,8 +55,8 @@ class WandB(Tracker):
         self.every = Every.parse(every)
 
     @override
-    def open(self, source: Source) -> Sink:
-        with importing():
+    def open(self, source: TrackedRun) -> Sink:
+        with fork_safe_import():
             import wandb
 
         run = wandb.init(
@@ -143,7 +143,7 @@ def to_wandb(wandb: Any, media: Media) -> Any:  # noqa: ANN401 - of an optional 
         return None
     if media.suffix == "html":
         return wandb.Html(str(media.path), inject=False)
-    kind = kind_of(media.suffix)
+    kind = get_media_kind(media.suffix)
     if kind == "text":
         page = f"<pre>{escape(media.read_text())}</pre>"
         return wandb.Html(page, inject=False, data_is_not_path=True)

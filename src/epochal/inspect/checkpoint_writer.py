@@ -11,14 +11,14 @@ from pathlib import Path
 from epochal import durable
 from epochal.errors import EpochalError
 from epochal.records.folder.checkpoint_manifests import (
-    MANIFEST,
-    STATE,
-    TENSORS,
-    Manifest,
+    MANIFEST_FILE,
+    STATE_FILE,
+    TENSORS_FILE,
+    CheckpointManifest,
     StoredFile,
     encode_manifest,
     find_checkpoints,
-    newest_valid,
+    find_newest_checkpoint,
 )
 
 KEPT = 2
@@ -29,15 +29,15 @@ def write_checkpoint(folder: Path, step: int, data: bytes) -> None:
     target = folder / f"step-{step}"
     blobs = {"weights": durable.Blob("U8", (len(data),), data)}
     with durable.staged_dir(target, str(os.getpid())) as staged:
-        digest = staged.write_safetensors(TENSORS, blobs)
-        size = (staged.path / TENSORS).stat().st_size
+        digest = staged.write_safetensors(TENSORS_FILE, blobs)
+        size = (staged.path / TENSORS_FILE).stat().st_size
         state = b"{}"
         files = {
-            TENSORS: StoredFile(size, digest),
-            STATE: StoredFile(len(state), staged.write_bytes(STATE, state)),
+            TENSORS_FILE: StoredFile(size, digest),
+            STATE_FILE: StoredFile(len(state), staged.write_bytes(STATE_FILE, state)),
         }
-        manifest = Manifest(path=target, files=files, step=step)
-        staged.write_bytes(MANIFEST, encode_manifest(manifest))
+        manifest = CheckpointManifest(path=target, files=files, step=step)
+        staged.write_bytes(MANIFEST_FILE, encode_manifest(manifest))
 
 
 def write_forever(folder: Path, size: int, first: int) -> None:
@@ -71,7 +71,7 @@ def write_until_full(folder: Path, size: int, limits: list[int]) -> list[int]:
             has_failed = True
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-        newest, damage = newest_valid(folder)
+        newest, damage = find_newest_checkpoint(folder)
         entries = [entry.name for entry in folder.iterdir()]
         is_kept = newest is not None and newest.step == 0 and not damage
         if not (has_failed and is_kept and entries == ["step-0"]):

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
 from epochal.inspect.diagnostic import Diagnostic
-from epochal.records.folder.checkpoint_manifests import newest_valid
+from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ def check_kills(
         while done < kills and (not done or time.monotonic() - started < limit_seconds):
             acknowledged = _kill_one(scratch, size, newest_step + 1, rng)
             done += 1
-            newest, damage = newest_valid(scratch)
+            newest, damage = find_newest_checkpoint(scratch)
             if damage:
                 return Diagnostic(
                     "kill", "fail", f"a kill left a damaged checkpoint: {damage[0]}", _HINT

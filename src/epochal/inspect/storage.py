@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from epochal import durable
 from epochal.inspect.diagnostic import Diagnostic
-from epochal.records.machine.mounts import find_kind, is_shared
+from epochal.records.machine.mounts import find_file_system, is_network_file_system
 from epochal.text.formatting import format_bytes
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ def check_storage(folder: Path) -> Iterator[Diagnostic]:
 
 
 def _check_kind(folder: Path) -> Diagnostic:
-    kind, mount = find_kind(folder)
+    kind, mount = find_file_system(folder)
     if not kind:
         return Diagnostic("file system", "ok", "unknown: this system does not say")
     what = f"{kind} on {mount}"
-    if is_shared(kind):
+    if is_network_file_system(kind):
         hint = "locks and clocks may differ between machines; let one machine work on a run"
         return Diagnostic("file system", "warn", f"{what}, shared over a network", hint)
     if kind in _TEMPORARY:

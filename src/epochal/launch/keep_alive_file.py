@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, final
 from epochal import durable
 from epochal.errors import RecordError
 from epochal.records.folder import redacted as clean
-from epochal.records.folder.folder import slug
-from epochal.records.layout.process import host_name, is_gone, process_token
+from epochal.records.folder.folder import slugify
+from epochal.records.layout.process import host_name, is_process_gone, process_token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +60,7 @@ class KeepAliveFile:
         pid, host = owner.get("pid"), owner.get("host")
         if isinstance(pid, int) and isinstance(host, str) and pid != os.getpid():
             token = owner.get("process")
-            if not is_gone(pid, host=host, token=token if isinstance(token, str) else ""):
+            if not is_process_gone(pid, host=host, token=token if isinstance(token, str) else ""):
                 raise RecordError(
                     f"keep-alive: process {pid} on {host} supervises this command already\n"
                     f"  stop it first, or delete {self.path} if it is surely gone"
@@ -91,7 +91,7 @@ def find_keep_alive_file(name: str, command: Sequence[str]) -> KeepAliveFile:
     """The file of a command in the current folder; the same command has the same file."""
     text = "\0".join([str(Path.cwd()), *command])
     digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
-    stem = f"{slug(name, default='run')}-{digest}"
+    stem = f"{slugify(name, default='run')}-{digest}"
     return KeepAliveFile(_FOLDER.absolute() / "keep-alive" / f"{stem}.json")
 
 

@@ -20,13 +20,13 @@ from epochal.launch.restart_policy import (
     RestartPolicy,
 )
 from epochal.records.folder import redacted as clean
-from epochal.records.folder.announce import VARIABLE
-from epochal.records.folder.checkpoint_manifests import newest_valid
+from epochal.records.folder.announce import RUN_FILE_VARIABLE
+from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
 from epochal.records.folder.derived_fields import describe_error, step_of
-from epochal.records.folder.folder import FOLDS
+from epochal.records.folder.folder import FOLDS_DIR
 from epochal.records.folder.parent import Parent
 from epochal.records.folder.record import RunRecord, read_run
-from epochal.records.folder.writer import DONE
+from epochal.records.folder.writer import COMPLETED_STATUSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -137,7 +137,7 @@ def _run_once(commands: SupervisedCommands, file: KeepAliveFile, stop: StopReque
     if before is not None and _is_done(before):
         return ProcessExit(code=SUCCESS)
     command = commands.start if before is None or first_step is None else commands.resume(before)
-    environment = {VARIABLE: str(file.run_file)}
+    environment = {RUN_FILE_VARIABLE: str(file.run_file)}
     if before is not None and first_step is None:
         environment |= Parent(before.name, "retried").to_environment()
     stop.child = ChildProcess(command, environment)
@@ -166,14 +166,17 @@ def _saved_step(folder: Path | None) -> int | None:
     """The step of a run's newest checkpoint, summed over folds; None if it has none."""
     if folder is None:
         return None
-    found = [newest_valid(one / "checkpoints")[0] for one in (folder, *(folder / FOLDS).glob("*"))]
+    found = [
+        find_newest_checkpoint(one / "checkpoints")[0]
+        for one in (folder, *(folder / FOLDS_DIR).glob("*"))
+    ]
     steps = [manifest.step for manifest in found if manifest is not None]
     return sum(steps) if steps else None
 
 
 def _is_done(folder: Path) -> bool:
     record = _read(folder)
-    return record is not None and record.summary.status in DONE
+    return record is not None and record.summary.status in COMPLETED_STATUSES
 
 
 def _read(folder: Path) -> RunRecord | None:

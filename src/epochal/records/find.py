@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from epochal.errors import RecordError, suggest
 from epochal.records.folder.record import find_runs
 from epochal.records.index import Index
-from epochal.records.index.database import FILE_NAME
-from epochal.records.layout.epochal_dir import HOME
-from epochal.records.layout.run_folders import started_by_name
+from epochal.records.index.database import INDEX_FILE
+from epochal.records.layout.epochal_dir import EPOCHAL_DIR
+from epochal.records.layout.run_folders import parse_start_time
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 _MAX_CANDIDATES = 8
 
 
-class _Named(NamedTuple):
+class _FoundRun(NamedTuple):
     started: str
     id: str
     path: Path
 
 
-def find_one(name: str, root: Path) -> Path:
+def resolve_run(name: str, root: Path) -> Path:
     """The folder of the run below ``root`` that ``name`` means.
 
     Raises:
         RecordError: There is none, or there are several.
     """
-    runs = _indexed(root) or [_Named(one.started, one.id, one.path) for one in find_runs(root)]
+    runs = _indexed(root) or [_FoundRun(one.started, one.id, one.path) for one in find_runs(root)]
     if not runs:
         raise RecordError(
             f"{root}: no runs here\n  start one with `epochal run CONFIG`, or name another folder"
@@ -49,9 +49,9 @@ def find_one(name: str, root: Path) -> Path:
     raise RecordError("\n".join([f"{name}: fits {len(matches)} runs in {root}", *shown, *more]))
 
 
-def _indexed(root: Path) -> list[_Named]:
+def _indexed(root: Path) -> list[_FoundRun]:
     """All runs by an index that is there and up to date, oldest first; else nothing."""
-    if not (root / HOME / FILE_NAME).is_file():
+    if not (root / EPOCHAL_DIR / INDEX_FILE).is_file():
         return []
     with Index.open(root) as index:
         if not index.is_built or not index.refresh().is_current:
@@ -60,5 +60,5 @@ def _indexed(root: Path) -> list[_Named]:
     if any("\\udc" in path for _, _, path in rows):  # escapes of a name that is no text
         return []
     return sorted(
-        _Named(started or started_by_name(run), run, root / path) for started, run, path in rows
+        _FoundRun(started or parse_start_time(run), run, root / path) for started, run, path in rows
     )

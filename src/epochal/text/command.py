@@ -8,11 +8,11 @@ import shutil
 import sys
 from pathlib import Path
 
-RUNS = Path("runs")
+RUNS_DIR = Path("runs")
 _NAME = "epochal"
 
 
-def command() -> str:
+def epochal_command() -> str:
     """How ``epochal`` is typed here: by its name if a shell finds it, else as it was typed."""
     found = shutil.which(_NAME)
     typed = Path(sys.argv[0]) if sys.argv and sys.argv[0] else Path(_NAME)
@@ -26,7 +26,7 @@ def command() -> str:
     return f"{_shown(Path(sys.executable))} -m {_NAME}"
 
 
-def typed_words() -> list[str]:
+def command_line_words() -> list[str]:
     """The command that started this process, also where a program such as a supervisor did."""
     if not sys.argv:
         return []
@@ -39,7 +39,7 @@ def typed_words() -> list[str]:
 
 def name_run(folder: Path) -> str:
     """What names a run in a command: its id, or its folder when that is not below ``runs``."""
-    is_found = RUNS.absolute() in folder.absolute().parents
+    is_found = RUNS_DIR.absolute() in folder.absolute().parents
     return folder.name if is_found else shlex.quote(str(folder))
 
 

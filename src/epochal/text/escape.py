@@ -14,7 +14,7 @@ _COMMANDS = re.compile(
 """What a terminal obeys instead of showing it: controls, and signs that turn the writing round."""
 
 
-def readable(text: str) -> str:
+def decode_typed(text: str) -> str:
     """What was typed, as the UTF-8 that it nearly always is, even if Python took it for ASCII."""
     try:
         text.encode()
@@ -23,7 +23,7 @@ def readable(text: str) -> str:
     return text
 
 
-def on_disk(text: str) -> str:
+def to_file_name(text: str) -> str:
     """``text`` as a part of a path that can be made here: what has no code becomes ``-``."""
     try:
         os.fsencode(text)
@@ -33,7 +33,7 @@ def on_disk(text: str) -> str:
     return text
 
 
-def reachable(path: str) -> str:
+def to_openable_path(path: str) -> str:
     """A recorded path as this process can open it."""
     try:
         os.fsencode(path)
@@ -42,13 +42,13 @@ def reachable(path: str) -> str:
     return path
 
 
-def showable(text: str, encoding: str | None) -> str:
+def replace_unencodable(text: str, encoding: str | None) -> str:
     """``text`` as a terminal of this encoding can show it."""
     name = encoding or "utf-8"
     return text.encode(name, "replace").decode(name)
 
 
-def printable(text: str) -> str:
+def escape_control(text: str) -> str:
     """``text`` with nothing in it that a terminal obeys; lines and tabs stay.
 
     Colours, moves, links, bells and turned writing are shown as Python would write them.
@@ -58,7 +58,7 @@ def printable(text: str) -> str:
     return _COMMANDS.sub(_escape, text.replace("\r\n", "\n"))
 
 
-def printable_json(text: str) -> str:
+def escape_control_json(text: str) -> str:
     """The same for JSON, which stays the same JSON: such a sign can only stand in a text."""
     return _COMMANDS.sub(lambda sign: json.dumps(sign[0])[1:-1], text)
 

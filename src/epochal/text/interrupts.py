@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @final
-class _Wish:
+class _InterruptState:
     """Whether somebody wants to stop, and whether now is the time."""
 
     is_deferred = False
@@ -23,7 +23,7 @@ class _Wish:
     pending: type[KeyboardInterrupt] | None = None
 
 
-_wish = _Wish()
+_state = _InterruptState()
 
 
 @contextmanager
@@ -39,12 +39,12 @@ def catching_interrupts() -> Iterator[None]:
     try:
         yield
     finally:
-        _wish.pending = None
+        _state.pending = None
         signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
-def ending_when_preempted() -> Iterator[None]:
+def raising_on_preemption() -> Iterator[None]:
     """Let SIGTERM and SIGUSR1 raise ``Preempted``, held as Ctrl-C is: there is nothing to save.
 
     A run that has taken steps reacts by itself. Where others handle a signal, it stays so.
@@ -58,11 +58,11 @@ def ending_when_preempted() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         else:
-            _take(Preempted)
+            _raise_or_defer(Preempted)
 
-    waiting, _wish.is_over = _wish.is_over, False
-    if waiting and _wish.pending is not None:  # it came when the run before this one was over
-        _wish.pending = None
+    waiting, _state.is_over = _state.is_over, False
+    if waiting and _state.pending is not None:  # it came when the run before this one was over
+        _state.pending = None
         raise Preempted
     names = ("SIGTERM", "SIGUSR1")
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
@@ -74,15 +74,15 @@ def ending_when_preempted() -> Iterator[None]:
         for number in ours:
             signal.signal(number, signal.SIG_DFL)
         if ours:
-            _wish.is_over, _wish.pending = False, None
+            _state.is_over, _state.pending = False, None
 
 
-def let_end() -> None:
+def leave_preemption_to_next_run() -> None:
     """From now on SIGTERM and SIGUSR1 are for the next run: this one has come to its end.
 
     A command whose work is done must not say that it has to go on.
     """
-    _wish.is_over = True
+    _state.is_over = True
 
 
 @contextmanager
@@ -91,29 +91,29 @@ def deferring_interrupts() -> Iterator[None]:
 
     Libraries in C may abort when they are interrupted half imported, or forget it.
     """
-    if _wish.is_deferred:
+    if _state.is_deferred:
         yield
         return
-    _wish.is_deferred = True
+    _state.is_deferred = True
     try:
         yield
     finally:
-        _wish.is_deferred = False
-    kind, _wish.pending = _wish.pending, None
+        _state.is_deferred = False
+    kind, _state.pending = _state.pending, None
     if kind is not None:
-        _take(kind)
+        _raise_or_defer(kind)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    _take(KeyboardInterrupt)
+    _raise_or_defer(KeyboardInterrupt)
 
 
-def _take(kind: type[KeyboardInterrupt]) -> None:
-    is_late = _wish.is_over and kind is not KeyboardInterrupt
-    if is_late or (_wish.is_deferred and _wish.pending is None):
-        _wish.pending = kind
+def _raise_or_defer(kind: type[KeyboardInterrupt]) -> None:
+    is_late = _state.is_over and kind is not KeyboardInterrupt
+    if is_late or (_state.is_deferred and _state.pending is None):
+        _state.pending = kind
         return
-    _wish.pending = None
+    _state.pending = None
     raise kind
 
 

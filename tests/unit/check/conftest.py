@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from epochal.check import Report, Signature, check, read_signature
-from epochal.check.values.checker import Walk
+from epochal.check import CheckReport, Signature, check, read_signature
+from epochal.check.values.checker import ConfigChecker
 from epochal.check.values.report import Mistakes
 from epochal.config import load
 from epochal.registry import Project, Registry
@@ -61,15 +61,15 @@ def user_registry(write_files) -> Registry:
 
 
 @pytest.fixture
-def walk(user_registry: Registry) -> Walk:
-    return Walk(user_registry, Mistakes())
+def walk(user_registry: Registry) -> ConfigChecker:
+    return ConfigChecker(user_registry, Mistakes())
 
 
 @pytest.fixture
-def check_dict(user_registry: Registry) -> Callable[..., Report]:
+def check_dict(user_registry: Registry) -> Callable[..., CheckReport]:
     """Check the good config with some sections replaced; ``None`` leaves one out."""
 
-    def run(*, runner: str | None = None, **sections: Any) -> Report:
+    def run(*, runner: str | None = None, **sections: Any) -> CheckReport:
         merged = {name: part for name, part in (GOOD | sections).items() if part is not None}
         return check(load(merged), user_registry, runner=runner)
 
@@ -77,10 +77,10 @@ def check_dict(user_registry: Registry) -> Callable[..., Report]:
 
 
 @pytest.fixture
-def check_task(write_files) -> Callable[..., Report]:
+def check_task(write_files) -> Callable[..., CheckReport]:
     """Check the good config with a task that has these further methods."""
 
-    def run(methods: str = "", **sections: Any) -> Report:
+    def run(methods: str = "", **sections: Any) -> CheckReport:
         body = "".join(f"    {line}\n" for line in methods.splitlines())
         folder = write_files({"user/model.py": MODEL, "user/task.py": BARE_TASK + body})
         return check(load(GOOD | sections), Registry(Project(folder)))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from epochal.check import Opaque, check, registry_for
+from epochal.check import Opaque, build_registry, check
 from epochal.config import dump, load, load_variants
 
 ROOT = Path(__file__).parents[3]
@@ -231,7 +231,7 @@ def test_imports_are_checked_where_they_are_listed(tmp_path: Path) -> None:
         "imports: [os]\nmodel: {type: torch.nn.Linear, in_features: 1, out_features: 1}\n"
     )
     config = load(file)
-    report = check(config, registry_for(config), runner="test")
+    report = check(config, build_registry(config), runner="test")
     first = (
         report.problems[-1] if report.problems[-1].key.startswith("imports") else report.problems[0]
     )
@@ -359,7 +359,7 @@ def test_modules_beside_the_current_folder_are_found(
 ) -> None:
     folder = write_files({"user/names.py": "", "configs/x.yaml": text})
     monkeypatch.chdir(folder)
-    assert registry_for(load(folder / "configs/x.yaml")).project.dir == folder
+    assert build_registry(load(folder / "configs/x.yaml")).project.dir == folder
 
 
 def test_a_config_that_names_no_module_belongs_to_its_own_folder(
@@ -367,16 +367,16 @@ def test_a_config_that_names_no_module_belongs_to_its_own_folder(
 ) -> None:
     folder = write_files({"user.py": "", "configs/x.yaml": "tag: user.x\nextra: {x: user.y}"})
     monkeypatch.chdir(folder)
-    assert registry_for(load("configs/x.yaml")).project.dir == folder / "configs"
+    assert build_registry(load("configs/x.yaml")).project.dir == folder / "configs"
 
 
 def test_a_registry_that_fits_is_used_again(write_files, tmp_path: Path) -> None:
     write_files({"parts.py": "", "a.yaml": "seed: 1\nvariants: {b: {imports: [parts]}}\n"})
     file = tmp_path / "a.yaml"
-    first = registry_for(load(file))
-    assert registry_for(load(file, overrides=["seed=2"]), like=first) is first
-    assert registry_for(load(file, variant="b"), like=first) is not first
-    assert registry_for(load(file), like=first, user_dir=tmp_path.parent) is not first
+    first = build_registry(load(file))
+    assert build_registry(load(file, overrides=["seed=2"]), like=first) is first
+    assert build_registry(load(file, variant="b"), like=first) is not first
+    assert build_registry(load(file), like=first, user_dir=tmp_path.parent) is not first
 
 
 def test_all_variants_together_find_what_each_finds_alone(
@@ -394,7 +394,7 @@ def test_all_variants_together_find_what_each_finds_alone(
     write_files({"a.yaml": text})
     registry = None
     for config in load_variants(tmp_path / "a.yaml"):
-        registry = registry_for(config, like=registry)
+        registry = build_registry(config, like=registry)
         assert registry.project.dir == user_registry.project.dir
         alone = load(tmp_path / "a.yaml", variant=config.variant)
         assert check(config, registry).problems == check(alone).problems

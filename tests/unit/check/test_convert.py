@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from epochal.check import convert
+from epochal.check import convert_value
 from epochal.config import Duration, Node, from_plain
 
 SPEC = {"type": "torch.nn.ReLU"}
@@ -34,17 +34,19 @@ SPEC = {"type": "torch.nn.ReLU"}
 )
 def test_values_become_what_the_type_names(annotation: str, value: Any, expected: Any) -> None:
     for given in (value, from_plain(value)):
-        made = convert(given, annotation)
+        made = convert_value(given, annotation)
         assert made == expected
         assert type(made) is type(expected)
 
 
 def test_other_layers_say_how_their_types_are_made() -> None:
     makers = {"every": lambda text: ("every", text), "callable": lambda text: ("code", text)}
-    assert convert("50st", "Every", makers=makers) == ("every", "50st")
-    assert convert({"val": 0}, "Every | dict[str, Every]", makers=makers) == {"val": ("every", 0)}
-    assert convert("a.f", "Callable[[int], int] | None", makers=makers) == ("code", "a.f")
-    assert convert("50st", "Every") == "50st"
+    assert convert_value("50st", "Every", makers=makers) == ("every", "50st")
+    assert convert_value({"val": 0}, "Every | dict[str, Every]", makers=makers) == {
+        "val": ("every", 0)
+    }
+    assert convert_value("a.f", "Callable[[int], int] | None", makers=makers) == ("code", "a.f")
+    assert convert_value("50st", "Every") == "50st"
 
 
 def test_specs_inside_a_value_are_built_where_they_stand() -> None:
@@ -54,10 +56,12 @@ def test_specs_inside_a_value_are_built_where_they_stand() -> None:
         seen.append(path)
         return f"built {node.mapping['type'].value}"
 
-    made = convert({"a": [SPEC, 1], "b": SPEC}, "dict[str, Any]", build=build, path="task.parts")
+    made = convert_value(
+        {"a": [SPEC, 1], "b": SPEC}, "dict[str, Any]", build=build, path="task.parts"
+    )
     assert made == {"a": ["built torch.nn.ReLU", 1], "b": "built torch.nn.ReLU"}
     assert seen == ["task.parts.a.0", "task.parts.b"]
 
 
 def test_without_a_builder_specs_stay_nodes() -> None:
-    assert isinstance(convert(SPEC, "nn.Module"), Node)
+    assert isinstance(convert_value(SPEC, "nn.Module"), Node)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from epochal.check import arguments, read_spec
+from epochal.check import build_arguments, read_spec
 from epochal.config import Node, from_plain
 from epochal.errors import ConfigError, UnknownComponentError
 
@@ -13,7 +13,7 @@ def test_the_keys_of_a_spec_are_parted_by_owner(user_registry) -> None:
     assert (spec.path, spec.factory.dotted) == ("optim", "torch.optim.adamw.AdamW")
     assert spec.arguments.keys() == {"lr"}
     assert spec.options.keys() == {"clip", "accumulate"}
-    assert spec.own_signature.get("clip") is not None
+    assert spec.section_signature.get("clip") is not None
 
 
 def test_a_key_of_the_section_wins_over_an_argument_of_the_same_name(write_files) -> None:
@@ -41,23 +41,23 @@ def test_arguments_are_converted_and_nested_specs_built(user_registry) -> None:
         inner = read_spec(child, user_registry, path=path)
         return f"{inner.path}: {inner.factory.qualname}"
 
-    made = arguments(spec.arguments, spec.signature, build=build, path=spec.path)
+    made = build_arguments(spec.arguments, spec.signature, build=build, path=spec.path)
     assert (made.positional, made.keyword) == ((), {"classes": 3, "act": "model.act: ReLU"})
-    kept = arguments(spec.arguments, spec.signature).keyword
+    kept = build_arguments(spec.arguments, spec.signature).keyword
     assert isinstance(kept["act"], Node)
 
 
 def test_arguments_get_the_name_that_the_factory_uses(signature_of) -> None:
     signature = signature_of("def f(for_: float, **rest): ...", "f")
     values = from_plain({"for": 1, "other": [1]}).mapping
-    assert arguments(values, signature).keyword == {"for_": 1.0, "other": [1]}
+    assert build_arguments(values, signature).keyword == {"for_": 1.0, "other": [1]}
 
 
 def test_lists_become_the_tuples_that_an_optimizer_wants(user_registry) -> None:
     spec = read_spec(
         from_plain({"type": "AdamW", "betas": [0, 0.9]}), user_registry, section="optim"
     )
-    assert arguments(spec.arguments, spec.signature).keyword == {"betas": (0.0, 0.9)}
+    assert build_arguments(spec.arguments, spec.signature).keyword == {"betas": (0.0, 0.9)}
 
 
 def test_a_bare_name_is_a_spec(user_registry) -> None:
@@ -95,7 +95,9 @@ def test_what_is_no_spec_is_refused(user_registry) -> None:
 def test_what_cannot_be_given_by_name_is_given_by_position(
     signature_of, signature: str, values: dict, positional: tuple, keyword: dict
 ) -> None:
-    made = arguments(from_plain(values).mapping, signature_of(f"def f({signature}): ...", "f"))
+    made = build_arguments(
+        from_plain(values).mapping, signature_of(f"def f({signature}): ...", "f")
+    )
     assert (made.positional, made.keyword) == (positional, keyword)
 
 
@@ -103,4 +105,4 @@ def test_a_gap_before_values_by_position_is_refused(signature_of) -> None:
     signature = signature_of("def f(a, b=make(), *layers): ...", "f")
     values = from_plain({"a": 1, "layers": [2]}).mapping
     with pytest.raises(ConfigError, match=r"model\.b: missing; m\.f takes it by position"):
-        arguments(values, signature, path="model")
+        build_arguments(values, signature, path="model")

@@ -14,22 +14,22 @@ import torch
 
 from epochal import durable
 from epochal.checkpoint.checkpoint_folder import (
+    mark_as_damaged,
+    prune_checkpoints,
     read_checkpoint,
     remove_leftovers,
-    set_aside,
-    tidy,
     write_checkpoint,
 )
-from epochal.checkpoint.serialize import snapshot
+from epochal.checkpoint.serialize import snapshot_to_host
 from epochal.errors import CheckpointError
 from epochal.records.folder.checkpoint_manifests import (
-    TENSORS,
+    TENSORS_FILE,
     StoredFile,
     encode_manifest,
     find_checkpoints,
-    newest_valid,
+    find_newest_checkpoint,
     read_manifest,
-    verify,
+    verify_checkpoint,
 )
 from failing_disk import Faults
 
@@ -68,7 +68,7 @@ def test_state_is_read_as_it_was_written(folder: Path) -> None:
 
 def test_snapshot_is_written_as_it_was_taken(folder: Path) -> None:
     weight = torch.ones(2)
-    taken = snapshot({"model": weight})
+    taken = snapshot_to_host({"model": weight})
     weight.zero_()
     write_checkpoint(folder, "a", taken, {})
     assert read_checkpoint(folder / "a")[0]["model"].tolist() == [1, 1]
@@ -129,7 +129,7 @@ def test_damaged_checkpoint_is_an_error_that_names_the_file(folder: Path) -> Non
 def test_links_lead_to_the_newest_and_to_the_best(folder: Path) -> None:
     for step, value in ((1, 0.9), (2, 0.1), (3, 0.5)):
         save(folder, step, value)
-        tidy(folder, keep_last=None, keep_best=1)
+        prune_checkpoints(folder, keep_last=None, keep_best=1)
     assert (folder / "last").readlink() == Path("step-3")
     assert (folder / "best").readlink() == Path("step-2")
     assert read_checkpoint(folder / "best")[0] == {"step": 2}
@@ -138,7 +138,7 @@ def test_links_lead_to_the_newest_and_to_the_best(folder: Path) -> None:
 
 def test_without_a_measured_value_there_is_no_best(folder: Path) -> None:
     save(folder, 1)
-    tidy(folder, keep_last=1, keep_best=1)
+    prune_checkpoints(folder, keep_last=1, keep_best=1)
     assert names(folder) == ["last", "step-1"]
 
 
@@ -146,7 +146,7 @@ def test_old_ones_go_and_the_best_stays(folder: Path) -> None:
     removed = []
     for step, value in ((1, 0.9), (2, 0.1), (3, 0.5), (4, 0.6)):
         save(folder, step, value)
-        removed += tidy(folder, keep_last=1, keep_best=1)
+        removed += prune_checkpoints(folder, keep_last=1, keep_best=1)
     assert removed == ["step-1", "step-3"]
     assert names(folder) == ["best", "last", "step-2", "step-4"]
 
@@ -155,10 +155,10 @@ def test_damaged_one_is_set_aside_and_kept(folder: Path) -> None:
     for _ in range(2):
         save(folder, 1)
         (folder / "step-1" / "state.json").unlink()
-        target = set_aside(folder / "step-1")
+        target = mark_as_damaged(folder / "step-1")
         assert (target / "manifest.json").exists()
     assert names(folder) == ["step-1.damaged", "step-1.damaged-2"]
-    assert newest_valid(folder) == (None, [])
+    assert find_newest_checkpoint(folder) == (None, [])
 
 
 def test_leftovers_of_the_dead_and_of_this_process_are_removed(folder: Path) -> None:
@@ -174,7 +174,7 @@ def test_leftovers_of_the_dead_and_of_this_process_are_removed(folder: Path) -> 
     (folder / ".last.999999999-ab12.tmp").symlink_to("step-1")
     assert len(remove_leftovers(folder)) == 4
     assert names(folder) == ["step-1"]
-    assert verify(folder / "step-1") is None
+    assert verify_checkpoint(folder / "step-1") is None
 
 
 def test_staged_folder_of_a_living_process_is_left_alone(folder: Path) -> None:
@@ -196,8 +196,11 @@ def test_no_folder_has_no_leftovers(folder: Path) -> None:
     ("act", "what"),
     [
         (lambda folder: write_checkpoint(folder, "b", STATE, {}), "b: cannot be written"),
-        (lambda folder: set_aside(folder / "step-1"), "step-1: cannot be renamed"),
-        (lambda folder: tidy(folder, keep_last=1, keep_best=0), "last: cannot be written"),
+        (lambda folder: mark_as_damaged(folder / "step-1"), "step-1: cannot be renamed"),
+        (
+            lambda folder: prune_checkpoints(folder, keep_last=1, keep_best=0),
+            "last: cannot be written",
+        ),
         (remove_leftovers, "checkpoints: cannot be cleaned"),
     ],
 )
@@ -212,14 +215,14 @@ def test_failing_disk_is_explained(
         CheckpointError, match=rf"{what}: no space left on device\n  free some space there, or"
     ):
         act(folder)
-    assert verify(folder / "step-1") is None
+    assert verify_checkpoint(folder / "step-1") is None
 
 
 def test_tensors_that_only_their_manifest_takes_for_tensors_are_an_error(folder: Path) -> None:
     manifest = write_checkpoint(folder, "a", STATE, {})
     (folder / "a" / "tensors.safetensors").write_bytes(b"x")
     stored = StoredFile(1, hashlib.sha256(b"x").hexdigest())
-    changed = dataclasses.replace(manifest, files={**manifest.files, TENSORS: stored})
+    changed = dataclasses.replace(manifest, files={**manifest.files, TENSORS_FILE: stored})
     (folder / "a" / "manifest.json").write_bytes(encode_manifest(changed))
     with pytest.raises(CheckpointError, match=r"tensors\.safetensors: cannot be read: "):
         read_checkpoint(folder / "a")

@@ -11,7 +11,12 @@ from torch import nn
 
 from epochal.checkpoint import save_weights
 from epochal.checkpoint.checkpoint_folder import write_checkpoint
-from epochal.checkpoint.initial_weights import AVERAGED, FINAL, find_weights, init_weights
+from epochal.checkpoint.initial_weights import (
+    AVERAGED_WEIGHTS_FILE,
+    FINAL_WEIGHTS_FILE,
+    init_weights,
+    load_weights_from,
+)
 from epochal.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -51,9 +56,9 @@ def test_file_with_weights_is_read(tmp_path: Path) -> None:
 
 def test_checkpoint_gives_its_weights_or_the_averaged_ones(tmp_path: Path) -> None:
     path = write_state(tmp_path, "a", 1, average=7)
-    assert value_of(find_weights(path)) == 1
-    assert value_of(find_weights(path, try_ema=True)) == 7
-    assert find_weights(path)[1] == path
+    assert value_of(load_weights_from(path)) == 1
+    assert value_of(load_weights_from(path, try_ema=True)) == 7
+    assert load_weights_from(path)[1] == path
 
 
 def test_run_gives_its_last_weights_or_those_of_its_newest_whole_checkpoint(
@@ -62,34 +67,36 @@ def test_run_gives_its_last_weights_or_those_of_its_newest_whole_checkpoint(
     folder = tmp_path / "checkpoints"
     write_state(folder, "one", 1)
     newest = write_state(folder, "two", 2)
-    assert value_of(find_weights(tmp_path)) == 2
+    assert value_of(load_weights_from(tmp_path)) == 2
     (newest / "state.json").write_text("{}")
-    assert value_of(find_weights(tmp_path)) == 1
+    assert value_of(load_weights_from(tmp_path)) == 1
     assert "damaged" in caplog.text
-    save_weights(folder / FINAL, make(9))
-    assert value_of(find_weights(tmp_path)) == 9
+    save_weights(folder / FINAL_WEIGHTS_FILE, make(9))
+    assert value_of(load_weights_from(tmp_path)) == 9
 
 
 def test_averaged_weights_lie_beside_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "checkpoints").mkdir()
-    final = tmp_path / "checkpoints" / FINAL
+    final = tmp_path / "checkpoints" / FINAL_WEIGHTS_FILE
     save_weights(final, make(1))
-    assert value_of(find_weights(final, try_ema=True)) == 1
+    assert value_of(load_weights_from(final, try_ema=True)) == 1
     assert "no averaged weights; its own ones are taken" in caplog.text
     with pytest.raises(CheckpointError, match="has no averaged weights\n  take the others"):
-        find_weights(tmp_path, try_ema="required")
-    save_weights(tmp_path / "checkpoints" / AVERAGED, make(2))
-    assert value_of(find_weights(tmp_path, try_ema="required")) == 2
-    assert value_of(find_weights(final.with_name(AVERAGED), try_ema="required")) == 2
-    assert value_of(find_weights(tmp_path)) == 1
+        load_weights_from(tmp_path, try_ema="required")
+    save_weights(tmp_path / "checkpoints" / AVERAGED_WEIGHTS_FILE, make(2))
+    assert value_of(load_weights_from(tmp_path, try_ema="required")) == 2
+    assert (
+        value_of(load_weights_from(final.with_name(AVERAGED_WEIGHTS_FILE), try_ema="required")) == 2
+    )
+    assert value_of(load_weights_from(tmp_path)) == 1
 
 
 @pytest.mark.parametrize("name", ["", "gone", "gone.safetensors"])
 def test_nothing_to_begin_with_is_an_error(tmp_path: Path, name: str) -> None:
     with pytest.raises(CheckpointError, match=r"no such file|neither a run that has weights"):
-        find_weights(tmp_path / name)
+        load_weights_from(tmp_path / name)
 
 
 def test_parts_that_are_excluded_stay_as_built(tmp_path: Path) -> None:

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epochal.checkpoint.retention import choose_deletions
-from epochal.records.folder.checkpoint_manifests import Manifest
+from epochal.records.folder.checkpoint_manifests import CheckpointManifest
 
 Mode = Literal["min", "max"]
 
 
 def manifest(step: int, value: float | None = None, *, mode: Mode = "max", attempt: int = 0):
     metrics = {} if value is None else {"val/acc": value}
-    return Manifest(
+    return CheckpointManifest(
         path=Path(f"a{attempt}-step-{step}"),
         files={},
         step=step,
@@ -30,7 +30,7 @@ def manifest(step: int, value: float | None = None, *, mode: Mode = "max", attem
     )
 
 
-def names(manifests: list[Manifest]) -> list[int]:
+def names(manifests: list[CheckpointManifest]) -> list[int]:
     return [one.step for one in manifests]
 
 

@@ -15,14 +15,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epochal.checkpoint.serialize import join, snapshot, split, split_parts
+from epochal.checkpoint.serialize import (
+    deserialize_state,
+    serialize_state,
+    serialize_tree,
+    snapshot_to_host,
+)
 from epochal.errors import CheckpointError
 
 
 def through_text(tree: Any) -> Any:
-    plain, tensors = split(tree, "part")
+    plain, tensors = serialize_tree(tree, "part")
     text = json.dumps(plain, allow_nan=False)
-    return join(json.loads(text), tensors)
+    return deserialize_state(json.loads(text), tensors)
 
 
 def bits(value: float) -> bytes:
@@ -166,20 +171,20 @@ def test_what_cannot_be_stored_is_refused_by_part_and_key(value: object, what: s
     with pytest.raises(
         CheckpointError, match=rf"^hooks: 3\.inner\.0: cannot be kept in a checkpoint: .*{what}"
     ) as caught:
-        split({3: {"inner": (value,)}}, "hooks")
+        serialize_tree({3: {"inner": (value,)}}, "hooks")
     assert "\n  " in str(caught.value)
 
 
 def test_part_itself_is_named_when_it_cannot_be_stored() -> None:
     with pytest.raises(CheckpointError, match=r"^task: cannot be kept in a checkpoint: a object\n"):
-        split(object(), "task")
+        serialize_tree(object(), "task")
 
 
 def test_structure_that_holds_itself_is_refused() -> None:
     tree: list[object] = []
     tree.append({"again": tree})
     with pytest.raises(CheckpointError, match=r"task: 0\.again: .* holds itself"):
-        split(tree, "task")
+        serialize_tree(tree, "task")
 
 
 def test_one_list_in_two_places_is_no_loop() -> None:
@@ -189,19 +194,19 @@ def test_one_list_in_two_places_is_no_loop() -> None:
 
 def test_memory_is_shared_across_parts() -> None:
     weight = torch.arange(4.0)
-    plain, tensors = split_parts({"model": {"w": weight}, "average": [weight]})
+    plain, tensors = serialize_state({"model": {"w": weight}, "average": [weight]})
     assert list(tensors) == ["model/w"]
-    again = join(plain, {name: tensor.clone() for name, tensor in tensors.items()})
+    again = deserialize_state(plain, {name: tensor.clone() for name, tensor in tensors.items()})
     again["model"]["w"][0] = 9
     assert again["average"][0][0] == 9
 
 
 def test_snapshot_does_not_change_with_what_it_was_taken_of() -> None:
     weight, counts = torch.ones(2), [1]
-    taken = snapshot({"model": {"w": weight}, "counts": counts})
+    taken = snapshot_to_host({"model": {"w": weight}, "counts": counts})
     weight.zero_()
     counts.append(2)
-    again = join(*taken)
+    again = deserialize_state(*taken)
     assert again["model"]["w"].tolist() == [1, 1]
     assert again["counts"] == [1]
 
@@ -222,4 +227,4 @@ def test_snapshot_does_not_change_with_what_it_was_taken_of() -> None:
 )
 def test_text_that_makes_no_sense_is_an_error_and_nothing_else(plain: object) -> None:
     with pytest.raises(CheckpointError, match="state: "):
-        join(plain, {"x": torch.zeros(2)})
+        deserialize_state(plain, {"x": torch.zeros(2)})

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from epochal.checkpoint.serialize import join, split
-from epochal.checkpoint.tensor_storage import DTYPES, bytes_of, to_host
+from epochal.checkpoint.serialize import deserialize_state, serialize_tree
+from epochal.checkpoint.tensor_storage import SAFETENSORS_DTYPES, copy_to_host, get_tensor_bytes
 from epochal.errors import CheckpointError
 
 ALL_DTYPES = sorted(
@@ -30,13 +30,13 @@ ALL_DTYPES = sorted(
 
 def again(tree: Any) -> Any:
     """The tree after its tensors were written to a file and read."""
-    plain, tensors = split(tree, "x")
+    plain, tensors = serialize_tree(tree, "x")
     copies = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
-    return join(json.loads(json.dumps(plain)), copies)
+    return deserialize_state(json.loads(json.dumps(plain)), copies)
 
 
 def raw(tensor: Tensor) -> list[int]:
-    return list(bytes_of(tensor))
+    return list(get_tensor_bytes(tensor))
 
 
 @pytest.mark.parametrize("dtype", ALL_DTYPES, ids=str)
@@ -51,8 +51,8 @@ def test_every_element_type_keeps_its_bits(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", ALL_DTYPES, ids=str)
 def test_stored_types_are_those_that_the_format_knows(dtype: torch.dtype) -> None:
-    _, tensors = split(torch.zeros(16, dtype=torch.uint8).view(dtype), "x")
-    assert all(tensor.dtype in DTYPES for tensor in tensors.values())
+    _, tensors = serialize_tree(torch.zeros(16, dtype=torch.uint8).view(dtype), "x")
+    assert all(tensor.dtype in SAFETENSORS_DTYPES for tensor in tensors.values())
 
 
 STRIDED = {
@@ -85,20 +85,22 @@ def test_strides_come_back_exactly(tensor: Tensor) -> None:
 
 def test_bytes_of_a_tensor_are_those_of_its_values_in_order() -> None:
     values = torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8)
-    assert bytes(bytes_of(values)) == b"\1\2\3\4"
-    assert bytes(bytes_of(values.t())) == b"\1\3\2\4"
-    assert bytes(bytes_of(values[:0])) == b""
-    assert bytes(bytes_of(torch.zeros(4)[::2][:1])) == bytes(4)  # one element, and a stride of 2
+    assert bytes(get_tensor_bytes(values)) == b"\1\2\3\4"
+    assert bytes(get_tensor_bytes(values.t())) == b"\1\3\2\4"
+    assert bytes(get_tensor_bytes(values[:0])) == b""
+    assert bytes(get_tensor_bytes(torch.zeros(4)[::2][:1])) == bytes(
+        4
+    )  # one element, and a stride of 2
 
 
 def test_slice_of_a_large_tensor_is_stored_alone() -> None:
-    _, tensors = split(torch.zeros(1000)[5:8], "x")
+    _, tensors = serialize_tree(torch.zeros(1000)[5:8], "x")
     assert tensors["x"].shape == (3,)
 
 
 def test_tied_tensors_are_stored_once_and_stay_tied() -> None:
     weight = nn.Parameter(torch.randn(3))
-    _, tensors = split({"encoder": weight, "decoder": weight.detach()}, "model")
+    _, tensors = serialize_tree({"encoder": weight, "decoder": weight.detach()}, "model")
     assert list(tensors) == ["model/encoder"]
     back = again({"encoder": weight, "decoder": weight})
     assert back["encoder"].data_ptr() == back["decoder"].data_ptr()
@@ -131,7 +133,7 @@ def test_views_of_other_types_keep_sharing() -> None:
 
 def test_neighbours_in_one_memory_keep_their_own_names() -> None:
     memory = torch.arange(6.0)
-    _, tensors = split({"a": memory[:3], "b": memory[3:]}, "rnn")
+    _, tensors = serialize_tree({"a": memory[:3], "b": memory[3:]}, "rnn")
     assert {name: tensor.tolist() for name, tensor in tensors.items()} == {
         "rnn/a": [0, 1, 2],
         "rnn/b": [3, 4, 5],
@@ -139,7 +141,7 @@ def test_neighbours_in_one_memory_keep_their_own_names() -> None:
 
 
 def test_expanded_tensor_takes_the_room_of_its_memory_only() -> None:
-    _, tensors = split(torch.ones(1).expand(1000), "x")
+    _, tensors = serialize_tree(torch.ones(1).expand(1000), "x")
     assert tensors["x"].numel() == 1
 
 
@@ -173,19 +175,19 @@ class Own(Tensor):
 )
 def test_tensors_that_cannot_be_stored_are_refused_by_name(tensor: Tensor, what: str) -> None:
     with pytest.raises(CheckpointError, match=f"^optim: 0.exp_avg: cannot be kept .*{what}"):
-        split({0: {"exp_avg": tensor}}, "optim")
+        serialize_tree({0: {"exp_avg": tensor}}, "optim")
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_quantised_tensors_are_refused_by_name() -> None:
     tensor = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
     with pytest.raises(CheckpointError, match=r"^model: w: .*: a quantised tensor \(torch\.qint8"):
-        split({"w": tensor}, "model")
+        serialize_tree({"w": tensor}, "model")
 
 
 def test_copies_in_host_memory_are_apart_from_their_origin() -> None:
     tensor = torch.randn(2, 3).t()
-    copy = to_host({"a": tensor})["a"]
+    copy = copy_to_host({"a": tensor})["a"]
     before = copy.clone()
     tensor.zero_()
     assert torch.equal(copy, before)

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from epochal import durable
-from epochal.checkpoint import Mismatch, apply_weights, load_weights, save_weights
+from epochal.checkpoint import WeightMismatch, apply_weights, load_weights, save_weights
 from epochal.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def test_every_kind_of_tensor_survives_a_round_trip(path: Path) -> None:
     model, other = Everything(), Everything()
     other.mask.zero_()
     save_weights(path, model)
-    assert apply_weights(other, path) == Mismatch()
+    assert apply_weights(other, path) == WeightMismatch()
     assert_equal(model, other)
 
 
@@ -174,7 +174,7 @@ def test_tied_weights_are_stored_once_and_stay_tied(path: Path) -> None:
     assert sorted(load_file(path)) == ["decoder.bias", "encoder.weight"]
     loaded = load_weights(path)
     assert loaded["decoder.weight"] is loaded["encoder.weight"]
-    assert apply_weights(other, path) == Mismatch()
+    assert apply_weights(other, path) == WeightMismatch()
     assert_equal(model, other)
     assert other.decoder.weight is other.encoder.weight
 
@@ -182,7 +182,7 @@ def test_tied_weights_are_stored_once_and_stay_tied(path: Path) -> None:
 def test_tied_model_takes_a_file_that_names_the_tensor_once(path: Path) -> None:
     model, other = Tied(), Tied()
     save_file({"decoder.weight": model.decoder.weight, "decoder.bias": model.decoder.bias}, path)
-    assert apply_weights(other, path) == Mismatch()
+    assert apply_weights(other, path) == WeightMismatch()
     assert_equal(model, other)
 
 
@@ -231,7 +231,7 @@ class Wrapper(nn.Module):
 def test_prefixes_of_wrappers_do_not_matter(path: Path, saved: str, wanted: str) -> None:
     inner, other = nn.Linear(2, 2), nn.Linear(2, 2)
     save_weights(path, Wrapper(saved, inner) if saved else inner)
-    assert apply_weights(Wrapper(wanted, other) if wanted else other, path) == Mismatch()
+    assert apply_weights(Wrapper(wanted, other) if wanted else other, path) == WeightMismatch()
     assert_equal(inner, other)
 
 
@@ -276,7 +276,7 @@ def test_what_fits_is_loaded_when_not_strict(path: Path) -> None:
     saved = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, bias=False))
     save_weights(path, saved)
     model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2))
-    assert apply_weights(model, path, strict=False) == Mismatch(
+    assert apply_weights(model, path, strict=False) == WeightMismatch(
         missing=("1.bias",), unexpected=("0.bias",)
     )
     assert torch.equal(model[0].weight, saved[0].weight)
@@ -309,7 +309,7 @@ def test_fractions_are_not_put_into_counters(path: Path) -> None:
 def test_model_without_weights_is_saved_and_loaded(path: Path) -> None:
     save_weights(path, nn.ReLU())
     assert load_weights(path) == {}
-    assert apply_weights(nn.ReLU(), path) == Mismatch()
+    assert apply_weights(nn.ReLU(), path) == WeightMismatch()
 
 
 def test_missing_file_is_an_error(path: Path) -> None:
@@ -452,7 +452,7 @@ def test_weights_go_into_a_model_whose_sizes_no_batch_has_set(tmp_path: Path) ->
     used, fresh = lazy(), lazy()
     used(torch.ones(4, 3))
     save_weights(tmp_path / "a.safetensors", used)
-    assert apply_weights(fresh, tmp_path / "a.safetensors") == Mismatch()
+    assert apply_weights(fresh, tmp_path / "a.safetensors") == WeightMismatch()
     assert torch.equal(fresh[0].weight, used[0].weight)
 
 
@@ -460,4 +460,4 @@ def test_tensors_without_a_size_are_left_out_and_not_missed(tmp_path: Path) -> N
     save_weights(tmp_path / "a.safetensors", lazy())
     assert set(load_weights(tmp_path / "a.safetensors")) >= {"2.weight", "2.bias"}
     assert "0.weight" not in load_weights(tmp_path / "a.safetensors")
-    assert apply_weights(lazy(), tmp_path / "a.safetensors") == Mismatch()
+    assert apply_weights(lazy(), tmp_path / "a.safetensors") == WeightMismatch()

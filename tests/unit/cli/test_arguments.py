@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from epochal.cli.arguments import print_json, split_for_one, split_words
+from epochal.cli.arguments import print_json, split_files_and_overrides, split_single_file
 from epochal.errors import ConfigError
 
 
 def test_files_and_overrides_are_told_apart_in_any_order() -> None:
-    files, overrides = split_words(["a.yaml", "optim.lr=1e-3", "b.toml", "hooks.0.patience=2"])
+    files, overrides = split_files_and_overrides(
+        ["a.yaml", "optim.lr=1e-3", "b.toml", "hooks.0.patience=2"]
+    )
     assert files == [Path("a.yaml"), Path("b.toml")]
     assert overrides == ["optim.lr=1e-3", "hooks.0.patience=2"]
 
@@ -23,16 +25,19 @@ def test_file_with_an_equals_sign_is_a_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("lr=3.yaml").write_text("tag: odd\n")
-    assert split_words(["lr=3.yaml"]) == ([Path("lr=3.yaml")], [])
+    assert split_files_and_overrides(["lr=3.yaml"]) == ([Path("lr=3.yaml")], [])
 
 
 def test_path_with_an_equals_sign_in_a_folder_is_a_file() -> None:
-    assert split_words(["runs/lr=3/config.yaml"]) == ([Path("runs/lr=3/config.yaml")], [])
+    assert split_files_and_overrides(["runs/lr=3/config.yaml"]) == (
+        [Path("runs/lr=3/config.yaml")],
+        [],
+    )
 
 
 def test_words_without_a_file_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"no config file among 'a=1'\n  name a file first"):
-        split_words(["a=1"])
+        split_files_and_overrides(["a=1"])
 
 
 def test_json_is_valid_for_numbers_that_json_lacks(capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,6 +51,6 @@ def test_json_is_valid_for_numbers_that_json_lacks(capsys: pytest.CaptureFixture
 
 
 def test_verbs_about_one_config_take_one_file() -> None:
-    assert split_for_one(["a.yaml", "seed=1"], "profile") == (Path("a.yaml"), ["seed=1"])
+    assert split_single_file(["a.yaml", "seed=1"], "profile") == (Path("a.yaml"), ["seed=1"])
     with pytest.raises(ConfigError, match=r"(?s)profile looks at one config.*write profile a.yaml"):
-        split_for_one(["a.yaml", "b.yaml"], "profile")
+        split_single_file(["a.yaml", "b.yaml"], "profile")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.cli.parser import build_parser, parse_words
+from epochal.cli.parser import build_parser, parse_arguments
 
 if TYPE_CHECKING:
     from small_project import Command
@@ -67,10 +67,10 @@ def test_values_may_begin_with_a_minus(
     parser = build_parser("runs")
     if values is None:
         with pytest.raises(SystemExit):
-            parse_words(parser, ["runs", *words])
+            parse_arguments(parser, ["runs", *words])
         assert f"argument {words[0]}: expected one argument" in capsys.readouterr().err
     else:
-        args = vars(parse_words(parser, ["runs", *words]))
+        args = vars(parse_arguments(parser, ["runs", *words]))
         assert {name: args[name] for name in values} == values
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from epochal.engine import Hook, Options, Parts, Run, RunResult, Setting, Task, Train
+from epochal.engine import Environment, Hook, Options, Parts, Run, RunResult, Task, Train
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
 from epochal.engine.measure.meter import Meter
@@ -102,7 +102,7 @@ def make_run(
     model = adder() if model is None else model
     given: dict[str, Any] = {"optimizer": torch.optim.SGD(model.parameters(), lr=lr)}
     given |= options.pop("parts", {})
-    setting = Setting(**options.pop("setting", {}))
+    setting = Environment(**options.pop("setting", {}))
     sections = Options(
         optim=OptimOptions(**options.pop("optim", {})),
         log=LogOptions(**options.pop("log", {})),
@@ -127,7 +127,7 @@ class Witness(Hook):
     priority = 900
 
     def run_start(self, run: Run) -> None:
-        run.meter = Meter("cpu", is_late=True, wake=run.plan.wake)
+        run.meter = Meter("cpu", is_async=True, wake=run.plan.wake)
         run.bind()
 
     def run_end(self, run: Run) -> None:

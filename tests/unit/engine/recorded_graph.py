@@ -13,7 +13,7 @@ from typing_extensions import override
 from epochal.engine.capture import capture_trial as trial
 from epochal.engine.capture import captured_steps as captured
 from epochal.engine.capture import choose_step as choose
-from epochal.engine.capture.batch_layout import like
+from epochal.engine.capture.batch_layout import map_tensors
 
 if TYPE_CHECKING:
     import pytest
@@ -44,12 +44,12 @@ class RecordedGraph:
     def __init__(self, run: Run, update: Any, microbatches: Any, workshop: Any) -> None:
         RecordedGraph.captures += 1
         self._run = run
-        inputs, self.inputs = like(microbatches, lambda tensor: tensor.detach().clone())
+        inputs, self.inputs = map_tensors(microbatches, lambda tensor: tensor.detach().clone())
         finish = run.finish_batch
         run.finish_batch = run.report_batch
         recorder = Recorder()
         try:
-            with run.meter.noting() as self._notes, recorder:
+            with run.meter.capture_additions() as self._notes, recorder:
                 update(run, inputs)
         finally:
             run.finish_batch = finish
@@ -92,9 +92,9 @@ def record_graphs(monkeypatch: pytest.MonkeyPatch, *, draws: bool = False) -> No
         draws: Let steps draw random numbers, which a device would draw in a graph too.
     """
     if draws:
-        monkeypatch.setattr(trial, "name_moved_generator", lambda *_: "")
-    monkeypatch.setattr(captured, "Graph", RecordedGraph)
-    monkeypatch.setattr(captured, "Workshop", Workshop)
+        monkeypatch.setattr(trial, "find_used_generator", lambda *_: "")
+    monkeypatch.setattr(captured, "StepGraph", RecordedGraph)
+    monkeypatch.setattr(captured, "CaptureContext", Workshop)
     for module in (captured, choose):
         monkeypatch.setattr(module, "find_obstacle", lambda run: "")
     RecordedGraph.captures = RecordedGraph.replays = 0

@@ -11,7 +11,7 @@ from cells import remake
 from engine.parts import Sums, adder, make_run
 from epochal.config import parse_duration
 from epochal.engine.stages.stage import Stage
-from epochal.engine.step.loss import Loss, Term
+from epochal.engine.step.loss import Loss, LossTerm
 
 if TYPE_CHECKING:
     from epochal.engine import Run
@@ -70,5 +70,5 @@ def terms() -> Loss:
     functions = {"near": nn.functional.l1_loss, "far": nn.functional.mse_loss}
     weights = {"near": 1.0, "far": 0.0}
     return Loss(
-        [Term(one, name=n, weight=weights[n], inputs=inputs) for n, one in functions.items()]
+        [LossTerm(one, name=n, weight=weights[n], inputs=inputs) for n, one in functions.items()]
     )

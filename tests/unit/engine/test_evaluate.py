@@ -467,6 +467,6 @@ def test_a_metric_that_computes_no_number_is_named(value: Any) -> None:
 
 def test_an_evaluation_always_counts_as_code_of_others() -> None:
     run = make_run()
-    run.events.has_acted = False
+    run.events.has_run_user_code = False
     run.evaluate("val")
-    assert run.events.has_acted
+    assert run.events.has_run_user_code

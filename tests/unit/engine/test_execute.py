@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 from engine.parts import Diary, Sums, adder, fit, make_run
 from epochal.durable import WriteError
 from epochal.engine import Hook, Run, RunResult, TorchSchedule, Train, current_run
-from epochal.engine.execute import describe, execute, result_of_error
+from epochal.engine.execute import describe_plan, execute, result_of_error
 from epochal.engine.measure.meter import Meter
 from epochal.errors import ConfigError, DataError, Problem, TaskError
 
@@ -355,7 +355,7 @@ def test_an_interrupt_before_the_start_is_described_as_one() -> None:
 
 def test_the_plan_can_be_shown_without_running() -> None:
     diary = Diary()
-    rows = describe(make_run(hooks=(diary,), for_="3ep", max_time="1h"), Train())
+    rows = describe_plan(make_run(hooks=(diary,), for_="3ep", max_time="1h"), Train())
     described = {(row.hook, row.cadence) for row in rows if row.event == "step_end"}
     assert described == {
         ("Diary.step_end", "each"),
@@ -381,7 +381,7 @@ def test_means_that_cannot_be_delivered_at_the_end_do_not_hide_what_happened(
             raise ValueError("first")
 
     def become_late(run: Run) -> None:
-        run.meter = Meter(is_late=True)
+        run.meter = Meter(is_async=True)
 
     run.on("setup", become_late)
     run.on("stage_end", ask)

@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from epochal.engine.parts import Options, Parts, Setting
+from epochal.engine.parts import Environment, Options, Parts
 
 
-@pytest.mark.parametrize("part", [Options(), Setting(), Parts(task=None, model=None)])
+@pytest.mark.parametrize("part", [Options(), Environment(), Parts(task=None, model=None)])
 def test_what_a_run_is_made_of_does_not_change(part: object) -> None:
     name = dataclasses.fields(part)[0].name
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -17,6 +17,6 @@ def test_what_a_run_is_made_of_does_not_change(part: object) -> None:
 
 
 def test_a_run_is_on_the_cpu_and_keeps_no_record_unless_told() -> None:
-    setting = Setting()
+    setting = Environment()
     assert setting.device == "cpu"
     assert setting.dir is None

@@ -24,8 +24,8 @@ from epochal.components.average.ema import Ema
 from epochal.components.average.swa import Swa
 from epochal.engine import Hook, Run, current_run
 from epochal.engine.capture import captured_steps as captured
-from epochal.engine.capture.capture_trial import Trial
-from epochal.engine.step.loss import Loss, Term
+from epochal.engine.capture.capture_trial import CaptureTrial
+from epochal.engine.step.loss import Loss, LossTerm
 
 
 @pytest.fixture(autouse=True)
@@ -348,13 +348,13 @@ def test_a_further_shape_that_is_refused_is_not_tried_again(
             self.odd += len(batch[1]) == 2
             return super().batch_loss(out, batch)
 
-    trials: list[Trial] = []
+    trials: list[CaptureTrial] = []
 
-    def counted(*args: Any) -> Trial:
-        trials.append(Trial(*args))
+    def counted(*args: Any) -> CaptureTrial:
+        trials.append(CaptureTrial(*args))
         return trials[-1]
 
-    monkeypatch.setattr(captured, "Trial", counted)
+    monkeypatch.setattr(captured, "CaptureTrial", counted)
     caplog.set_level(logging.INFO)
     trained(Odd(22), for_="20ep")
     assert len(trials) == 2
@@ -402,7 +402,7 @@ class Bare(Sums):
 
 
 def two_terms() -> Loss:
-    return Loss([Term(nn.MSELoss(), name="mse"), Term(nn.L1Loss(), name="l1", weight=0.5)])
+    return Loss([LossTerm(nn.MSELoss(), name="mse"), LossTerm(nn.L1Loss(), name="l1", weight=0.5)])
 
 
 def test_terms_of_a_config_are_captured_as_they_are() -> None:

@@ -10,7 +10,7 @@ from engine.parts import Diary, Sums, adder, fit, make_run
 from epochal.engine import Hook, Run
 from epochal.engine.parts import ResumePoint
 from epochal.engine.resume import is_inside_epoch
-from epochal.records.folder.checkpoint_manifests import Manifest
+from epochal.records.folder.checkpoint_manifests import CheckpointManifest
 from resume import Notes, follow
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def build(setting: dict[str, Any], *hooks: object, **options: Any) -> Run:
 
 
 def point_of(state: dict[str, Any], path: Path, **facts: Any) -> ResumePoint:
-    manifest = Manifest(path=path, files={}, step=state["data"]["step"])
+    manifest = CheckpointManifest(path=path, files={}, step=state["data"]["step"])
     return ResumePoint(state=state, manifest=manifest, path=path, **facts)
 
 

@@ -23,7 +23,11 @@ from epochal.engine.measure.meter import Meter
 from epochal.engine.stages.stage import Stage
 from epochal.engine.state.saver import request_save
 from epochal.hooks.checkpointing import Checkpointing
-from epochal.records.folder.checkpoint_manifests import DAMAGED, TENSORS, find_checkpoints
+from epochal.records.folder.checkpoint_manifests import (
+    DAMAGED_SUFFIX,
+    TENSORS_FILE,
+    find_checkpoints,
+)
 from resume import Notes
 
 if TYPE_CHECKING:
@@ -158,11 +162,11 @@ def test_a_state_whose_own_weights_are_not_finite_is_passed_over(
     class Breaking(Hook):
         """Spoils the weights just before they are saved, once."""
 
-        has_acted = False
+        has_run_user_code = False
 
         def step_end(self, run: Run) -> None:
-            if run.step == 8 and not self.has_acted:
-                self.has_acted = True
+            if run.step == 8 and not self.has_run_user_code:
+                self.has_run_user_code = True
                 with torch.no_grad():
                     next(run.model.parameters()).fill_(float("nan"))
 
@@ -201,14 +205,14 @@ def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(
         def step_end(self, run: Run) -> None:
             if run.step == 6 and run.saver is not None:
                 run.saver.finish(run)
-                file = tmp_path / "step-4" / TENSORS
+                file = tmp_path / "step-4" / TENSORS_FILE
                 if file.exists():
                     file.write_bytes(file.read_bytes()[:-1])
 
     run, diary = rolling(Poisoned((0, 6)), tmp_path, Damaging())
     assert fit(run).status == "finished"
     assert [one["to"] for one in diary.of("rollback")] == [0]
-    assert (tmp_path / f"step-4{DAMAGED}").is_dir()
+    assert (tmp_path / f"step-4{DAMAGED_SUFFIX}").is_dir()
     assert "set aside as step-4.damaged" in caplog.text
 
 
@@ -234,7 +238,7 @@ def test_whatever_is_not_finite_never_reaches_weights_or_checkpoints(
     class Spoiling(Sums):
         def __init__(self) -> None:
             super().__init__(48, val=0)
-            self.has_acted = False
+            self.has_run_user_code = False
 
         def batch_loss(self, out: Any, batch: Any) -> dict[str, Any]:
             loss, count = super().batch_loss(out, batch)["loss"]
@@ -315,7 +319,7 @@ class Late(Hook):
     priority = 900
 
     def run_start(self, run: Run) -> None:
-        run.meter = Meter("cpu", is_late=True, wake=run.plan.wake)
+        run.meter = Meter("cpu", is_async=True, wake=run.plan.wake)
         run.bind()
 
 
@@ -403,7 +407,7 @@ class _Without(Hook):
 
     def checkpoint_saved(self, run: Run, path: Path) -> None:
         if path.name == f"step-{self.step}~2" and not run.rollbacks:
-            path.rename(path.with_name(path.name + DAMAGED))
+            path.rename(path.with_name(path.name + DAMAGED_SUFFIX))
 
 
 class Rotten(Sums):

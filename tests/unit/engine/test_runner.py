@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from engine.parts import Diary, Sums, adder, fit, make_run, numbers, weights
 from epochal.engine import Monitor, Predict, Run, Runner, Test, Train
-from epochal.engine.execute import describe, execute
+from epochal.engine.execute import describe_plan, execute
 from epochal.errors import ConfigError, DataError, TaskError
 
 
@@ -152,7 +152,7 @@ def test_a_monitor_that_nothing_measures_is_told_at_the_start(
 
 def test_a_plan_leaves_the_mode_of_the_model_alone() -> None:
     model = adder().eval()
-    describe(make_run(Sums(), model), Train())
+    describe_plan(make_run(Sums(), model), Train())
     assert not any(module.training for module in model.modules())
 
 

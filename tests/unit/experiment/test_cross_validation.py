@@ -12,7 +12,7 @@ import torch
 
 import epochal as ep
 from epochal.errors import ConfigError
-from epochal.experiment.cross_validation import copy_parts, deviation, summarize
+from epochal.experiment.cross_validation import copy_parts, sample_std, summarize_folds
 from epochal.records import find_runs, read_run
 from epochal.testing import TinyModel, TinyTask
 from small_project import forgetting, write, write_shop
@@ -244,7 +244,7 @@ def test_means_are_of_what_all_folds_have() -> None:
     def result(best: float | None, **metrics: float) -> ep.RunResult:
         return ep.RunResult(status="finished", reason="max_epochs", best=best, metrics=metrics)
 
-    found = summarize([result(1.0, a=1.0, b=5.0), result(None, a=2.0)])
+    found = summarize_folds([result(1.0, a=1.0, b=5.0), result(None, a=2.0)])
     assert (found.metrics, found.best) == ({"a": 1.5}, None)
     assert found.spread == {"a": pytest.approx(math.sqrt(0.5))}
-    assert math.isnan(deviation([1.0, math.nan]))
+    assert math.isnan(sample_std([1.0, math.nan]))

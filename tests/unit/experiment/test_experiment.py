@@ -42,9 +42,9 @@ def make(kind: type[ep.Experiment] = ep.Experiment, **sections: Any) -> ep.Exper
 
 def parts() -> dict[str, object]:
     """A task and a model with the weights that a run with seed 0 would give."""
-    from epochal.engine.device.seeding import derive, seeded
+    from epochal.engine.device.seeding import derive_seed, seeded
 
-    with seeded(derive(0, "model")):
+    with seeded(derive_seed(0, "model")):
         return {"task": TinyTask(), "model": TinyModel()}
 
 

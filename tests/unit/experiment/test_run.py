@@ -11,7 +11,7 @@ import torch
 
 import epochal as ep
 from epochal.errors import CheckpointError, ConfigError, RecordError
-from epochal.experiment.run import run_again, run_series
+from epochal.experiment.run import evaluate_run, run_series
 from small_project import forgetting, run_folders, write, write_shop
 
 RUNS = Path("runs")
@@ -102,7 +102,7 @@ def trained(shop: Path) -> Path:
 
 
 def test_weights_of_a_run_are_evaluated_with_its_config(trained: Path) -> None:
-    result = run_again(trained.name, "test", RUNS)
+    result = evaluate_run(trained.name, "test", RUNS)
     assert result.ok, result.traceback
     saved = json.loads((trained / "result.json").read_text())
     # The three loaders of the small task hold the same points.
@@ -114,46 +114,46 @@ def test_weights_of_a_run_are_evaluated_with_its_config(trained: Path) -> None:
 def test_evaluation_reads_neither_optimizer_nor_schedule(shop: Path) -> None:
     trained = ep.run("config.yaml", overrides=["schedule={type: cosine}"])
     assert trained.dir is not None
-    result = run_again(trained.dir.name, "test", RUNS)
+    result = evaluate_run(trained.dir.name, "test", RUNS)
     assert result.ok, result.traceback
     assert not {"optim", "schedule"} & result.config.keys()
 
 
 def test_last_is_the_newest_run_with_weights(trained: Path) -> None:
     for _ in range(2):
-        assert run_again("last", "test", RUNS).ok
-    result = run_again("last", "predict", RUNS, no_file=True)
+        assert evaluate_run("last", "test", RUNS).ok
+    result = evaluate_run("last", "predict", RUNS, no_file=True)
     assert str(trained) in result.config["init_from"]
 
 
 def test_last_without_any_weights_says_so(shop: Path) -> None:
     ep.run("config.yaml", overrides=["task.type=shop.parts.Stumbling"])
     with pytest.raises(CheckpointError, match=r"has no weights to test, it is 'failed'"):
-        run_again("last", "test", RUNS)
+        evaluate_run("last", "test", RUNS)
 
 
 def test_folder_of_a_run_names_it_too(trained: Path) -> None:
-    assert run_again(str(trained), "test", Path("elsewhere"), no_file=True).ok
+    assert evaluate_run(str(trained), "test", Path("elsewhere"), no_file=True).ok
 
 
 def test_overrides_of_the_user_win(trained: Path, shop: Path) -> None:
-    result = run_again("last", "test", RUNS, overrides=["init_from=other.safetensors"])
+    result = evaluate_run("last", "test", RUNS, overrides=["init_from=other.safetensors"])
     assert "no such file" in result.message
     assert "other.safetensors" in result.message
-    result = run_again("last", "test", RUNS, overrides=["task.num_samples=8"], no_file=True)
+    result = evaluate_run("last", "test", RUNS, overrides=["task.num_samples=8"], no_file=True)
     assert result.config["task"]["num_samples"] == 8
 
 
 def test_predictions_use_exactly_the_saved_weights(trained: Path) -> None:
-    one = run_again("last", "predict", RUNS, no_file=True).value
-    two = run_again("last", "predict", RUNS, no_file=True).value
+    one = evaluate_run("last", "predict", RUNS, no_file=True).value
+    two = evaluate_run("last", "predict", RUNS, no_file=True).value
     assert all(torch.equal(a["logits"], b["logits"]) for a, b in zip(one, two, strict=True))
 
 
 def test_run_with_an_exact_folder_is_evaluated_beside_it(shop: Path) -> None:
     changes = ["record.log_dir=mine", "record.exact=true"]
     assert ep.run("config.yaml", overrides=changes).dir == Path("mine")
-    result = run_again("mine", "test", RUNS)
+    result = evaluate_run("mine", "test", RUNS)
     assert result.ok, result.traceback
     assert result.dir is not None
     assert Path("mine/test") in result.dir.parents
@@ -168,20 +168,20 @@ def test_name_that_fits_no_run_or_several_is_an_error(
 ) -> None:
     assert ep.run("config.yaml", fast=True).ok
     with pytest.raises(RecordError, match=message):
-        run_again(name, "test", RUNS)
+        evaluate_run(name, "test", RUNS)
 
 
 def test_record_without_its_config_says_what_to_type(trained: Path) -> None:
     (trained / "config" / "expanded.yaml").unlink()
     with pytest.raises(CheckpointError, match="has no expanded config"):
-        run_again("last", "test", RUNS)
+        evaluate_run("last", "test", RUNS)
 
 
 def test_moved_away_project_is_found_through_the_record(
     trained: Path, shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run_again(str(shop / trained), "test", RUNS, no_file=True).ok
+    assert evaluate_run(str(shop / trained), "test", RUNS, no_file=True).ok
     assert len(run_folders(shop)) == 1
 
 

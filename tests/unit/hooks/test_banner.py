@@ -12,12 +12,12 @@ import torch
 from rich.console import Console as Screen
 from torch.utils.data import DataLoader, IterableDataset
 
-from epochal.checkpoint import join, snapshot
+from epochal.checkpoint import deserialize_state, snapshot_to_host
 from epochal.config import from_plain
 from epochal.config.node import Node
 from epochal.engine import Hook, Run
-from epochal.engine.parts import ResumePoint, Setting
-from epochal.engine.state.run_state import collect
+from epochal.engine.parts import Environment, ResumePoint
+from epochal.engine.state.run_state import collect_state
 from epochal.errors import Place
 from epochal.hooks.banner import (
     Banner,
@@ -29,7 +29,7 @@ from epochal.hooks.banner import (
     draw,
     evaluated_splits,
 )
-from epochal.records.folder.checkpoint_manifests import Manifest
+from epochal.records.folder.checkpoint_manifests import CheckpointManifest
 from epochal.testing import TinyModel, TinyTask, carry_out, short_options, tiny_run
 
 CONFIG = {
@@ -45,7 +45,7 @@ CONFIG = {
 def announce(
     banner: Banner, caplog: pytest.LogCaptureFixture, **setting: Any
 ) -> list[logging.LogRecord]:
-    run = tiny_run(banner, setting=Setting(**setting), options=short_options(for_="1st"))
+    run = tiny_run(banner, setting=Environment(**setting), options=short_options(for_="1st"))
     with caplog.at_level(logging.INFO, logger="epochal.hooks.banner"):
         carry_out(run)
     return [record for record in caplog.records if record.name == "epochal.hooks.banner"]
@@ -191,7 +191,7 @@ def test_a_test_run_shows_its_weights_and_no_config(
 def test_predict_without_its_own_loader_shows_the_test_loader() -> None:
     task = TinyTask()
     task.predict_loader = None  # type: ignore[assignment]
-    run = tiny_run(task=task, setting=Setting(config={"runner": {"type": "predict"}}))
+    run = tiny_run(task=task, setting=Environment(config={"runner": {"type": "predict"}}))
     assert evaluated_splits(run) == ("test",)
 
 
@@ -233,19 +233,19 @@ def test_a_resumed_run_shows_its_checkpoint_and_changes(
         state: dict[str, Any]
 
         def run_end(self, run: Run) -> None:
-            taken = snapshot(collect(run))
-            self.state = join(taken.plain, taken.tensors)
+            taken = snapshot_to_host(collect_state(run))
+            self.state = deserialize_state(taken.plain, taken.tensors)
 
     taking = Taking()
     carry_out(tiny_run(taking, options=short_options(for_="3st")))
     point = ResumePoint(
         state=taking.state,
-        manifest=Manifest(path=tmp_path / "tiny-3", files={}, step=3),
+        manifest=CheckpointManifest(path=tmp_path / "tiny-3", files={}, step=3),
         path=tmp_path,
     )
     run = tiny_run(
         Banner(num_defaults=3),
-        setting=Setting(config=CONFIG, resume=point, facts={"changed": ["train.for: 1 -> 2"]}),
+        setting=Environment(config=CONFIG, resume=point, facts={"changed": ["train.for: 1 -> 2"]}),
         options=short_options(for_="4st"),
     )
     with caplog.at_level(logging.INFO, logger="epochal.hooks.banner"):

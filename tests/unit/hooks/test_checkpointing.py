@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from epochal.checkpoint import read_checkpoint
-from epochal.engine import Hook, Options, Run, Setting
+from epochal.engine import Environment, Hook, Options, Run
 from epochal.engine.interfaces.options import CheckpointOptions, EngineOptions, TrainOptions
 from epochal.engine.parts import ResumePoint
 from epochal.errors import CheckpointError
 from epochal.hooks.checkpointing import Checkpointing
-from epochal.records.folder.checkpoint_manifests import find_checkpoints, newest_valid
+from epochal.records.folder.checkpoint_manifests import find_checkpoints, find_newest_checkpoint
 from epochal.testing import HookConformance, TinyTask, carry_out, short_options, tiny_run
 from resume import Notes
 
@@ -32,7 +32,7 @@ def train(folder: Path | None, *hooks: object, resume: Any = None, **options: An
         task=TinyTask(num_samples=12),
         monitor=monitor,
         options=short_options(**options),
-        setting=Setting(**facts),
+        setting=Environment(**facts),
     )
     return carry_out(run)
 
@@ -177,7 +177,7 @@ def test_an_error_within_a_step_leaves_the_newest_checkpoint(
 ) -> None:
     with caplog.at_level(logging.INFO), pytest.raises(ArithmeticError):
         train(tmp_path, Failing("batch_end", 4), checkpoint={"every": "3st"})
-    manifest, _ = newest_valid(tmp_path)
+    manifest, _ = find_newest_checkpoint(tmp_path)
     assert manifest is not None
     assert (manifest.step, manifest.epoch) == (3, 1)
     assert "within a step; the checkpoint of step 3 is intact" in caplog.text
@@ -204,7 +204,7 @@ def going_back(folder: Path | None, checkpoint: dict[str, Any] | None = None) ->
         Checkpointing(CheckpointOptions(**(checkpoint or {}))),
         task=TinyTask(num_samples=12),
         options=Options(train=train_options, engine=engine),
-        setting=Setting(writer=Notes(), tag="tiny", checkpoint_dir=folder),
+        setting=Environment(writer=Notes(), tag="tiny", checkpoint_dir=folder),
     )
     carry_out(run)
 

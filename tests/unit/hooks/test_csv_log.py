@@ -6,7 +6,7 @@ import csv
 from typing import TYPE_CHECKING
 
 from epochal.engine.tracking.mirror import Entry
-from epochal.engine.tracking.tracker import Source
+from epochal.engine.tracking.tracker import TrackedRun
 from epochal.hooks.csv_log import CsvLog
 from tracked import Series, carry_out_tracked, recorded
 
@@ -31,7 +31,7 @@ def test_rows_equal_the_record_bit_for_bit(tmp_path: Path) -> None:
 
 
 def test_names_are_quoted(tmp_path: Path) -> None:
-    sink = CsvLog().open(Source(tmp_path, "tiny", "", ""))
+    sink = CsvLog().open(TrackedRun(tmp_path, "tiny", "", ""))
     sink.write([Entry(1, 2.5, {'a,"b"\nc': 0.1})])
     sink.close(has_failed=False)
     assert read(tmp_path) == {'a,"b"\nc': {1: 0.1}}
@@ -39,7 +39,7 @@ def test_names_are_quoted(tmp_path: Path) -> None:
 
 def test_an_existing_file_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "points.csv").write_text("step,time,name,value\n1,0.0,a,1.0\n2,0.")
-    sink = CsvLog().open(Source(tmp_path, "tiny", "", ""))
+    sink = CsvLog().open(TrackedRun(tmp_path, "tiny", "", ""))
     sink.write([Entry(1, 0.0, {"a": float("nan")})])
     sink.close(has_failed=False)
     assert (tmp_path / "points.csv").read_text() == "step,time,name,value\n1,0.0,a,nan\n"

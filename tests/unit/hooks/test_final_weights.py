@@ -8,11 +8,11 @@ import torch
 from safetensors import safe_open
 
 from epochal.checkpoint import load_weights
-from epochal.checkpoint.initial_weights import AVERAGED, FINAL
+from epochal.checkpoint.initial_weights import AVERAGED_WEIGHTS_FILE, FINAL_WEIGHTS_FILE
 from epochal.components.average.ema import Ema
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.hook import Hook
-from epochal.engine.parts import Setting
+from epochal.engine.parts import Environment
 from epochal.engine.runner import Test as Evaluate
 from epochal.engine.runner import Train
 from epochal.hooks.final_weights import FinalWeights
@@ -28,7 +28,7 @@ def train(
     folder: Path | None, *others: Hook, runner: Any = None, model: TinyModel | None = None
 ) -> TinyModel:
     model = model or TinyModel()
-    setting = Setting(tag="tiny", checkpoint_dir=folder)
+    setting = Environment(tag="tiny", checkpoint_dir=folder)
     options = short_options(for_="1ep")
     run = tiny_run(FinalWeights(), *others, model=model, setting=setting, options=options)
     execute(run, runner or Train())
@@ -37,14 +37,14 @@ def train(
 
 def test_the_weights_of_the_last_step_are_kept(tmp_path: Path) -> None:
     model = train(tmp_path)
-    kept = load_weights(tmp_path / FINAL)
+    kept = load_weights(tmp_path / FINAL_WEIGHTS_FILE)
     assert kept.keys() == model.state_dict().keys()
     assert all(torch.equal(kept[name], tensor) for name, tensor in model.state_dict().items())
 
 
 def test_metadata_names_run_and_step(tmp_path: Path) -> None:
     train(tmp_path)
-    with safe_open(tmp_path / FINAL, "pt") as file:
+    with safe_open(tmp_path / FINAL_WEIGHTS_FILE, "pt") as file:
         facts = file.metadata()
     assert (facts["tag"], facts["step"], facts["epoch"]) == ("tiny", "6", "1")
 
@@ -55,7 +55,7 @@ def test_a_stopped_run_keeps_its_weights(tmp_path: Path) -> None:
             run.stop("enough")
 
     train(tmp_path, Stopper())
-    assert (tmp_path / FINAL).exists()
+    assert (tmp_path / FINAL_WEIGHTS_FILE).exists()
 
 
 def test_a_failed_run_keeps_no_weights(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_failed_run_keeps_no_weights(tmp_path: Path) -> None:
             raise SabotageError("on purpose")
 
     train(tmp_path, Broken())
-    assert not (tmp_path / FINAL).exists()
+    assert not (tmp_path / FINAL_WEIGHTS_FILE).exists()
 
 
 def test_an_interrupted_run_keeps_its_weights_unless_it_took_no_step(
@@ -78,17 +78,17 @@ def test_an_interrupted_run_keeps_its_weights_unless_it_took_no_step(
             raise KeyboardInterrupt
 
     train(tmp_path / "none", Impatient("epoch_start"))
-    assert not (tmp_path / "none" / FINAL).exists()
+    assert not (tmp_path / "none" / FINAL_WEIGHTS_FILE).exists()
     train(tmp_path, Impatient("step_end"))
-    assert (tmp_path / FINAL).exists()
+    assert (tmp_path / FINAL_WEIGHTS_FILE).exists()
 
 
 def test_a_failure_does_not_affect_the_next_run_of_the_same_object(tmp_path: Path) -> None:
     keeper = FinalWeights()
     keeper.error(tiny_run(), SabotageError("on purpose"))
-    setting = Setting(checkpoint_dir=tmp_path)
+    setting = Environment(checkpoint_dir=tmp_path)
     execute(tiny_run(keeper, setting=setting, options=short_options(for_="1ep")), Train())
-    assert (tmp_path / FINAL).exists()
+    assert (tmp_path / FINAL_WEIGHTS_FILE).exists()
 
 
 def test_evaluations_and_runs_without_a_record_keep_no_weights(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_uninitialized_lazy_parameters_are_left_out(tmp_path: Path) -> None:
     model = TinyModel()
     model.unused = torch.nn.LazyLinear(2)
     train(tmp_path, model=model)
-    assert set(load_weights(tmp_path / FINAL)) == {"linear.weight", "linear.bias"}
+    assert set(load_weights(tmp_path / FINAL_WEIGHTS_FILE)) == {"linear.weight", "linear.bias"}
 
 
 def test_averaged_weights_are_saved_too(tmp_path: Path) -> None:
@@ -109,12 +109,15 @@ def test_averaged_weights_are_saved_too(tmp_path: Path) -> None:
     run = tiny_run(
         FinalWeights(),
         model=model,
-        setting=Setting(checkpoint_dir=tmp_path),
+        setting=Environment(checkpoint_dir=tmp_path),
         options=short_options(for_="1ep"),
     )
     run.average = average
     execute(run, Train())
-    own, kept = load_weights(tmp_path / FINAL), load_weights(tmp_path / AVERAGED)
+    own, kept = (
+        load_weights(tmp_path / FINAL_WEIGHTS_FILE),
+        load_weights(tmp_path / AVERAGED_WEIGHTS_FILE),
+    )
     assert all(torch.equal(own[name], tensor) for name, tensor in model.state_dict().items())
     assert all(torch.equal(kept[name], one) for name, one in average.state_tensors().items())
     assert not torch.equal(own["linear.weight"], kept["linear.weight"])
@@ -122,4 +125,4 @@ def test_averaged_weights_are_saved_too(tmp_path: Path) -> None:
 
 def test_a_run_without_averaging_writes_one_file(tmp_path: Path) -> None:
     train(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [FINAL]
+    assert [path.name for path in tmp_path.iterdir()] == [FINAL_WEIGHTS_FILE]

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from epochal.engine.tracking.mirror import Entry
-from epochal.engine.tracking.tracker import Source
+from epochal.engine.tracking.tracker import TrackedRun
 from epochal.hooks.json_lines import JsonLines
 from tracked import Series, carry_out_tracked, recorded
 
@@ -28,7 +28,7 @@ def test_lines_equal_the_record_bit_for_bit(tmp_path: Path) -> None:
 
 
 def test_each_line_is_standard_json(tmp_path: Path) -> None:
-    sink = JsonLines().open(Source(tmp_path, "tiny", "", ""))
+    sink = JsonLines().open(TrackedRun(tmp_path, "tiny", "", ""))
     sink.write([Entry(3, 1.5, {"a": float("nan"), "b": 0.25}), Entry(4, 2.5, {"b": 0.5})])
     sink.close(has_failed=False)
     assert (tmp_path / "points.jsonl").read_text() == (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from epochal.engine.tracking.mirror import Entry
-from epochal.engine.tracking.tracker import Source
+from epochal.engine.tracking.tracker import TrackedRun
 from epochal.hooks.mlflow import MLflow
 from epochal.records.folder.media import Media
 from tracked import Series, carry_out_tracked, empty_database, recorded
@@ -56,7 +56,7 @@ def test_a_resumed_run_continues_its_mlflow_run(tmp_path: Path, uri: str) -> Non
         "optim: {lr: 0.25, betas: [1, 2]}\nseed: 3\n"
     )
     for step, has_failed in ((1, True), (2, False)):
-        sink = MLflow(uri=uri, experiment="e").open(Source(tmp_path, "tiny", "", ""))
+        sink = MLflow(uri=uri, experiment="e").open(TrackedRun(tmp_path, "tiny", "", ""))
         assert sink.read_known(["top@1 %", "b"]) == ({"top@1 %": 1} if step == 2 else {})
         sink.write([Entry(step, 0.0, {"top@1 %": float(step)})])
         sink.close(has_failed=has_failed)
@@ -81,7 +81,7 @@ def test_media_are_artifacts_with_their_paths_and_are_sent_once(
     media = Media("image", "samples/grid", 3, path)
     for content in (b"first", b"again"):
         path.write_bytes(content)
-        sink = MLflow(uri=uri).open(Source(run_dir, "tiny", "", ""))
+        sink = MLflow(uri=uri).open(TrackedRun(run_dir, "tiny", "", ""))
         assert sink.has(media) == (content == b"again")
         if content == b"first":
             sink.show(media)
@@ -94,7 +94,7 @@ def test_media_are_artifacts_with_their_paths_and_are_sent_once(
 
 
 def test_a_failed_run_is_failed_in_mlflow(tmp_path: Path, uri: str) -> None:
-    sink = MLflow(uri=uri).open(Source(tmp_path, "tiny", "", ""))
+    sink = MLflow(uri=uri).open(TrackedRun(tmp_path, "tiny", "", ""))
     sink.write([Entry(1, 0.0, {"a": float("nan")})])
     sink.close(has_failed=True)
     assert find(uri, "epochal")[1].info.status == "FAILED"

@@ -13,7 +13,7 @@ from epochal.engine.execute import execute
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.interfaces.options import LogOptions
 from epochal.engine.measure.meter import Meter
-from epochal.engine.parts import Setting
+from epochal.engine.parts import Environment
 from epochal.engine.runner import Test as Evaluate
 from epochal.engine.runner import Train
 from epochal.hooks.recording import Recording
@@ -52,7 +52,7 @@ def record(
         task=Counting(),
         monitor=None,
         options=short_options(log=log, **({"sanity_batches": 0, "eval_every": 0} | options)),
-        setting=Setting(writer=ledger, tag="tiny", seed=7),
+        setting=Environment(writer=ledger, tag="tiny", seed=7),
     )
     carry_out(run)
     return ledger, run
@@ -101,7 +101,7 @@ def test_zero_records_only_epochs() -> None:
 
 def test_events_are_recorded_in_order() -> None:
     ledger = Ledger()
-    run = tiny_run(Recording(), setting=Setting(writer=ledger, tag="tiny", seed=7))
+    run = tiny_run(Recording(), setting=Environment(writer=ledger, tag="tiny", seed=7))
     result = carry_out(run)
     kinds = [kind for kind, _ in ledger.events]
     assert kinds[0] == "run_start"
@@ -122,7 +122,7 @@ def test_an_error_is_an_event() -> None:
             raise SabotageError("on purpose")
 
     ledger = Ledger()
-    run = tiny_run(Recording(), Broken(), setting=Setting(writer=ledger))
+    run = tiny_run(Recording(), Broken(), setting=Environment(writer=ledger))
     assert execute(run, Train()).status == "failed"
     data = dict(ledger.events)
     assert data["error"] == {"step": 1, "type": "SabotageError", "message": "on purpose"}
@@ -138,7 +138,7 @@ def test_a_crash_keeps_the_points_since_the_last_period(error: BaseException) ->
 
     ledger = Ledger()
     options = short_options(for_="1ep", sanity_batches=0)
-    setting = Setting(writer=ledger)
+    setting = Environment(writer=ledger)
     run = tiny_run(
         Recording(every="2st"),
         Broken(),
@@ -153,7 +153,7 @@ def test_a_crash_keeps_the_points_since_the_last_period(error: BaseException) ->
 
 def test_an_evaluation_alone_is_recorded_too() -> None:
     ledger = Ledger()
-    carry_out(tiny_run(Recording(), setting=Setting(writer=ledger)), Evaluate())
+    carry_out(tiny_run(Recording(), setting=Environment(writer=ledger)), Evaluate())
     assert [kind for kind, _ in ledger.events] == ["run_start", "eval_end", "run_end"]
 
 
@@ -192,7 +192,7 @@ def test_a_writer_without_status_works() -> None:
         def event(self, kind: str, **data: object) -> None:
             pass
 
-    carry_out(tiny_run(Recording(), setting=Setting(writer=Points())))
+    carry_out(tiny_run(Recording(), setting=Environment(writer=Points())))
 
 
 @pytest.mark.parametrize("value", [0.25, math.nan])
@@ -204,7 +204,7 @@ def test_a_real_record_has_points_events_and_status(tmp_path: Path, value: float
     options = RecordOptions(log_dir=tmp_path / "runs")
     folder = create_run_folder(options, project="p", tag="t", base=tmp_path)
     writer = RunWriter(folder)
-    run = tiny_run(Recording(every="3st"), task=Odd(), setting=Setting(writer=writer))
+    run = tiny_run(Recording(every="3st"), task=Odd(), setting=Environment(writer=writer))
     carry_out(run)
     writer.close()
     steps, values = read_series(folder.path, "train/loss")
@@ -220,7 +220,7 @@ class Late(Hook):
     """Makes means arrive a step later, like those of a GPU."""
 
     def setup(self, run: Run) -> None:
-        run.meter = Meter(is_late=True, wake=run.plan.wake)
+        run.meter = Meter(is_async=True, wake=run.plan.wake)
 
 
 @pytest.mark.parametrize("length", ["5st", "6st", "2ep"])
@@ -245,7 +245,7 @@ def test_pending_means_are_recorded_before_a_run_fails() -> None:
         task=Failing(),
         monitor=None,
         options=short_options(sanity_batches=0, eval_every=0, for_="6st"),
-        setting=Setting(writer=ledger),
+        setting=Environment(writer=ledger),
     )
     with pytest.raises(SabotageError):
         carry_out(run)

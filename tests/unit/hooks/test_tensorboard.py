@@ -11,7 +11,7 @@ import torch
 
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.tracking.mirror import Entry
-from epochal.engine.tracking.tracker import Source
+from epochal.engine.tracking.tracker import TrackedRun
 from epochal.hooks.tensorboard import MAX_ROWS, LazySummaryWriter, TensorBoard, to_markdown
 from epochal.records.folder.media import Media, read_media
 from epochal.testing import carry_out, tiny_run
@@ -46,7 +46,7 @@ def test_event_files_equal_the_record(tmp_path: Path) -> None:
 
 
 def test_opening_again_replaces_the_event_files(tmp_path: Path) -> None:
-    source = Source(tmp_path, "tiny", "", "")
+    source = TrackedRun(tmp_path, "tiny", "", "")
     for value in (1.0, 2.0):
         sink = TensorBoard().open(source)
         sink.write([Entry(5, 0.0, {"a": value})])
@@ -55,7 +55,7 @@ def test_opening_again_replaces_the_event_files(tmp_path: Path) -> None:
 
 
 def test_nonfinite_values_are_shown(tmp_path: Path) -> None:
-    sink = TensorBoard().open(Source(tmp_path, "tiny", "", ""))
+    sink = TensorBoard().open(TrackedRun(tmp_path, "tiny", "", ""))
     sink.write([Entry(5, 0.0, {"a": float("inf")}), Entry(6, 0.0, {"a": float("nan")})])
     sink.close(has_failed=False)
     found = events(tmp_path / "tensorboard")["a"]
@@ -122,7 +122,7 @@ def test_images_sounds_and_texts_are_shown_at_their_steps(tmp_path: Path) -> Non
 def test_texts_and_tables_are_shown_as_markdown(
     tmp_path: Path, suffix: str, content: str, markdown: str
 ) -> None:
-    sink = TensorBoard().open(Source(tmp_path, "tiny", "", ""))
+    sink = TensorBoard().open(TrackedRun(tmp_path, "tiny", "", ""))
     path = tmp_path / f"x.{suffix}"
     path.write_text(content)
     sink.show(Media("page", "x", 5, path))
@@ -139,7 +139,7 @@ def test_only_the_first_rows_of_a_long_table_are_shown(tmp_path: Path) -> None:
 
 
 def test_unsupported_media_are_left_out(tmp_path: Path) -> None:
-    sink = TensorBoard().open(Source(tmp_path, "tiny", "", ""))
+    sink = TensorBoard().open(TrackedRun(tmp_path, "tiny", "", ""))
     for suffix in ("mp4", "svg", "npy", "parquet", "mp3"):
         path = tmp_path / f"x.{suffix}"
         path.write_bytes(b"\0")
@@ -151,7 +151,7 @@ def test_unsupported_media_are_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"no image", b"\x89PNG\r\n\x1a\n"])
 def test_a_file_that_is_not_an_image_is_an_error(tmp_path: Path, content: bytes) -> None:
-    sink = TensorBoard().open(Source(tmp_path, "tiny", "", ""))
+    sink = TensorBoard().open(TrackedRun(tmp_path, "tiny", "", ""))
     path = tmp_path / "x.png"
     path.write_bytes(content)
     with pytest.raises(ValueError, match="the file is not a PNG image"):

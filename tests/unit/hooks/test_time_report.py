@@ -11,11 +11,11 @@ from rich.console import Console as Screen
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.measure.clock import Clock
-from epochal.engine.measure.phase_timer import Times
+from epochal.engine.measure.phase_timer import PhaseTimer
 from epochal.engine.runner import Test as Evaluate
 from epochal.engine.runner import Train
 from epochal.hooks.time_report import TimeReport, draw, plain_lines
-from epochal.records.metrics.time_spent import Share, Spent
+from epochal.records.metrics.time_spent import TimeShare, TimeSpent
 from epochal.testing import SabotageError, carry_out, short_options, tiny_run
 
 if TYPE_CHECKING:
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
     from epochal.engine import Run
 
-SHARES = [Share("steps", 75.0, 0.75), Share("start-up", 25.0, 0.25, "mostly imports, 20.0 s")]
+SHARES = [
+    TimeShare("steps", 75.0, 0.75),
+    TimeShare("start-up", 25.0, 0.25, "mostly imports, 20.0 s"),
+]
 
 
 def report(
@@ -46,8 +49,8 @@ def test_a_resumed_run_reports_this_attempt_and_the_total(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     run = tiny_run(TimeReport(), options=short_options(for_="2ep"))
-    run.clock = Clock(times=Times())
-    run.clock.times.before = Spent({"steps": 7200.0}, killed=1)
+    run.clock = Clock(times=PhaseTimer())
+    run.clock.times.before = TimeSpent({"steps": 7200.0}, killed=1)
     with caplog.at_level(logging.INFO, logger="epochal.hooks.time_report"):
         carry_out(run, Train())
     title = next(one.getMessage() for one in caplog.records if one.name.endswith("time_report"))

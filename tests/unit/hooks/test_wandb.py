@@ -13,7 +13,7 @@ import pytest
 from PIL import UnidentifiedImageError
 
 from epochal.engine.tracking.mirror import Entry
-from epochal.engine.tracking.tracker import CLOSE_SECONDS, Source
+from epochal.engine.tracking.tracker import CLOSE_SECONDS, TrackedRun
 from epochal.hooks.wandb import WandB, WandBSink, find_limits
 from epochal.records.folder.media import Media, encode_png
 from tracked import Series, carry_out_tracked, recorded
@@ -85,7 +85,7 @@ def test_the_history_equals_the_record(tmp_path: Path) -> None:
 def test_an_earlier_step_is_not_sent(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "expanded.yaml").write_text("optim: {lr: 0.25}\n")
-    sink = WandB(mode="offline").open(Source(tmp_path, "", "", "tests"))
+    sink = WandB(mode="offline").open(TrackedRun(tmp_path, "", "", "tests"))
     sink.write([Entry(5, 0.0, {"a": 1.0}), Entry(4, 0.0, {"a": 2.0}), Entry(5, 0.0, {"b": 3.0})])
     assert sink.read_known(["a", "c"]) == {"a": 5}
     sink.close(has_failed=True)
@@ -96,7 +96,7 @@ def test_an_earlier_step_is_not_sent(tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_knows_what_was_sent(tmp_path: Path) -> None:
-    source = Source(tmp_path, "", "", "tests")
+    source = TrackedRun(tmp_path, "", "", "tests")
     for step in (5, 6):
         sink = WandB(mode="offline").open(source)
         assert sink.read_known(["a"]) == ({"a": 5} if step == 6 else {})
@@ -119,7 +119,7 @@ def test_supported_media_are_in_the_history_at_their_steps(tmp_path: Path) -> No
     (tmp_path / "broken.png").write_bytes(b"no image")
     for name, text in {**PAGES, "speech.wav": "RIFF", "clip.mp4": "", "weights.npy": ""}.items():
         (tmp_path / name).write_text(text)
-    sink = WandB(mode="offline").open(Source(tmp_path, "", "", "tests"))
+    sink = WandB(mode="offline").open(TrackedRun(tmp_path, "", "", "tests"))
     sink.write([Entry(3, 0.0, {"loss": 1.0})])
     for path in sorted(tmp_path.glob("*.*")):
         media = Media("file", path.stem, 3, path)
@@ -183,7 +183,7 @@ def test_the_description_names_project_and_mode(hook: WandB, text: str) -> None:
 
 def test_the_command_line_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["epochal", "run", "--api-key", "canary-9876"])
-    WandB(mode="offline").open(Source(tmp_path, "", "", "tests")).close(has_failed=False)
+    WandB(mode="offline").open(TrackedRun(tmp_path, "", "", "tests")).close(has_failed=False)
     assert stored(tmp_path)
     for path in (tmp_path / "wandb").rglob("*"):
         assert not path.is_file() or b"canary-9876" not in path.read_bytes()

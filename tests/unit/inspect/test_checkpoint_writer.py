@@ -17,7 +17,7 @@ from epochal.inspect.checkpoint_writer import (
     write_forever,
     write_until_full,
 )
-from epochal.records.folder.checkpoint_manifests import find_checkpoints, newest_valid
+from epochal.records.folder.checkpoint_manifests import find_checkpoints, find_newest_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,7 @@ def usual_signal() -> None:
 
 def test_a_checkpoint_is_found_as_one_of_a_run(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, 7, b"weights")
-    newest, damage = newest_valid(tmp_path)
+    newest, damage = find_newest_checkpoint(tmp_path)
     assert newest is not None
     assert (newest.step, damage) == (7, [])
 

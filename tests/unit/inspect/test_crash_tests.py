@@ -43,7 +43,7 @@ def test_a_loss_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: tuple[object, list[str]], what: str
 ) -> None:
     monkeypatch.setattr(crash_tests, "_kill_one", lambda *_: 5)
-    monkeypatch.setattr(crash_tests, "newest_valid", lambda _: found)
+    monkeypatch.setattr(crash_tests, "find_newest_checkpoint", lambda _: found)
     finding = check_kills(tmp_path, kills=3)
     assert (finding.level, finding.what) == ("fail", what)
     assert "record.log_dir" in finding.hint
@@ -54,7 +54,7 @@ def test_the_time_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         step = 5
 
     monkeypatch.setattr(crash_tests, "_kill_one", lambda *_: 5)
-    monkeypatch.setattr(crash_tests, "newest_valid", lambda _: (Newest, []))
+    monkeypatch.setattr(crash_tests, "find_newest_checkpoint", lambda _: (Newest, []))
     finding = check_kills(tmp_path, kills=99, limit_seconds=0)
     assert "1 processes killed" in finding.what
 

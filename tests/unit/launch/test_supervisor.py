@@ -16,7 +16,7 @@ from epochal.launch.final_mail import MailSettings
 from epochal.launch.keep_alive_file import find_keep_alive_file
 from epochal.launch.supervisor import SupervisedCommands, supervise
 from epochal.records.mail import Mailbox
-from epochal.records.metrics.points import read_lines
+from epochal.records.metrics.points import read_json_lines
 
 STUB = str(Path(__file__).with_name("stub.py"))
 
@@ -56,7 +56,7 @@ class Supervised:
         return [json.loads(line) for line in lines]
 
     def events(self, name: str = "a") -> list[dict[str, Any]]:
-        return read_lines(self.folder / name / "events.jsonl")[0]
+        return read_json_lines(self.folder / name / "events.jsonl")[0]
 
     def subjects(self) -> list[str]:
         return [mail.subject for mail in Mailbox(self.folder).mails()]
@@ -71,7 +71,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return (Saved(int(path.read_text())) if path.exists() else None), []
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(supervisor, "newest_valid", newest_valid)
+    monkeypatch.setattr(supervisor, "find_newest_checkpoint", newest_valid)
 
 
 def ran(step: int = 0, saved: int | None = None, **more: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.records.index.made import make_run
 
 from epochal.errors import RecordError
-from epochal.records.find import find_one
+from epochal.records.find import resolve_run
 from epochal.records.index import Index
 from epochal.records.index import database as store
 
@@ -38,22 +38,22 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_a_run_is_found_by_its_name_a_part_of_it_or_as_the_last(
     root: Path, name: str, found: str
 ) -> None:
-    assert find_one(name, root) == root / found
+    assert resolve_run(name, root) == root / found
 
 
 def test_a_name_of_several_runs_is_refused_with_their_paths(root: Path) -> None:
     with pytest.raises(RecordError, match=r"-aa: fits 2 runs in .*\n.*-aaaa\n.*-aabb"):
-        find_one("-aa", root)
+        resolve_run("-aa", root)
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_one(root: Path) -> None:
     with pytest.raises(RecordError, match=r"besd: no such run in .*\n  did you mean 'best'"):
-        find_one("besd", root)
+        resolve_run("besd", root)
 
 
 def test_a_folder_without_runs_is_told(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="no runs here"):
-        find_one("last", tmp_path)
+        resolve_run("last", tmp_path)
     assert not (tmp_path / ".epochal").exists()
 
 
@@ -62,10 +62,10 @@ def test_an_index_that_others_bring_up_to_date_is_not_relied_on(
 ) -> None:
     monkeypatch.setattr("epochal.records.index.index._PATIENCE_SECONDS", 0.0)
     (root / ".epochal").mkdir(exist_ok=True)
-    with store.locking(root / ".epochal" / "index.db"):
-        assert find_one("best", root) == root / "best"
+    with store.holding_writer_lock(root / ".epochal" / "index.db"):
+        assert resolve_run("best", root) == root / "best"
 
 
 def test_a_name_that_is_no_text_is_found_too(root: Path) -> None:
     make_run(root).rename(root / "caf\udce9")
-    assert find_one("caf", root) == root / "caf\udce9"
+    assert resolve_run("caf", root) == root / "caf\udce9"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from epochal.text.command import command, name_run, typed_words
+from epochal.text.command import command_line_words, epochal_command, name_run
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def typed(monkeypatch: pytest.MonkeyPatch, word: str) -> str:
     monkeypatch.setattr(sys, "argv", [word])
-    return command()
+    return epochal_command()
 
 
 def test_command_on_the_path_is_named_shortly(
@@ -85,12 +85,12 @@ def test_what_was_typed_names_no_file_that_nobody_types(
     program: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", [program, "run", "a b"])
-    assert typed_words() == expected
+    assert command_line_words() == expected
 
 
 def test_process_without_words_was_not_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [])
-    assert typed_words() == []
+    assert command_line_words() == []
 
 
 def test_run_is_named_by_its_id_where_that_is_found(

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.text.escape import on_disk, printable, printable_json, reachable, readable, showable
+from epochal.text.escape import (
+    decode_typed,
+    escape_control,
+    escape_control_json,
+    replace_unencodable,
+    to_file_name,
+    to_openable_path,
+)
 
 ASCII = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
 
@@ -26,17 +33,23 @@ def evaluated(code: str) -> str:
 
 @pytest.mark.parametrize("text", ["plain", "größe", ""])
 def test_usual_text_stays_as_it_is(text: str) -> None:
-    assert readable(text) == on_disk(text) == reachable(text) == showable(text, "utf-8") == text
+    assert (
+        decode_typed(text)
+        == to_file_name(text)
+        == to_openable_path(text)
+        == replace_unencodable(text, "utf-8")
+        == text
+    )
 
 
 def test_bytes_that_python_did_not_decode_are_utf_8() -> None:
-    assert readable("gr\udcc3\udcb6\udcc3\udc9fe") == "größe"
-    assert readable("\udcff") == "\N{REPLACEMENT CHARACTER}"
+    assert decode_typed("gr\udcc3\udcb6\udcc3\udc9fe") == "größe"
+    assert decode_typed("\udcff") == "\N{REPLACEMENT CHARACTER}"
 
 
 def test_terminal_shows_what_it_can() -> None:
-    assert showable("größe", "ascii") == "gr??e"
-    assert showable("größe", None) == "größe"
+    assert replace_unencodable("größe", "ascii") == "gr??e"
+    assert replace_unencodable("größe", None) == "größe"
 
 
 def test_folder_gets_a_name_that_can_be_made() -> None:
@@ -62,18 +75,18 @@ def test_recorded_path_is_found_again() -> None:
     ],
 )
 def test_what_a_terminal_would_obey_is_shown(text: str, shown: str) -> None:
-    assert printable(text) == shown
+    assert escape_control(text) == shown
 
 
 @given(st.text(st.characters()))
 def test_nothing_that_is_printed_steers_and_a_second_time_changes_nothing(text: str) -> None:
-    once = printable(text)
-    assert printable(once) == once
+    once = escape_control(text)
+    assert escape_control(once) == once
     assert all(char in "\n\t" or char.isprintable() or ord(char) > 0x9F for char in once)
 
 
 @given(st.recursive(st.text(st.characters()), lambda inner: st.dictionaries(st.text(), inner)))
 def test_json_stays_the_same_json(value: object) -> None:
-    shown = printable_json(json.dumps(value, ensure_ascii=False))
+    shown = escape_control_json(json.dumps(value, ensure_ascii=False))
     assert json.loads(shown) == value
-    assert printable(shown) == shown
+    assert escape_control(shown) == shown

@@ -12,8 +12,8 @@ from epochal.errors import Preempted
 from epochal.text.interrupts import (
     catching_interrupts,
     deferring_interrupts,
-    ending_when_preempted,
-    let_end,
+    leave_preemption_to_next_run,
+    raising_on_preemption,
 )
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def test_without_our_handler_nothing_is_held() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_before_the_run_ends_the_command_at_once(number: int) -> None:
     before = signal.getsignal(number)
-    with ending_when_preempted(), pytest.raises(Preempted):
+    with raising_on_preemption(), pytest.raises(Preempted):
         signal.raise_signal(number)
     assert signal.getsignal(number) is before
 
@@ -107,7 +107,7 @@ def test_a_signal_inside_an_import_is_raised_after_it_the_second_at_once(
     seen = []
 
     def start() -> None:
-        with ending_when_preempted(), deferring_interrupts():
+        with raising_on_preemption(), deferring_interrupts():
             for _ in range(times):
                 signal.raise_signal(signal.SIGTERM)
             seen.append("imported")
@@ -120,14 +120,14 @@ def test_a_signal_inside_an_import_is_raised_after_it_the_second_at_once(
 def test_handlers_of_others_for_ending_are_left_alone() -> None:
     before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     try:
-        with ending_when_preempted():
+        with raising_on_preemption():
             signal.raise_signal(signal.SIGUSR1)
     finally:
         signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_forked_process_ends_as_if_nobody_had_cared() -> None:
-    with ending_when_preempted():
+    with raising_on_preemption():
         child = os.fork()
         if child == 0:  # nothing of pytest may go on in here
             signal.raise_signal(signal.SIGTERM)
@@ -136,17 +136,17 @@ def test_a_forked_process_ends_as_if_nobody_had_cared() -> None:
 
 
 def test_a_signal_after_a_run_is_for_the_next_one() -> None:
-    with ending_when_preempted():
-        let_end()
+    with raising_on_preemption():
+        leave_preemption_to_next_run()
         with deferring_interrupts():
             signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
-        with pytest.raises(Preempted), ending_when_preempted():
+        with pytest.raises(Preempted), raising_on_preemption():
             pass
         with pytest.raises(Preempted):
             signal.raise_signal(signal.SIGTERM)
-    with ending_when_preempted():
-        let_end()
+    with raising_on_preemption():
+        leave_preemption_to_next_run()
         signal.raise_signal(signal.SIGTERM)
-    with ending_when_preempted(), deferring_interrupts():
+    with raising_on_preemption(), deferring_interrupts():
         pass

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from epochal.check.sections.section_shapes import SHARED
-from epochal.check.sections.sections import SECTIONS, Section, own_signature, split_names
+from epochal.check.sections.section_shapes import SHARED_KEYS
+from epochal.check.sections.sections import SECTIONS, Section, section_signature, split_names
 from epochal.check.signatures.literals import Opaque, Plain
 from epochal.check.signatures.parameters import Parameter, Signature
 from epochal.check.signatures.signature import read_signature
@@ -70,7 +70,7 @@ def json_schema(source: Registry | Project | None = None, name: str | None = Non
     Raises:
         UnknownComponentError: ``name`` is neither.
     """
-    registry = knowing_registry(source)
+    registry = registry_with_project(source)
     kinds = {section.kind: section for section in SECTIONS.values() if section.kind}
     definitions = dict(_DEFINITIONS)
     for kind, section in kinds.items():
@@ -105,7 +105,7 @@ def _likely_kinds(name: str) -> tuple[str, ...]:
     return KINDS
 
 
-def knowing_registry(source: Registry | Project | None) -> Registry:
+def registry_with_project(source: Registry | Project | None) -> Registry:
     """One that also knows the names which the project's own modules register."""
     from pathlib import Path
 
@@ -149,7 +149,7 @@ def _section_schema(section: Section, registry: Registry) -> Schema:
     if section.shape == "free":
         return {"description": section.doc, "type": "object"}
     if section.shape == "options":
-        own = own_signature(section, registry.library)
+        own = section_signature(section, registry.library)
         return {
             "description": section.doc,
             "type": "object",
@@ -191,8 +191,8 @@ def _stages(section: Section, spec: Schema, registry: Registry) -> Schema:
 
 def _several(section: Section, registry: Registry) -> Schema:
     """Specs by name in place of one, and the keys that hold for all of them."""
-    own = own_signature(section, registry.library)
-    shared = [item for item in own.parameters if item.name in SHARED]
+    own = section_signature(section, registry.library)
+    shared = [item for item in own.parameters if item.name in SHARED_KEYS]
     members = _spec_schema(replace(section, options=section.members, keys=()), registry)
     return {
         "type": "object",
@@ -216,7 +216,7 @@ def _value(section: Section) -> Schema:
 
 
 def _spec_schema(section: Section, registry: Registry) -> Schema:
-    own = own_signature(section, registry.library)
+    own = section_signature(section, registry.library)
     names = registry.names(section.kind, entry_points=True)
     cases = [_case(name, own, section.kind, registry) for name in names]
     dotted: Schema = {"$ref": "#/definitions/dotted"}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from epochal.check.export.schema import find_component, knowing_registry
-from epochal.check.sections.sections import SECTIONS, Section, own_signature
+from epochal.check.export.schema import find_component, registry_with_project
+from epochal.check.sections.sections import SECTIONS, Section, section_signature
 from epochal.check.signatures.literals import MISSING, Absent, Opaque, Plain
 from epochal.check.signatures.signature import read_signature
-from epochal.check.values.types import describe, parse_type
+from epochal.check.values.types import describe_type, parse_type
 from epochal.registry.factories import KINDS
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _WIDTH = 96
 
 
-def template(name: str = "", registry: Registry | None = None) -> str:
+def yaml_template(name: str = "", registry: Registry | None = None) -> str:
     """Commented YAML of a section, a kind or a component; of a whole config without a name.
 
     Required options stand without a value, all others with their defaults.
@@ -29,7 +29,7 @@ def template(name: str = "", registry: Registry | None = None) -> str:
     Raises:
         UnknownComponentError: ``name`` is none of these.
     """
-    registry = knowing_registry(registry)
+    registry = registry_with_project(registry)
     if not name:
         blocks = [_section(section, registry) for section in SECTIONS.values()]
         return "\n".join(_text(block) for block in blocks)
@@ -59,7 +59,7 @@ def _section(section: Section, registry: Registry) -> Iterator[str]:
     if section.shape in ("free", "value"):
         yield _entry(section.name, section.default)
         return
-    own = own_signature(section, registry.library)
+    own = section_signature(section, registry.library)
     if section.shape == "options":
         yield f"{section.name}:"
         yield from _indented(_options(own), "  ")
@@ -102,7 +102,7 @@ def _options(signature: Signature) -> Iterator[str]:
 
 
 def _kind(item: Parameter) -> str:
-    return describe(parse_type(item.annotation))
+    return describe_type(parse_type(item.annotation))
 
 
 def _entry(name: str, value: Plain | Absent) -> str:

@@ -5,29 +5,29 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from epochal.check.sections.methods import is_assigned
-from epochal.check.sections.section_shapes import is_several
-from epochal.check.signatures.classes import binds, class_definitions, method_of
+from epochal.check.sections.methods import is_set_on_self
+from epochal.check.sections.section_shapes import is_mapping_of_specs
+from epochal.check.signatures.classes import binds_name, class_definitions, find_method_node
 from epochal.check.signatures.signature import called_signature, read_signature
-from epochal.check.values.checker import listing
+from epochal.check.values.checker import list_known
 from epochal.errors import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from epochal.check.signatures.parameters import Signature
-    from epochal.check.values.checker import Walk
+    from epochal.check.values.checker import ConfigChecker
     from epochal.config.node import Node
     from epochal.errors import Place
     from epochal.registry.parsed_module import Definition
 
-TOTAL = "loss"
+TOTAL_LOSS = "loss"
 """The name of the weighted sum."""
 
 _SOURCES = ("out", "batch")
 
 
-def iter_terms(root: Node) -> Iterator[tuple[str, str, Node]]:
+def iter_loss_terms(root: Node) -> Iterator[tuple[str, str, Node]]:
     """The path, the name and the spec of every term."""
     node = root.mapping.get("loss")
     if node is None or node.value is None:
@@ -35,20 +35,20 @@ def iter_terms(root: Node) -> Iterator[tuple[str, str, Node]]:
     if node.is_list:
         for index, term in enumerate(node.elements):
             yield f"loss.{index}", _own_name(term) or _type_name(term), term
-    elif is_several(node):
+    elif is_mapping_of_specs(node):
         for name, term in node.mapping.items():
             yield f"loss.{name}", name, term
     else:
-        yield "loss", _own_name(node) or TOTAL, node
+        yield "loss", _own_name(node) or TOTAL_LOSS, node
 
 
-def term_names(root: Node) -> set[str]:
+def loss_term_names(root: Node) -> set[str]:
     """The names of all terms, and that of their sum."""
-    names = {name for _, name, _ in iter_terms(root)}
-    return names | {TOTAL} if names else set()
+    names = {name for _, name, _ in iter_loss_terms(root)}
+    return names | {TOTAL_LOSS} if names else set()
 
 
-def check_losses(walk: Walk, root: Node) -> None:
+def check_loss_section(walk: ConfigChecker, root: Node) -> None:
     """Report names that clash and inputs that cannot be, as far as the text shows."""
     known: set[str] = set()
     section = root.mapping.get("loss")
@@ -56,7 +56,7 @@ def check_losses(walk: Walk, root: Node) -> None:
     if section is not None and section.is_list and not section.elements:
         walk.mistakes.report("loss", "has no terms", section.place, "write loss: [{type: mse}]")
     _check_weights(walk, root)
-    for path, name, term in iter_terms(root):
+    for path, name, term in iter_loss_terms(root):
         _check_name(walk, path, name, term, known, may_be_total=path == "loss" and is_single)
         known.add(name)
         _check_reduction(walk, path, term)
@@ -66,9 +66,9 @@ def check_losses(walk: Walk, root: Node) -> None:
             _check_inputs(walk, path, inputs, called)
 
 
-def _check_weights(walk: Walk, root: Node) -> None:
+def _check_weights(walk: ConfigChecker, root: Node) -> None:
     """At least one term must count, unless a stage may change that."""
-    weights = [term.mapping.get("weight") for _, _, term in iter_terms(root)]
+    weights = [term.mapping.get("weight") for _, _, term in iter_loss_terms(root)]
     zeros = [node for node in weights if node is not None and node.value == 0]
     if zeros and len(zeros) == len(weights) and "stages" not in root.mapping:
         what = "every term has the weight 0, so that nothing is descended"
@@ -77,7 +77,7 @@ def _check_weights(walk: Walk, root: Node) -> None:
 
 
 def _check_name(
-    walk: Walk, path: str, name: str, term: Node, known: set[str], *, may_be_total: bool
+    walk: ConfigChecker, path: str, name: str, term: Node, known: set[str], *, may_be_total: bool
 ) -> None:
     written = term.mapping.get("name")
     is_written = written is not None and written.value is not None
@@ -85,8 +85,8 @@ def _check_name(
     if name in known:
         hint = "give one of them another `name:`"
         walk.mistakes.report(path, f"two terms are called {name!r}", place, hint)
-    elif name == TOTAL and not may_be_total:
-        what = f"{TOTAL!r} is the name of the sum of all terms"
+    elif name == TOTAL_LOSS and not may_be_total:
+        what = f"{TOTAL_LOSS!r} is the name of the sum of all terms"
         walk.mistakes.report(path, what, place, "give the term another name")
     elif not name.isidentifier():
         what = f"a term cannot be called {name!r}"
@@ -96,7 +96,7 @@ def _check_name(
         walk.mistakes.report(f"{path}.name", what, place, "leave out the name")
 
 
-def _check_reduction(walk: Walk, path: str, term: Node) -> None:
+def _check_reduction(walk: ConfigChecker, path: str, term: Node) -> None:
     """A term must be a mean, or else batches of one step could not be weighed."""
     factory, node = walk.factories.get(path), term.mapping.get("reduction")
     if factory is None or node is None or not factory.dotted.startswith("torch."):
@@ -106,7 +106,7 @@ def _check_reduction(walk: Walk, path: str, term: Node) -> None:
         walk.mistakes.report(f"{path}.reduction", what, node.place, "leave it out")
 
 
-def _called(walk: Walk, path: str) -> Signature | None:
+def _called(walk: ConfigChecker, path: str) -> Signature | None:
     factory = walk.factories.get(path)
     if factory is None:
         return None
@@ -114,7 +114,7 @@ def _called(walk: Walk, path: str) -> Signature | None:
     return called_signature(read_signature(factory, library), library)
 
 
-def _check_inputs(walk: Walk, path: str, inputs: Node, called: Signature | None) -> None:
+def _check_inputs(walk: ConfigChecker, path: str, inputs: Node, called: Signature | None) -> None:
     for argument, node in inputs.mapping.items():
         here = f"{path}.inputs.{argument}"
         if isinstance(node.value, str) and not _is_route(node.value):
@@ -123,7 +123,7 @@ def _check_inputs(walk: Walk, path: str, inputs: Node, called: Signature | None)
         if called is not None and not called.open and called.get(argument) is None:
             known = [item.name for item in called.parameters if item.kind != "variadic"]
             close = nearest(argument, known)
-            hint = f"did you mean {close!r}?" if close else listing(known)
+            hint = f"did you mean {close!r}?" if close else list_known(known)
             what = f"{called.owner} takes no {argument!r}"
             walk.mistakes.report(here, what, node.key_place, hint)
     if called is None or walk.mistakes.has_any(f"{path}.inputs"):
@@ -136,7 +136,7 @@ def _check_inputs(walk: Walk, path: str, inputs: Node, called: Signature | None)
             walk.mistakes.report(f"{path}.inputs.{item.name}", what, inputs.key_place, hint)
 
 
-def check_loss_owner(walk: Walk, root: Node, task: Definition) -> None:
+def check_batch_loss_conflict(walk: ConfigChecker, root: Node, task: Definition) -> None:
     """Report a section ``loss`` whose task has a ``batch_loss`` that does not ask for it."""
     node = root.mapping.get("loss")
     if node is None or node.value is None:
@@ -144,12 +144,12 @@ def check_loss_owner(walk: Walk, root: Node, task: Definition) -> None:
     chain, _ = class_definitions(task, walk.registry.library)
     bodies = [(item.dotted, item.node) for item in chain]
     owners = [
-        (dotted, method_of(body, "batch_loss"))
+        (dotted, find_method_node(body, "batch_loss"))
         for dotted, body in bodies
-        if isinstance(body, ast.ClassDef) and binds(body, "batch_loss")
+        if isinstance(body, ast.ClassDef) and binds_name(body, "batch_loss")
     ]
     dotted, method = owners[0] if owners else ("", None)
-    if method is None or method.decorator_list or is_assigned(chain, "batch_loss"):
+    if method is None or method.decorator_list or is_set_on_self(chain, "batch_loss"):
         return
     if len(method.args.args) + len(method.args.kwonlyargs) < 4:  # with self and loss_fn
         what = f"{dotted} has a batch_loss, which gives the loss already"

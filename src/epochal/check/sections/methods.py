@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from epochal.check.sections.sections import read_table
-from epochal.check.signatures.classes import binds, class_definitions
+from epochal.check.signatures.classes import binds_name, class_definitions
 from epochal.errors import Problem, misspelling_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def known_methods(kind: str, library: Library) -> set[str]:
     return {name for table in tables for name in read_table(table, library)}
 
 
-def misspelt_methods(
+def find_misspelt_methods(
     path: str, kind: str, definition: Definition, library: Library
 ) -> Iterable[Problem]:
     """A problem for each public method whose name misspells a known one."""
@@ -42,7 +42,7 @@ def _misspelt(path: str, kind: str, definition: Definition, library: Library) ->
     known = known_methods(kind, library)
     chain, _ = class_definitions(definition, library)
     own = [item for item in chain if item.module.name.split(".")[0] not in ("epochal", "torch")]
-    used = {name for item in own for name in attributes_of(item.module, library)}
+    used = {name for item in own for name in find_attribute_names(item.module, library)}
     for item in own:
         for statement in item.node.body:
             if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -60,16 +60,16 @@ def _misspelt(path: str, kind: str, definition: Definition, library: Library) ->
                 )
 
 
-def find_method(definition: Definition, name: str, library: Library) -> bool | None:
+def has_method(definition: Definition, name: str, library: Library) -> bool | None:
     """Whether a class has a method; nothing when the text does not show it."""
     chain, complete = class_definitions(definition, library)
     for item in chain:
-        if isinstance(item.node, ast.ClassDef) and binds(item.node, name):
+        if isinstance(item.node, ast.ClassDef) and binds_name(item.node, name):
             return True
-    return False if complete and not is_assigned(chain, name) else None
+    return False if complete and not is_set_on_self(chain, name) else None
 
 
-def is_assigned(chain: list[Definition], name: str) -> bool:
+def is_set_on_self(chain: list[Definition], name: str) -> bool:
     """Whether some method sets ``name`` as an attribute, so that the class does not show it."""
     return any(
         isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Store)
@@ -78,7 +78,7 @@ def is_assigned(chain: list[Definition], name: str) -> bool:
     )
 
 
-def attributes_of(module: Module, library: Library) -> frozenset[str]:
+def find_attribute_names(module: Module, library: Library) -> frozenset[str]:
     """The names of all attributes that the text of a module speaks of."""
     key = ("attributes", module.name)
     if key not in library.kept:

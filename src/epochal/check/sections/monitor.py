@@ -6,25 +6,25 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from epochal.check.sections.losses import TOTAL, term_names
-from epochal.check.sections.methods import attributes_of, find_method, is_assigned
+from epochal.check.sections.losses import TOTAL_LOSS, loss_term_names
+from epochal.check.sections.methods import find_attribute_names, has_method, is_set_on_self
 from epochal.check.sections.section_shapes import has_members
 from epochal.check.sections.sections import SECTIONS, split_names
-from epochal.check.signatures.classes import binds, class_definitions, method_of
+from epochal.check.signatures.classes import binds_name, class_definitions, find_method_node
 from epochal.config.condition import Condition, parse_condition
 from epochal.errors import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from epochal.check.values.checker import Walk
+    from epochal.check.values.checker import ConfigChecker
     from epochal.config.node import Node
     from epochal.errors import Place
     from epochal.registry.library import Library
     from epochal.registry.parsed_module import Definition, FunctionNode
 
 
-AVERAGED = "val_ema"
+AVERAGED_SPLIT = "val_ema"
 """Stands for the split in names of metrics of ``val`` with averaged weights."""
 
 _PRODUCERS = ("batch_metric", "extra_batch_metrics", "epoch_metric")
@@ -32,7 +32,7 @@ _PRODUCERS = ("batch_metric", "extra_batch_metrics", "epoch_metric")
 
 @final
 @dataclass(frozen=True, slots=True)
-class Producible:
+class ProducedMetrics:
     """The names that a task is known to produce, by split."""
 
     train: frozenset[str]
@@ -43,7 +43,7 @@ class Producible:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedMetric:
     """A metric that a config names, and where."""
 
     key: str
@@ -60,34 +60,34 @@ class Watched:
         return f"{metric} {self.target}" if self.target else f"{self.sign}{metric}"
 
 
-def find_watched(walk: Walk, root: Node) -> Iterator[Watched]:
+def find_watched_metrics(walk: ConfigChecker, root: Node) -> Iterator[WatchedMetric]:
     """The monitor, and the conditions on metrics, as far as they are spelled right."""
     monitor = _find_monitor(walk, root)
     if monitor is not None:
         yield monitor
     until = root.find("train.until")
     if until is not None and isinstance(until.value, str):
-        found = watched_condition("train.until", until)
+        found = find_watched_condition("train.until", until)
         yield from [found] if found is not None else []
     stages = root.mapping.get("stages")
     for index, stage in enumerate(stages.elements if stages is not None else ()):
         until = stage.mapping.get("until")
         if until is not None and isinstance(until.value, str):
-            found = watched_condition(f"stages.{index}.until", until)
+            found = find_watched_condition(f"stages.{index}.until", until)
             yield from [found] if found is not None else []
 
 
-def watched_condition(key: str, node: Node) -> Watched | None:
+def find_watched_condition(key: str, node: Node) -> WatchedMetric | None:
     """The metric of a condition such as ``val/acc >= 0.95``; None if it is none."""
     try:
         condition: Condition = parse_condition(str(node.value))
     except ValueError:
         return None
     target = str(condition).removeprefix(condition.metric).strip()
-    return Watched(key, condition.metric, condition.sign, node.place, target)
+    return WatchedMetric(key, condition.metric, condition.sign, node.place, target)
 
 
-def _find_monitor(walk: Walk, root: Node) -> Watched | None:
+def _find_monitor(walk: ConfigChecker, root: Node) -> WatchedMetric | None:
     node = root.mapping.get("monitor")
     if node is None or node.value is None or walk.mistakes.is_known_bad("monitor"):
         return None
@@ -96,18 +96,18 @@ def _find_monitor(walk: Walk, root: Node) -> Watched | None:
         return None
     key = "monitor" if named is node else "monitor.metric"
     sign = named.value[:1] if named.value[:1] in ("+", "-") else ""
-    return Watched(key, named.value[len(sign) :], sign, named.place)
+    return WatchedMetric(key, named.value[len(sign) :], sign, named.place)
 
 
-def check_monitor(walk: Walk, root: Node, task: Definition | None) -> None:
+def check_monitor(walk: ConfigChecker, root: Node, task: Definition | None) -> None:
     """Report a monitor without a direction, and metrics that nothing can produce."""
-    names = None if task is None else producible(task, root, walk.registry.library)
-    for watched in find_watched(walk, root):
+    names = None if task is None else find_produced_metrics(task, root, walk.registry.library)
+    for watched in find_watched_metrics(walk, root):
         if watched.target or _is_directed(walk, root, watched):
             _check_metric(walk, watched, names)
 
 
-def _is_directed(walk: Walk, root: Node, watched: Watched) -> bool:
+def _is_directed(walk: ConfigChecker, root: Node, watched: WatchedMetric) -> bool:
     """Whether the monitor says once which way is better; reported if it does not."""
     node = root.mapping["monitor"].mapping.get("mode")
     mode = None if node is None else node.value
@@ -124,31 +124,33 @@ def _is_directed(walk: Walk, root: Node, watched: Watched) -> bool:
     return True
 
 
-def producible(task: Definition, root: Node, library: Library) -> Producible | None:
+def find_produced_metrics(task: Definition, root: Node, library: Library) -> ProducedMetrics | None:
     """What a task and the ``metrics`` section can produce, as far as the text shows."""
     found = {name: _returned(task, name, library) for name in (*_PRODUCERS, "batch_loss")}
     section = _section_names(root)
-    err = find_method(task, "post_metric_to_err", library)
+    err = has_method(task, "post_metric_to_err", library)
     unknown = section is None or err is None or any(names is None for names in found.values())
     computed = {key for name in _PRODUCERS for key in found[name] or ()}
-    losses = (found["batch_loss"] or set()) | term_names(root)
+    losses = (found["batch_loss"] or set()) | loss_term_names(root)
     optim = root.mapping.get("optim")
     if optim is not None and has_members(SECTIONS["optim"], optim):
-        losses |= {TOTAL}  # the sum of what they descend, where the task gives none
+        losses |= {TOTAL_LOSS}  # the sum of what they descend, where the task gives none
     evaluated = computed | (section or set()) | ({"err"} if err else set())
     eval_loss = root.find("train.eval_loss")
     if eval_loss is not None and eval_loss.value is True:
         evaluated |= losses
-    return Producible(frozenset(computed | losses), frozenset(evaluated), not unknown)
+    return ProducedMetrics(frozenset(computed | losses), frozenset(evaluated), not unknown)
 
 
 def loss_names(task: Definition | None, root: Node, library: Library) -> set[str] | None:
     """The losses of a task and of the section ``loss``; None when more may exist than is shown."""
     returned = None if task is None else _returned(task, "batch_loss", library)
-    return None if returned is None else returned | term_names(root)
+    return None if returned is None else returned | loss_term_names(root)
 
 
-def _check_metric(walk: Walk, watched: Watched, names: Producible | None) -> None:
+def _check_metric(
+    walk: ConfigChecker, watched: WatchedMetric, names: ProducedMetrics | None
+) -> None:
     if names is None or not names.complete:
         return
     metric = watched.metric
@@ -157,14 +159,14 @@ def _check_metric(walk: Walk, watched: Watched, names: Producible | None) -> Non
     known += [f"val/{name}" for name in names.evaluation]
     name = rest.rpartition("/")[2]
     is_train = split == "train" and name in names.train
-    if is_train or (split in ("val", "test", AVERAGED) and name in names.evaluation):
+    if is_train or (split in ("val", "test", AVERAGED_SPLIT) and name in names.evaluation):
         return
     close = nearest(metric, known) or nearest(f"val/{metric}", known)
     hint = f"return {name!r} from batch_metric of the task, or add it under metrics"
     if close or known:
         shown = ", ".join(sorted(known)[:12])
         hint = f"did you mean '{watched.spell(close)}'?" if close else f"can be: {shown}"
-    if split in ("val", AVERAGED) and name in names.train:
+    if split in ("val", AVERAGED_SPLIT) and name in names.train:
         hint = "set train.eval_loss=true to compute losses in evaluation"
     what = f"nothing produces the metric {metric!r}"
     walk.mistakes.report(watched.key, what, watched.place, hint)
@@ -193,12 +195,14 @@ def _returned(task: Definition, method: str, library: Library) -> set[str] | Non
 def _read_returned(task: Definition, method: str, library: Library) -> set[str] | None:
     chain, complete = class_definitions(task, library)
     for item in chain:
-        function = method_of(item.node, method) if isinstance(item.node, ast.ClassDef) else None
+        function = (
+            find_method_node(item.node, method) if isinstance(item.node, ast.ClassDef) else None
+        )
         if function is not None:
-            return None if is_assigned(chain, method) else _literal_keys(function)
-        if isinstance(item.node, ast.ClassDef) and binds(item.node, method):
+            return None if is_set_on_self(chain, method) else _literal_keys(function)
+        if isinstance(item.node, ast.ClassDef) and binds_name(item.node, method):
             return None  # assigned in the class body: whatever it returns
-    return set() if complete and not is_assigned(chain, method) else None
+    return set() if complete and not is_set_on_self(chain, method) else None
 
 
 def _literal_keys(function: FunctionNode) -> set[str] | None:
@@ -261,8 +265,8 @@ _WATCHERS = (
 )
 
 
-def check_watched(
-    walk: Walk, root: Node, task: Definition | None, given: Collection[str] = ()
+def check_watched_metrics(
+    walk: ConfigChecker, root: Node, task: Definition | None, given: Collection[str] = ()
 ) -> None:
     """Report watched metrics that nothing measures, and watchers without a monitor.
 
@@ -274,14 +278,14 @@ def check_watched(
     node = root.mapping.get("monitor")
     if (node is None or node.value is None) and not walk.mistakes.is_broken("monitor"):
         _check_watchers(walk, root, task)
-    for watched in find_watched(walk, root):
+    for watched in find_watched_metrics(walk, root):
         section = watched.key if watched.target else "monitor"
         if not walk.mistakes.has_any(section) and not _lacks_average(walk, root, watched, given):
             _check_split(walk, root, task, watched)
 
 
-def _check_watchers(walk: Walk, root: Node, task: Definition) -> None:
-    if find_method(task, "post_metric_to_err", walk.registry.library) is not False:
+def _check_watchers(walk: ConfigChecker, root: Node, task: Definition) -> None:
+    if has_method(task, "post_metric_to_err", walk.registry.library) is not False:
         return
     for path, factory in walk.factories.items():
         if factory.dotted in _WATCHERS:
@@ -292,20 +296,22 @@ def _check_watchers(walk: Walk, root: Node, task: Definition) -> None:
             walk.mistakes.report(path, what, place, hint)
 
 
-def _lacks_average(walk: Walk, root: Node, watched: Watched, given: Collection[str]) -> bool:
+def _lacks_average(
+    walk: ConfigChecker, root: Node, watched: WatchedMetric, given: Collection[str]
+) -> bool:
     """Whether a metric is that of averaged weights, and nobody averages any; that is reported."""
     written, _, rest = watched.metric.partition("/")
     has_average = "average" in {*root.mapping, *given} or walk.mistakes.is_broken("average")
-    if written != AVERAGED or has_average:
+    if written != AVERAGED_SPLIT or has_average:
         return False
     hint = f"add average: {{type: ema}}, or write {watched.spell(f'val/{rest}')}"
     walk.mistakes.report(watched.key, "nothing averages the weights", watched.place, hint)
     return True
 
 
-def _check_split(walk: Walk, root: Node, task: Definition, watched: Watched) -> None:
+def _check_split(walk: ConfigChecker, root: Node, task: Definition, watched: WatchedMetric) -> None:
     written, slash, rest = watched.metric.partition("/")
-    written = "val" if written == AVERAGED else written
+    written = "val" if written == AVERAGED_SPLIT else written
     split = split_names(walk.registry.library).get(written, "")
     if split == "train" or _may_evaluate(walk, task):
         return
@@ -328,7 +334,7 @@ def _cadence(split: str) -> str:
     return f"set train.eval_every: {known[split]}" if split in known else "monitor val/... instead"
 
 
-def _is_evaluated(walk: Walk, root: Node, split: str) -> bool:
+def _is_evaluated(walk: ConfigChecker, root: Node, split: str) -> bool:
     """Whether ``train`` says that a split is evaluated; also if that cannot be told."""
     if walk.mistakes.has_any("train") or walk.mistakes.is_broken("train.eval_every"):
         return True
@@ -344,7 +350,7 @@ def _is_evaluated(walk: Walk, root: Node, split: str) -> bool:
     return split in periods and (at_an_end or periods[split] not in (0, "0"))
 
 
-def _may_evaluate(walk: Walk, task: Definition) -> bool:
+def _may_evaluate(walk: ConfigChecker, task: Definition) -> bool:
     """Whether some code besides our own may evaluate, or give the task further loaders."""
     library = walk.registry.library
     definitions = [task]
@@ -357,7 +363,9 @@ def _may_evaluate(walk: Walk, task: Definition) -> bool:
     for definition in definitions:
         chain, complete = class_definitions(definition, library)
         own = [item for item in chain if item.module.name.split(".")[0] != "epochal"]
-        if not complete or any("evaluate" in attributes_of(item.module, library) for item in own):
+        if not complete or any(
+            "evaluate" in find_attribute_names(item.module, library) for item in own
+        ):
             return True
     return False
 

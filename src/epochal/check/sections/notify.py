@@ -14,7 +14,7 @@ from epochal.registry.factories import BUILTINS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from epochal.check.values.checker import Walk
+    from epochal.check.values.checker import ConfigChecker
     from epochal.config.node import Node
     from epochal.errors import Place
 
@@ -25,7 +25,7 @@ _TOKEN = re.compile(r"(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{16,}")
 _ENV = "write ${env:NAME}, and NAME into the list `env`"
 
 
-def check_notify(walk: Walk, root: Node) -> None:
+def check_notify(walk: ConfigChecker, root: Node) -> None:
     """Report what is wrong in ``notify`` beyond the types of its values."""
     section = root.mapping.get("notify")
     for index, node in enumerate(section.elements if section is not None else ()):
@@ -46,7 +46,7 @@ def check_notify(walk: Walk, root: Node) -> None:
             walk.mistakes.report(f"{key}.kinds", "nothing would be sent", kinds.place, hint)
 
 
-def _check_smtp(walk: Walk, key: str, node: Node) -> None:
+def _check_smtp(walk: ConfigChecker, key: str, node: Node) -> None:
     for path, address in _texts(node, "to"):
         if "@" not in str(address.value) and not walk.mistakes.has_any(f"{key}.{path}"):
             what = "is no address of a mailbox"
@@ -64,7 +64,7 @@ def _check_smtp(walk: Walk, key: str, node: Node) -> None:
         walk.mistakes.report(f"{key}.security", what, place, "write starttls or tls")
 
 
-def _check_webhook(walk: Walk, key: str, node: Node) -> None:
+def _check_webhook(walk: ConfigChecker, key: str, node: Node) -> None:
     url = node.mapping.get("url")
     if url is not None and isinstance(url.value, str) and not walk.mistakes.has_any(f"{key}.url"):
         parts = _split(url.value)
@@ -93,7 +93,7 @@ def _split(url: str) -> SplitResult | None:
         return None
 
 
-def _check_apprise(walk: Walk, key: str, node: Node) -> None:
+def _check_apprise(walk: ConfigChecker, key: str, node: Node) -> None:
     for path, url in _texts(node, "urls"):
         _require_hidden(walk, f"{key}.{path}", url)
     if find_spec("apprise") is None:
@@ -101,7 +101,7 @@ def _check_apprise(walk: Walk, key: str, node: Node) -> None:
         walk.mistakes.report(f"{key}.type", what, _place(node), hint)
 
 
-def _require_hidden(walk: Walk, key: str, node: Node | None) -> None:
+def _require_hidden(walk: ConfigChecker, key: str, node: Node | None) -> None:
     """Refuse a secret that is written out: the record would keep it."""
     if node is None or node.value is None or walk.mistakes.has_any(key):
         return

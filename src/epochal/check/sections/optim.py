@@ -11,13 +11,13 @@ from epochal.check.sections.sections import SECTIONS
 from epochal.check.signatures.literals import MISSING
 from epochal.check.signatures.parameters import Parameter, Signature
 from epochal.check.signatures.signature import read_signature
-from epochal.check.values.checker import listing
+from epochal.check.values.checker import list_known
 from epochal.errors import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from epochal.check.values.checker import Walk
+    from epochal.check.values.checker import ConfigChecker
     from epochal.config.node import Node
     from epochal.registry.parsed_module import Definition
 
@@ -36,7 +36,7 @@ _NOT_NEGATIVE = ("lr", "lr_mult", "weight_decay")
 _EXAMPLE = 'write for example {match: "*.bias", weight_decay: 0}'
 
 
-def check_optim(walk: Walk, root: Node) -> None:
+def check_optim(walk: ConfigChecker, root: Node) -> None:
     """Report what is wrong in ``optim`` beyond the types of its values."""
     node = root.mapping.get("optim")
     if node is None:
@@ -54,7 +54,7 @@ def check_optim(walk: Walk, root: Node) -> None:
     _check_members(walk, node, members)
 
 
-def _check_members(walk: Walk, node: Node, members: Mapping[str, Node]) -> None:
+def _check_members(walk: ConfigChecker, node: Node, members: Mapping[str, Node]) -> None:
     """Report optimizers that cannot share a model, or steps in which none of them acts."""
     greedy = [name for name, child in members.items() if not _written(child, "match")]
     for name in greedy[1:]:
@@ -67,7 +67,7 @@ def _check_members(walk: Walk, node: Node, members: Mapping[str, Node]) -> None:
         walk.mistakes.report("optim", what, node.key_place, "let one of them have every: 1")
 
 
-def check_descended(walk: Walk, root: Node, task: Definition | None) -> None:
+def check_optimizer_losses(walk: ConfigChecker, root: Node, task: Definition | None) -> None:
     """Report losses that several optimizers descend, and that nobody computes."""
     node, names = root.mapping.get("optim"), loss_names(task, root, walk.registry.library)
     if node is None or not names or not has_members(SECTIONS["optim"], node):
@@ -77,7 +77,7 @@ def check_descended(walk: Walk, root: Node, task: Definition | None) -> None:
         if loss is None or not isinstance(loss.value, str) or loss.value in names:
             continue
         close = nearest(loss.value, names)
-        hint = f"did you mean {close!r}?" if close else listing(names)
+        hint = f"did you mean {close!r}?" if close else list_known(names)
         place = child.key_place if loss.layer == "default" else loss.place
         what = f"nothing computes the loss {loss.value!r}"
         walk.mistakes.report(f"optim.{name}.loss", what, place, hint)
@@ -88,7 +88,7 @@ def _written(node: Node, key: str) -> object:
     return None if child is None else child.to_plain()
 
 
-def check_optimizer(walk: Walk, path: str, node: Node) -> None:
+def check_optimizer(walk: ConfigChecker, path: str, node: Node) -> None:
     """The same for the one optimizer whose spec stands at ``path``."""
     factory = walk.factories.get(path)
     if factory is None:
@@ -119,7 +119,7 @@ def _takes(signature: Signature, name: str) -> bool:
     return signature.open or signature.get(name) is not None
 
 
-def _check_numbers(walk: Walk, path: str, node: Node) -> None:
+def _check_numbers(walk: ConfigChecker, path: str, node: Node) -> None:
     for key in _NOT_NEGATIVE:
         child = node.mapping.get(key)
         number = None if child is None else child.value
@@ -130,7 +130,7 @@ def _check_numbers(walk: Walk, path: str, node: Node) -> None:
             walk.mistakes.report(f"{path}.{key}", what, child.place, "write a positive number")
 
 
-def _check_rule(walk: Walk, path: str, rule: Node, signature: Signature) -> None:
+def _check_rule(walk: ConfigChecker, path: str, rule: Node, signature: Signature) -> None:
     known = {item.name: (item, "section 'optim'") for item in _RULE}
     known |= {
         item.name: (item, signature.owner)
@@ -147,14 +147,14 @@ def _check_rule(walk: Walk, path: str, rule: Node, signature: Signature) -> None
             walk.mistakes.report(here, what, child.key_place, "write it in optim itself")
         elif not signature.open:
             close = nearest(key, known)
-            hint = f"did you mean {close!r}?" if close else listing(known)
+            hint = f"did you mean {close!r}?" if close else list_known(known)
             walk.mistakes.report(here, f"unknown key {key!r} of a rule", child.key_place, hint)
             meant |= {close} if close else set()
     _check_numbers(walk, path, rule)
     _check_sense(walk, path, rule, meant)
 
 
-def _check_sense(walk: Walk, path: str, rule: Node, meant: set[str]) -> None:
+def _check_sense(walk: ConfigChecker, path: str, rule: Node, meant: set[str]) -> None:
     """Report a rule that is about nothing, says nothing, or says two things.
 
     ``meant`` has also the keys that were probably misspelt.
@@ -171,7 +171,7 @@ def _check_sense(walk: Walk, path: str, rule: Node, meant: set[str]) -> None:
         walk.mistakes.report(f"{path}.lr_mult", what, keys["lr_mult"].key_place, hint)
 
 
-def _check_name(walk: Walk, path: str, node: Node, seen: dict[str, str]) -> None:
+def _check_name(walk: ConfigChecker, path: str, node: Node, seen: dict[str, str]) -> None:
     name = str(node.value)
     if _is_bad_name(name):
         what = f"{name!r} cannot be the name of a group"

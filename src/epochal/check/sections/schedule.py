@@ -13,7 +13,7 @@ from epochal.errors import COMMAND_LINE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from epochal.check.values.checker import Walk
+    from epochal.check.values.checker import ConfigChecker
     from epochal.config.node import Node
 
     Mistake = tuple[str, str, str]  # key in the section, what is wrong, what to do
@@ -26,7 +26,7 @@ _OF_THE_RUN = tuple(
 )
 
 
-def check_schedules(walk: Walk, root: Node) -> None:
+def check_schedules(walk: ConfigChecker, root: Node) -> None:
     """Report what is wrong with the schedules of the run and of its stages."""
     for path, factory in walk.factories.items():
         node = root.find(path) if _PATHS.fullmatch(path) else None

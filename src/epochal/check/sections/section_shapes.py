@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from epochal.check.sections.sections import SECTIONS, own_signature, split_names
+from epochal.check.sections.sections import SECTIONS, section_signature, split_names
 from epochal.check.signatures.parameters import Parameter, Signature
-from epochal.check.values.checker import listing, with_entries
+from epochal.check.values.checker import list_known, replace_entries
 from epochal.check.values.types import is_spec
 from epochal.config.node import Node
 from epochal.config.scalar import show
@@ -16,13 +16,13 @@ from epochal.errors import Place, nearest
 
 if TYPE_CHECKING:
     from epochal.check.sections.sections import Section
-    from epochal.check.values.checker import Walk
+    from epochal.check.values.checker import ConfigChecker
     from epochal.registry.library import Library
 
 
-def expand_section(walk: Walk, section: Section, node: Node) -> Node:
+def expand_section(walk: ConfigChecker, section: Section, node: Node) -> Node:
     """A whole section with its defaults; mistakes are noted in ``walk``."""
-    own = own_signature(section, walk.registry.library)
+    own = section_signature(section, walk.registry.library)
     if section.shape == "value":
         return _value(walk, section, node)
     if section.shape == "options":
@@ -35,7 +35,7 @@ def expand_section(walk: Walk, section: Section, node: Node) -> Node:
     return node if expand is None else expand(walk, section, node, own)
 
 
-def _value(walk: Walk, section: Section, node: Node) -> Node:
+def _value(walk: ConfigChecker, section: Section, node: Node) -> Node:
     path = section.name
     if section.keys and node.is_mapping:
         return _options(walk, path, node, Signature(f"section {path!r}", section.keys))
@@ -43,7 +43,7 @@ def _value(walk: Walk, section: Section, node: Node) -> Node:
     return walk.value(path, node, parameter, f"section {path!r}")
 
 
-def _options(walk: Walk, path: str, node: Node, own: Signature) -> Node:
+def _options(walk: ConfigChecker, path: str, node: Node, own: Signature) -> Node:
     if node.is_mapping:
         return walk.entries(path, node, (own,), _place(own))
     first = own.parameters[0].name if own.parameters else "key"
@@ -51,7 +51,7 @@ def _options(walk: Walk, path: str, node: Node, own: Signature) -> Node:
     return node
 
 
-def _specs(walk: Walk, section: Section, node: Node, own: Signature) -> Node:
+def _specs(walk: ConfigChecker, section: Section, node: Node, own: Signature) -> Node:
     path = section.name
     if not node.is_list:
         _report_shape(walk, path, node, "a list", f"write {path}: [{{type: ...}}]")
@@ -63,19 +63,19 @@ def _specs(walk: Walk, section: Section, node: Node, own: Signature) -> Node:
     return Node(tuple(elements), node.place, node.key_place, node.layer, node.replaced)
 
 
-def _terms(walk: Walk, section: Section, node: Node, own: Signature) -> Node:
+def _terms(walk: ConfigChecker, section: Section, node: Node, own: Signature) -> Node:
     if node.is_list:
         return _specs(walk, section, node, own)
-    if not is_several(node):
+    if not is_mapping_of_specs(node):
         return walk.spec(section.name, node, section.kind, own)
     terms = {
         name: walk.spec(f"{section.name}.{name}", term, section.kind, own)
         for name, term in node.mapping.items()
     }
-    return with_entries(node, terms)
+    return replace_entries(node, terms)
 
 
-def _splits(walk: Walk, section: Section, node: Node, own: Signature) -> Node:
+def _splits(walk: ConfigChecker, section: Section, node: Node, own: Signature) -> Node:
     path, names = section.name, split_names(walk.registry.library)
     if not node.is_mapping:
         _report_shape(walk, path, node, "a mapping of splits", "write data: {train: {type: ...}}")
@@ -86,29 +86,29 @@ def _splits(walk: Walk, section: Section, node: Node, own: Signature) -> Node:
         split = names.get(written, "")
         if not split:
             close = nearest(written, names)
-            hint = f"did you mean {close!r}?" if close else listing(names)
+            hint = f"did you mean {close!r}?" if close else list_known(names)
             walk.mistakes.report(here, f"unknown split {written!r}", child.key_place, hint)
         elif split in entries:
             what = f"the split {split!r} is there twice, once as {written!r}"
             walk.mistakes.report(here, what, child.key_place, "keep one of them")
-        elif is_several(child):
+        elif is_mapping_of_specs(child):
             loaders = {
                 name: walk.spec(f"{here}.{name}", loader, section.kind, own)
                 for name, loader in child.mapping.items()
             }
-            entries[split] = with_entries(child, loaders)
+            entries[split] = replace_entries(child, loaders)
         else:
             entries[split] = walk.spec(here, child, section.kind, own)
-    return with_entries(node, entries)
+    return replace_entries(node, entries)
 
 
-def _report_shape(walk: Walk, path: str, node: Node, wanted: str, hint: str) -> None:
+def _report_shape(walk: ConfigChecker, path: str, node: Node, wanted: str, hint: str) -> None:
     if not walk.mistakes.is_known_bad(path):
         what = f"expected {wanted}, got {show(node.to_plain())}"
         walk.mistakes.report(path, what, node.place, hint)
 
 
-def is_several(node: Node) -> bool:
+def is_mapping_of_specs(node: Node) -> bool:
     """Whether a mapping holds specs by name, and is not one itself."""
     children = node.mapping.values()
     return bool(children) and not is_spec(node) and all(child.is_mapping for child in children)
@@ -121,7 +121,7 @@ def _place(own: Signature) -> Place:
     return Place(display_name(module.file), own.definition.node.lineno, 1)
 
 
-SHARED = ("accumulate", "noise", "noise_decay")
+SHARED_KEYS = ("accumulate", "noise", "noise_decay")
 """Keys of the section itself that hold for all of several optimizers."""
 
 
@@ -134,21 +134,23 @@ def has_members(section: Section, node: Node) -> bool:
 
 def member_signature(section: Section, library: Library) -> Signature:
     """The keys that belong to each of several specs, beside those of its component."""
-    return own_signature(replace(section, options=section.members, keys=()), library)
+    return section_signature(replace(section, options=section.members, keys=()), library)
 
 
-def expand_members(walk: Walk, section: Section, node: Node, own: Signature) -> Node:
+def expand_members(walk: ConfigChecker, section: Section, node: Node, own: Signature) -> Node:
     """The section with each of its specs expanded; mistakes are noted in ``walk``."""
-    shared = [item for item in own.parameters if item.name in SHARED]
-    keys = {name: child for name, child in node.mapping.items() if name in SHARED}
+    shared = [item for item in own.parameters if item.name in SHARED_KEYS]
+    keys = {name: child for name, child in node.mapping.items() if name in SHARED_KEYS}
     signature = replace(own, parameters=tuple(shared))
     entries = dict(
-        walk.entries(section.name, with_entries(node, keys), (signature,), Place(own.owner)).mapping
+        walk.entries(
+            section.name, replace_entries(node, keys), (signature,), Place(own.owner)
+        ).mapping
     )
     members = member_signature(section, walk.registry.library)
     for name, child in node.mapping.items():
         path = f"{section.name}.{name}"
-        if name in SHARED:
+        if name in SHARED_KEYS:
             continue
         if own.get(name) is not None:
             what = f"{name!r} must be said for each of several optimizers"
@@ -159,16 +161,16 @@ def expand_members(walk: Walk, section: Section, node: Node, own: Signature) -> 
             walk.mistakes.report(path, what, child.key_place, hint)
         else:
             entries[name] = _member(walk, path, child, section, members)
-    return with_entries(node, entries)
+    return replace_entries(node, entries)
 
 
-def _member(walk: Walk, path: str, node: Node, section: Section, own: Signature) -> Node:
+def _member(walk: ConfigChecker, path: str, node: Node, section: Section, own: Signature) -> Node:
     rest = {key: child for key, child in node.mapping.items() if key != "schedule"}
-    expanded = walk.spec(path, with_entries(node, rest), section.kind, own)
+    expanded = walk.spec(path, replace_entries(node, rest), section.kind, own)
     schedule = node.mapping.get("schedule")
     if schedule is None or schedule.value is None:
         return expanded
     where = SECTIONS["schedule"]
-    keys = own_signature(where, walk.registry.library)
+    keys = section_signature(where, walk.registry.library)
     made = walk.spec(f"{path}.schedule", schedule, where.kind, keys)
-    return with_entries(expanded, {**expanded.mapping, "schedule": made})
+    return replace_entries(expanded, {**expanded.mapping, "schedule": made})

@@ -262,7 +262,7 @@ SPLITS = "epochal.engine.interfaces.splits:SPLITS"
 SPLIT_ALIASES = "epochal.engine.interfaces.splits:SPLIT_ALIASES"
 
 
-def own_signature(section: Section, library: Library) -> Signature:
+def section_signature(section: Section, library: Library) -> Signature:
     """The keys that belong to the section itself, as one signature."""
     owner = f"section {section.name!r}"
     module, _, name = section.options.partition(":")

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, final
 
 from epochal.check.sections.optim import check_optimizer
 from epochal.check.sections.section_shapes import (
-    SHARED,
+    SHARED_KEYS,
     expand_members,
     has_members,
     member_signature,
 )
-from epochal.check.sections.sections import SECTIONS, own_signature
+from epochal.check.sections.sections import SECTIONS, section_signature
 from epochal.check.signatures.literals import Opaque
 from epochal.check.signatures.parameters import Parameter, Signature
 from epochal.check.signatures.signature import read_signature
-from epochal.check.values.checker import Walk, listing, with_entries
+from epochal.check.values.checker import ConfigChecker, list_known, replace_entries
 from epochal.check.values.report import Mistakes
 from epochal.config.scalar import show
 from epochal.errors import ConfigError, Place, nearest
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from epochal.config.node import Node
     from epochal.registry import Factory, Registry
 
-RATES = ("type", "lr", "groups", "layer_decay", "no_decay")
+RATE_KEYS = ("type", "lr", "groups", "layer_decay", "no_decay")
 """Keys that give other groups, or groups other rates."""
 
 _STATE = Parameter("state", "Literal['keep', 'reset']", Opaque("as fits"))
 
 
 @final
-class OptimChanges:
+class StageOptimChecker:
     """Knows which optimizers there are when a stage begins.
 
     Args:
@@ -42,7 +42,7 @@ class OptimChanges:
         section: The section ``optim`` of the run, expanded; None if there is none.
     """
 
-    def __init__(self, walk: Walk, section: Node | None) -> None:
+    def __init__(self, walk: ConfigChecker, section: Node | None) -> None:
         self._walk = walk
         members = section is not None and has_members(SECTIONS["optim"], section)
         entries = section.mapping if section is not None and members else {}
@@ -58,21 +58,23 @@ class OptimChanges:
         """The changes with what they mean spelt out; mistakes are noted."""
         walk = self._walk
         if isinstance(node.value, str):
-            node = with_entries(node, {"type": node})
+            node = replace_entries(node, {"type": node})
         if not node.is_mapping:
             what = f"expected a mapping, got {show(node.to_plain())}"
             walk.mistakes.report(path, what, node.place, "write optim: {lr: 1e-4}")
             return node
-        own = own_signature(SECTIONS["optim"], walk.registry.library)
+        own = section_signature(SECTIONS["optim"], walk.registry.library)
         return self._several(path, node, own) if self.names else self._one(path, node, "optim", own)
 
     def _several(self, path: str, node: Node, own: Signature) -> Node:
-        shared = tuple(item for item in own.parameters if item.name in SHARED)
-        keys = {name: child for name, child in node.mapping.items() if name in SHARED}
-        signature = replace(own, parameters=unfilled(shared))
-        entries = dict(unfilled_entries(self._walk, path, with_entries(node, keys), signature))
+        shared = tuple(item for item in own.parameters if item.name in SHARED_KEYS)
+        keys = {name: child for name, child in node.mapping.items() if name in SHARED_KEYS}
+        signature = replace(own, parameters=without_defaults(shared))
+        entries = dict(
+            check_without_defaults(self._walk, path, replace_entries(node, keys), signature)
+        )
         for name, child in node.mapping.items():
-            if name in SHARED:
+            if name in SHARED_KEYS:
                 continue
             entries[name] = child
             here = f"{path}.{name}"
@@ -84,7 +86,7 @@ class OptimChanges:
                 self._walk.mistakes.report(here, what, child.place, hint)
             else:
                 entries[name] = self._member(here, child, name)
-        return with_entries(node, entries)
+        return replace_entries(node, entries)
 
     def _member(self, path: str, node: Node, name: str) -> Node:
         own = member_signature(SECTIONS["optim"], self._walk.registry.library)
@@ -94,12 +96,12 @@ class OptimChanges:
                 place = node.mapping[key].key_place
                 self._walk.mistakes.report(f"{path}.{key}", what, place, hint)
                 kept = {one: child for one, child in node.mapping.items() if one != key}
-                node = with_entries(node, kept)
+                node = replace_entries(node, kept)
         return self._one(path, node, f"optim.{name}", own)
 
     def _report_unknown(self, path: str, name: str, node: Node, own: Signature) -> None:
         close = nearest(name, self.names)
-        hint = f"did you mean {close!r}?" if close else listing(self.names)
+        hint = f"did you mean {close!r}?" if close else list_known(self.names)
         what = f"there is no optimizer {name!r}"
         if own.get(name) is not None or not node.is_mapping:
             what = f"{name!r} must be said for one of several optimizers"
@@ -109,7 +111,7 @@ class OptimChanges:
     def _one(self, path: str, node: Node, key: str, own: Signature) -> Node:
         """Changes of one optimizer: keys of the one before, or another one."""
         walk = self._walk
-        own = replace(own, parameters=(*unfilled(own.parameters), _STATE))
+        own = replace(own, parameters=(*without_defaults(own.parameters), _STATE))
         if "freeze" in node.mapping:
             what, place = "a stage freezes by itself", node.mapping["freeze"].key_place
             walk.mistakes.report(f"{path}.freeze", what, place, "write freeze: beside optim:")
@@ -126,8 +128,8 @@ class OptimChanges:
             if before is not None:
                 known = read_signature(before, walk.registry.library)
                 walk.factories[path] = before
-            known = replace(known, parameters=unfilled(known.parameters))
-            node = with_entries(node, unfilled_entries(walk, path, node, own, known))
+            known = replace(known, parameters=without_defaults(known.parameters))
+            node = replace_entries(node, check_without_defaults(walk, path, node, own, known))
         check_optimizer(walk, path, node)
         return node
 
@@ -152,7 +154,7 @@ def find_rate_change(node: Node | None, names: Collection[str]) -> str:
         return ""
     parts = [(f"{name}.", node.mapping[name]) for name in names if name in node.mapping]
     for prefix, part in parts if names else [("", node)]:
-        changed = [key for key in RATES if key in part.mapping]
+        changed = [key for key in RATE_KEYS if key in part.mapping]
         if changed:
             return prefix + changed[0]
         state = part.mapping.get("state")
@@ -167,8 +169,8 @@ def expand_optimizer(node: Node, registry: Registry) -> Node:
     Raises:
         ConfigError: Something in it is wrong.
     """
-    walk, section = Walk(registry, Mistakes()), SECTIONS["optim"]
-    own = own_signature(section, registry.library)
+    walk, section = ConfigChecker(registry, Mistakes()), SECTIONS["optim"]
+    own = section_signature(section, registry.library)
     if has_members(section, node):
         expanded = expand_members(walk, section, node, own)
         parts = {f"optim.{name}": one for name, one in expanded.mapping.items() if one.is_mapping}
@@ -183,12 +185,14 @@ def expand_optimizer(node: Node, registry: Registry) -> Node:
     return expanded
 
 
-def unfilled(parameters: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
+def without_defaults(parameters: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
     """The same, but what is left out stays left out."""
     return tuple(replace(item, default=Opaque("as before")) for item in parameters)
 
 
-def unfilled_entries(walk: Walk, path: str, node: Node, *signatures: Signature) -> dict[str, Node]:
+def check_without_defaults(
+    walk: ConfigChecker, path: str, node: Node, *signatures: Signature
+) -> dict[str, Node]:
     """The entries against signatures, without any defaults."""
     count = len(walk.defaults)
     found = walk.entries(path, node, signatures, Place("default"))

@@ -7,19 +7,19 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
-from epochal.check.sections.losses import TOTAL, term_names
-from epochal.check.sections.methods import find_method
+from epochal.check.sections.losses import TOTAL_LOSS, loss_term_names
+from epochal.check.sections.methods import has_method
 from epochal.check.sections.section_shapes import expand_section
 from epochal.check.sections.sections import SECTIONS
 from epochal.check.sections.stage_optim import (
-    OptimChanges,
+    StageOptimChecker,
+    check_without_defaults,
     find_rate_change,
-    unfilled,
-    unfilled_entries,
+    without_defaults,
 )
 from epochal.check.signatures.parameters import Parameter, Signature
 from epochal.check.signatures.signature import method_signature
-from epochal.check.values.checker import Walk, listing, with_entries
+from epochal.check.values.checker import ConfigChecker, list_known, replace_entries
 from epochal.config.duration import Duration, parse_duration
 from epochal.config.node import Node
 from epochal.config.scalar import show
@@ -43,7 +43,7 @@ def stage_name(index: int, node: Node) -> str:
 
 
 def expand_stages(
-    walk: Walk, node: Node, entries: dict[str, Node], given: Collection[str] = ()
+    walk: ConfigChecker, node: Node, entries: dict[str, Node], given: Collection[str] = ()
 ) -> None:
     """Check the stages against the other sections, and put them with these, expanded."""
     if not node.is_list or not node.elements:
@@ -51,17 +51,19 @@ def expand_stages(
             what = f"expected a list of stages, got {show(node.to_plain())}"
             walk.mistakes.report("stages", what, node.place, "write stages: [{for: 5ep}, ...]")
         return
-    _Stages(walk, entries, given).expand(node)
-    _settle_length(walk, node, entries)
+    _StageChecker(walk, entries, given).expand(node)
+    _check_train_length(walk, node, entries)
 
 
 @final
-class _Stages:
+class _StageChecker:
     """Knows what holds when a stage begins, as far as the check needs it."""
 
-    def __init__(self, walk: Walk, entries: dict[str, Node], given: Collection[str]) -> None:
+    def __init__(
+        self, walk: ConfigChecker, entries: dict[str, Node], given: Collection[str]
+    ) -> None:
         self.walk, self.entries, self.given = walk, entries, given
-        self.optim = OptimChanges(walk, entries.get("optim"))
+        self.optim = StageOptimChecker(walk, entries.get("optim"))
         self.params: set[str] = set()
         self.names: set[str] = set()
         self.had_schedule = False
@@ -83,8 +85,8 @@ class _Stages:
 
     def _expand_one(self, path: str, node: Node) -> Node:
         plain = {key: child for key, child in node.mapping.items() if key not in _SPECS}
-        own = Signature("section 'stages'", unfilled(SECTIONS["stages"].keys))
-        expanded = unfilled_entries(self.walk, path, with_entries(node, plain), own)
+        own = Signature("section 'stages'", without_defaults(SECTIONS["stages"].keys))
+        expanded = check_without_defaults(self.walk, path, replace_entries(node, plain), own)
         expand: dict[str, Callable[[str, Node], Node]] = {
             "optim": self.optim.expand,
             "schedule": partial(self._section, "schedule"),
@@ -99,7 +101,7 @@ class _Stages:
         self._check_schedule(path, node)
         self._check_required(path, node)
         order = [key for key in node.mapping if key in expanded]
-        return with_entries(node, {key: expanded[key] for key in order})
+        return replace_entries(node, {key: expanded[key] for key in order})
 
     def _check_name(self, path: str, node: Node, name: str) -> None:
         if name in self.names:
@@ -171,8 +173,8 @@ class _Stages:
 
     def _loss(self, path: str, node: Node) -> Node:
         walk = self.walk
-        known = term_names(Node(MappingProxyType(self.entries)))
-        known = known - {TOTAL} or known
+        known = loss_term_names(Node(MappingProxyType(self.entries)))
+        known = known - {TOTAL_LOSS} or known
         if not known and "loss" not in self.given:
             what = "there is no section loss whose weights could change"
             hint = "give the weight to the task: task: {...}"
@@ -182,7 +184,7 @@ class _Stages:
             walk.value(f"{path}.{name}", child, weight, "section 'loss'")
             if known and name not in known:
                 close = nearest(name, known)
-                hint = f"did you mean {close!r}?" if close else listing(known)
+                hint = f"did you mean {close!r}?" if close else list_known(known)
                 what = f"the loss has no term {name!r}"
                 walk.mistakes.report(f"{path}.{name}", what, child.key_place, hint)
         if not node.is_mapping:
@@ -202,9 +204,9 @@ class _Stages:
             return node
         signature = _find_params(self.walk, self.given)
         if signature is not None:
-            signature = replace(signature, parameters=unfilled(signature.parameters))
-            return with_entries(node, unfilled_entries(walk, path, node, signature))
-        if find_method(task, "on_stage_start", walk.registry.library) is False:
+            signature = replace(signature, parameters=without_defaults(signature.parameters))
+            return replace_entries(node, check_without_defaults(walk, path, node, signature))
+        if has_method(task, "on_stage_start", walk.registry.library) is False:
             name = next(iter(node.mapping), "mix")
             what = f"{task.dotted} has no on_stage_start, which would take it"
             hint = f"write def on_stage_start(self, *, {name}: float) in class {task.node.name}"
@@ -222,22 +224,22 @@ class _Stages:
                 self.walk.mistakes.report(here, what, node.place, f"add {item.name}: ...")
 
 
-def _find_task(walk: Walk, given: Collection[str]) -> Definition | None:
+def _find_task(walk: ConfigChecker, given: Collection[str]) -> Definition | None:
     factory = walk.factories.get("task")
     if "task" in given or factory is None or factory.file is None:
         return None
     return walk.registry.library.find_definition(factory.dotted)
 
 
-def _may_have_error(walk: Walk, given: Collection[str]) -> bool:
+def _may_have_error(walk: ConfigChecker, given: Collection[str]) -> bool:
     """Whether a task may monitor an error of its own."""
     task = _find_task(walk, given)
     if task is None:
         return True
-    return find_method(task, "post_metric_to_err", walk.registry.library) is not False
+    return has_method(task, "post_metric_to_err", walk.registry.library) is not False
 
 
-def _find_params(walk: Walk, given: Collection[str]) -> Signature | None:
+def _find_params(walk: ConfigChecker, given: Collection[str]) -> Signature | None:
     """What the task takes when a stage begins, if its text shows that."""
     task = _find_task(walk, given)
     if task is None:
@@ -249,7 +251,7 @@ def _find_params(walk: Walk, given: Collection[str]) -> Signature | None:
     return replace(found, parameters=kept)
 
 
-def _settle_length(walk: Walk, stages: Node, entries: dict[str, Node]) -> None:
+def _check_train_length(walk: ConfigChecker, stages: Node, entries: dict[str, Node]) -> None:
     """Leave ``train.for`` to the stages, or report that it says something else."""
     train = entries.get("train")
     node = None if train is None else train.mapping.get("for")
@@ -257,11 +259,13 @@ def _settle_length(walk: Walk, stages: Node, entries: dict[str, Node]) -> None:
         return
     if node.layer in ("default", COMMAND_LINE):
         kept = {key: child for key, child in train.mapping.items() if key != "for"}
-        entries["train"] = with_entries(train, kept)
+        entries["train"] = replace_entries(train, kept)
         walk.defaults[:] = [one for one in walk.defaults if one.key != "train.for"]
         if node.layer == COMMAND_LINE:  # as --fast and --epochs, for each stage
             expanded = entries["stages"]
-            shorter = (with_entries(one, {**one.mapping, "for": node}) for one in expanded.elements)
+            shorter = (
+                replace_entries(one, {**one.mapping, "for": node}) for one in expanded.elements
+            )
             entries["stages"] = replace(expanded, value=tuple(shorter))
         return
     total = _sum_lengths(stages)

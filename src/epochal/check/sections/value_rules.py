@@ -16,7 +16,7 @@ from epochal.errors import nearest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from epochal.check.values.checker import Walk
+    from epochal.check.values.checker import ConfigChecker
     from epochal.config.node import Node
     from epochal.errors import Place
 
@@ -27,7 +27,7 @@ _FOR_PEOPLE = ("project", "tag", "desc")
 _WITH_WEIGHTS = ("manifest.json", "run.json", "checkpoints")
 
 
-def check_rules(walk: Walk, root: Node) -> None:
+def check_rules(walk: ConfigChecker, root: Node) -> None:
     """Report values that have the right type and cannot be meant all the same."""
     _check_weights(walk, root)
     _check_times(walk, root)
@@ -42,7 +42,7 @@ def check_rules(walk: Walk, root: Node) -> None:
     _check_redacted(walk, root)
 
 
-def _check_weights(walk: Walk, root: Node) -> None:
+def _check_weights(walk: ConfigChecker, root: Node) -> None:
     section = root.mapping.get("init_from")
     node = None if section is None else section.mapping.get("path", section)
     if node is None or not isinstance(node.value, str) or walk.mistakes.is_known_bad("init_from"):
@@ -60,7 +60,7 @@ def _check_weights(walk: Walk, root: Node) -> None:
         walk.mistakes.report(key, f"{what}: {node.value!r}", node.place, hint)
 
 
-def _check_times(walk: Walk, root: Node) -> None:
+def _check_times(walk: ConfigChecker, root: Node) -> None:
     for key, examples in _TIMES.items():
         node = root.find(key)
         if node is None or not isinstance(node.value, str):
@@ -74,7 +74,7 @@ def _check_times(walk: Walk, root: Node) -> None:
             walk.mistakes.report(key, what, node.place, f"write for example {examples}")
 
 
-def _check_average(walk: Walk, root: Node) -> None:
+def _check_average(walk: ConfigChecker, root: Node) -> None:
     """A mean of weights that would begin when the training is over."""
     start, end = root.find("average.start"), root.find("train.for")
     if start is None or end is None or "stages" in root.mapping:
@@ -88,7 +88,7 @@ def _check_average(walk: Walk, root: Node) -> None:
         walk.mistakes.report("average.start", what, start.place, "write an earlier start")
 
 
-def _check_compile_mode(walk: Walk, root: Node) -> None:
+def _check_compile_mode(walk: ConfigChecker, root: Node) -> None:
     """A mode that only one backend of torch.compile knows."""
     backend, mode = root.find("engine.compile_backend"), root.find("engine.compile_mode")
     if backend is None or mode is None or backend.value == "inductor" or mode.value == "default":
@@ -97,7 +97,7 @@ def _check_compile_mode(walk: Walk, root: Node) -> None:
     walk.mistakes.report("engine.compile_mode", what, mode.place, "leave out one of them")
 
 
-def _check_names(walk: Walk, root: Node) -> None:
+def _check_names(walk: ConfigChecker, root: Node) -> None:
     node = root.find("checkpoint.name")
     if node is None or not isinstance(node.value, str):
         return
@@ -108,7 +108,7 @@ def _check_names(walk: Walk, root: Node) -> None:
         walk.mistakes.report("checkpoint.name", f"{node.value!r} {what}", node.place, hint)
 
 
-def _check_evaluated_splits(walk: Walk, root: Node) -> None:
+def _check_evaluated_splits(walk: ConfigChecker, root: Node) -> None:
     periods = root.find("train.eval_every")
     names = split_names(walk.registry.library)
     for name, child in periods.mapping.items() if periods is not None else ():
@@ -118,7 +118,7 @@ def _check_evaluated_splits(walk: Walk, root: Node) -> None:
             walk.mistakes.report(key, what, child.key_place, "write val or test")
 
 
-def _check_precision(walk: Walk, root: Node) -> None:
+def _check_precision(walk: ConfigChecker, root: Node) -> None:
     """A dtype of the weights in which the chosen precision cannot compute."""
     precision, dtype = root.find("engine.precision"), root.find("model.dtype")
     if precision is None or dtype is None or dtype.layer == "default":
@@ -134,7 +134,7 @@ def _check_precision(walk: Walk, root: Node) -> None:
     walk.mistakes.report("engine.precision", what, precision.place, hint)
 
 
-def _check_clip(walk: Walk, root: Node) -> None:
+def _check_clip(walk: ConfigChecker, root: Node) -> None:
     """One limit of the gradient, above zero, by norm or by value."""
     node = root.find("optim.clip")
     if node is None or not node.is_mapping or walk.mistakes.has_any("optim.clip"):
@@ -154,7 +154,7 @@ def _check_clip(walk: Walk, root: Node) -> None:
         walk.mistakes.report("optim.clip", "takes one limit", node.place, hint)
 
 
-def _check_folds(walk: Walk, root: Node) -> None:
+def _check_folds(walk: ConfigChecker, root: Node) -> None:
     """Keys that mean something in a cross validation only, and a fold that there is not."""
     folds = root.find("train.folds")
     if folds is None or walk.mistakes.has_any("train.folds"):
@@ -173,7 +173,7 @@ def _check_folds(walk: Walk, root: Node) -> None:
             walk.mistakes.report("train.fold", what, node.place, "write a number up to train.folds")
 
 
-def _check_data_of_stages(walk: Walk, root: Node) -> None:
+def _check_data_of_stages(walk: ConfigChecker, root: Node) -> None:
     """Data of a stage, which would hold what a fold holds out."""
     stages = root.mapping.get("stages")
     for index, stage in enumerate(stages.elements if stages is not None else ()):
@@ -185,7 +185,7 @@ def _check_data_of_stages(walk: Walk, root: Node) -> None:
                 walk.mistakes.report(key, what, node.key_place, hint)
 
 
-def _check_redacted(walk: Walk, root: Node) -> None:
+def _check_redacted(walk: ConfigChecker, root: Node) -> None:
     """Secrets that were here before the config became part of a record."""
     for key, node in root.iter_leaves():
         if isinstance(node.value, str) and REDACTED in node.value and key not in _FOR_PEOPLE:
@@ -193,7 +193,7 @@ def _check_redacted(walk: Walk, root: Node) -> None:
             walk.mistakes.report(key, "was a secret, which records do not keep", node.place, hint)
 
 
-def check_splits(walk: Walk, root: Node) -> None:
+def check_splits(walk: ConfigChecker, root: Node) -> None:
     """Report unknown splits in ``on:`` of hooks and metrics and in ``train.eval_every``."""
     known = split_names(walk.registry.library)
     for path, name, place in _listed(root):

@@ -21,7 +21,7 @@ _BUILDERS = ("NamedTuple", "TypedDict")
 _PLAIN_METACLASSES = ("type", "abc.ABCMeta")
 
 
-def lookup_order(definition: Definition, library: Library) -> tuple[Definition | None, ...]:
+def find_mro(definition: Definition, library: Library) -> tuple[Definition | None, ...]:
     """A class and its bases as Python looks through them; a base without text is nothing."""
     return tuple(_order(definition, library, ()))
 
@@ -30,10 +30,11 @@ def class_definitions(definition: Definition, library: Library) -> tuple[list[De
     """A class and its bases in look-up order, and whether they show all of its methods."""
     key = ("class", definition.dotted)
     if key not in library.kept:
-        order = lookup_order(definition, library)
+        order = find_mro(definition, library)
         chain = [item for item in order if item is not None]
         complete = len(chain) == len(order) and all(
-            is_plainly_decorated(item, item.node, library) and not _is_open(item) for item in chain
+            decorators_keep_signature(item, item.node, library) and not _is_open(item)
+            for item in chain
         )
         library.kept[key] = chain, complete
     found: tuple[list[Definition], bool] = library.kept[key]
@@ -45,7 +46,7 @@ def has_plain_construction(order: Sequence[Definition | None]) -> bool:
     for item in order:
         if item is None or not isinstance(item.node, ast.ClassDef):
             continue
-        if item is not order[0] and binds(item.node, "__init_subclass__"):
+        if item is not order[0] and binds_name(item.node, "__init_subclass__"):
             return False
         for word in item.node.keywords:
             name = full_name(item.module, word.value)
@@ -69,7 +70,7 @@ def is_false(expression: ast.expr) -> bool:
     return isinstance(expression, ast.Constant) and expression.value is False
 
 
-def method_of(node: ast.ClassDef, name: str) -> FunctionNode | None:
+def find_method_node(node: ast.ClassDef, name: str) -> FunctionNode | None:
     """The method that a class body itself defines under ``name``; the last one counts."""
     for statement in reversed(node.body):
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and statement.name == name:
@@ -77,7 +78,7 @@ def method_of(node: ast.ClassDef, name: str) -> FunctionNode | None:
     return None
 
 
-def binds(node: ast.ClassDef, name: str) -> bool:
+def binds_name(node: ast.ClassDef, name: str) -> bool:
     """Whether a class body binds ``name`` in any way, also inside of conditions."""
     waiting: list[ast.AST] = [*node.body]
     for inner in waiting:
@@ -94,7 +95,7 @@ def binds(node: ast.ClassDef, name: str) -> bool:
 
 def _is_open(definition: Definition) -> bool:
     node = definition.node
-    return isinstance(node, ast.ClassDef) and binds(node, "__getattr__")
+    return isinstance(node, ast.ClassDef) and binds_name(node, "__getattr__")
 
 
 def _order(
@@ -159,7 +160,7 @@ _KNOWN = frozenset(
 _KNOWN_MODULES = ("typing", "typing_extensions")
 
 
-def is_plainly_decorated(definition: Definition, node: ast.stmt, library: Library) -> bool:
+def decorators_keep_signature(definition: Definition, node: ast.stmt, library: Library) -> bool:
     """Whether no decorator of ``node``, in the definition's module, may change its signature."""
     listed: list[ast.expr] = getattr(node, "decorator_list", [])
     return all(_keeps_signature(decorator, definition, library) for decorator in listed)

@@ -32,7 +32,7 @@ def summary_of(doc: str) -> str:
     return " ".join(doc.strip().split("\n\n")[0].split())
 
 
-def arguments_of(doc: str) -> dict[str, str]:
+def parse_argument_docs(doc: str) -> dict[str, str]:
     """The text of each entry under ``Args:``, by argument."""
     found: dict[str, list[str]] = {}
     current: list[str] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from epochal.check.signatures.classes import is_dataclass, is_false, is_plainly_decorated
+from epochal.check.signatures.classes import decorators_keep_signature, is_dataclass, is_false
 from epochal.check.signatures.docstrings import field_docs
 from epochal.check.signatures.literals import MISSING, Plain, read_field_default, read_literal
 from epochal.check.signatures.parameters import Parameter, Signature, annotation_of, key_of
@@ -23,7 +23,7 @@ def fields_signature(order: Sequence[Definition | None], library: Library) -> Si
     parameters: dict[str, Parameter] = {}
     is_open = False
     for item in reversed(order):
-        if item is None or not is_plainly_decorated(item, item.node, library):
+        if item is None or not decorators_keep_signature(item, item.node, library):
             is_open = True  # a base of another kind may bring fields of its own
         elif is_dataclass(item):
             for name, parameter in _fields(item):

@@ -114,6 +114,6 @@ def _without_aliases(expression: ast.expr, module: Module, depth: int = 4) -> as
     return expression
 
 
-def documented(parameters: tuple[Parameter, ...], docs: Mapping[str, str]) -> tuple[Parameter, ...]:
+def add_docs(parameters: tuple[Parameter, ...], docs: Mapping[str, str]) -> tuple[Parameter, ...]:
     """The parameters with the text that a docstring has about each."""
     return tuple(replace(item, doc=item.doc or docs.get(item.argument, "")) for item in parameters)

@@ -8,21 +8,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from epochal.check.signatures.classes import (
-    binds,
+    binds_name,
+    decorators_keep_signature,
+    find_method_node,
+    find_mro,
     has_plain_construction,
     is_dataclass,
-    is_plainly_decorated,
-    lookup_order,
-    method_of,
 )
-from epochal.check.signatures.docstrings import arguments_of, doc_of, summary_of
+from epochal.check.signatures.docstrings import doc_of, parse_argument_docs, summary_of
 from epochal.check.signatures.fields import fields_signature
 from epochal.check.signatures.literals import MISSING, Opaque, read_literal, to_plain
 from epochal.check.signatures.parameters import (
     Parameter,
     Signature,
+    add_docs,
     annotation_of,
-    documented,
     key_of,
     list_of,
 )
@@ -75,12 +75,12 @@ def called_signature(signature: Signature, library: Library) -> Signature | None
         return None
     if not isinstance(definition.node, ast.ClassDef):
         return definition_signature(definition, library)
-    for item in lookup_order(definition, library):
+    for item in find_mro(definition, library):
         if item is None or item.dotted == "torch.nn.modules.module.Module":
             return None
         assert isinstance(item.node, ast.ClassDef)
         for name in ("forward", "__call__"):
-            method = method_of(item.node, name)
+            method = find_method_node(item.node, name)
             if method is not None:
                 found = _of_function(item, method, library, bound=True)
                 return replace(found, owner=definition.dotted)
@@ -89,14 +89,14 @@ def called_signature(signature: Signature, library: Library) -> Signature | None
 
 def method_signature(definition: Definition, name: str, library: Library) -> Signature | None:
     """What a method takes besides ``self``; nothing if the text of the class does not show it."""
-    for item in lookup_order(definition, library):
+    for item in find_mro(definition, library):
         if item is None or not isinstance(item.node, ast.ClassDef):
             return None
-        method = method_of(item.node, name)
+        method = find_method_node(item.node, name)
         if method is not None:
             found = _of_function(item, method, library, bound=True)
             return replace(found, owner=f"{item.dotted}.{name}")
-        if binds(item.node, name):
+        if binds_name(item.node, name):
             return None
     return None
 
@@ -120,7 +120,7 @@ def _read_definition(definition: Definition, library: Library) -> Signature:
     return replace(
         found,
         owner=definition.dotted,
-        parameters=documented(found.parameters, arguments_of(doc)),
+        parameters=add_docs(found.parameters, parse_argument_docs(doc)),
         summary=summary_of(doc),
         definition=definition,
     )
@@ -129,11 +129,11 @@ def _read_definition(definition: Definition, library: Library) -> Signature:
 def _of_class(definition: Definition, library: Library) -> Signature:
     node = definition.node
     assert isinstance(node, ast.ClassDef)
-    init = method_of(node, "__init__")
+    init = find_method_node(node, "__init__")
     if init is not None and _forwarding_call(init) is None:
         return _visible(definition, init, library)  # the bases need not even be found
-    order = lookup_order(definition, library)
-    if binds(node, "__init__") or is_dataclass(definition) or has_plain_construction(order):
+    order = find_mro(definition, library)
+    if binds_name(node, "__init__") or is_dataclass(definition) or has_plain_construction(order):
         return _of_first(order, library) or Signature(definition.dotted)
     return _unknown(definition)
 
@@ -157,14 +157,14 @@ def _of_own(
     """The constructor that a class itself brings; nothing when it inherits one."""
     node = definition.node
     assert isinstance(node, ast.ClassDef)
-    init = method_of(node, "__init__")
+    init = find_method_node(node, "__init__")
     if init is not None:
         return _of_constructor(definition, init, order, library)
-    if binds(node, "__init__") or not is_plainly_decorated(definition, node, library):
+    if binds_name(node, "__init__") or not decorators_keep_signature(definition, node, library):
         return _unknown(definition)
     if is_dataclass(definition):
         return fields_signature(order, library)
-    new = method_of(node, "__new__")
+    new = find_method_node(node, "__new__")
     return None if new is None else _of_constructor(definition, new, order, library)
 
 
@@ -175,9 +175,9 @@ def _unknown(definition: Definition) -> Signature:
 def _visible(definition: Definition, function: FunctionNode, library: Library) -> Signature:
     """What the constructor itself shows."""
     own = _of_function(definition, function, library, bound=True)
-    docs = arguments_of(ast.get_docstring(function) or "")
-    docs |= arguments_of(doc_of(definition.module, definition.node))
-    return replace(own, parameters=documented(own.parameters, docs))
+    docs = parse_argument_docs(ast.get_docstring(function) or "")
+    docs |= parse_argument_docs(doc_of(definition.module, definition.node))
+    return replace(own, parameters=add_docs(own.parameters, docs))
 
 
 def _of_constructor(
@@ -195,7 +195,7 @@ def _of_constructor(
     taken = {item.name for item in (*own.parameters, *inherited.parameters[: len(given)])}
     taken |= {key_of(str(word.arg)) for word in forwarded.keywords if word.arg}
     rest = tuple(item for item in inherited.parameters if item.name not in taken)
-    is_open = inherited.open or not is_plainly_decorated(definition, function, library)
+    is_open = inherited.open or not decorators_keep_signature(definition, function, library)
     parameters = _joined(own.parameters, rest, forwarded, function)
     return replace(own, parameters=parameters, open=is_open, known=inherited.known)
 
@@ -246,17 +246,17 @@ def _of_function(
     missing: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
     defaults = [*missing, *arguments.defaults]
     found = [
-        _parameter(arg, default, module, positional_only=index < len(arguments.posonlyargs))
+        _live_parameter(arg, default, module, positional_only=index < len(arguments.posonlyargs))
         for index, (arg, default) in enumerate(zip(positional, defaults, strict=True))
     ]
     found = found[1:] if bound else found
     if arguments.vararg is not None:
         found.append(_variadic(arguments.vararg, module))
     found += [
-        replace(_parameter(arg, default, module), kind="named")
+        replace(_live_parameter(arg, default, module), kind="named")
         for arg, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     ]
-    if is_plainly_decorated(definition, function, library):
+    if decorators_keep_signature(definition, function, library):
         return Signature(definition.dotted, tuple(found), open=arguments.kwarg is not None)
     return Signature(definition.dotted, tuple(_not_binding(item) for item in found), open=True)
 
@@ -275,7 +275,7 @@ def _variadic(arg: ast.arg, module: Module) -> Parameter:
     return Parameter(key, annotation, [], "", "variadic", argument=arg.arg, home=module.name)
 
 
-def _parameter(
+def _live_parameter(
     arg: ast.arg, default: ast.expr | None, module: Module, *, positional_only: bool = False
 ) -> Parameter:
     return Parameter(
@@ -295,7 +295,7 @@ def live_signature(component: Callable[..., Any], *, owner: str) -> Signature:
         found = inspect.signature(component)
     except (TypeError, ValueError):
         return Signature(owner, open=True, known=False, summary=summary_of(doc))
-    docs = arguments_of(doc)
+    docs = parse_argument_docs(doc)
     parameters = tuple(
         _parameter_from_object(item, docs.get(item.name, ""))
         for item in found.parameters.values()

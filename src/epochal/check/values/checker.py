@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, final
 from epochal.check.signatures.literals import Opaque
 from epochal.check.signatures.parameters import Parameter, Signature
 from epochal.check.signatures.signature import read_signature
-from epochal.check.values.object_types import misfits, spec_hint
+from epochal.check.values.object_types import find_misfits, spec_hint
 from epochal.check.values.other_frameworks import length_hint
 from epochal.check.values.report import Default
 from epochal.check.values.types import (
-    describe,
+    describe_type,
+    find_problem_place,
+    find_type_problem,
     hint_for,
     is_callable_path,
     is_spec,
     parse_type,
-    place_of_problem,
-    problem_with,
 )
 from epochal.config.node import NOWHERE, Node, from_plain
 from epochal.config.scalar import show
@@ -39,7 +39,7 @@ _FEW = 3  # names that a hint can list
 
 @final
 @dataclass(slots=True)
-class Walk:
+class ConfigChecker:
     """Checks parts of one config and collects what it finds."""
 
     registry: Registry
@@ -123,7 +123,7 @@ class Walk:
         self._missing(path, node, signatures, entries.keys() | excused)
         self._fill(path, entries, signatures, origin)
         self._check_positions(path, entries, signatures[-1])
-        return with_entries(node, entries)
+        return replace_entries(node, entries)
 
     def _unknown(self, path: str, key: str, child: Node, signatures: tuple[Signature, ...]) -> str:
         """Report an unknown key; the known one that it was probably meant to be."""
@@ -131,7 +131,7 @@ class Walk:
         close = nearest(key, known)
         owner = signatures[-1].owner
         word = "argument" if len(signatures) > 1 else "key"
-        hint = f"did you mean {close!r}?" if close else listing(known)
+        hint = f"did you mean {close!r}?" if close else list_known(known)
         if path == f"train.{key}":
             hint = length_hint(key, child) or hint
         self.mistakes.report(path, f"unknown {word} {key!r} of {owner}", child.key_place, hint)
@@ -147,7 +147,7 @@ class Walk:
                 if item.is_required and item.name not in have and not self.mistakes.is_broken(here):
                     have.add(item.name)
                     what = f"missing; {signature.owner} requires it"
-                    kind = describe(parse_type(item.annotation))
+                    kind = describe_type(parse_type(item.annotation))
                     example = "..." if kind == "a value" else f"<{kind}>"
                     self.mistakes.report(
                         here, what, _best_place(node), f"add {item.name}: {example}"
@@ -189,7 +189,7 @@ class Walk:
         """One value against its parameter, expanded."""
         if self.mistakes.is_known_bad(path) or (node.value is None and parameter.default is None):
             return node
-        wrong = problem_with(node, parameter.annotation)
+        wrong = find_type_problem(node, parameter.annotation)
         if wrong is None and is_callable_path(node, parameter.annotation):
             self._find(ANY_KIND, str(node.value), node.place, path)
         if wrong is None:
@@ -199,14 +199,14 @@ class Walk:
         hint = accepted or hint_for(node, parameter.annotation)
         if owner and not owner.startswith("section"):
             what = f"{what} (argument {parameter.name!r} of {owner})"
-        place = place_of_problem(node, parameter.annotation)
+        place = find_problem_place(node, parameter.annotation)
         self.mistakes.report(path, what, place, hint)
         return node
 
     def _check_instances(self, path: str, node: Node, parameter: Parameter, owner: str) -> None:
         """Plain values where the signature wants an object."""
         library = self.registry.library
-        for below, value, wanted in misfits(node, parameter, library):
+        for below, value, wanted in find_misfits(node, parameter, library):
             what = f"expected an object of {wanted}, got {show(value.value)}"
             what = f"{what} (argument {parameter.name!r} of {owner})"
             hint = spec_hint(value.value, wanted, library)
@@ -218,7 +218,7 @@ class Walk:
             return self.spec(path, node, ANY_KIND)
         if node.is_mapping:
             children = {k: self.nested(f"{path}.{k}", c) for k, c in node.mapping.items()}
-            return with_entries(node, children)
+            return replace_entries(node, children)
         if node.is_list:
             elements = [self.nested(f"{path}.{i}", c) for i, c in enumerate(node.elements)]
             return Node(tuple(elements), node.place, node.key_place, node.layer, node.replaced)
@@ -233,7 +233,7 @@ def _find(key: str, signatures: tuple[Signature, ...]) -> tuple[Parameter, str] 
     return None
 
 
-def with_entries(node: Node, entries: Mapping[str, Node]) -> Node:
+def replace_entries(node: Node, entries: Mapping[str, Node]) -> Node:
     """The same mapping with other entries."""
     value = MappingProxyType(dict(entries))
     return Node(value, node.place, node.key_place, node.layer, node.replaced, node.template)
@@ -252,7 +252,7 @@ def _default_place(factory: Factory) -> Place:
     return Place(display_name(factory.file), factory.line, 1)
 
 
-def listing(known: Iterable[str]) -> str:
+def list_known(known: Iterable[str]) -> str:
     """A hint that names what could be written."""
     names = sorted(set(known))
     if not names:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from epochal.check.signatures.classes import lookup_order
+from epochal.check.signatures.classes import find_mro
 from epochal.check.values.types import ANY, last_name, parse_type
 from epochal.registry.library import is_standard
 from epochal.registry.parsed_module import full_name
@@ -22,7 +22,9 @@ _LISTS = ("list", "List", "Sequence", "Iterable", "Collection")
 _DTYPE = "torch.dtype"
 
 
-def misfits(node: Node, parameter: Parameter, library: Library) -> Iterator[tuple[str, Node, str]]:
+def find_misfits(
+    node: Node, parameter: Parameter, library: Library
+) -> Iterator[tuple[str, Node, str]]:
     """Each plain value where the type names only classes that no plain value belongs to.
 
     Gives the path below the parameter, the value, and the class. Whatever the text does not
@@ -108,7 +110,7 @@ def _object_class(written: ast.expr, module: Module, library: Library) -> str:
 
 def _is_plainly_made(definition: Definition, library: Library) -> bool:
     """Whether a class has no bases or metaclass by which a text or number may belong to it."""
-    for item in lookup_order(definition, library):
+    for item in find_mro(definition, library):
         if item is None or is_standard(item.module.name.split(".")[0]):
             return False  # such as str, Enum or Path
         node = item.node

@@ -34,7 +34,7 @@ class Default:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Report:
+class CheckReport:
     """The outcome of checking one config."""
 
     problems: tuple[Problem, ...]
@@ -90,7 +90,7 @@ class Mistakes:
         self.problems.append(Problem(key, what, None if place == NOWHERE else place, hint))
 
 
-def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+def sort_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Without repetitions, by file, line and column."""
     distinct = dict.fromkeys(problems)
     return tuple(sorted(distinct, key=_position))

@@ -79,7 +79,7 @@ class Type:
 ANY = Type("any")
 
 
-def problem_with(node: Node, annotation: str) -> str | None:
+def find_type_problem(node: Node, annotation: str) -> str | None:
     """What is wrong with a value where ``annotation`` is expected; nothing if it fits."""
     wanted = parse_type(annotation)
     if fits(node, wanted):
@@ -90,10 +90,10 @@ def problem_with(node: Node, annotation: str) -> str | None:
     broken = _broken_bound(node, wanted)
     if broken is not None:
         return explain(node.value, broken)[0]
-    return f"expected {describe(wanted)}, got {_shown(node)}"
+    return f"expected {describe_type(wanted)}, got {_shown(node)}"
 
 
-def place_of_problem(node: Node, annotation: str) -> Place:
+def find_problem_place(node: Node, annotation: str) -> Place:
     """Where a value stands that does not fit; in a list, where its first wrong element does."""
     lists = [part for part in _flat(parse_type(annotation)) if part.name in ("list", "tuples")]
     if len(lists) == 1 and node.is_list:
@@ -175,18 +175,18 @@ def parse_type(annotation: str) -> Type:
         return ANY
 
 
-def describe(wanted: Type) -> str:
+def describe_type(wanted: Type) -> str:
     """The type in words."""
     if wanted.name == "union":
         known = [part for part in wanted.args if part != ANY]
-        return " or ".join(dict.fromkeys(describe(part) for part in known)) or "a value"
+        return " or ".join(dict.fromkeys(describe_type(part) for part in known)) or "a value"
     if wanted.name == "choice":
         return " or ".join(show(choice) for choice in wanted.choices)
     if wanted.name == "tuple":
         return f"a list of {len(wanted.args)} values" if wanted.args else "an empty list"
     if wanted.name in ("list", "set", "tuples"):
         inner = wanted.args[0] if wanted.args else ANY
-        return "a list" if inner == ANY else f"a list (each {describe(inner)})"
+        return "a list" if inner == ANY else f"a list (each {describe_type(inner)})"
     bounds = ", ".join(f"{bound.words} {bound.limit}" for bound in wanted.bounds)
     words = _WORDS.get(wanted.name, "a value")
     return f"{words} ({bounds})" if bounds else words

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, final
 
 from epochal.cli.draw.table import shorten, wrap
-from epochal.text.escape import printable
+from epochal.text.escape import escape_control
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,10 +43,10 @@ class Chart:
 
     x_name: str
     y_name: str
-    is_log: bool = False
+    is_log_x: bool = False
     """Whether ``x`` is laid out by its logarithm."""
 
-    is_log_up: bool = False
+    is_log_y: bool = False
     """Whether the lines are; then all values that are finite must be positive."""
 
     ticks: Mapping[str, Sequence[float]] = field(default_factory=dict)
@@ -62,20 +62,22 @@ class Chart:
     """Where to cut lines off that go far up."""
 
 
-def show(chart: Chart) -> list[str]:
+def render_chart(chart: Chart) -> list[str]:
     """The chart as lines of text for standard output, as wide as that is."""
     width = shutil.get_terminal_size((80, 24)).columns
     # Names of metrics and stages may hold anything, and must not steer the terminal.
     chart = replace(
         chart,
-        title=printable(chart.title),
-        lines={printable(name): values for name, values in chart.lines.items()},
-        borders={printable(name): place for name, place in chart.borders.items()},
+        title=escape_control(chart.title),
+        lines={escape_control(name): values for name, values in chart.lines.items()},
+        borders={escape_control(name): place for name, place in chart.borders.items()},
     )
-    return draw(chart, width=width, has_colours=takes_colours(), is_plain=not _takes_braille())
+    return draw_chart(
+        chart, width=width, has_colours=supports_colours(), is_plain=not _supports_braille()
+    )
 
 
-def draw(
+def draw_chart(
     chart: Chart, *, width: int, has_colours: bool = False, is_plain: bool = False
 ) -> list[str]:
     """The chart as lines of text.
@@ -86,10 +88,10 @@ def draw(
         has_colours: Tell lines apart by colours; without, each has a mark of its own.
         is_plain: Use ASCII only.
     """
-    named = join_equal(chart.lines)
-    low, high = find_bounds(chart)
-    up = _upwards(chart)
-    heights = [_between_at(row / (_HEIGHT - 1), up(high), up(low)) for row in range(_HEIGHT)]
+    named = merge_equal_lines(chart.lines)
+    low, high = compute_bounds(chart)
+    up = _y_transform(chart)
+    heights = [_interpolate(row / (_HEIGHT - 1), up(high), up(low)) for row in range(_HEIGHT)]
     labels = [_label(chart, height, high - low) for height in heights]
     gutter = max(len(label) for label in labels[::_ROWS_PER_TICK]) + 1
     has_marks = is_plain or len(named) > (len(_COLOURS) if has_colours else 1)
@@ -110,17 +112,17 @@ def draw(
         text.append(f"{label:>{gutter - 1}} {edge[is_tick]}{line}".rstrip())
     text.extend(_axis(chart, canvas.width, gutter, bounds, is_plain=is_plain))
     if len(named) > 1:
-        names = _names(named, canvas.width, has_marks=has_marks, has_colours=has_colours)
+        names = _iter_legend(named, canvas.width, has_marks=has_marks, has_colours=has_colours)
         text.extend(" " * (gutter + 1) + one for one in names)
     return text
 
 
-def _between_at(share: float, start: float, end: float) -> float:
+def _interpolate(share: float, start: float, end: float) -> float:
     return start * (1 - share) + end * share
 
 
-def _upwards(chart: Chart) -> Callable[[float], float]:
-    return math.log10 if chart.is_log_up else float
+def _y_transform(chart: Chart) -> Callable[[float], float]:
+    return math.log10 if chart.is_log_y else float
 
 
 def _height(
@@ -133,15 +135,15 @@ def _height(
 
 
 def _label(chart: Chart, height: float, extent: float) -> str:
-    return _number(10**height, 10**height) if chart.is_log_up else _number(height, extent)
+    return _number(10**height, 10**height) if chart.is_log_y else _number(height, extent)
 
 
-def _names(
+def _iter_legend(
     named: Mapping[str, Values], width: int, *, has_marks: bool, has_colours: bool
 ) -> Iterator[str]:
     """Which line is whose, by its mark or colour, and by how high it is."""
     for index, (name, values) in enumerate([*named.items()][:_MOST_NAMED]):
-        finite = finite_of(values)
+        finite = finite_values(values)
         extent = "nothing"
         if finite:
             low, high = min(finite), max(finite)
@@ -183,7 +185,7 @@ class _Canvas:
                 continue
             column = round(x * (self.width * self._across - 1))
             row = round((1 - y) * (_HEIGHT * self._down - 1))
-            for dot in _between(last, (column, row)):
+            for dot in _iter_line_dots(last, (column, row)):
                 self._put(owner, *dot)
             last = (column, row)
 
@@ -221,7 +223,9 @@ def _mark(owner: int) -> str:
     return _MARKS[owner] if owner < len(_MARKS) else "."
 
 
-def _between(start: tuple[int, int] | None, end: tuple[int, int]) -> Iterator[tuple[int, int]]:
+def _iter_line_dots(
+    start: tuple[int, int] | None, end: tuple[int, int]
+) -> Iterator[tuple[int, int]]:
     """The dots of a straight line, without its first one."""
     if start is None:
         yield end
@@ -260,7 +264,7 @@ def _numbers(chart: Chart, width: int, bounds: tuple[float, float]) -> str:
     text = [" "] * (width + 12)
     free = 0
     for place in _round_places(chart, width):
-        label = f"{place:.0e}" if chart.is_log else _whole(place)
+        label = f"{place:.0e}" if chart.is_log_x else _whole(place)
         column = _column(place, chart, bounds, width)
         start = max(0, min(column - len(label) // 2, width - len(label)))
         if start >= free:
@@ -271,7 +275,7 @@ def _numbers(chart: Chart, width: int, bounds: tuple[float, float]) -> str:
 
 def _round_places(chart: Chart, width: int) -> list[float]:
     first, last = chart.x[0], chart.x[-1]
-    if chart.is_log:
+    if chart.is_log_x:
         powers = range(math.ceil(math.log10(first) - 1e-9), math.floor(math.log10(last) + 1e-9) + 1)
         return [10.0**power for power in powers]
     rough = (last - first) / max(2, min(8, width // 14)) or 1
@@ -287,31 +291,31 @@ def _column(place: float, chart: Chart, bounds: tuple[float, float], width: int)
 
 
 def _place(x: float, chart: Chart) -> float:
-    return math.log10(x) if chart.is_log else x
+    return math.log10(x) if chart.is_log_x else x
 
 
 def _share(value: float, low: float, high: float) -> float:
     return (value - low) / (high - low) if high > low else 0.5
 
 
-def find_bounds(chart: Chart) -> tuple[float, float]:
+def compute_bounds(chart: Chart) -> tuple[float, float]:
     """The lowest and the highest value that is shown."""
-    finite = [one for values in chart.lines.values() for one in finite_of(values)]
+    finite = [one for values in chart.lines.values() for one in finite_values(values)]
     low, high = min(finite, default=1.0), max(finite, default=1.0)
     if chart.top is not None:
         high = min(high, chart.top)
-    if chart.is_log_up:
+    if chart.is_log_y:
         return (low, high) if high > low else (low / 2, high * 2)
     low = min(low, 0.0) if low < high / 2 else low
     return (low, high) if high > low else (low - abs(low) or -1.0, high + abs(high) or 1.0)
 
 
-def finite_of(values: Values) -> list[float]:
+def finite_values(values: Values) -> list[float]:
     """Those values that can be drawn."""
     return [one for one in values if one is not None and math.isfinite(one)]
 
 
-def join_equal(lines: Mapping[str, Values]) -> dict[str, Values]:
+def merge_equal_lines(lines: Mapping[str, Values]) -> dict[str, Values]:
     """The lines by name; those that are equal once, with all their names."""
     names: dict[tuple[float | None, ...], list[str]] = {}
     for name, values in lines.items():
@@ -331,13 +335,13 @@ def _whole(value: float) -> str:
     return f"{round(value):,}"
 
 
-def takes_colours() -> bool:
+def supports_colours() -> bool:
     """Whether colours on the screen are seen and wanted."""
     is_wanted = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     return sys.stdout.isatty() and is_wanted
 
 
-def _takes_braille() -> bool:
+def _supports_braille() -> bool:
     try:
         "⣿┤▲".encode(sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):

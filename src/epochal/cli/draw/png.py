@@ -8,7 +8,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from epochal import durable
-from epochal.cli.draw.chart import find_bounds, join_equal
+from epochal.cli.draw.chart import compute_bounds, merge_equal_lines
 from epochal.cli.draw.table import shorten
 from epochal.errors import ConfigError, Problem
 
@@ -65,7 +65,7 @@ def save_png(chart: Chart, path: Path) -> None:
 
 def _fill(figure: Figure, chart: Chart) -> None:
     axes = figure.add_subplot()
-    lines = join_equal(chart.lines)
+    lines = merge_equal_lines(chart.lines)
     for name, values in lines.items():
         known = [pair for pair in zip(chart.x, values, strict=True) if pair[1] is not None]
         ys = [math.nan if y is None else y for _, y in known]
@@ -80,10 +80,10 @@ def _fill(figure: Figure, chart: Chart) -> None:
             markevery=alone or None,
         )
     _mark_places(axes, chart)
-    if chart.is_log:
+    if chart.is_log_x:
         axes.set_xscale("log")
-    low, high = find_bounds(chart)
-    if chart.is_log_up:
+    low, high = compute_bounds(chart)
+    if chart.is_log_y:
         axes.set_yscale("log")
         axes.set_ylim(low / 1.2, high * 1.2)
     else:

@@ -14,7 +14,7 @@ _PLAIN_BARS = "_.-~=+*#"
 _NOT_A_NUMBER = "!"
 
 
-def spark(
+def format_sparkline(
     steps: Sequence[float], values: Sequence[float], *, width: int, is_plain: bool | None = None
 ) -> str:
     """The curve in at most ``width`` characters: bars as high as the means of equal shares.

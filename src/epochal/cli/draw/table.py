@@ -8,7 +8,7 @@ import sys
 import unicodedata
 from typing import TYPE_CHECKING
 
-from epochal.text.escape import printable
+from epochal.text.escape import escape_control
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,7 +50,7 @@ def format_table(
 
 def _cell(text: str) -> str:
     """A text in one line, with nothing in it that could steer a terminal."""
-    return printable(text).replace("\n", "\\n")
+    return escape_control(text).replace("\n", "\\n")
 
 
 def _least(column: Row) -> int:
@@ -59,7 +59,7 @@ def _least(column: Row) -> int:
 
 
 def _least_of(cell: str) -> int:
-    size = measure(cell)
+    size = display_width(cell)
     is_figure = size <= _LONGEST_FIGURE and _FIGURE.match(cell.lstrip())
     return size if is_figure else min(size, _SHORTEST_NAME)
 
@@ -67,7 +67,7 @@ def _least_of(cell: str) -> int:
 def _shrink(whole: Sequence[Row], limit: int) -> list[int]:
     """Widths of the columns: the widest one gives way first, if that helps."""
     columns = list(zip(*whole, strict=True))
-    widths = [max(map(measure, column)) for column in columns]
+    widths = [max(map(display_width, column)) for column in columns]
     least = [_least(column) for column in columns]
     gaps = _GAP * (len(widths) - 1)
     if sum(least) + gaps > limit:  # no line has room for all: each column has what it can have
@@ -100,7 +100,7 @@ def _line(cells: Row, widths: list[int], block: list[int]) -> str:
 def _with_prose(whole: Sequence[Row], limit: int) -> Iterator[str]:
     """Lines whose last cell goes on below itself, or below the whole line where that is narrow."""
     heads = [row[:-1] for row in whole]
-    widths = [max(map(measure, column)) for column in zip(*heads, strict=True)]
+    widths = [max(map(display_width, column)) for column in zip(*heads, strict=True)]
     start = sum(widths) + _GAP * len(widths)
     if limit - start < _ROOM_FOR_PROSE:
         widths = _shrink(heads, limit)
@@ -128,7 +128,7 @@ def terminal_width() -> int:
     return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else sys.maxsize
 
 
-def measure(text: str) -> int:
+def display_width(text: str) -> int:
     """How many columns a text takes: wide characters take two, accents and colours none."""
     text = _COLOUR.sub("", text) if "\x1b" in text else text
     return len(text) if text.isascii() else sum(map(_measure, text))
@@ -142,12 +142,12 @@ def _measure(char: str) -> int:
 
 def pad(text: str, width: int) -> str:
     """A text with spaces behind it, up to a number of columns."""
-    return text + " " * (width - measure(text))
+    return text + " " * (width - display_width(text))
 
 
 def shorten(text: str, width: int) -> str:
     """A text in at most ``width`` columns: a name loses its middle, a sentence its last words."""
-    if measure(text) <= width:
+    if display_width(text) <= width:
         return text
     if " " in text.strip():
         return _first_words(text, width)
@@ -159,7 +159,7 @@ def _first_words(text: str, width: int) -> str:
     """Whole words, since a number that lost a digit would be another one."""
     kept = ""
     for part in re.findall(r"\s*\S+", text):
-        if measure(kept + part) + 2 > width:
+        if display_width(kept + part) + 2 > width:
             break
         kept += part
     return f"{kept} {ELLIPSIS}" if kept else ELLIPSIS[:width]
@@ -168,7 +168,7 @@ def _first_words(text: str, width: int) -> str:
 def _start(text: str, width: int) -> str:
     """As many characters as fit."""
     end = 0
-    while end < len(text) and measure(text[: end + 1]) <= width:
+    while end < len(text) and display_width(text[: end + 1]) <= width:
         end += 1
     return text[:end]
 
@@ -179,7 +179,7 @@ def wrap(line: str, width: int | None = None) -> Iterator[str]:
     Words stay whole, also one that is longer than a line: it may be a path that is copied.
     """
     limit = terminal_width() if width is None else width
-    if measure(line) <= limit:
+    if display_width(line) <= limit:
         yield line
         return
     label = _LABEL.match(line)
@@ -188,7 +188,7 @@ def wrap(line: str, width: int | None = None) -> Iterator[str]:
     kept = ""
     for part in re.findall(r"\s*\S+", line):
         is_alone = len(kept) < hang  # below it there would be no more room than beside it
-        if measure(kept + part) <= limit or is_alone:
+        if display_width(kept + part) <= limit or is_alone:
             kept += part
         else:
             yield kept
@@ -200,12 +200,12 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def print_fitting(lines: Iterable[str]) -> None:
+def print_wrapped(lines: Iterable[str]) -> None:
     """Print lines, and what is in them, no wider than the terminal where that can be.
 
     What came from a record cannot steer the terminal.
     """
     for text in lines:
-        for line in printable(text).split("\n"):
+        for line in escape_control(text).split("\n"):
             for part in wrap(line):
                 print(part)

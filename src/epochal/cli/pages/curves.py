@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from epochal.cli.draw.chart import Chart, finite_of
+from epochal.cli.draw.chart import Chart, finite_values
 from epochal.errors import RecordError, suggest
 from epochal.records.metrics.points import is_epoch_mean
 from epochal.text.formatting import format_count
@@ -60,7 +60,7 @@ def chart_curves(
         lines={name: [curve.get(step) for step in steps] for name, curve in curves.items()},
         x_name=_name_steps(max(int(found.count.max(initial=0)) for found in zooms.values())),
         y_name=", ".join(names),
-        is_log_up=_spans_decades([one for curve in curves.values() for one in curve.values()]),
+        is_log_y=_spans_decades([one for curve in curves.values() for one in curve.values()]),
     )
 
 
@@ -77,7 +77,7 @@ def _label(title: str, name: str, *, is_only: bool) -> str:
 
 
 def _spans_decades(values: Sequence[float]) -> bool:
-    finite = finite_of(values)
+    finite = finite_values(values)
     return bool(finite) and min(finite) > 0 and max(finite) / min(finite) >= _SPAN
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from string import ascii_uppercase
 from typing import TYPE_CHECKING
 
-from epochal.cli.draw.chart import takes_colours
+from epochal.cli.draw.chart import supports_colours
 from epochal.cli.draw.table import format_table, wrap
-from epochal.cli.pages.diff_causes import describe_code, describe_facts
-from epochal.cli.pages.diff_results import describe_curves, describe_replicates, describe_scores
-from epochal.cli.pages.diff_view import BOLD, View
-from epochal.records.compare import SECTIONS, describe
+from epochal.cli.pages.diff_causes import describe_code, describe_values
+from epochal.cli.pages.diff_results import describe_curves, describe_metrics, describe_replicates
+from epochal.cli.pages.diff_view import BOLD, DiffView
+from epochal.records.compare import SECTIONS, describe_differences
 from epochal.records.folder.derived_fields import seconds_of, step_of, tag_of
-from epochal.text.command import command
+from epochal.text.command import epochal_command
 from epochal.text.formatting import format_seconds, format_value
 
 if TYPE_CHECKING:
@@ -39,16 +39,16 @@ def describe_comparison(
         words: The runs as they were typed, for hints; their ids if there are none.
         has_all: Whether nothing is left out or cut.
     """
-    view = View(
+    view = DiffView(
         names=tuple(_letter(place) for place in range(len(found.records))),
         words=tuple(words or (one.summary.id for one in found.records)),
         has_all=has_all,
-        has_colours=takes_colours(),
+        has_colours=supports_colours(),
     )
     rows = [(name, *_head(one)) for name, one in zip(view.names, found.records, strict=True)]
     yield format_table(("", "run", "tag", "status", "steps", "time", "best"), rows)
     yield ""
-    yield from wrap(view.paint(describe(found, sections), BOLD))
+    yield from wrap(view.paint(describe_differences(found, sections), BOLD))
     parts = {name: list(_describe_section(found, name, view)) for name in sections}
     for name, (first, *others) in parts.items():
         if others:
@@ -61,7 +61,7 @@ def describe_comparison(
         yield from _wrap_all(describe_replicates(found, view))
     if "curves" in sections and found.is_same_but_for_results:
         yield ""
-        yield from wrap(f"{_UNEXPLAINED}: try `{command()} check FILE --repro`")
+        yield from wrap(f"{_UNEXPLAINED}: try `{epochal_command()} check FILE --repro`")
 
 
 def _wrap_all(lines: Iterable[str]) -> Iterator[str]:
@@ -84,12 +84,12 @@ def _head(record: RunRecord) -> tuple[str, ...]:
     )
 
 
-def _describe_section(found: Comparison, section: str, view: View) -> Iterator[str]:
+def _describe_section(found: Comparison, section: str, view: DiffView) -> Iterator[str]:
     """The lines of one section; a single one if nothing differs in it."""
     if section == "code":
         return describe_code(found.code, view)
     if section == "metrics":
-        return describe_scores(found.metrics, view)
+        return describe_metrics(found.metrics, view)
     if section == "curves":
         return describe_curves(found.curves, found.tolerance, view)
-    return describe_facts(section, getattr(found, section), view)
+    return describe_values(section, getattr(found, section), view)

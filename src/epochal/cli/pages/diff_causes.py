@@ -9,21 +9,21 @@ from epochal.cli.pages.diff_view import (
     BOLD,
     CYAN,
     GREEN,
-    NOTHING,
+    MISSING,
     PLAIN,
     RED,
     count_differing,
     count_same,
 )
-from epochal.text.escape import printable
+from epochal.text.escape import escape_control
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from epochal.cli.pages.diff_view import View
-    from epochal.records.compare.code import CodeComparison, FileDifference, Version
-    from epochal.records.compare.difference import Difference, Facts, Side
+    from epochal.cli.pages.diff_view import DiffView
+    from epochal.records.compare.code import CodeComparison, FileDifference, FileVersion
+    from epochal.records.compare.difference import Difference, RunValue, SectionComparison
 
 _ROWS = 16
 _LINES = 60
@@ -45,7 +45,7 @@ _SOURCES = {
 }
 
 
-def describe_facts(section: str, facts: Facts, view: View) -> Iterator[str]:
+def describe_values(section: str, facts: SectionComparison, view: DiffView) -> Iterator[str]:
     """Names with their values in each run; one line if nothing differs."""
     title, noun = _NOUNS[section]
     major = [one for one in facts.differences if view.has_all or not one.is_minor]
@@ -71,28 +71,28 @@ def describe_facts(section: str, facts: Facts, view: View) -> Iterator[str]:
         yield f"  {which}: `{view.again(section)}`"
 
 
-def _join(places: Iterable[int], view: View) -> str:
+def _join(places: Iterable[int], view: DiffView) -> str:
     return " and ".join(view.names[place] for place in places)
 
 
-def _fact_row(one: Difference, view: View, has_places: bool) -> list[str]:
-    places = [NOTHING if side is None else side.where for side in one.sides]
+def _fact_row(one: Difference, view: DiffView, has_places: bool) -> list[str]:
+    places = [MISSING if side is None else side.where for side in one.sides]
     return [one.key, *(_cell(side, view) for side in one.sides), *(places if has_places else ())]
 
 
-def _cell(side: Side | None, view: View) -> str:
-    text = NOTHING if side is None else show(side.value)
+def _cell(side: RunValue | None, view: DiffView) -> str:
+    text = MISSING if side is None else format_config_value(side.value)
     return text if view.has_all or len(text) <= _CELL else f"{text[: _CELL - 1]}…"
 
 
-def show(value: object) -> str:
+def format_config_value(value: object) -> str:
     """A value as people write it in a config."""
     if isinstance(value, str):
         return value or '""'
     return repr(value) if isinstance(value, float) else json.dumps(value, default=str)
 
 
-def describe_code(code: CodeComparison, view: View) -> Iterator[str]:
+def describe_code(code: CodeComparison, view: DiffView) -> Iterator[str]:
     """The files that differ and, of two runs, their lines; one line if nothing differs."""
     known = _SOURCES[code.source]
     if code.source == "nothing":
@@ -115,15 +115,15 @@ def describe_code(code: CodeComparison, view: View) -> Iterator[str]:
     yield from _describe_lines([line for one in code.files for line in one.lines], view)
 
 
-def _own_files(code: CodeComparison, view: View) -> str:
+def _own_files(code: CodeComparison, view: DiffView) -> str:
     """The files of Epochal that differ; without all of them, only the first few."""
     paths = code.epochal_files
     shown = paths[: view.cut(paths, _OWN_FILES)]
     more = f" and {len(paths) - len(shown)} more" if len(paths) > len(shown) else ""
-    return f"; {printable(', '.join(shown))}{more}" if paths else ""
+    return f"; {escape_control(', '.join(shown))}{more}" if paths else ""
 
 
-def _describe_lines(lines: list[str], view: View) -> Iterator[str]:
+def _describe_lines(lines: list[str], view: DiffView) -> Iterator[str]:
     count = view.cut(lines, _LINES)
     for line in lines[:count]:
         if line.startswith(("+++ ", "--- ")):
@@ -133,20 +133,20 @@ def _describe_lines(lines: list[str], view: View) -> Iterator[str]:
     yield from view.more(len(lines) - count, "line", "code")
 
 
-def _describe_git(one: Difference, view: View) -> str:
-    values = [NOTHING if side is None else show(side.value) for side in one.sides]
+def _describe_git(one: Difference, view: DiffView) -> str:
+    values = [MISSING if side is None else format_config_value(side.value) for side in one.sides]
     if one.key == "commit":
         values = [value[:9] for value in values]
     return f"  git {one.key}: {_by_run(values, view)}"
 
 
-def _by_run(values: tuple[str, ...] | list[str], view: View) -> str:
-    return ", ".join(f"{a} {printable(b)}" for a, b in zip(view.names, values, strict=True))
+def _by_run(values: tuple[str, ...] | list[str], view: DiffView) -> str:
+    return ", ".join(f"{a} {escape_control(b)}" for a, b in zip(view.names, values, strict=True))
 
 
-def _file_row(one: FileDifference, view: View) -> tuple[str, ...]:
+def _file_row(one: FileDifference, view: DiffView) -> tuple[str, ...]:
     if not view.is_pair:
-        return (one.path, *(NOTHING if each is None else each.digest for each in one.versions))
+        return (one.path, *(MISSING if each is None else each.digest for each in one.versions))
     before, after = one.versions
     kind = "changed" if before and after else f"only in {view.names[0 if before else 1]}"
     if not one.note:
@@ -155,6 +155,6 @@ def _file_row(one: FileDifference, view: View) -> tuple[str, ...]:
     return (one.path, kind, f"{one.note}: {versions}")
 
 
-def _describe_version(version: Version) -> str:
+def _describe_version(version: FileVersion) -> str:
     size = "" if version.size is None else f"{version.size:,} bytes, "
     return f"{size}{version.digest}{', executable' * version.is_executable}"

@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from epochal.cli.pages.diff_view import BOLD, GREEN, NOTHING, RED, count_differing, count_same
+from epochal.cli.pages.diff_view import BOLD, GREEN, MISSING, RED, count_differing, count_same
 from epochal.records.compare.metrics import deltas
 from epochal.records.compare.replicate_groups import BEST, SEED, are_replicates
-from epochal.records.metrics.points import TRAIN
-from epochal.text.escape import printable
+from epochal.records.metrics.points import TRAIN_PREFIX
+from epochal.text.escape import escape_control
 from epochal.text.formatting import format_count, format_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from epochal.cli.pages.diff_view import View
+    from epochal.cli.pages.diff_view import DiffView
     from epochal.records.compare import Comparison
-    from epochal.records.compare.curves import Curves, Parting
-    from epochal.records.compare.metrics import Score
-    from epochal.records.compare.replicate_groups import Group
-    from epochal.records.index.replicates import Mean
+    from epochal.records.compare.curves import CurveComparison, Divergence
+    from epochal.records.compare.metrics import MetricComparison
+    from epochal.records.compare.replicate_groups import ReplicateGroup
+    from epochal.records.index.replicates import MeanEstimate
 
 _ROWS = 12
 _SERIES = 3
 
 
-def describe_scores(scores: Sequence[Score], view: View) -> Iterator[str]:
+def describe_metrics(scores: Sequence[MetricComparison], view: DiffView) -> Iterator[str]:
     """Last and best values of each metric, and by how much they are apart."""
     differing = [one for one in scores if not one.is_same]
     same = count_same(len(scores) - len(differing))
@@ -45,11 +45,11 @@ def describe_scores(scores: Sequence[Score], view: View) -> Iterator[str]:
     for line in view.table(header, rows):
         yield _paint_verdict(line, view)
     yield from view.more(len(differing) - len(shown), "metric", "metrics")
-    if any(one.name.startswith(TRAIN) for one in shown):
+    if any(one.name.startswith(TRAIN_PREFIX) for one in shown):
         yield "  last of training: the mean of the last epoch"
 
 
-def _pair_row(one: Score) -> list[str]:
+def _pair_row(one: MetricComparison) -> list[str]:
     last, best = deltas(one.last)[1], deltas(one.best)[1]
     lasts, bests = [_figure(value) for value in one.last], [_figure(value) for value in one.best]
     is_seen = bests[0] != bests[1]  # a difference in the last bits is no progress
@@ -58,7 +58,7 @@ def _pair_row(one: Score) -> list[str]:
 
 
 def _figure(value: float | None) -> str:
-    return NOTHING if value is None else format_value(value)
+    return MISSING if value is None else format_value(value)
 
 
 def _signed(delta: float | None) -> str:
@@ -67,14 +67,16 @@ def _signed(delta: float | None) -> str:
     return "" if delta != delta else f"{delta:+.3g}" if delta else "="
 
 
-def _paint_verdict(line: str, view: View) -> str:
+def _paint_verdict(line: str, view: DiffView) -> str:
     for word, colour in (("better", GREEN), ("worse", RED)):
         if line.endswith(f" {word}"):
             return line.removesuffix(word) + view.paint(word, colour)
     return line
 
 
-def describe_curves(curves: Sequence[Curves], tolerance: float, view: View) -> Iterator[str]:
+def describe_curves(
+    curves: Sequence[CurveComparison], tolerance: float, view: DiffView
+) -> Iterator[str]:
     """Where each run parts from the first; one line if none does."""
     if all(one.bitwise is None for one in curves):
         fewest = min(curves, key=lambda one: one.num_points)
@@ -86,13 +88,13 @@ def describe_curves(curves: Sequence[Curves], tolerance: float, view: View) -> I
         yield f"  {names[0]} and {name}: {_describe_same(one)}"
         if one.bitwise is not None:
             yield f"    first {_describe_point(one.bitwise, names)}"
-            yield f"    {_describe_far(one, tolerance, names)}"
+            yield f"    {_describe_beyond_tolerance(one, tolerance, names)}"
         for letter, steps in zip(names, one.resumed, strict=True):
             if steps:
                 yield f"    {letter} went on from a checkpoint at step {', '.join(map(str, steps))}"
 
 
-def _describe_same(one: Curves) -> str:
+def _describe_same(one: CurveComparison) -> str:
     """Until when two runs are the same."""
     uneven = format_count(one.num_uneven, "point")
     more = f"; {uneven} of training are means over other steps" if one.num_uneven else ""
@@ -105,7 +107,9 @@ def _describe_same(one: Curves) -> str:
     return f"the same bit for bit until step {one.same_until:,}{more}"
 
 
-def _describe_far(one: Curves, tolerance: float, names: tuple[str, str]) -> str:
+def _describe_beyond_tolerance(
+    one: CurveComparison, tolerance: float, names: tuple[str, str]
+) -> str:
     """From when on two runs are further apart than the tolerance."""
     close = f"{100 * tolerance:.3g} %"
     if one.beyond is None:
@@ -115,9 +119,9 @@ def _describe_far(one: Curves, tolerance: float, names: tuple[str, str]) -> str:
     return f"by more than {close} {_describe_point(one.beyond, names)}"
 
 
-def _describe_point(one: Parting, names: tuple[str, str]) -> str:
+def _describe_point(one: Divergence, names: tuple[str, str]) -> str:
     """Which series are apart at a step, with the values of the first of them."""
-    first, *others = map(printable, one.names)
+    first, *others = map(escape_control, one.names)
     pairs = zip(names, one.values, strict=True)
     values = ", ".join(f"{name} {_precise(value, one.values)}" for name, value in pairs)
     also = f"; also {', '.join(others[:_SERIES])}" if others else ""
@@ -133,7 +137,7 @@ def _precise(value: float, values: tuple[float, float]) -> str:
     return repr(value)
 
 
-def describe_replicates(found: Comparison, view: View) -> Iterator[str]:
+def describe_replicates(found: Comparison, view: DiffView) -> Iterator[str]:
     """The means of the groups that the runs belong to, where there are any."""
     groups = [group for group in found.groups if group is not None]
     rows = list(_mean_rows(groups))
@@ -162,12 +166,12 @@ def describe_replicates(found: Comparison, view: View) -> Iterator[str]:
         yield f"  {runs} left out: {', '.join(why)}"
 
 
-def _mean_rows(groups: Sequence[Group]) -> Iterator[list[str]]:
+def _mean_rows(groups: Sequence[ReplicateGroup]) -> Iterator[list[str]]:
     """The best values first, then each metric that any group came to; training last."""
     names = dict.fromkeys(name for group in groups for name in group.means)
-    for name in sorted(names, key=lambda name: (name != BEST, name.startswith(TRAIN))):
+    for name in sorted(names, key=lambda name: (name != BEST, name.startswith(TRAIN_PREFIX))):
         yield [name, *(_describe_mean(group.means.get(name)) for group in groups)]
 
 
-def _describe_mean(mean: Mean | None) -> str:
-    return NOTHING if mean is None else str(mean)
+def _describe_mean(mean: MeanEstimate | None) -> str:
+    return MISSING if mean is None else str(mean)

@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from epochal.cli.draw.table import format_table
-from epochal.text.command import command
-from epochal.text.escape import printable
+from epochal.text.command import epochal_command
+from epochal.text.escape import escape_control
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 PLAIN, BOLD, RED, GREEN, CYAN = 0, 1, 31, 32, 36
-NOTHING = "-"
+MISSING = "-"
 """What stands where a run has no value."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class View:
+class DiffView:
     """How a comparison is shown."""
 
     names: tuple[str, ...]
@@ -42,7 +42,7 @@ class View:
 
     def paint(self, text: str, colour: int) -> str:
         """The text in a colour, where that can be seen, and in no other."""
-        clean = printable(text)
+        clean = escape_control(text)
         return f"\x1b[{colour}m{clean}\x1b[0m" if self.has_colours and colour else clean
 
     def cut(self, rows: Sequence[object], most: int) -> int:
@@ -56,7 +56,7 @@ class View:
 
     def again(self, section: str) -> str:
         """The command that shows all of a section."""
-        return f"{command()} diff {shlex.join(self.words)} --only {section} --all"
+        return f"{epochal_command()} diff {shlex.join(self.words)} --only {section} --all"
 
     def table(self, header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
         """The lines of a table, indented."""

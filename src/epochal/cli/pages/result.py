@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from epochal.experiment.record.failure import describe_length
+from epochal.experiment.record.failure import describe_progress
 from epochal.records.metrics.points import is_epoch_mean
-from epochal.text.command import command, name_run
+from epochal.text.command import epochal_command, name_run
 from epochal.text.formatting import format_count, format_value
 
 if TYPE_CHECKING:
     from epochal.engine import RunResult
 
 
-def print_outcome(result: RunResult) -> None:
+def print_result(result: RunResult) -> None:
     """Print how a run ended well; a failure has been told already by who ran it."""
     if result.ok:
         print("\n".join(describe_success(result)))
@@ -23,7 +23,7 @@ def print_outcome(result: RunResult) -> None:
 def describe_success(result: RunResult) -> list[str]:
     """The lines that follow a run which came to an end of its own."""
     folds = result.value if result.spread else []
-    length = f"{format_count(len(folds), 'fold')}, " * bool(folds) + describe_length(result)
+    length = f"{format_count(len(folds), 'fold')}, " * bool(folds) + describe_progress(result)
     lines = [f"{result.status} ({result.reason}): {length}"]
     shown = {name: value for name, value in result.metrics.items() if not is_epoch_mean(name)}
     if shown:
@@ -41,11 +41,11 @@ def describe_success(result: RunResult) -> list[str]:
     if result.dir is not None:
         lines.append(f"  record   {result.dir}")
         name = name_run(result.dir)
-        lines.append(f"  next     {command()} show {name}")
+        lines.append(f"  next     {epochal_command()} show {name}")
         if folds:
-            lines.append(f"           {command()} test {result.dir / 'folds' / '1'}")
+            lines.append(f"           {epochal_command()} test {result.dir / 'folds' / '1'}")
         elif result.steps:
-            lines.append(f"           {command()} test {name}")
+            lines.append(f"           {epochal_command()} test {name}")
     return lines
 
 

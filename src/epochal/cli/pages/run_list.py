@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from epochal import durable
-from epochal.cli.draw.table import format_table, measure, shorten, terminal_width
-from epochal.records.metrics.points import TRAIN
+from epochal.cli.draw.table import display_width, format_table, shorten, terminal_width
+from epochal.records.metrics.points import TRAIN_PREFIX
 from epochal.records.query.names import Fact, Measure
 from epochal.records.query.sheet import join_values, read_time
 from epochal.text.formatting import format_seconds, format_value
@@ -42,7 +42,7 @@ _MAX_CHANGED = 6
 _MAX_TOLD = 3
 
 
-def table_of_runs(answer: Answer, asked: Sequence[Target], *, width: int | None = None) -> str:
+def format_runs(answer: Answer, asked: Sequence[Target], *, width: int | None = None) -> str:
     """The usual columns, those that the question was about, and what came of each run."""
     shown = [target for target in asked if target.shown not in (*_HEADER, _RESULT)]
     columns = {name: [_fact(name, row) for row in answer.rows] for name in _HEADER}
@@ -52,14 +52,14 @@ def table_of_runs(answer: Answer, asked: Sequence[Target], *, width: int | None 
     return _format(_fit(_without_empty(columns, kept), kept, width), width)
 
 
-def table_of_columns(answer: Answer, targets: Sequence[Target], *, width: int | None = None) -> str:
+def format_columns(answer: Answer, targets: Sequence[Target], *, width: int | None = None) -> str:
     """Exactly the columns that were asked for, after the run's name."""
     run = Fact("run", "run")
     wanted = targets if run in targets else [run, *targets]
     return _format({target.shown: _cells(answer, target) for target in wanted}, width)
 
 
-def table_of_groups(
+def format_groups(
     answer: Answer, groups: Sequence[RunGroup], by: Sequence[Target], asked: Sequence[Target]
 ) -> str:
     """One line per group: its newest run, how many there are, and means with their interval.
@@ -84,14 +84,14 @@ def table_of_groups(
     return _format(_fit(_without_empty(columns, kept), kept, None), None)
 
 
-def table_of_group_columns(
+def format_group_columns(
     answer: Answer, groups: Sequence[RunGroup], asked: Sequence[Target]
 ) -> str:
     """Exactly the columns that were asked for, after what names the group."""
     return _format({**_group_heads(answer, groups), **_group_columns(answer, groups, asked)}, None)
 
 
-def to_json(answer: Answer, row: Mapping[str, Any]) -> dict[str, object]:
+def run_to_json(answer: Answer, row: Mapping[str, Any]) -> dict[str, object]:
     """Everything that a list says of one run."""
     texts = ("project", "tag", "runner", "status")
     more = {name: row[name] or "" for name in ("reason", "started", "ended")}
@@ -146,14 +146,16 @@ def _outcome(row: Mapping[str, Any]) -> str:
     if row["error"]:
         return str(row["error"])
     metrics, monitor = _metrics(row), row["monitor"]
-    figures = [f"{name} {format_value(metrics[name])}" for name in _worth(metrics, monitor)]
+    figures = [
+        f"{name} {format_value(metrics[name])}" for name in _select_metrics(metrics, monitor)
+    ]
     damage = "; ".join((row["damage"] or "").splitlines())
     return "  ".join(figures) or row["reason"] or damage
 
 
-def _worth(names: Mapping[str, object], monitor: str | None) -> list[str]:
+def _select_metrics(names: Mapping[str, object], monitor: str | None) -> list[str]:
     """The metrics that tell what came of a run, the one that decides first."""
-    kept = [name for name in names if name == monitor or not name.startswith(TRAIN)]
+    kept = [name for name in names if name == monitor or not name.startswith(TRAIN_PREFIX)]
     return sorted(kept, key=lambda name: name != monitor)
 
 
@@ -212,7 +214,7 @@ def _group_results(answer: Answer, groups: Sequence[RunGroup], shown: Sequence[s
     for group in groups:
         first = group.places[-1]
         figures = []
-        for name in _worth(ends[first], answer.rows[first]["monitor"]):
+        for name in _select_metrics(ends[first], answer.rows[first]["monitor"]):
             mean = group.mean({place: ends[place].get(name) for place in group.counted})
             if mean is not None and name not in shown:
                 figures.append(f"{name} {mean}")
@@ -242,7 +244,7 @@ def _fit(columns: dict[str, list[str]], kept: set[str], width: int | None) -> di
 
 def _has_room(columns: Mapping[str, Sequence[str]], limit: int, least: int) -> bool:
     """Whether the last column can have all its width, or else the least."""
-    *widths, last = (max(map(measure, (head, *cells))) for head, cells in columns.items())
+    *widths, last = (max(map(display_width, (head, *cells))) for head, cells in columns.items())
     return sum(widths) + 2 * len(widths) + min(least, last) <= limit
 
 

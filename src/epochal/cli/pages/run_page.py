@@ -8,30 +8,30 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from epochal.cli.draw.progress import Progress
-from epochal.cli.draw.sparkline import spark
-from epochal.cli.draw.table import format_table, measure, shorten, terminal_width
+from epochal.cli.draw.sparkline import format_sparkline
+from epochal.cli.draw.table import display_width, format_table, shorten, terminal_width
 from epochal.errors import RecordError
 from epochal.records.compare.metrics import find_monitor
-from epochal.records.compare.related_runs import Relatives, find_relatives
+from epochal.records.compare.related_runs import RelatedRuns, find_related_runs
 from epochal.records.folder.derived_fields import desc_of, seconds_of, step_of, tag_of
-from epochal.records.folder.disk_usage import read_disk
+from epochal.records.folder.disk_usage import measure_disk_usage
 from epochal.records.folder.parent import read_parent
-from epochal.records.folder.provenance import where_from
-from epochal.records.index.replicates import summarise
+from epochal.records.folder.provenance import format_origin
+from epochal.records.index.replicates import estimate_mean
 from epochal.records.layout.attempts import ROLLBACK
 from epochal.records.metrics.points import is_epoch_mean
-from epochal.records.metrics.row_format import SMALL_BYTES
+from epochal.records.metrics.row_format import SMALL_FILE_BYTES
 from epochal.records.metrics.summary import SeriesSummary, summarise_series
 from epochal.records.metrics.time_spent import (
-    advise,
+    compute_time_shares,
     describe_attempts,
     describe_device_time,
-    format_time,
-    read_spent,
-    share_out,
+    format_precise_time,
+    read_time_spent,
+    suggest_speedup,
 )
 from epochal.records.query.sheet import read_time
-from epochal.text.command import command, name_run
+from epochal.text.command import epochal_command, name_run
 from epochal.text.formatting import format_bytes, format_count, format_seconds, format_value
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ _KINDS = {
 }
 
 
-def describe(record: RunRecord, root: Path) -> Iterator[str]:
+def describe_run(record: RunRecord, root: Path) -> Iterator[str]:
     """The lines about a run; its relatives are looked for below ``root``."""
     yield from _describe_head(record)
     with Progress() as progress:
-        relatives = find_relatives(record, root, progress)
-    yield from _describe_family(record, relatives)
+        relatives = find_related_runs(record, root, progress)
+    yield from _describe_related_runs(record, relatives)
     yield from _describe_error(record)
     yield from _describe_next(record)
     yield from (f"  damage   {line}" for line in record.damage)
@@ -124,9 +124,9 @@ def _describe_next(record: RunRecord) -> Iterator[str]:
         if record.run.get("given"):
             yield f"  next     its script, with choices={{'resume': {str(record.path)!r}}}, goes on"
         else:
-            yield f"  next     `{command()} resume {name}` goes on with it"
+            yield f"  next     `{epochal_command()} resume {name}` goes on with it"
     elif summary.status == "failed":
-        yield f"  next     `{command()} show {name} --log` ends with the traceback"
+        yield f"  next     `{epochal_command()} show {name} --log` ends with the traceback"
 
 
 def _describe_best(record: RunRecord) -> Iterator[str]:
@@ -169,7 +169,7 @@ def _is_stage(event: dict[str, object]) -> bool:
     return event.get("kind") == "stage_start"
 
 
-def _describe_family(record: RunRecord, relatives: Relatives) -> Iterator[str]:
+def _describe_related_runs(record: RunRecord, relatives: RelatedRuns) -> Iterator[str]:
     if (parent := read_parent(record.run)) is not None:
         yield f"  parent   {_KINDS[parent.kind].format(parent.run)}"
     for child in relatives.children[:_MOST_CHILDREN]:
@@ -179,7 +179,7 @@ def _describe_family(record: RunRecord, relatives: Relatives) -> Iterator[str]:
         yield f"           and {len(relatives.children) - _MOST_CHILDREN} more"
     if relatives.replicates:
         seeds = ", ".join(str(one.seed) for one in relatives.replicates)
-        mean = summarise(one.best for one in relatives.replicates if one.best is not None)
+        mean = estimate_mean(one.best for one in relatives.replicates if one.best is not None)
         worth = f": best {mean}" if math.isfinite(mean.half) else ""
         yield f"  seeds    {len(relatives.replicates)} runs differ only by seed ({seeds}){worth}"
 
@@ -227,7 +227,7 @@ def _describe_settings(record: RunRecord) -> Iterator[str]:
         elif _EXPANDED.search(str(newest.get("source"))):
             inherited += 1
         else:
-            rows.append((f"  {key}", _cut(newest.get("value")), where_from(newest)))
+            rows.append((f"  {key}", _cut(newest.get("value")), format_origin(newest)))
     if not rows and not inherited:
         return
     yield ""
@@ -249,13 +249,13 @@ def _cut(value: object) -> str:
 
 
 def _describe_metrics(record: RunRecord) -> Iterator[str]:
-    from epochal.records.metrics.curve_cache import sort_points
+    from epochal.records.metrics.curve_cache import build_curve_cache
 
     if record.folds:  # its points are what each fold came to, which their table shows
         return
     monitor = record.run.get("monitor")
     with Progress() as progress:
-        sort_points(record.path, progress)
+        build_curve_cache(record.path, progress)
     found = summarise_series(record.path)
     names = sorted(found, key=lambda name: (name != monitor, name))
     if not names:
@@ -281,7 +281,7 @@ def _figures(one: SeriesSummary) -> tuple[str, ...]:
 
 def _room_beside(rows: Sequence[Sequence[str]]) -> int:
     """How many characters a line has left for one more column."""
-    widths = [max(map(measure, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
     return terminal_width() - sum(widths) - 2 * len(widths)
 
 
@@ -289,20 +289,20 @@ def _spark(record: RunRecord, name: str, width: int) -> str:
     from epochal.records.metrics.zoom import zoom
 
     try:
-        if (record.path / "metrics.bin").stat().st_size > SMALL_BYTES:
+        if (record.path / "metrics.bin").stat().st_size > SMALL_FILE_BYTES:
             part = zoom(record.path, name, buckets=width)
-            return spark(part.steps.tolist(), part.mean.tolist(), width=width)
+            return format_sparkline(part.steps.tolist(), part.mean.tolist(), width=width)
         steps, values = record.series(name)
     except (OSError, RecordError):
         return ""
-    return spark(steps.tolist(), values.tolist(), width=width)
+    return format_sparkline(steps.tolist(), values.tolist(), width=width)
 
 
 def _describe_times(record: RunRecord) -> Iterator[str]:
-    spent = read_spent(record)
+    spent = read_time_spent(record)
     rows = [
-        (f"  {one.name}", f"{one.share:5.0%}", format_time(one.seconds), one.note)
-        for one in share_out(spent.times)
+        (f"  {one.name}", f"{one.share:5.0%}", format_precise_time(one.seconds), one.note)
+        for one in compute_time_shares(spent.times)
     ]
     if rows:
         table: list[tuple[str, ...]] = [("  time", "share", "in all", ""), *rows]
@@ -314,11 +314,11 @@ def _describe_times(record: RunRecord) -> Iterator[str]:
         yield from ([f"  {attempts}"] if attempts else [])
         device = describe_device_time(record.device_time)
         yield from ([f"  the device: {device}"] if device else [])
-        yield f"  {advise(spent.times, record.device_time)}"
+        yield f"  {suggest_speedup(spent.times, record.device_time)}"
 
 
 def _describe_disk(record: RunRecord) -> Iterator[str]:
-    parts = read_disk(record.path)
+    parts = measure_disk_usage(record.path)
     rows = [
         (
             f"  {one.name}",

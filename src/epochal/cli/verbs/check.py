@@ -7,10 +7,15 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from epochal.cli.arguments import add_config_words, add_json_option, print_json, split_words
+from epochal.cli.arguments import (
+    add_config_arguments,
+    add_json_option,
+    print_json,
+    split_files_and_overrides,
+)
 from epochal.errors import ConfigError
-from epochal.experiment.config.arguments import choices_of
-from epochal.experiment.config.check_file import ALL, Checked, check_file
+from epochal.experiment.config.arguments import read_choices
+from epochal.experiment.config.check_file import ALL_VARIANTS, FileCheck, check_file
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
@@ -19,12 +24,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from epochal.experiment.config.choices import Choices
-    from epochal.experiment.tools.repro import Comparison
+    from epochal.experiment.tools.repro import ReproResult
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's words and options."""
-    add_config_words(parser)
+    add_config_arguments(parser)
     add_json_option(parser)
     parser.add_argument(
         "--defaults", action="store_true", help="also list the defaults that are filled in"
@@ -47,11 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Check every file, and every variant of it unless one was chosen."""
-    files, overrides = split_words(args.words)
-    choices = choices_of(args)
+    files, overrides = split_files_and_overrides(args.words)
+    choices = read_choices(args)
     chosen = choices.copy()
     if choices.get("variant") is None:
-        choices["variant"] = ALL
+        choices["variant"] = ALL_VARIANTS
     checked = [check_file(path, overrides, choices, is_plain_too=True) for path in files]
     if args.build:
         checked = [one if one.problems else _build(one, overrides, chosen) for one in checked]
@@ -74,7 +79,7 @@ def execute(args: argparse.Namespace) -> int:
     return code or next((one.exit_code for one in compared if one.exit_code), 0)
 
 
-def _build(checked: Checked, overrides: Sequence[str], choices: Choices) -> Checked:
+def _build(checked: FileCheck, overrides: Sequence[str], choices: Choices) -> FileCheck:
     """The same with what was found wrong when a run was built of it, which did not begin."""
     from epochal.experiment.tools.plan_run import plan_file
 
@@ -86,11 +91,11 @@ def _build(checked: Checked, overrides: Sequence[str], choices: Choices) -> Chec
     return checked
 
 
-def _repro_to_json(compared: Comparison | None) -> dict[str, object]:
+def _repro_to_json(compared: ReproResult | None) -> dict[str, object]:
     return {} if compared is None else {"repro": compared.to_json()}
 
 
-def _print_comparison(path: Path, compared: Comparison | None) -> None:
+def _print_comparison(path: Path, compared: ReproResult | None) -> None:
     if compared is None:
         return
     if compared.is_same:
@@ -107,7 +112,7 @@ def _print_comparison(path: Path, compared: Comparison | None) -> None:
         print(f"  {compared.hint}", file=sys.stderr)
 
 
-def _print_report(checked: Checked, *, show_defaults: bool) -> None:
+def _print_report(checked: FileCheck, *, show_defaults: bool) -> None:
     for problem in checked.problems:
         print(f"{problem}\n", file=sys.stderr)
     if checked.problems:
@@ -122,7 +127,7 @@ def _print_report(checked: Checked, *, show_defaults: bool) -> None:
     print(f"{checked.path}: no mistakes, {filled} filled in{hint}")
 
 
-def _to_json(checked: Checked) -> dict[str, object]:
+def _to_json(checked: FileCheck) -> dict[str, object]:
     return {
         "file": str(checked.path),
         "problems": [

@@ -6,10 +6,10 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from epochal.cli.arguments import add_json_option, add_run_word, print_json
+from epochal.cli.arguments import add_json_option, add_run_argument, print_json
 from epochal.records import read_run
-from epochal.records.folder.readme import README, Page, read_page, write_page
-from epochal.text.escape import printable
+from epochal.records.folder.readme import README_FILE, RunReadme, read_readme, write_readme
+from epochal.text.escape import escape_control
 
 if TYPE_CHECKING:
     import argparse
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's words and options."""
-    add_run_word(parser)
+    add_run_argument(parser)
     parser.add_argument(
         "text", nargs="?", metavar="TEXT", help="the new text; `-` reads it from standard input"
     )
@@ -31,22 +31,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Write what is new, if anything is, and print the page."""
     record = read_run(args.run, args.runs_dir)
-    before = read_page(record.path)
+    before = read_readme(record.path)
     page = before if before.title else replace(before, title=record.summary.tag)
     after = _changed(page, args)
     if after != page:
-        write_page(record.path, after)
+        write_readme(record.path, after)
     if args.json:
-        file = record.path / README
+        file = record.path / README_FILE
         print_json(
             {"run": record.summary.id, "title": after.title, "text": after.text, "file": file}
         )
     else:
-        print(printable(f"# {after.title}\n\n{after.text}".rstrip()))
+        print(escape_control(f"# {after.title}\n\n{after.text}".rstrip()))
     return 0
 
 
-def _changed(page: Page, args: argparse.Namespace) -> Page:
+def _changed(page: RunReadme, args: argparse.Namespace) -> RunReadme:
     text = sys.stdin.read() if args.text == "-" else args.text
     if text is not None:
         whole = f"{page.text}\n\n{text}".strip() if args.add else text.strip()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.cli.arguments import add_json_option, add_runs_option, print_json
+from epochal.cli.arguments import add_json_option, add_runs_dir_option, print_json
 from epochal.cli.draw.progress import Progress
 from epochal.cli.pages.diff import describe_comparison
 from epochal.errors import ConfigError, Problem, suggest
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help=f"how far curves may be apart and still be close (default: {TOLERANCE})",
     )
-    add_runs_option(parser)
+    add_runs_dir_option(parser)
     add_json_option(parser)
 
 

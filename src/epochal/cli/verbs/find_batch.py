@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.cli.arguments import add_config_words, add_json_option, print_json, split_for_one
+from epochal.cli.arguments import (
+    add_config_arguments,
+    add_json_option,
+    print_json,
+    split_single_file,
+)
 from epochal.cli.draw.table import format_table
 from epochal.errors import EpochalError
-from epochal.experiment.config.arguments import add_device_choice, choices_of
+from epochal.experiment.config.arguments import add_device_choice, read_choices
 from epochal.experiment.record.failure import show_error
 from epochal.text.formatting import format_count
 from epochal.text.interrupts import deferring_interrupts
@@ -16,14 +21,14 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from epochal.experiment.tools.find_batch import FoundBatch
+    from epochal.experiment.tools.find_batch import BatchSearchResult
 
 _MIB = 2**20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's words and options."""
-    add_config_words(parser, takes_all=False)
+    add_config_arguments(parser, takes_all=False)
     add_json_option(parser)
     add_device_choice(parser)
     parser.add_argument(
@@ -33,12 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Search, and print what to write."""
-    path, overrides = split_for_one(args.words, "find-batch")
+    path, overrides = split_single_file(args.words, "find-batch")
     with deferring_interrupts():
         from epochal.experiment.tools.find_batch import find_batch
 
     try:
-        found = find_batch(path, limit=args.limit, overrides=overrides, **choices_of(args))
+        found = find_batch(path, limit=args.limit, overrides=overrides, **read_choices(args))
     except EpochalError:
         raise
     except Exception as error:  # of the user's code
@@ -50,7 +55,7 @@ def execute(args: argparse.Namespace) -> int:
     return 0 if found.samples else 1
 
 
-def _describe(found: FoundBatch) -> Iterator[str]:
+def _describe(found: BatchSearchResult) -> Iterator[str]:
     yield f"{found.tag} on {found.device}"
     rows = [
         (f"  {one.samples:,}", "yes" if one.fits else "no", _mebibytes(one.peak))
@@ -69,7 +74,7 @@ def _describe(found: FoundBatch) -> Iterator[str]:
     yield from (f"  {line}" for line in _advise(found))
 
 
-def _advise(found: FoundBatch) -> Iterator[str]:
+def _advise(found: BatchSearchResult) -> Iterator[str]:
     size = found.batch_size
     if size is None or size > found.samples:
         yield f"write engine: {{microbatch: {found.advice}}}, which trains the same"

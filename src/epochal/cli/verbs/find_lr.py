@@ -7,11 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
-from epochal.cli.arguments import add_config_words, add_json_option, print_json, split_for_one
-from epochal.cli.draw.chart import Chart, show
+from epochal.cli.arguments import (
+    add_config_arguments,
+    add_json_option,
+    print_json,
+    split_single_file,
+)
+from epochal.cli.draw.chart import Chart, render_chart
 from epochal.cli.draw.png import save_png
 from epochal.errors import EpochalError
-from epochal.experiment.config.arguments import add_device_choice, choices_of
+from epochal.experiment.config.arguments import add_device_choice, read_choices
 from epochal.experiment.record.failure import show_error
 from epochal.text.formatting import format_count
 from epochal.text.interrupts import deferring_interrupts
@@ -20,14 +25,14 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from epochal.experiment.tools.find_lr import FoundRate
+    from epochal.experiment.tools.find_lr import LrSearchResult
 
 _ROOM = 1.25  # above the loss of the first steps, which is what the chart is about
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's words and options."""
-    add_config_words(parser, takes_all=False)
+    add_config_arguments(parser, takes_all=False)
     add_json_option(parser)
     add_device_choice(parser)
     parser.add_argument(
@@ -44,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Take the steps, draw their losses and print what to write."""
-    path, overrides = split_for_one(args.words, "find-lr")
+    path, overrides = split_single_file(args.words, "find-lr")
     with deferring_interrupts():
         from epochal.experiment.tools.find_lr import find_lr
 
@@ -57,7 +62,7 @@ def execute(args: argparse.Namespace) -> int:
             steps=args.steps,
             overrides=overrides,
             on_step=progress,
-            **choices_of(args),
+            **read_choices(args),
         )
     except EpochalError:
         raise
@@ -74,11 +79,11 @@ def execute(args: argparse.Namespace) -> int:
     return found.result.exit_code or (0 if found.suggestion is not None else 1)
 
 
-def _describe(found: FoundRate, args: argparse.Namespace) -> Iterator[str]:
+def _describe(found: LrSearchResult, args: argparse.Namespace) -> Iterator[str]:
     if len(found.losses) > 1:
         chart = _chart(found)
         # Of noise a terminal has too few dots.
-        yield from show(replace(chart, lines={"loss": found.smoothed}))
+        yield from render_chart(replace(chart, lines={"loss": found.smoothed}))
         yield ""
     count = format_count(len(found.losses), "step")
     is_cut = found.result.exit_code != 0
@@ -100,7 +105,7 @@ def _describe(found: FoundRate, args: argparse.Namespace) -> Iterator[str]:
         yield f"  picture  {args.png}"
 
 
-def _chart(found: FoundRate) -> Chart:
+def _chart(found: LrSearchResult) -> Chart:
     points = {}
     if found.suggestion is not None and found.tenth is not None:
         points = {
@@ -114,7 +119,7 @@ def _chart(found: FoundRate) -> Chart:
         lines={"loss": found.losses, "smoothed": found.smoothed},
         x_name="learning rate",
         y_name="loss",
-        is_log=True,
+        is_log_x=True,
         points=points,
         top=start * _ROOM if start > 0 else None,
     )

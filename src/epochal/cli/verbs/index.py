@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from epochal.cli.arguments import add_json_option, add_runs_option, print_json
+from epochal.cli.arguments import add_json_option, add_runs_dir_option, print_json
 from epochal.cli.draw.progress import Progress
-from epochal.cli.draw.table import print_fitting
+from epochal.cli.draw.table import print_wrapped
 from epochal.errors import RecordError
 from epochal.records.index import Index
-from epochal.records.index.verify import find_faults
-from epochal.text.command import command
+from epochal.records.index.verify import find_index_errors
+from epochal.text.command import epochal_command
 from epochal.text.formatting import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="refresh: read what changed, as every list of runs does; rebuild: read everything "
         "anew; verify: compare it with the folders; where: print the path of its file",
     )
-    add_runs_option(parser)
+    add_runs_dir_option(parser)
     add_json_option(parser)
 
 
@@ -61,7 +61,7 @@ def _refresh(index: Index, action: str) -> dict[str, Any]:
     start = time.monotonic()
     with Progress() as progress:
         done = index.refresh(progress, is_all=action == "rebuild")
-        faults = list(find_faults(index, progress)) if action == "verify" else None
+        faults = list(find_index_errors(index, progress)) if action == "verify" else None
     return {
         "runs": done.total,
         "read": done.read,
@@ -80,7 +80,7 @@ def _print_facts(facts: dict[str, Any]) -> None:
     changes = f"{facts['read']:,} read, {facts['removed']:,} forgotten"
     print(f"{changes}, in {facts['seconds']:.1f} s")
     for note in facts["notes"]:
-        print_fitting([note])
+        print_wrapped([note])
     if facts["is_shared"]:
         print("its file system is shared over a network: it does without a write-ahead log")
     if not facts["is_current"]:
@@ -95,7 +95,7 @@ def _print_faults(faults: list[str]) -> None:
         return
     print(f"\n{format_count(len(faults), 'fault')}:")
     for fault in faults[:_MAX_FAULTS]:
-        print_fitting([f"  {fault}"])
+        print_wrapped([f"  {fault}"])
     if len(faults) > _MAX_FAULTS:
         print(f"  and {len(faults) - _MAX_FAULTS} more")
-    print(f"`{command()} index rebuild` reads everything anew")
+    print(f"`{epochal_command()} index rebuild` reads everything anew")

@@ -7,15 +7,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.cli.arguments import add_json_option, add_runs_option, print_json
-from epochal.cli.draw.table import format_table, print_fitting, terminal_width
+from epochal.cli.arguments import add_json_option, add_runs_dir_option, print_json
+from epochal.cli.draw.table import format_table, print_wrapped, terminal_width
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.records.folder.record import read_run
 from epochal.records.mail.expected import post_lost_runs
 from epochal.records.mail.mailbox import Mailbox, search_mails
 from epochal.records.mail.outbox import BackgroundSender, Delivery, queue_mail, read_outbox
-from epochal.text.command import command
-from epochal.text.escape import printable
+from epochal.text.command import epochal_command
+from epochal.text.escape import escape_control
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="send a test mail by a config's notify",
     )
-    add_runs_option(parser)
+    add_runs_dir_option(parser)
     add_json_option(parser)
 
 
@@ -83,7 +83,7 @@ def _selected(box: Mailbox, args: argparse.Namespace) -> list[Mail]:
 def _change(box: Mailbox, args: argparse.Namespace) -> int:
     if not args.words and args.search is None and not args.unread:
         option = next(name for name in ("archive", "delete", "mark") if getattr(args, name))
-        hint = f"{command()} mail read --{option}, or the ids of mails"
+        hint = f"{epochal_command()} mail read --{option}, or the ids of mails"
         raise ConfigError(Problem(f"--{option}", "which mails?", hint=hint))
     mails = _selected(box, args)
     if args.delete:
@@ -107,9 +107,9 @@ def _show(box: Mailbox, mails: list[Mail], *, is_json: bool) -> None:
             if index:
                 print("\n" + "-" * min(72, terminal_width()) + "\n")
             since = _since(box, mail)
-            print_fitting([mail.subject, f"{_local_time(mail)}, mail {mail.id[:_SHOWN_ID]}"])
-            print_fitting([f"since then: {since}\n" if since else ""])
-            print(printable(mail.text.rstrip()))
+            print_wrapped([mail.subject, f"{_local_time(mail)}, mail {mail.id[:_SHOWN_ID]}"])
+            print_wrapped([f"since then: {since}\n" if since else ""])
+            print(escape_control(mail.text.rstrip()))
     try:
         box.mark(mails, is_read=True)
     except OSError as error:  # it was shown all the same
@@ -126,8 +126,8 @@ def _list(box: Mailbox, args: argparse.Namespace) -> None:
         print(_table(box, mails))
         more = f", {len(found) - len(mails)} older ones" if len(found) > len(mails) else ""
         shown = mails[-1].id[:_SHOWN_ID]
-        hint = f"{box.count_unread()} unread{more}; `{command()} mail {shown}` shows one"
-        print_fitting(["", hint])
+        hint = f"{box.count_unread()} unread{more}; `{epochal_command()} mail {shown}` shows one"
+        print_wrapped(["", hint])
     else:
         print(f"no such mail in {box.root}" if _is_narrow(args) else f"no mail in {box.root}")
     _print_unsent(read_outbox(box))
@@ -222,4 +222,6 @@ def _print_unsent(unsent: Sequence[Delivery]) -> None:
     if unsent:
         errors = [f"{one.spec['type']}: {one.error}" for one in unsent if one.error]
         reason = f" ({errors[-1]})" if errors else ""
-        print_fitting([f"{len(unsent)} not sent{reason}; send with `{command()} mail --send`"])
+        print_wrapped(
+            [f"{len(unsent)} not sent{reason}; send with `{epochal_command()} mail --send`"]
+        )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.errors import ConfigError, Problem
-from epochal.text.command import command
+from epochal.text.command import epochal_command
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
@@ -32,7 +32,11 @@ def execute(args: argparse.Namespace) -> int:
     for path in written:
         print(f"  {args.path / path}")
     print(f"\nwrote {format_count(len(written), 'file')}; now type\n")
-    typed = command() if Path(command()).name == command() else str(Path(command()).absolute())
+    typed = (
+        epochal_command()
+        if Path(epochal_command()).name == epochal_command()
+        else str(Path(epochal_command()).absolute())
+    )
     print(f"  cd {shlex.quote(str(args.path))}")
     print(f"  {typed} check config.yaml\n  {typed} run config.yaml")
     return 0

@@ -5,12 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.cli.arguments import add_config_words, add_json_option, print_json, split_words
-from epochal.cli.draw.chart import Chart, show
+from epochal.cli.arguments import (
+    add_config_arguments,
+    add_json_option,
+    print_json,
+    split_files_and_overrides,
+)
+from epochal.cli.draw.chart import Chart, render_chart
 from epochal.cli.draw.png import save_png
 from epochal.cli.draw.table import format_table
 from epochal.errors import ConfigError, EpochalError, Problem
-from epochal.experiment.config.arguments import add_device_choice, choices_of
+from epochal.experiment.config.arguments import add_device_choice, read_choices
 from epochal.experiment.record.failure import show_error
 from epochal.text.formatting import format_count, format_seconds, format_value
 from epochal.text.interrupts import deferring_interrupts
@@ -20,12 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from epochal.engine.stages.transition import StageRow
-    from epochal.experiment.tools.plan_run import GroupRow, Planned
+    from epochal.experiment.tools.plan_run import GroupRow, RunPlan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's words and options."""
-    add_config_words(parser)
+    add_config_arguments(parser)
     add_json_option(parser)
     add_device_choice(parser)
     parser.add_argument(
@@ -38,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Build the parts of every file and print its plan."""
-    files, overrides = split_words(args.words)
+    files, overrides = split_files_and_overrides(args.words)
     with deferring_interrupts():
         from epochal.experiment.tools.plan_run import plan_file
 
@@ -47,7 +52,10 @@ def execute(args: argparse.Namespace) -> int:
             planned
             for path in files
             for planned in plan_file(
-                path, overrides=overrides, is_drawn=bool(args.plot or args.png), **choices_of(args)
+                path,
+                overrides=overrides,
+                is_drawn=bool(args.plot or args.png),
+                **read_choices(args),
             )
         ]
     except EpochalError:
@@ -66,20 +74,20 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _only(plans: Sequence[Planned]) -> Planned:
+def _only(plans: Sequence[RunPlan]) -> RunPlan:
     if len(plans) != 1:
         what = f"--png takes one plan, and there are {len(plans)}"
         raise ConfigError(Problem("command line", what, hint="name one file and one --variant"))
     return plans[0]
 
 
-def _draw(planned: Planned) -> Iterator[str]:
-    yield from show(_chart(planned))
+def _draw(planned: RunPlan) -> Iterator[str]:
+    yield from render_chart(_chart(planned))
     if planned.rates is not None and planned.rates.note:
         yield f"  note: {planned.rates.note}"
 
 
-def _chart(planned: Planned) -> Chart:
+def _chart(planned: RunPlan) -> Chart:
     rates = planned.rates
     if rates is None:
         what = f"{planned.title}: nothing is trained, so there is no learning rate to draw"
@@ -95,7 +103,7 @@ def _chart(planned: Planned) -> Chart:
     )
 
 
-def _describe(planned: Planned) -> Iterator[str]:
+def _describe(planned: RunPlan) -> Iterator[str]:
     limits = planned.limits
     totals = [
         format_count(limits.epochs, "epoch") if limits.epochs is not None else "",

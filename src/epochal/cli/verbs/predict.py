@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.cli.pages.result import print_outcome
+from epochal.cli.pages.result import print_result
 from epochal.cli.verbs import test
 from epochal.errors import ConfigError, Problem
-from epochal.experiment.config.arguments import choices_of
+from epochal.experiment.config.arguments import read_choices
 from epochal.text.formatting import format_count
 from epochal.text.interrupts import deferring_interrupts
 
@@ -31,16 +31,16 @@ def execute(args: argparse.Namespace) -> int:
     """Predict, and say where the predictions lie."""
     _require_target(args)
     with deferring_interrupts():
-        from epochal.experiment.run import run_again
+        from epochal.experiment.run import evaluate_run
 
-    result = run_again(
+    result = evaluate_run(
         args.run,
         "predict",
         args.runs_dir,
         overrides=args.words,
-        **choices_of(args),
+        **read_choices(args),
     )
-    print_outcome(result)
+    print_result(result)
     if result.ok:
         from epochal.experiment.tools.predictions import write_predictions
 

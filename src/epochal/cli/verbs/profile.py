@@ -5,11 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.cli.arguments import add_config_words, add_json_option, print_json, split_for_one
+from epochal.cli.arguments import (
+    add_config_arguments,
+    add_json_option,
+    print_json,
+    split_single_file,
+)
 from epochal.errors import ConfigError, EpochalError, Problem
-from epochal.experiment.config.arguments import add_device_choice, choices_of
+from epochal.experiment.config.arguments import add_device_choice, read_choices
 from epochal.experiment.record.failure import show_error, show_failure
-from epochal.records.metrics.time_spent import format_time
+from epochal.records.metrics.time_spent import format_precise_time
 from epochal.text.formatting import format_count
 from epochal.text.interrupts import deferring_interrupts
 
@@ -17,7 +22,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from epochal.experiment.tools.profile import Profiled
+    from epochal.experiment.tools.profile import ProfileResult
 
 _SHOWN = 12
 _LEAST = {"wait": 0, "warmup": 1, "steps": 1}
@@ -25,7 +30,7 @@ _LEAST = {"wait": 0, "warmup": 1, "steps": 1}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's words and options."""
-    add_config_words(parser, takes_all=False)
+    add_config_arguments(parser, takes_all=False)
     add_json_option(parser)
     add_device_choice(parser)
     parser.add_argument(
@@ -47,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Take a few steps and print what they do."""
-    path, overrides = split_for_one(args.words, "profile")
+    path, overrides = split_single_file(args.words, "profile")
     _require_enough(args)
     with deferring_interrupts():
         from epochal.experiment.tools.profile import profile_file
@@ -56,7 +61,7 @@ def execute(args: argparse.Namespace) -> int:
     detail = {"shapes": args.shapes, "memory": args.memory, "stack": args.stack}
     profiler = Profiler(wait=args.wait, warmup=args.warmup, steps=args.steps, **detail)
     try:
-        done = profile_file(path, profiler, out=args.out, overrides=overrides, **choices_of(args))
+        done = profile_file(path, profiler, out=args.out, overrides=overrides, **read_choices(args))
     except EpochalError:
         raise
     except Exception as error:  # of the user's code, while parts are built
@@ -76,13 +81,15 @@ def _require_enough(args: argparse.Namespace) -> None:
             raise ConfigError(Problem("command line", what, hint=f"write --{key} {least}"))
 
 
-def _describe(done: Profiled) -> Iterator[str]:
+def _describe(done: ProfileResult) -> Iterator[str]:
     from epochal.hooks.profiler import operator_lines
 
     profile = done.profile
     assert profile is not None  # the caller looked
     shares = ", ".join(f"{name} {share:.0%}" for name, share in profile.shares.items())
-    pace = f"{format_time(profile.step_seconds)} a step, with what the profiler itself costs"
+    pace = (
+        f"{format_precise_time(profile.step_seconds)} a step, with what the profiler itself costs"
+    )
     yield f"{done.tag} on {done.device}: {format_count(profile.steps, 'step')} profiled"
     yield f"  time     {pace}"
     yield f"  shares   {shares}"

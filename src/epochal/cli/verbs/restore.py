@@ -7,30 +7,30 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from epochal.cli.arguments import add_json_option, add_run_word, print_json
-from epochal.cli.draw.table import print_fitting
+from epochal.cli.arguments import add_json_option, add_run_argument, print_json
+from epochal.cli.draw.table import print_wrapped
 from epochal.errors import RecordError
 from epochal.records import RunRecord, read_run
-from epochal.records.code.restore import FRAMEWORK_DIR, Restored, restore
+from epochal.records.code.restore import FRAMEWORK_DIR, RestoreResult, restore_code
 from epochal.records.machine.machine import package_versions
 from epochal.records.secrets import REDACTED
 from epochal.registry.project import find_project
-from epochal.text.command import command
-from epochal.text.escape import printable, reachable
+from epochal.text.command import epochal_command
+from epochal.text.escape import escape_control, to_openable_path
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from epochal.records.code import Other
+    from epochal.records.code import SkippedEntry
 
 _SHOWN = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's words and options."""
-    add_run_word(parser)
+    add_run_argument(parser)
     parser.add_argument("dir", type=Path, metavar="DIR", help="a new or empty folder")
     parser.add_argument(
         "--attempt",
@@ -45,18 +45,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Lay everything back, and say what to type next."""
     record = read_run(args.run, args.runs_dir)
-    done = restore(record.path, args.dir, attempt=args.attempt)
+    done = restore_code(record.path, args.dir, attempt=args.attempt)
     typed = _command(record, done)
     if args.json:
         print_json(_to_json(record, done, typed))
     else:
-        print_fitting(_describe(record, done))
+        print_wrapped(_describe(record, done))
         if typed:
-            print(printable("\n".join(["", "now type", "", *(f"  {line}" for line in typed)])))
+            print(escape_control("\n".join(["", "now type", "", *(f"  {line}" for line in typed)])))
     return RecordError.exit_code if done.lost else 0
 
 
-def _to_json(record: RunRecord, done: Restored, typed: list[str]) -> dict[str, Any]:
+def _to_json(record: RunRecord, done: RestoreResult, typed: list[str]) -> dict[str, Any]:
     return {
         "run": record.summary.id,
         "dir": done.dir,
@@ -72,7 +72,7 @@ def _to_json(record: RunRecord, done: Restored, typed: list[str]) -> dict[str, A
     }
 
 
-def _describe(record: RunRecord, done: Restored) -> Iterator[str]:
+def _describe(record: RunRecord, done: RestoreResult) -> Iterator[str]:
     count = format_count(len(done.manifest.files) - len(done.lost), "file")
     yield f"laid {count} of {record.summary.tag} ({record.summary.id}) into {done.dir}"
     yield from _listed("lost     ", done.lost)
@@ -109,7 +109,7 @@ def _listed(title: str, names: list[str] | tuple[str, ...], num_unlisted: int = 
         yield f"  {title}{', '.join(names[:_SHOWN])}" + (f" and {rest} more" if rest else "")
 
 
-def _tell_other(one: Other) -> str:
+def _tell_other(one: SkippedEntry) -> str:
     if one.kind == "link":
         return f"{one.path} -> {one.text}"
     return f"{one.path} ({one.kind}, {one.text})" if one.text else f"{one.path} ({one.kind})"
@@ -129,7 +129,7 @@ def _other_packages(record: RunRecord) -> dict[str, tuple[str, str]]:
     }
 
 
-def _command(record: RunRecord, done: Restored) -> list[str]:
+def _command(record: RunRecord, done: RestoreResult) -> list[str]:
     """What starts the run again."""
     if done.config is None:
         return []
@@ -137,7 +137,11 @@ def _command(record: RunRecord, done: Restored) -> list[str]:
     folder = done.dir / inner
     config = os.path.relpath(done.config, folder)
     words = ["run", config, *_options(record, done, inner)]
-    program = command() if Path(command()).name == command() else str(Path(command()).absolute())
+    program = (
+        epochal_command()
+        if Path(epochal_command()).name == epochal_command()
+        else str(Path(epochal_command()).absolute())
+    )
     if done.framework_dir is not None:
         program = (
             f"PYTHONPATH={os.path.relpath(done.dir / FRAMEWORK_DIR, folder)} python -m epochal"
@@ -149,13 +153,13 @@ def _inner_dir(record: RunRecord) -> Path:
     """Where inside of the project the run was started; at its top if it was elsewhere."""
     project, cwd = record.run.get("project_dir"), record.run.get("cwd")
     if isinstance(project, str) and isinstance(cwd, str):
-        path = Path(reachable(cwd))
-        if path.is_relative_to(reachable(project)):
-            return path.relative_to(reachable(project))
+        path = Path(to_openable_path(cwd))
+        if path.is_relative_to(to_openable_path(project)):
+            return path.relative_to(to_openable_path(project))
     return Path()
 
 
-def _options(record: RunRecord, done: Restored, inner: Path) -> Iterator[str]:
+def _options(record: RunRecord, done: RestoreResult, inner: Path) -> Iterator[str]:
     if record.expanded.get("record", {}).get("exact"):  # that folder is taken by the run itself
         yield from ("record.exact=false", "record.log_dir=runs")
     assert done.config is not None

@@ -5,21 +5,21 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from epochal.cli.arguments import split_words
-from epochal.cli.keep_alive import add_keep_alive_options, keep_alive, refuse_without_keep_alive
-from epochal.cli.pages.result import print_outcome
+from epochal.cli.arguments import split_files_and_overrides
+from epochal.cli.keep_alive import add_keep_alive_options, keep_alive, require_keep_alive
+from epochal.cli.pages.result import print_result
 from epochal.errors import ConfigError, Problem
-from epochal.experiment.config.arguments import add_choices, add_resume_choices, choices_of
+from epochal.experiment.config.arguments import add_choices, add_resume_choices, read_choices
 from epochal.experiment.config.check_file import check_file
 from epochal.text.formatting import format_count
-from epochal.text.interrupts import deferring_interrupts, ending_when_preempted
+from epochal.text.interrupts import deferring_interrupts, raising_on_preemption
 
 if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
     from epochal.engine import RunResult
-    from epochal.experiment.config.check_file import Checked
+    from epochal.experiment.config.check_file import FileCheck
     from epochal.experiment.config.choices import Choices
 
 
@@ -38,10 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Check every file, then run them; gives the exit code of the first that failed."""
-    files, overrides = split_words(args.words)
-    choices = choices_of(args)
+    files, overrides = split_files_and_overrides(args.words)
+    choices = read_choices(args)
     _refuse_one_run_for_all(files, choices)
-    refuse_without_keep_alive(args)
+    require_keep_alive(args)
     checked = [check_file(path, overrides, choices) for path in files]
     wrong = [one for one in checked if one.problems]
     if wrong:
@@ -49,7 +49,7 @@ def execute(args: argparse.Namespace) -> int:
         return wrong[0].exit_code
     if args.keep_alive:
         return keep_alive(args, files)
-    with ending_when_preempted():
+    with raising_on_preemption():
         return _run_all(files, overrides, choices)
 
 
@@ -59,7 +59,7 @@ def _run_all(files: list[Path], overrides: list[str], choices: Choices) -> int:
 
     results: list[RunResult] = []
     for result in run_series(files, overrides=overrides, **choices):
-        print_outcome(result)
+        print_result(result)
         results.append(result)
     if len(results) > 1:
         failed = sum(not result.ok for result in results)
@@ -74,7 +74,7 @@ def _refuse_one_run_for_all(files: list[Path], choices: Choices) -> None:
         raise ConfigError(Problem("--resume", what, hint="name one config, or --resume auto"))
 
 
-def _print_mistakes(wrong: list[Checked], num_files: int) -> None:
+def _print_mistakes(wrong: list[FileCheck], num_files: int) -> None:
     """Print all mistakes once, also one that several files share, and that nothing was run."""
     for problem in dict.fromkeys(problem for one in wrong for problem in one.problems):
         print(f"{problem}\n", file=sys.stderr)

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal import durable
-from epochal.cli.arguments import add_json_option, add_runs_option
+from epochal.cli.arguments import add_json_option, add_runs_dir_option
 from epochal.cli.draw.progress import Progress
 from epochal.cli.draw.table import wrap
 from epochal.cli.pages.run_list import (
-    table_of_columns,
-    table_of_group_columns,
-    table_of_groups,
-    table_of_runs,
-    to_json,
+    format_columns,
+    format_group_columns,
+    format_groups,
+    format_runs,
+    run_to_json,
 )
 from epochal.cli.verbs import runs_prune as prune
 from epochal.errors import ConfigError, Problem, suggest
@@ -34,8 +34,8 @@ from epochal.records.query.groups import REPLICATE, group, sort_groups
 from epochal.records.query.no_match import explain_no_match
 from epochal.records.query.sheet import default_columns, lay_out, lay_out_groups
 from epochal.records.query.tree import QueryText
-from epochal.text.command import command, name_run
-from epochal.text.escape import printable, printable_json
+from epochal.text.command import epochal_command, name_run
+from epochal.text.escape import escape_control, escape_control_json
 
 if TYPE_CHECKING:
     import argparse
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=_FORMATS, help="what to print (default: table)")
     output = "write into a file; its name says the format: .csv, .parquet, .json"
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=output)
-    add_runs_option(parser)
+    add_runs_dir_option(parser)
     add_json_option(parser)
     prune.add_arguments(parser)
 
@@ -92,21 +92,21 @@ def execute(args: argparse.Namespace) -> int:
         raise ConfigError(Problem("--limit", what, hint="leave it out to see all"))
     form = _format_of(args)
     root, below = locate(args.runs_dir)
-    is_pruning = args.words[:1] == [prune.WORD]
+    is_pruning = args.words[:1] == [prune.PRUNE_WORD]
     if not is_pruning:
         prune.refuse_options(args)
     with Index.open(root, is_kept=is_root(root)) as index:
         with Progress() as progress:
             index.refresh(progress)
         for note in index.notes:
-            print(printable(note), file=sys.stderr)
+            print(escape_control(note), file=sys.stderr)
         if is_pruning:
-            return prune.execute(index, question_of(args, args.words[1:], below), args)
-        _list(index, question_of(args, args.words, below), args, form)
+            return prune.execute(index, build_question(args, args.words[1:], below), args)
+        _list(index, build_question(args, args.words, below), args, form)
     return 0
 
 
-def question_of(args: argparse.Namespace, words: Sequence[str], below: str) -> Question:
+def build_question(args: argparse.Namespace, words: Sequence[str], below: str) -> Question:
     """Which runs the options mean."""
     return Question(
         where=args.where,
@@ -151,16 +151,16 @@ def _list(index: Index, question: Question, args: argparse.Namespace, form: str)
         return
     names = asked or names_in(index, question)
     if groups is None:
-        text = (table_of_columns if asked else table_of_runs)(answer, names)
+        text = (format_columns if asked else format_runs)(answer, names)
     elif asked:
-        text = table_of_group_columns(answer, groups, names)
+        text = format_group_columns(answer, groups, names)
     else:
         shown = [target for target in by if target != REPLICATE]
-        text = table_of_groups(answer, groups, shown, names)
+        text = format_groups(answer, groups, shown, names)
     last = -1 if not groups else max(groups[-1].places)
     if args.output is None and answer.rows:
         name = name_run(answer.path(answer.rows[last]))
-        hint = f"`{command()} show {name}` shows one of them, `last` is the newest"
+        hint = f"`{epochal_command()} show {name}` shows one of them, `last` is the newest"
         text = "\n".join([text, "", *wrap(hint)])
     elif not answer.rows:
         text = _describe_nothing(index, question, args.runs_dir)
@@ -170,7 +170,7 @@ def _list(index: Index, question: Question, args: argparse.Namespace, form: str)
 def _describe_nothing(index: Index, question: Question, folder: Path) -> str:
     total = len(ask(index, Question(below=question.below)).rows)
     if not total:
-        return f"no runs below {folder}; `{command()} run FILE` makes one"
+        return f"no runs below {folder}; `{epochal_command()} run FILE` makes one"
     first = f"none of the {total:,} runs below {folder} fits"
     return "\n".join([first, *(f"  {line}" for line in explain_no_match(index, question))])
 
@@ -179,7 +179,7 @@ def _encode(
     answer: Answer, asked: Sequence[Target], groups: Sequence[RunGroup] | None, form: str
 ) -> bytes:
     if form == "json" and not asked and groups is None:
-        return _to_json([to_json(answer, row) for row in answer.rows])
+        return _to_json([run_to_json(answer, row) for row in answer.rows])
     targets = asked or default_columns(answer)
     sheet = lay_out(answer, targets)
     if groups is not None:
@@ -209,9 +209,9 @@ def _groups(
 def _shown(text: str, form: str) -> str:
     """What to print: it means the same, but cannot steer a terminal."""
     if form == "json":
-        return printable_json(text)
+        return escape_control_json(text)
     # A program that reads a table of values from a pipe gets them as they are.
-    return text if form == "csv" and not sys.stdout.isatty() else printable(text)
+    return text if form == "csv" and not sys.stdout.isatty() else escape_control(text)
 
 
 def _deliver(data: bytes, args: argparse.Namespace, form: str) -> None:

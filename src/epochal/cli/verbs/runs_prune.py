@@ -9,22 +9,27 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from epochal.cli.arguments import print_json
-from epochal.cli.draw.table import format_table, print_fitting
+from epochal.cli.draw.table import format_table, print_wrapped
 from epochal.errors import ConfigError, Problem, RecordError
-from epochal.records.prune.freed_space import Usage, measure
+from epochal.records.prune.freed_space import FreedSpace, measure_freed_bytes
 from epochal.records.prune.remove import (
-    clean_up,
-    code_of,
-    drop_unused_code,
+    finish_interrupted_removals,
+    get_code_store_dir,
     remove_checkpoints,
     remove_run,
+    remove_unused_code,
 )
-from epochal.records.prune.retention import CHECKPOINTS, Plan, Policy, plan
+from epochal.records.prune.retention import (
+    CHECKPOINTS_DIR,
+    PrunePlan,
+    RetentionPolicy,
+    plan_pruning,
+)
 from epochal.records.query.ask import Question, ask
 from epochal.records.query.names import ConfigKey
 from epochal.records.query.values import ACCEPTED_TIMES, read_quantity
-from epochal.text.command import command
-from epochal.text.escape import printable
+from epochal.text.command import epochal_command
+from epochal.text.escape import escape_control
 from epochal.text.formatting import format_bytes, format_count, format_seconds, format_value
 
 if TYPE_CHECKING:
@@ -34,7 +39,7 @@ if TYPE_CHECKING:
     from epochal.records.index import Index
     from epochal.records.query.ask import Answer
 
-WORD = "prune"
+PRUNE_WORD = "prune"
 """The first word of ``epochal runs`` that means this."""
 
 _OWN = ("older", "keep_best", "keep_last", "checkpoints", "yes")
@@ -64,7 +69,7 @@ def refuse_options(args: argparse.Namespace) -> None:
     for name in _OWN:
         if getattr(args, name) not in (None, False):
             option = f"--{name.replace('_', '-')}"
-            hint = f"write {command()} runs prune {option} ..."
+            hint = f"write {epochal_command()} runs prune {option} ..."
             raise ConfigError(Problem(option, "is for deleting runs", hint=hint))
 
 
@@ -74,38 +79,38 @@ def execute(index: Index, question: Question, args: argparse.Namespace) -> int:
     _refuse_listing(args)
     if not (question.where or question.search or question.words or question.status):
         _refuse_everything(policy)
-        is_alone = policy == Policy(keep_best=policy.keep_best)
+        is_alone = policy == RetentionPolicy(keep_best=policy.keep_best)
         policy = replace(policy, keeps_unranked=is_alone)
     now = datetime.now(UTC)
     whole = ask(index, Question())
-    made = plan(whole, ask(index, question), policy, now=now)
-    folders = [whole.path(row) for row in made.doomed]
-    targets = [folder / CHECKPOINTS if args.checkpoints else folder for folder in folders]
-    sizes = [measure(target) for target in targets]
+    made = plan_pruning(whole, ask(index, question), policy, now=now)
+    folders = [whole.path(row) for row in made.to_delete]
+    targets = [folder / CHECKPOINTS_DIR if args.checkpoints else folder for folder in folders]
+    sizes = [measure_freed_bytes(target) for target in targets]
     if args.checkpoints:  # those without any are not worth a line
-        made, folders, targets, sizes = _with_something(made, folders, targets, sizes)
-    usage = Usage()
+        made, folders, targets, sizes = _drop_empty(made, folders, targets, sizes)
+    usage = FreedSpace()
     for target in targets:
         usage.add(target)
     own = usage.freed_bytes
     if not args.checkpoints:
-        usage.add_store(code_of(index.root))
+        usage.add_store(get_code_store_dir(index.root))
     if args.json:
         return _execute_json(made, folders, sizes, (own, usage.freed_bytes), index, args)
     _show(made, sizes)
-    if not made.doomed:
+    if not made.to_delete:
         print("nothing to delete")
         return 0
     _show_elsewhere(whole, made)
     what = _what(len(folders), args)
     print(f"\n{what}: frees {format_bytes(usage.freed_bytes)}")
     _refuse_read_only(folders)
-    if not args.yes and not _is_sure(what):
+    if not args.yes and not _is_confirmed(what):
         return 0
     return _delete(folders, own, index, args)
 
 
-def _policy(args: argparse.Namespace) -> Policy:
+def _policy(args: argparse.Namespace) -> RetentionPolicy:
     problems = []
     seconds = 0.0
     if args.older is not None:
@@ -122,7 +127,7 @@ def _policy(args: argparse.Namespace) -> Policy:
             problems.append(Problem(option, what, hint="leave it out to keep none"))
     if problems:
         raise ConfigError(*problems)
-    return Policy(
+    return RetentionPolicy(
         older_seconds=seconds, keep_last=args.keep_last or 0, keep_best=args.keep_best or 0
     )
 
@@ -135,48 +140,50 @@ def _refuse_listing(args: argparse.Namespace) -> None:
             raise ConfigError(Problem(f"--{name}", what, hint=hint))
 
 
-def _refuse_everything(policy: Policy) -> None:
-    if policy == Policy():
+def _refuse_everything(policy: RetentionPolicy) -> None:
+    if policy == RetentionPolicy():
         what = "does not say which runs to delete"
-        hint = f'write {command()} runs prune --status failed, --older 30d, or --where "..."'
+        hint = (
+            f'write {epochal_command()} runs prune --status failed, --older 30d, or --where "..."'
+        )
         raise ConfigError(Problem("runs prune", what, hint=hint))
 
 
-def _with_something(
-    made: Plan, folders: list[Path], targets: list[Path], sizes: list[int]
-) -> tuple[Plan, list[Path], list[Path], list[int]]:
+def _drop_empty(
+    made: PrunePlan, folders: list[Path], targets: list[Path], sizes: list[int]
+) -> tuple[PrunePlan, list[Path], list[Path], list[int]]:
     kept = [i for i, target in enumerate(targets) if target.is_dir() and any(target.iterdir())]
-    doomed = [made.doomed[i] for i in kept]
+    to_delete = [made.to_delete[i] for i in kept]
     return (
-        replace(made, doomed=doomed),
+        replace(made, to_delete=to_delete),
         [folders[i] for i in kept],
         [targets[i] for i in kept],
         [sizes[i] for i in kept],
     )
 
 
-def _show(made: Plan, sizes: list[int]) -> None:
-    if made.doomed:
+def _show(made: PrunePlan, sizes: list[int]) -> None:
+    if made.to_delete:
         header = ("run", "project", "tag", "status", "age", "best", "size")
         rows = []
-        for row, size in zip(made.doomed, sizes, strict=True):
+        for row, size in zip(made.to_delete, sizes, strict=True):
             age = "" if row["age"] is None else format_seconds(row["age"])
             facts = [row[name] or "" for name in ("run", "project", "tag", "status")]
             rows.append([*facts, age, format_value(row["best"]), format_bytes(size)])
         print(format_table(header, rows))
-    if made.spared:
-        print("\nstays:" if made.doomed else "stays:")
-        rows = [[f"  {row['run']}", row["tag"] or "", reason] for row, reason in made.spared]
+    if made.protected:
+        print("\nstays:" if made.to_delete else "stays:")
+        rows = [[f"  {row['run']}", row["tag"] or "", reason] for row, reason in made.protected]
         print(format_table(("  run", "tag", "because it"), rows, has_prose=True))
 
 
-def _show_elsewhere(whole: Answer, made: Plan) -> None:
+def _show_elsewhere(whole: Answer, made: PrunePlan) -> None:
     """Say where checkpoints are that no run's folder holds: they are left alone."""
     places = whole.values(ConfigKey("checkpoint.dir", "checkpoint.dir"))
-    doomed = {row["id"] for row in made.doomed}
+    to_delete = {row["id"] for row in made.to_delete}
     for row, place in zip(whole.rows, places, strict=True):
-        if place is not None and row["id"] in doomed:
-            print_fitting([f"  {row['run']} kept its checkpoints in {place}: they stay"])
+        if place is not None and row["id"] in to_delete:
+            print_wrapped([f"  {row['run']} kept its checkpoints in {place}: they stay"])
 
 
 def _what(count: int, args: argparse.Namespace) -> str:
@@ -191,7 +198,7 @@ def _refuse_read_only(folders: list[Path]) -> None:
             raise RecordError(f"{what}\n  ask for the right to write there")
 
 
-def _is_sure(what: str) -> bool:
+def _is_confirmed(what: str) -> bool:
     if not sys.stdin.isatty():
         print("nothing was deleted; add --yes to do it")
         return False
@@ -209,7 +216,7 @@ def _delete(folders: list[Path], own: int, index: Index, args: argparse.Namespac
     whose = f"the checkpoints of {runs}" if args.checkpoints else runs
     print(f"deleted {whose}, freed {format_bytes(freed)}")
     for failure in failures:
-        print(printable(str(failure)), file=sys.stderr)
+        print(escape_control(str(failure)), file=sys.stderr)
     return RecordError.exit_code if failures else 0
 
 
@@ -217,25 +224,27 @@ def _remove(
     folders: list[Path], own: int, index: Index, args: argparse.Namespace
 ) -> tuple[list[RecordError], int]:
     """Delete what takes ``own`` bytes; gives what could not be, and the bytes that are free now."""
-    clean_up({folder if args.checkpoints else folder.parent for folder in folders})
+    finish_interrupted_removals(
+        {folder if args.checkpoints else folder.parent for folder in folders}
+    )
     failures = []
     for folder in folders:
         try:
             (remove_checkpoints if args.checkpoints else remove_run)(folder)
         except RecordError as error:
             failures.append(error)
-    left = Usage()
+    left = FreedSpace()
     for folder in folders:
-        left.add(folder / CHECKPOINTS if args.checkpoints else folder)
+        left.add(folder / CHECKPOINTS_DIR if args.checkpoints else folder)
     freed = own - left.freed_bytes
     if not args.checkpoints:
-        freed += drop_unused_code(index.root)
+        freed += remove_unused_code(index.root)
     index.refresh()
     return failures, freed
 
 
 def _execute_json(
-    made: Plan,
+    made: PrunePlan,
     folders: list[Path],
     sizes: list[int],
     freeing: tuple[int, int],
@@ -245,9 +254,9 @@ def _execute_json(
     facts: dict[str, Any] = {
         "runs": [
             {"path": str(folder), "id": row["run"], "status": row["status"], "bytes": size}
-            for row, folder, size in zip(made.doomed, folders, sizes, strict=True)
+            for row, folder, size in zip(made.to_delete, folders, sizes, strict=True)
         ],
-        "stays": [{"id": row["run"], "because_it": reason} for row, reason in made.spared],
+        "stays": [{"id": row["run"], "because_it": reason} for row, reason in made.protected],
         "bytes": freeing[1],
         "deleted": False,
     }

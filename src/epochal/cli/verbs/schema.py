@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.check import json_schema, template
+from epochal.check import json_schema, yaml_template
 from epochal.registry import Registry, find_project
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def execute(args: argparse.Namespace) -> int:
     """Print the schema of whole configs, or the options of one component."""
     registry = Registry(find_project(Path.cwd(), user_dir=args.user_dir))
     if args.template:
-        print(template(args.name or "", registry), end="")
+        print(yaml_template(args.name or "", registry), end="")
     else:
         print(json.dumps(json_schema(registry, args.name), indent=2))
     return 0

@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.cli.arguments import add_json_option, add_runs_option, print_json
+from epochal.cli.arguments import add_json_option, add_runs_dir_option, print_json
 from epochal.cli.draw.progress import Progress
-from epochal.cli.draw.table import print_fitting
+from epochal.cli.draw.table import print_wrapped
 from epochal.errors import ConfigError, Problem
 from epochal.records import RunRecord, explain, read_run
-from epochal.records.folder.disk_usage import read_disk
-from epochal.text.command import command
-from epochal.text.escape import printable
+from epochal.records.folder.disk_usage import measure_disk_usage
+from epochal.text.command import epochal_command
+from epochal.text.escape import escape_control
 
 if TYPE_CHECKING:
     import argparse
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's words and options."""
     text = "a run's folder, its id or a part of it, or `last`; with --plot also several"
     parser.add_argument("words", nargs="+", metavar="RUN", help=text)
-    add_runs_option(parser)
+    add_runs_dir_option(parser)
     parser.add_argument("--explain", metavar="KEY", help="say where a config value came from")
     parser.add_argument("--config", action="store_true", help="print the expanded config")
     parser.add_argument("--log", action="store_true", help="print the text log")
@@ -45,7 +45,7 @@ def execute(args: argparse.Namespace) -> int:
         return 0
     if len(records) > 1:
         what = f"one run at a time is shown, got {' '.join(args.words)!r}"
-        hint = f"`{command()} diff A B` compares them, --plot draws their curves together"
+        hint = f"`{epochal_command()} diff A B` compares them, --plot draws their curves together"
         raise ConfigError(Problem("command line", what, hint=hint))
     (record,) = records
     if args.explain is not None:
@@ -53,7 +53,7 @@ def execute(args: argparse.Namespace) -> int:
         if args.json:
             print_json(_origins(record, args.explain))
         else:
-            print(printable(text))
+            print(escape_control(text))
     elif args.config:
         paths = sorted((record.path / "config").glob("expanded.*"))
         # What is copied into a file must stay the same config.
@@ -64,21 +64,21 @@ def execute(args: argparse.Namespace) -> int:
     elif args.json:
         print_json(_to_json(record))
     else:
-        from epochal.cli.pages.run_page import describe
+        from epochal.cli.pages.run_page import describe_run
 
-        print_fitting(describe(record, args.runs_dir))
+        print_wrapped(describe_run(record, args.runs_dir))
     return 0
 
 
 def _plot(records: list[RunRecord], names: list[str], picture: Path | None) -> None:
-    from epochal.cli.draw.chart import show
+    from epochal.cli.draw.chart import render_chart
     from epochal.cli.draw.png import save_png
     from epochal.cli.pages.curves import chart_curves
 
     with Progress() as progress:
         chart = chart_curves(records, names, progress)
     if picture is None:
-        print("\n".join(show(chart)))
+        print("\n".join(render_chart(chart)))
     else:
         save_png(chart, picture)
         print(f"written to {picture}")
@@ -87,7 +87,7 @@ def _plot(records: list[RunRecord], names: list[str], picture: Path | None) -> N
 def _print_files(paths: list[Path], what: str, *, is_exact: bool = False) -> None:
     for path in paths:
         text = path.read_text(encoding="utf-8", errors="replace").rstrip()
-        print(text if is_exact else printable(text))
+        print(text if is_exact else escape_control(text))
     if not paths:
         print(f"this run has no {what}", file=sys.stderr)
 
@@ -110,7 +110,7 @@ def _to_json(record: RunRecord) -> dict[str, object]:
         "config": dict(record.expanded),
         "metrics": record.metric_names(),
         "times": record.times,
-        "disk": {one.name: one.num_bytes for one in read_disk(record.path)},
+        "disk": {one.name: one.num_bytes for one in measure_disk_usage(record.path)},
         "folds": [str(fold.path) for fold in record.folds],
         "damage": list(record.damage),
     }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.cli.arguments import add_run_word
-from epochal.cli.pages.result import print_outcome
-from epochal.experiment.config.arguments import add_device_choice, choices_of
+from epochal.cli.arguments import add_run_argument
+from epochal.cli.pages.result import print_result
+from epochal.experiment.config.arguments import add_device_choice, read_choices
 from epochal.text.interrupts import deferring_interrupts
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's words and options."""
-    add_run_word(parser)
+    add_run_argument(parser)
     parser.add_argument("words", nargs="*", metavar="key=value", help="changes to its config")
     add_device_choice(parser)
     parser.add_argument("--desc", metavar="TEXT", help="why this is done; goes to the README")
@@ -27,14 +27,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Evaluate and print the result."""
     with deferring_interrupts():
-        from epochal.experiment.run import run_again
+        from epochal.experiment.run import evaluate_run
 
-    result = run_again(
+    result = evaluate_run(
         args.run,
         "test",
         args.runs_dir,
         overrides=args.words,
-        **choices_of(args),
+        **read_choices(args),
     )
-    print_outcome(result)
+    print_result(result)
     return result.exit_code

@@ -11,7 +11,7 @@ from typing_extensions import override
 from epochal.components.average.shadow import Shadow
 from epochal.config.bounds import AtLeast, Below
 from epochal.engine.interfaces.every import Every
-from epochal.engine.optim.average import UPDATES, Average
+from epochal.engine.optim.average import UPDATES_KEY, Average
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -94,4 +94,4 @@ class Ema(Average):
     @override
     def state_tensors(self) -> dict[str, Tensor]:
         tensors = self._shadow.tensors()
-        return tensors if self._updates is None else {**tensors, UPDATES: self._updates}
+        return tensors if self._updates is None else {**tensors, UPDATES_KEY: self._updates}

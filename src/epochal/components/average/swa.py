@@ -11,7 +11,7 @@ from typing_extensions import override
 from epochal.components.average.shadow import Shadow
 from epochal.config.duration import Duration, parse_duration
 from epochal.engine.interfaces.every import Every
-from epochal.engine.optim.average import UPDATES, Average
+from epochal.engine.optim.average import UPDATES_KEY, Average
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Swa(Average):
     @override
     def state_tensors(self) -> dict[str, Tensor]:
         self._follow()
-        return {**self._shadow.tensors(), UPDATES: self._count}
+        return {**self._shadow.tensors(), UPDATES_KEY: self._count}
 
     def _follow(self) -> None:
         """Be the model as long as nothing counts."""

@@ -31,14 +31,14 @@ _STRATIFY = "train.stratify"
 Data = Any  # a dataset of any kind, or its samples
 
 
-class Fold(NamedTuple):
+class FoldLoaders(NamedTuple):
     """The loaders of one fold."""
 
     train: DataLoader[Any]
     val: DataLoader[Any]
 
 
-def deal_out(
+def assign_folds(
     count: int, folds: int, *, seed: int, labels: Sequence[object] | None = None
 ) -> list[list[int]]:
     """The samples that each fold holds out: every one once, in folds that differ by one at most.
@@ -60,7 +60,7 @@ def deal_out(
 
 def split_loader(
     loader: object, fold: int, folds: int, *, seed: int, stratify: str | int | None = None
-) -> Fold:
+) -> FoldLoaders:
     """Loaders of what a fold trains on and of what it holds out.
 
     Args:
@@ -79,17 +79,17 @@ def split_loader(
     dataset, times = _unrepeated(loader.dataset)
     count = _require_samples(dataset, folds)
     _require_order(loader)
-    labels = None if stratify is None else find_labels(dataset, stratify)
+    labels = None if stratify is None else get_labels(dataset, stratify)
     if labels is not None:
         _warn_of_rare(labels, folds)
-    held_out = deal_out(count, folds, seed=seed, labels=labels)[fold - 1]
+    held_out = assign_folds(count, folds, seed=seed, labels=labels)[fold - 1]
     rest = sorted({*range(count)} - {*held_out})
-    trained = choose(dataset, rest)
+    trained = select_samples(dataset, rest)
     train = _like(loader, trained if times == 1 else Repeated(trained, times), is_train=True)
-    return Fold(train, _like(loader, choose(dataset, held_out), is_train=False))
+    return FoldLoaders(train, _like(loader, select_samples(dataset, held_out), is_train=False))
 
 
-def choose(dataset: Data, indices: list[int]) -> Data:
+def select_samples(dataset: Data, indices: list[int]) -> Data:
     """The samples at some indices; rows of tensors stay tensors, which are read fastest."""
     if type(dataset) is TensorDataset:
         return TensorDataset(*(tensor[indices] for tensor in dataset.tensors))
@@ -100,7 +100,7 @@ def choose(dataset: Data, indices: list[int]) -> Data:
     return Subset(dataset, indices)
 
 
-def find_labels(dataset: Data, where: str | int) -> list[object]:
+def get_labels(dataset: Data, where: str | int) -> list[object]:
     """The label of each sample: from an attribute or a column of the data, else from samples.
 
     Raises:

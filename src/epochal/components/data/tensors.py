@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 from typing_extensions import override
 
-from epochal.engine.feed.in_memory import InMemory
+from epochal.engine.feed.in_memory import InMemoryDataset
 from epochal.errors import DataError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Tensors(InMemory):
+class Tensors(InMemoryDataset):
     """Samples that are the rows of arrays: ``Tensors(x, y)`` or ``Tensors(image=x, label=y)``.
 
     Batches are lists in the first form and dicts in the second. Arrays are shared, not copied,
@@ -64,10 +64,10 @@ class Tensors(InMemory):
         rows = [tensor[index] for tensor in self.tensors]
         return self.pack(rows) if self.names else tuple(rows)
 
-    def __getitems__(self, indices: Sequence[int]) -> Rows:
+    def __getitems__(self, indices: Sequence[int]) -> TensorRows:
         """The samples at some indices, taken all at once; a DataLoader asks for them like this."""
         chosen = torch.as_tensor(indices, dtype=torch.int64, device=self.tensors[0].device)
-        return Rows(self, [tensor[chosen] for tensor in self.tensors])
+        return TensorRows(self, [tensor[chosen] for tensor in self.tensors])
 
     def gather(self, indices: Tensor) -> Batch:
         """The batch of the samples at some indices."""
@@ -91,12 +91,12 @@ class Tensors(InMemory):
 
     @staticmethod
     @override
-    def collate(samples: Rows | list[Batch]) -> Batch:
-        return samples.batch if isinstance(samples, Rows) else default_collate(samples)
+    def collate(samples: TensorRows | list[Batch]) -> Batch:
+        return samples.batch if isinstance(samples, TensorRows) else default_collate(samples)
 
 
 @final
-class Rows:
+class TensorRows:
     """Samples that were taken at once: a batch, and one by one for whoever stacks them.
 
     Args:

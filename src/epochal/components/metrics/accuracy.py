@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
 
-from epochal.components.metrics.tensor_path import pick
+from epochal.components.metrics.tensor_path import get_tensor_by_path
 from epochal.engine.interfaces.metric import Metric
 from epochal.errors import ConfigError, Problem, TaskError
 
@@ -50,8 +50,10 @@ class Accuracy(Metric):
 
     @override
     def update(self, out: Any, batch: Any) -> None:  # whatever the user's task produces
-        scores = pick(out, self._output, reader="accuracy", of="the output")
-        target = pick(batch, self._target, reader="accuracy", of="the batch").to(scores.device)
+        scores = get_tensor_by_path(out, self._output, reader="accuracy", of="the output")
+        target = get_tensor_by_path(batch, self._target, reader="accuracy", of="the batch").to(
+            scores.device
+        )
         self._check(scores, target)
         best = scores.topk(self._topk, dim=1).indices
         counted = target != self._ignore_index

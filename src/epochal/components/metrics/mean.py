@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
 
-from epochal.components.metrics.tensor_path import pick
+from epochal.components.metrics.tensor_path import get_tensor_by_path
 from epochal.engine.interfaces.metric import Metric
 from epochal.errors import ConfigError, Problem
 
@@ -40,7 +40,7 @@ class Mean(Metric):
     @override
     def update(self, out: Any, batch: Any) -> None:  # whatever the user's task produces
         source = out if self._source == "out" else batch
-        tensor = pick(source, self._path, reader="mean", of=SOURCES[self._source])
+        tensor = get_tensor_by_path(source, self._path, reader="mean", of=SOURCES[self._source])
         # Apple's devices have no float64; elsewhere long sums keep their digits.
         wide = tensor.float() if tensor.device.type == "mps" else tensor.double()
         self._sum = self._sum + wide.sum()

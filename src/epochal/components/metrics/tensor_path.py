@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from epochal.engine.step.loss_inputs import closest
-from epochal.engine.step.loss_inputs import pick as pick_any
+from epochal.engine.step.loss_inputs import find_by_path as pick_any
+from epochal.engine.step.loss_inputs import find_missing_name
 from epochal.errors import TaskError, suggest
 
 
-def pick(source: object, path: str, *, reader: str, of: str) -> Tensor:
+def get_tensor_by_path(source: object, path: str, *, reader: str, of: str) -> Tensor:
     """The tensor at ``path``: keys, attributes or positions, with dots between them.
 
     Args:
@@ -20,7 +20,7 @@ def pick(source: object, path: str, *, reader: str, of: str) -> Tensor:
     """
     value = pick_any(source, path.split("."))
     if value is None:
-        name, known = closest(source, path.split("."))
+        name, known = find_missing_name(source, path.split("."))
         what = f"{reader}: no {path!r} in {of}, which is a {type(source).__name__}"
         hint = suggest(name, known) or "name a key, an attribute or a position of it"
         raise TaskError(f"{what}\n  {hint}")

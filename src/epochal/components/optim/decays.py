@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, final
 from typing_extensions import override
 
 from epochal.config.bounds import Above, AtLeast
-from epochal.engine.interfaces.schedule import Length, Schedule, schedule_error
+from epochal.engine.interfaces.schedule import Schedule, ScheduleLength, schedule_error
 
 if TYPE_CHECKING:
     from epochal.config.duration import Duration
@@ -32,7 +32,7 @@ class Step(Schedule):
         every: Annotated[int, AtLeast(1)] | Duration,
         gamma: Annotated[float, AtLeast(0)] = 0.1,
     ) -> None:
-        self._every = Length("every", every, least=1)
+        self._every = ScheduleLength("every", every, least=1)
         self._gamma = _gamma(gamma)
 
     @override
@@ -57,7 +57,7 @@ class MultiStep(Schedule):
         milestones: list[Annotated[int, AtLeast(1)] | Duration],
         gamma: Annotated[float, AtLeast(0)] = 0.1,
     ) -> None:
-        self._milestones = [Length("milestones", one, least=1) for one in milestones]
+        self._milestones = [ScheduleLength("milestones", one, least=1) for one in milestones]
         self._gamma = _gamma(gamma)
         for earlier, later in pairwise(self._milestones):
             if earlier.unit == later.unit and later.amount <= earlier.amount:
@@ -88,7 +88,7 @@ class Exponential(Schedule):
         if not gamma > 0:
             raise schedule_error("gamma", f"must be above 0, got {gamma!r}")
         self._gamma = gamma
-        self._every = Length("every", every, least=1)
+        self._every = ScheduleLength("every", every, least=1)
 
     @override
     def factor(self, step: int, total_steps: int | None) -> float:
@@ -106,7 +106,7 @@ class InverseSqrt(Schedule):
 
     def __init__(self, *, timescale: Annotated[int, AtLeast(1)] | Duration | None = None) -> None:
         is_given = timescale is not None
-        self._timescale = Length("timescale", timescale or 0, least=1) if is_given else None
+        self._timescale = ScheduleLength("timescale", timescale or 0, least=1) if is_given else None
 
     @override
     def factor(self, step: int, total_steps: int | None) -> float:

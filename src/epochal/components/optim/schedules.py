@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from epochal.config.bounds import Above, AtLeast, AtMost
 from epochal.config.duration import Duration
-from epochal.engine.interfaces.schedule import Length, Schedule, schedule_error
+from epochal.engine.interfaces.schedule import Schedule, ScheduleLength, schedule_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -192,9 +192,9 @@ class Wsd(Schedule):
         min_factor: Annotated[float, AtLeast(0), AtMost(1)] = 0.0,
         over: int | Duration | None = None,
     ) -> None:
-        self._decay: Length | float
+        self._decay: ScheduleLength | float
         if isinstance(decay, str | Duration):
-            self._decay = Length("decay", decay)
+            self._decay = ScheduleLength("decay", decay)
         else:
             self._decay = _share("decay", decay)
         self._shape = _SHAPES[shape]
@@ -204,7 +204,7 @@ class Wsd(Schedule):
     @override
     def factor(self, step: int, total_steps: int | None) -> float:
         steps = self._span.steps(self, total_steps)
-        if isinstance(self._decay, Length):
+        if isinstance(self._decay, ScheduleLength):
             decay = self._decay.steps(self.steps_per_epoch)
         else:
             decay = round(self._decay * steps)
@@ -217,7 +217,7 @@ class _Span:
     """The steps that a schedule takes: those of the run, or ``over``."""
 
     def __init__(self, over: int | str | Duration | None) -> None:
-        self._over = None if over is None else Length("over", over, least=1)
+        self._over = None if over is None else ScheduleLength("over", over, least=1)
 
     def steps(self, schedule: Schedule, total_steps: int | None) -> int:
         if self._over is not None:

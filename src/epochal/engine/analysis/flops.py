@@ -49,20 +49,20 @@ def count_flops(call: Callable[[], object], model: nn.Module) -> Flops:
 
     Fused operations whose parts cannot be seen are taken apart for this one call.
     """
-    registry = _Registry()
+    registry = _FormulaRegistry()
     counter = FlopCounterMode(display=False)
     registry.update(counter.flop_registry)
     registry.update(_attention_formulas())
     counter.flop_registry = registry
-    spans = _Spans(model, counter.get_total_flops)
-    with _taking_apart(model), spans.watching(), counter:
+    spans = _ModuleFlops(model, counter.get_total_flops)
+    with _unfused(model), spans.watching(), counter:
         call()
     uncounted = tuple(sorted(filter(_is_notable, registry.unknown)))
     return Flops(counter.get_total_flops(), dict(spans.flops), dict(spans.calls), uncounted)
 
 
 @final
-class _Spans:
+class _ModuleFlops:
     """Notes what is counted between the begin and the end of each module's calls."""
 
     def __init__(self, model: nn.Module, read: Callable[[], int]) -> None:
@@ -99,7 +99,7 @@ class _Spans:
 
 
 @final
-class _Registry(dict[Any, Any]):  # torch has no types for its formulas
+class _FormulaRegistry(dict[Any, Any]):  # torch has no types for its formulas
     """The formulas by operation; remembers which ones it was asked for in vain."""
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ def _attention(
 
 
 @contextmanager
-def _taking_apart(model: nn.Module) -> Iterator[None]:
+def _unfused(model: nn.Module) -> Iterator[None]:
     """Have fused layers and compiled modules do their work operation by operation."""
     is_fast: bool = torch.backends.mha.get_fastpath_enabled()
     with warnings.catch_warnings(), ExitStack() as stack:

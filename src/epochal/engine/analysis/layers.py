@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, final
 
 from epochal.engine.analysis.flops import Flops
-from epochal.engine.optim.parameters import is_open
+from epochal.engine.optim.parameters import is_uninitialized
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,7 +63,7 @@ def _find(name: str, module: nn.Module, flops: Flops, seen: set[int], modules: s
     own = [
         _parameter(_full(name, key), parameter, seen)
         for key, parameter in module.named_parameters(recurse=False)
-        if not is_open(parameter)
+        if not is_uninitialized(parameter)
     ]
     below = [
         _find(_full(name, key), child, flops, seen, modules)
@@ -96,9 +96,9 @@ def _full(name: str, key: str) -> str:
     return f"{name}.{key}" if name else key
 
 
-def fold(layer: Layer) -> Layer:
+def fold_layers(layer: Layer) -> Layer:
     """The same without layers that neither know nor do anything, and equal ones in a row as one."""
-    kept = [fold(one) for one in layer.children if one.parameters or one.flops or one.tied]
+    kept = [fold_layers(one) for one in layer.children if one.parameters or one.flops or one.tied]
     groups = [list(group) for _, group in groupby(kept, key=_shape)]
     return replace(layer, children=tuple(map(_join, groups)))
 
@@ -110,7 +110,7 @@ def layer_lines(model: Layer, *, rows: int | None = None) -> list[str]:
         model: The model itself, as ``find_layers`` gives it.
         rows: Fold the table, and end it at the depth at which it has about this many rows.
     """
-    shown = model if rows is None else fold(model)
+    shown = model if rows is None else fold_layers(model)
     found = [(depth - 1, one) for depth, one in shown.walk() if depth]
     if rows is not None:
         depths = sorted({depth for depth, _ in found})

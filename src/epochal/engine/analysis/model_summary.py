@@ -15,20 +15,20 @@ from typing_extensions import override
 from epochal.engine.analysis.flops import Flops, count_flops
 from epochal.engine.analysis.latency import Latency, measure_latency
 from epochal.engine.analysis.layers import Layer, find_layers, format_amount, layer_lines
-from epochal.engine.analysis.sample import choose_inputs, copied, first_sample
-from epochal.engine.device.move import mover
+from epochal.engine.analysis.sample import copy_batch, first_of_columns, first_sample
+from epochal.engine.device.move import choose_mover
 from epochal.engine.device.seeding import generator_states, restore_generators
-from epochal.engine.evaluate import aside, keeping_modes
-from epochal.engine.optim.parameters import has_open_sizes
+from epochal.engine.evaluate import keeping_training_modes, working_on_split
+from epochal.engine.optim.parameters import has_uninitialized
 from epochal.errors import TaskError
-from epochal.records.metrics.time_spent import format_time
+from epochal.records.metrics.time_spent import format_precise_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from torch.optim import Optimizer
 
-    from epochal.engine.device.move import Mover
+    from epochal.engine.device.move import MoveBatch
     from epochal.engine.run import Run
 
     Call = Callable[[], object]
@@ -42,7 +42,7 @@ _PASSES_PER_STEP = 3
 
 @final
 @dataclass(frozen=True)
-class Anatomy:
+class ModelSummary:
     """A model looked at closely; ``str`` of it is a table."""
 
     model: Layer
@@ -88,7 +88,7 @@ class Anatomy:
             "uncounted": list(self.uncounted),
             "latency": asdict(self.latency),
             "memory_bytes": dict(self.memory_bytes),
-            "layers": [_plain(layer) for depth, layer in self.model.walk() if depth],
+            "layers": [_layer_to_json(layer) for depth, layer in self.model.walk() if depth],
         }
 
     @override
@@ -96,7 +96,7 @@ class Anatomy:
         return "\n".join(self.lines())
 
 
-def analyze(model: nn.Module, *inputs: object, **named: object) -> Anatomy:
+def analyze(model: nn.Module, *inputs: object, **named: object) -> ModelSummary:
     """Parameters, FLOPs, latency and memory of a model that is called with these inputs.
 
     The inputs are one sample, as a batch of one. They are copied, the model works in eval
@@ -109,17 +109,17 @@ def analyze(model: nn.Module, *inputs: object, **named: object) -> Anatomy:
     device = next((one.device for one in model.parameters()), torch.device("cpu"))
 
     def prepare() -> Call:
-        return partial(model, *copied(inputs), **copied(named))
+        return partial(model, *copy_batch(inputs), **copy_batch(named))
 
     with _keeping_generators(), _evaluating(model):
-        return _look(model, prepare, device)
+        return _analyze(model, prepare, device)
 
 
-def analyze_run(run: Run) -> Anatomy:
+def analyze_run(run: Run) -> ModelSummary:
     """The same of a run's model, with the first training sample through the task."""
     _require_sizes(run.model)
-    with _beside(run):
-        found = _look(run.model, _sample_calls(run), run.device, optimizer=run.optimizer)
+    with _without_side_effects(run):
+        found = _analyze(run.model, _sample_calls(run), run.device, optimizer=run.optimizer)
     return replace(found, samples_per_step=run.feed.samples_per_step)
 
 
@@ -130,7 +130,7 @@ def register_flops(run: Run, data: Mapping[str, Any] | None, keys: Sequence[str]
         TaskError: They cannot be counted, or the data lack a key.
     """
     _require_sizes(run.model)
-    with _beside(run):
+    with _without_side_effects(run):
         prepare = _sample_calls(run) if data is None else _data_calls(run, data, keys)
         prepare()()  # what is wrong with model or data shows here, without the counter
         flops = _count(prepare(), run.model)
@@ -145,29 +145,29 @@ def register_flops(run: Run, data: Mapping[str, Any] | None, keys: Sequence[str]
 
 def _sample_calls(run: Run) -> Prepare:
     batch = _mover(run)(first_sample(run.feed.loader))
-    return lambda: partial(run.calls.forward, copied(batch))
+    return lambda: partial(run.calls.forward, copy_batch(batch))
 
 
 def _data_calls(run: Run, data: Mapping[str, Any], keys: Sequence[str]) -> Prepare:
-    inputs = _mover(run)(choose_inputs(data, keys))
+    inputs = _mover(run)(first_of_columns(data, keys))
 
     def forward(inputs: Sequence[object]) -> object:
         with run.precision.context():
             return run.model(*inputs)
 
-    return lambda: partial(forward, copied(inputs))
+    return lambda: partial(forward, copy_batch(inputs))
 
 
-def _mover(run: Run) -> Mover:
-    return mover(run.device, run.dtype, channels_last=run.options.engine.channels_last)
+def _mover(run: Run) -> MoveBatch:
+    return choose_mover(run.device, run.dtype, channels_last=run.options.engine.channels_last)
 
 
-def _look(
+def _analyze(
     model: nn.Module, prepare: Prepare, device: torch.device, optimizer: Optimizer | None = None
-) -> Anatomy:
+) -> ModelSummary:
     latency = measure_latency(prepare, device)
     flops = _count(prepare(), model)
-    return Anatomy(
+    return ModelSummary(
         model=find_layers(model, flops),
         flops=None if flops is None else flops.total,
         latency=latency,
@@ -206,7 +206,7 @@ def _sum_bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def _require_sizes(model: nn.Module) -> None:
-    if has_open_sizes(model):
+    if has_uninitialized(model):
         raise TaskError(
             f"{type(model).__name__}: some sizes are set by the first batch, and there was none\n"
             "  bring a batch through the model first; in a run, run_start comes after that"
@@ -214,16 +214,16 @@ def _require_sizes(model: nn.Module) -> None:
 
 
 @contextmanager
-def _beside(run: Run) -> Iterator[None]:
+def _without_side_effects(run: Run) -> Iterator[None]:
     """Use a run's model and task without a trace in the training."""
     needs_grad = bool(getattr(run.task, "eval_needs_grad", False))
-    with aside(run, "train"), _evaluating(run.model, needs_grad=needs_grad):
+    with working_on_split(run, "train"), _evaluating(run.model, needs_grad=needs_grad):
         yield
 
 
 @contextmanager
 def _evaluating(model: nn.Module, *, needs_grad: bool = False) -> Iterator[None]:
-    with keeping_modes(model), torch.set_grad_enabled(needs_grad):
+    with keeping_training_modes(model), torch.set_grad_enabled(needs_grad):
         model.eval()
         yield
 
@@ -237,7 +237,7 @@ def _keeping_generators() -> Iterator[None]:
         restore_generators(states)
 
 
-def _totals(found: Anatomy) -> dict[str, str]:
+def _totals(found: ModelSummary) -> dict[str, str]:
     """What a person wants to know first, by name."""
     model, latency = found.model, found.latency
     frozen = model.parameters - model.trained
@@ -246,7 +246,8 @@ def _totals(found: Anatomy) -> dict[str, str]:
         "parameters": f"{model.parameters:,}" + (f", {frozen:,} of them frozen" if frozen else ""),
         "FLOPs": "not counted" if found.flops is None else _describe_flops(found),
         "latency": (
-            f"{format_time(latency.mean_seconds)} ± {format_time(latency.std_seconds)} "
+            f"{format_precise_time(latency.mean_seconds)} "
+            f"± {format_precise_time(latency.std_seconds)} "
             f"a sample, forward, mean of {latency.runs}"
         ),
         "memory": ", ".join(
@@ -260,14 +261,14 @@ def _totals(found: Anatomy) -> dict[str, str]:
     return {name: text for name, text in lines.items() if text}
 
 
-def _describe_flops(found: Anatomy) -> str:
+def _describe_flops(found: ModelSummary) -> str:
     text = f"{format_amount(found.flops or 0)} a sample, forward"
     if found.step_flops is None:
         return text
     return f"{text}; about {format_amount(found.step_flops)} a step"
 
 
-def _plain(layer: Layer) -> dict[str, Any]:
+def _layer_to_json(layer: Layer) -> dict[str, Any]:
     """A layer without those below it."""
     names = ("name", "kind", "parameters", "trained", "tied", "flops", "calls")
     return {name: getattr(layer, name) for name in names}

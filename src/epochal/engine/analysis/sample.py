@@ -34,15 +34,17 @@ def first_sample(loader: Loader) -> Batch:
             "  give a sample as data"
         )
     if not isinstance(loader, DataLoader):
-        return first_of(_first(loader))
+        return first_of_batch(_first(loader))
     dataset: Any = loader.dataset  # of any kind
     is_stacked = loader.batch_sampler is not None
     if isinstance(dataset, IterableDataset):
         sample = _first(dataset)
-        return loader.collate_fn([sample]) if is_stacked else first_of(loader.collate_fn(sample))
+        return (
+            loader.collate_fn([sample]) if is_stacked else first_of_batch(loader.collate_fn(sample))
+        )
     try:
         if not is_stacked:
-            return first_of(loader.collate_fn(dataset[0]))
+            return first_of_batch(loader.collate_fn(dataset[0]))
         has_many = callable(getattr(dataset, "__getitems__", None))
         samples = dataset.__getitems__([0]) if has_many else [dataset[0]]
     except LookupError as error:
@@ -53,13 +55,13 @@ def first_sample(loader: Loader) -> Batch:
     return loader.collate_fn(samples)
 
 
-def first_of(batch: Batch) -> Batch:
+def first_of_batch(batch: Batch) -> Batch:
     """The first sample of a batch, as a batch of one; what has no rows stays whole."""
     size = batch_size(batch)
     return batch if size is None else _narrow(batch, size)
 
 
-def choose_inputs(data: Mapping[str, Any], keys: Sequence[str]) -> list[Batch]:
+def first_of_columns(data: Mapping[str, Any], keys: Sequence[str]) -> list[Batch]:
     """The first sample of some columns, each as a batch of one, in the order of ``keys``.
 
     Args:
@@ -82,14 +84,14 @@ def choose_inputs(data: Mapping[str, Any], keys: Sequence[str]) -> list[Batch]:
     return inputs
 
 
-def copied(batch: Batch) -> Batch:
+def copy_batch(batch: Batch) -> Batch:
     """A copy whose tensors can be changed, in containers that can be changed."""
     if isinstance(batch, Tensor):
         return batch.detach().clone()
     if isinstance(batch, list | tuple) and not hasattr(batch, "_fields"):
-        return type(batch)(copied(item) for item in batch)
+        return type(batch)(copy_batch(item) for item in batch)
     if type(batch) is dict:
-        return {key: copied(item) for key, item in batch.items()}
+        return {key: copy_batch(item) for key, item in batch.items()}
     return copy.deepcopy(batch)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from epochal.engine.interfaces.task import Batch
 
-    Key = Any  # nested tuples, as ``flatten`` makes them
+    LayoutKey = Any  # nested tuples, as ``flatten`` makes them
 
 _CONSTANTS = (type(None), bool, int, float, str, bytes)
 
@@ -23,7 +23,7 @@ class UnknownLayoutError(Exception):
     """A batch holds something whose inside cannot be seen; the message names its type."""
 
 
-def flatten(value: Batch, tensors: list[Tensor]) -> Hashable:
+def flatten_tensors(value: Batch, tensors: list[Tensor]) -> Hashable:
     """Append the tensors of a nest to a list; two nests of the same key differ in them alone.
 
     Raises:
@@ -34,54 +34,54 @@ def flatten(value: Batch, tensors: list[Tensor]) -> Hashable:
         tensors.append(value)
         return value.shape, value.dtype, value.requires_grad
     if kind is dict:
-        return dict, tuple([(name, flatten(item, tensors)) for name, item in value.items()])
+        return dict, tuple([(name, flatten_tensors(item, tensors)) for name, item in value.items()])
     if kind is list or kind is tuple:
-        return kind, tuple([flatten(item, tensors) for item in value])
+        return kind, tuple([flatten_tensors(item, tensors) for item in value])
     if isinstance(value, _CONSTANTS):
         return kind, value
     parts = _parts(value)
-    return kind, tuple([(name, flatten(item, tensors)) for name, item in parts.items()])
+    return kind, tuple([(name, flatten_tensors(item, tensors)) for name, item in parts.items()])
 
 
-def rebuild(value: Batch, tensors: Iterator[Tensor]) -> Batch:
+def unflatten_tensors(value: Batch, tensors: Iterator[Tensor]) -> Batch:
     """The same nest around other tensors, taken in the order of ``flatten``."""
     if isinstance(value, Tensor):
         return next(tensors)
     if isinstance(value, _CONSTANTS):
         return value
     if isinstance(value, list | tuple):
-        items = [rebuild(item, tensors) for item in value]
+        items = [unflatten_tensors(item, tensors) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return _with_parts(
-        value, {name: rebuild(item, tensors) for name, item in _parts(value).items()}
+        value, {name: unflatten_tensors(item, tensors) for name, item in _parts(value).items()}
     )
 
 
-def like(value: Batch, make: Callable[[Tensor], Tensor]) -> tuple[Batch, list[Tensor]]:
+def map_tensors(value: Batch, make: Callable[[Tensor], Tensor]) -> tuple[Batch, list[Tensor]]:
     """A copy of a nest whose tensors are what ``make`` makes of them, and those tensors."""
     tensors: list[Tensor] = []
-    flatten(value, tensors)
+    flatten_tensors(value, tensors)
     made = [make(tensor) for tensor in tensors]
-    return rebuild(value, iter(made)), made
+    return unflatten_tensors(value, iter(made)), made
 
 
-def copied(value: Batch) -> Batch:
+def copy_batch(value: Batch) -> Batch:
     """A nest that shares no tensor with this one."""
-    return like(value, _copy)[0]
+    return map_tensors(value, _copy_tensor)[0]
 
 
-def _copy(tensor: Tensor) -> Tensor:
+def _copy_tensor(tensor: Tensor) -> Tensor:
     return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
 
-def tensors_of(value: Batch) -> list[Tensor]:
+def list_tensors(value: Batch) -> list[Tensor]:
     """The tensors of a nest, in the order of ``flatten``."""
     tensors: list[Tensor] = []
-    flatten(value, tensors)
+    flatten_tensors(value, tensors)
     return tensors
 
 
-def changing_constant(first: Key, second: Key, path: str = "batch") -> str:
+def find_changed_constant(first: LayoutKey, second: LayoutKey, path: str = "batch") -> str:
     """Where two keys of ``flatten`` differ in more than tensors; empty if they do not."""
     if first == second or isinstance(first[0], Size) or isinstance(second[0], Size):
         return ""
@@ -93,7 +93,7 @@ def changing_constant(first: Key, second: Key, path: str = "batch") -> str:
     for index, (here, there) in enumerate(zip(first[1], second[1], strict=True)):
         name = repr(here[0]) if is_named else str(index)
         inner = (here[1], there[1]) if is_named else (here, there)
-        found = changing_constant(*inner, f"{path}[{name}]")
+        found = find_changed_constant(*inner, f"{path}[{name}]")
         if found:
             return found
     return ""

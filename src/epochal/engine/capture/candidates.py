@@ -6,23 +6,23 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.engine.capture.batch_layout import changing_constant, copied
+from epochal.engine.capture.batch_layout import copy_batch, find_changed_constant
 from epochal.engine.capture.fingerprint import groups_fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from epochal.engine.capture.batch_layout import Key
+    from epochal.engine.capture.batch_layout import LayoutKey
     from epochal.engine.capture.fingerprint import Fingerprint
     from epochal.engine.feed.feed import Microbatches
     from epochal.engine.run import Run
 
-_MOST_KNOWN = 1000  # shapes that are counted
+_MAX_COUNTED_SHAPES = 1000  # shapes that are counted
 
 
 @final
 @dataclass
-class Candidate:
+class CaptureCandidate:
     """A shape that may be captured soon."""
 
     groups: Fingerprint
@@ -32,7 +32,7 @@ class Candidate:
 
 
 @final
-class Shapes:
+class CaptureCandidates:
     """Keeps the first batches of a few shapes, those that come most often.
 
     Args:
@@ -41,7 +41,7 @@ class Shapes:
 
     def __init__(self, *, most: int) -> None:
         self._most = most
-        self._kept: dict[Hashable, Candidate] = {}
+        self._kept: dict[Hashable, CaptureCandidate] = {}
         self._counts: Counter[Hashable] = Counter()
         self._refused: set[Hashable] = set()
         self._constant = ""
@@ -49,7 +49,7 @@ class Shapes:
     def __len__(self) -> int:
         return len(self._counts)
 
-    def find(self, key: Hashable) -> Candidate | None:
+    def find(self, key: Hashable) -> CaptureCandidate | None:
         """What is kept of a shape."""
         return self._kept.get(key)
 
@@ -64,10 +64,10 @@ class Shapes:
         if candidate is None:
             if not self._make_room(key):
                 return
-            candidate = self._kept[key] = Candidate(groups_fingerprint(run))
-        candidate.batches.append(copied(microbatches))
+            candidate = self._kept[key] = CaptureCandidate(groups_fingerprint(run))
+        candidate.batches.append(copy_batch(microbatches))
 
-    def take(self, key: Hashable) -> Candidate:
+    def take(self, key: Hashable) -> CaptureCandidate:
         """What is kept of a shape, which is kept no longer."""
         return self._kept.pop(key)
 
@@ -82,14 +82,14 @@ class Shapes:
         self._refused.clear()
         self._constant = ""
 
-    def why_they_differ(self) -> str:
+    def explain_differences(self) -> str:
         """What makes shapes differ, in words."""
         if self._constant:
             return f"{self._constant} changes from batch to batch, and a graph would keep it"
         return "shapes of batches do not repeat"
 
     def _note(self, key: Hashable) -> None:
-        if len(self._counts) >= _MOST_KNOWN:
+        if len(self._counts) >= _MAX_COUNTED_SHAPES:
             self._counts.clear()
         if self._counts and not self._constant and key not in self._counts:
             known: Any = next(reversed(self._counts))
@@ -107,9 +107,9 @@ class Shapes:
         return True
 
 
-def _find_constant(first: Key, second: Key) -> str:
+def _find_constant(first: LayoutKey, second: LayoutKey) -> str:
     """The first constant in which the microbatches of two steps differ."""
     if len(first) == len(second) == 3:  # of steps of several kinds
         first, second = first[1], second[1]
     pairs = zip(first[1], second[1], strict=False)
-    return next((found for one, other in pairs if (found := changing_constant(one, other))), "")
+    return next((found for one, other in pairs if (found := find_changed_constant(one, other))), "")

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 import torch
 
-from epochal.engine.capture.batch_layout import copied
+from epochal.engine.capture.batch_layout import copy_batch
 from epochal.engine.capture.fingerprint import (
-    Reads,
-    find_change,
-    name_moved_generator,
-    noting_attributes,
-    noting_positions,
-    noting_store,
-    outside_line,
-    random_states,
+    StepDependencies,
+    find_fingerprint_change,
+    find_used_generator,
+    find_user_line,
+    read_host_generators,
+    recording_attribute_reads,
+    recording_position_reads,
+    recording_store_reads,
     take_fingerprint,
 )
-from epochal.engine.process.signals import is_told_to_stop
-from epochal.engine.snapshot.object_snapshot import PlainState
-from epochal.engine.snapshot.tensor_snapshot import Snapshot, find_states
+from epochal.engine.process.signals import is_interrupted_or_preempted
+from epochal.engine.snapshot.object_snapshot import ObjectSnapshot
+from epochal.engine.snapshot.tensor_snapshot import TensorSnapshot, find_state_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,11 +39,11 @@ EXACT_FORMATS = ("fp32", "fp64")
 WEIGHT_GAPS = (0.05, 0.5)
 LOSS_GAPS = (1e-3, 2e-2)
 _SPREADS = 4.0  # how many times the spread of eager steps themselves a gap may be
-_USERS = ("task", "store")  # what they replace, they may not need any more
+_USER_OWNED = ("task", "store")  # what they replace, they may not need any more
 _REPEATS = 3  # of eager steps, to see their spread, and of replays, to see whether they have one
 
 
-class RefusedError(Exception):
+class CaptureRefusedError(Exception):
     """The other way cannot be used; the message says why, for people."""
 
 
@@ -76,7 +76,7 @@ LEAST_GAP = Gap(weights=1e-3, loss=1e-5)
 
 
 @final
-class Trial:
+class CaptureTrial:
     """A few steps taken aside: first eagerly, under watch, then in other ways.
 
     Whatever happens, ``undo`` brings the run back to where the trial began.
@@ -91,11 +91,11 @@ class Trial:
         self._run = run
         self._eager = eager
         self._batches = batches
-        self._states = find_states(run)
-        self._plain = PlainState(run)
+        self._states = find_state_tensors(run)
+        self._plain = ObjectSnapshot(run)
         self._start = self._snapshot()
-        self._end: Snapshot | None = None
-        self.reads = Reads()
+        self._end: TensorSnapshot | None = None
+        self.reads = StepDependencies()
         """What of task and store the steps read, as far as that could be seen."""
 
     def watch_eager(self) -> None:
@@ -105,25 +105,29 @@ class Trial:
             RefusedError: Such a thing was found.
         """
         run = self._run
-        fingerprint, generators = take_fingerprint(run), random_states()
+        fingerprint, generators = take_fingerprint(run), read_host_generators()
         with (
-            uncounted(run),
-            noting_attributes(run.task) as task_names,
-            noting_store(run.store) as store_names,
-            noting_positions(run) as lines,
+            uncounted_steps(run),
+            recording_attribute_reads(run.task) as task_names,
+            recording_store_reads(run.store) as store_names,
+            recording_position_reads(run) as lines,
             _refusing_host_reads(run.device),
         ):
             self._take(self._eager)
         self._end = self._snapshot()
-        self.reads = Reads(task_names, store_names)
+        self.reads = StepDependencies(task_names, store_names)
         if lines:
-            raise RefusedError(f"{lines[0]}, and a graph would keep for ever what it says now")
-        change = find_change(fingerprint, take_fingerprint(run))
+            raise CaptureRefusedError(
+                f"{lines[0]}, and a graph would keep for ever what it says now"
+            )
+        change = find_fingerprint_change(fingerprint, take_fingerprint(run))
         if change:
-            raise RefusedError(f"{change} changes in the step, and a graph would not change it")
-        library = name_moved_generator(generators, random_states())
+            raise CaptureRefusedError(
+                f"{change} changes in the step, and a graph would not change it"
+            )
+        library = find_used_generator(generators, read_host_generators())
         if library:
-            raise RefusedError(f"the step draws random numbers on the host, from {library}")
+            raise CaptureRefusedError(f"the step draws random numbers on the host, from {library}")
         self._require_same_tensors()
 
     def judge(self, take_step: TakeStep, *, is_exact: bool) -> str:
@@ -146,7 +150,7 @@ class Trial:
         allowed = Gap(WEIGHT_GAPS[is_short], LOSS_GAPS[is_short])
         spread = self._eager_spread()
         if spread is None and is_exact:
-            raise RefusedError(
+            raise CaptureRefusedError(
                 f"its numbers differ from those of eager steps, first in {differing} "
                 f"(gap of the weights {gap.weights:.1e})"
             )
@@ -155,14 +159,14 @@ class Trial:
                 allowed = allowed.least(spread.times(_SPREADS).most(LEAST_GAP))
             gap = self._closest(take_step, reached, allowed)
         if not gap.is_within(allowed):
-            raise RefusedError(
+            raise CaptureRefusedError(
                 f"it parts from eager steps: by {gap.weights:.1e} of the way of the weights "
                 f"({allowed.weights:.1e} allowed) and {gap.loss:.1e} of the loss "
                 f"({allowed.loss:.1e})"
             )
         return f"within {gap.weights:.1e} of eager steps"
 
-    def _closest(self, take_step: TakeStep, reached: Snapshot, allowed: Gap) -> Gap:
+    def _closest(self, take_step: TakeStep, reached: TensorSnapshot, allowed: Gap) -> Gap:
         """The smallest gap of a few replays, whose bits must vary as those of eager steps do.
 
         Noise comes in jumps: one replay that comes close shows that it is no more than noise.
@@ -178,7 +182,7 @@ class Trial:
             if is_noisy and gap.is_within(allowed):
                 break
         if not is_noisy:
-            raise RefusedError(
+            raise CaptureRefusedError(
                 "eager steps differ from each other where replays do not: "
                 "something on the host changes from step to step"
             )
@@ -194,7 +198,7 @@ class Trial:
                 spread = self._gap(again).most(spread or Gap(0.0, 0.0))
         return spread
 
-    def _gap(self, reached: Snapshot) -> Gap:
+    def _gap(self, reached: TensorSnapshot) -> Gap:
         assert self._end is not None
         weights = self._end.gap(reached, self._start, "model.")
         return Gap(weights, self._end.gap(reached, self._start, "meter."))
@@ -204,37 +208,39 @@ class Trial:
         self._plain.restore()
         self._start.restore()
 
-    def _repeat(self, take_step: TakeStep) -> Snapshot:
+    def _repeat(self, take_step: TakeStep) -> TensorSnapshot:
         self.undo()
-        with uncounted(self._run):
+        with uncounted_steps(self._run):
             self._take(take_step)
         return self._snapshot()
 
     def _take(self, take_step: TakeStep) -> None:
         for batch in self._batches:
-            take_step(copied(batch))  # a task may change it in place
+            take_step(copy_batch(batch))  # a task may change it in place
 
-    def _snapshot(self) -> Snapshot:
-        return Snapshot(self._states, self._run.device)
+    def _snapshot(self) -> TensorSnapshot:
+        return TensorSnapshot(self._states, self._run.device)
 
     def _require_same_tensors(self) -> None:
-        now = find_states(self._run)
+        now = find_state_tensors(self._run)
         for name in {**self._states, **now}:
-            if now.get(name) is not self._states.get(name) and not name.startswith(_USERS):
-                raise RefusedError(f"{name} is replaced in the step instead of changed in place")
+            if now.get(name) is not self._states.get(name) and not name.startswith(_USER_OWNED):
+                raise CaptureRefusedError(
+                    f"{name} is replaced in the step instead of changed in place"
+                )
 
 
 @contextmanager
-def uncounted(run: Run) -> Iterator[None]:
+def uncounted_steps(run: Run) -> Iterator[None]:
     """Take steps that do not count: no averages, no metrics, no wish to stop."""
     finish, wish = run.finish_batch, (run.stop_reason, run.stop_status)
     run.finish_batch = run.report_batch
     try:
-        with run.meter.noting():
+        with run.meter.capture_additions():
             yield
     finally:
         run.finish_batch = finish
-        if not is_told_to_stop(run):
+        if not is_interrupted_or_preempted(run):
             run.stop_reason, run.stop_status = wish
 
 
@@ -253,15 +259,17 @@ def _refusing_host_reads(device: torch.device) -> Iterator[None]:
     except RuntimeError as error:
         if "synchronizing CUDA operation" not in str(error):
             raise
-        raise RefusedError(f"{describe_line(error)} reads a value from the device") from None
+        raise CaptureRefusedError(
+            f"{describe_user_line(error)} reads a value from the device"
+        ) from None
     finally:
         torch.cuda.set_sync_debug_mode(before)
 
 
-def describe_line(error: BaseException) -> str:
+def describe_user_line(error: BaseException) -> str:
     """The innermost line outside of Epochal and torch that an error came through."""
     for frame, number in reversed(list(traceback.walk_tb(error.__traceback__))):
-        if outside_line(frame):
+        if find_user_line(frame):
             name = frame.f_code.co_filename
             return f"{name}:{number} (`{linecache.getline(name, number).strip()}`)"
     return "a part of the model or of torch itself"

@@ -10,35 +10,45 @@ from weakref import WeakMethod
 
 import torch
 
-from epochal.engine.capture.batch_layout import UnknownLayoutError, copied, flatten, tensors_of
-from epochal.engine.capture.candidates import Shapes
-from epochal.engine.capture.capture_trial import RefusedError, Trial, describe_line, uncounted
-from epochal.engine.capture.compile_decision import Payback
-from epochal.engine.capture.compiled_steps import compile_compute
-from epochal.engine.capture.cuda_graph import Graph, Workshop
+from epochal.engine.capture.batch_layout import (
+    UnknownLayoutError,
+    copy_batch,
+    flatten_tensors,
+    list_tensors,
+)
+from epochal.engine.capture.candidates import CaptureCandidates
+from epochal.engine.capture.capture_trial import (
+    CaptureRefusedError,
+    CaptureTrial,
+    describe_user_line,
+    uncounted_steps,
+)
+from epochal.engine.capture.compile_decision import CompileDecision
+from epochal.engine.capture.compiled_steps import compile_forward_and_loss
+from epochal.engine.capture.cuda_graph import CaptureContext, StepGraph
 from epochal.engine.capture.fingerprint import (
     Fingerprint,
-    Reads,
-    find_change,
+    StepDependencies,
+    find_fingerprint_change,
     groups_fingerprint,
     take_fingerprint,
 )
-from epochal.engine.capture.obstacles import find_obstacle
-from epochal.engine.step.microbatch import unwatched
+from epochal.engine.capture.obstacles import find_capture_obstacle
+from epochal.engine.step.microbatch import without_oom_retry
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from torch import Tensor
 
-    from epochal.engine.capture.candidates import Candidate
+    from epochal.engine.capture.candidates import CaptureCandidate
     from epochal.engine.feed.feed import Microbatches
     from epochal.engine.run import Run
     from epochal.engine.step.build_step import Update
 
 logger = logging.getLogger(__name__)
 
-WARM_STEPS = 3
+WARMUP_STEPS = 3
 """Steps of one shape that are taken eagerly before it is captured, and then compared."""
 
 MAX_GRAPHS = 8
@@ -46,7 +56,7 @@ MAX_CAPTURES = 50
 STEPS_PER_CAPTURE = 10
 """Captures beyond those many are too many if there are fewer steps than this to each."""
 
-PATIENCE = 64
+MAX_STEPS_WITHOUT_GRAPH = 64
 """Steps after which shapes that never repeat are given up."""
 
 
@@ -63,33 +73,35 @@ class CapturedSteps:
     def __init__(self, run: Run, update: Update, *, wish: str) -> None:
         self._run = run
         self._update = update
-        self._captured = unwatched(update)
+        self._captured = without_oom_retry(update)
         self._calls = run.calls
         self._is_compiling = wish == "compile"
-        self._graphs: dict[Hashable, Graph] = {}
-        self._shapes = Shapes(most=MAX_GRAPHS)
-        self._shown: Graph | None = None
+        self._graphs: dict[Hashable, StepGraph] = {}
+        self._shapes = CaptureCandidates(most=MAX_GRAPHS)
+        self._shown: StepGraph | None = None
         self._eager_steps = 0
         self._captures = 0
         self._first_step = run.step
         self._is_over = False
-        self._has_spoken = False
-        self._workshop = Workshop(run.device)
+        self._has_reported = False
+        self._capture_context = CaptureContext(run.device)
         self._fingerprint: Fingerprint = {}
-        self._reads = Reads()
-        self._payback = Payback(run, WeakMethod(self._switch)) if wish == "auto" else None
+        self._reads = StepDependencies()
+        self._compile_decision = (
+            CompileDecision(run, WeakMethod(self._switch)) if wish == "auto" else None
+        )
         run.choices["step"] = "eager"
 
     def __call__(self, microbatches: Microbatches) -> None:
         """Take one step."""
-        if self._run.events.has_acted:
+        if self._run.events.has_run_user_code:
             self._look_again()
         tensors: list[Tensor] = []
         graph = None
         key: Hashable = None
         if not self._is_over:
             try:
-                key = flatten(microbatches, tensors)
+                key = flatten_tensors(microbatches, tensors)
                 kind_of = self._run.updater.kind_of
                 if kind_of is not None:
                     key = (tuple, key, kind_of(self._run.step))
@@ -97,30 +109,32 @@ class CapturedSteps:
             except (UnknownLayoutError, TypeError) as error:
                 self._give_up(f"a batch holds a {error}, whose tensors cannot be found")
         if graph is None:
-            self._take_other(key, microbatches, tensors)
+            self._take_uncaptured(key, microbatches, tensors)
             return
         if graph is not self._shown:
             graph.show_gradients()
             self._shown = graph
         graph.replay(tensors)
 
-    def _replay_first(self, graph: Graph, tensors: list[Tensor]) -> None:
+    def _replay_new_graph(self, graph: StepGraph, tensors: list[Tensor]) -> None:
         graph.show_gradients()  # in place of those of the trial, whose memory is given back
         self._shown = graph
-        _give_back_memory(self._run.device)
+        _empty_cuda_cache(self._run.device)
         graph.replay(tensors)
 
-    def _take_other(self, key: Hashable, microbatches: Microbatches, tensors: list[Tensor]) -> None:
+    def _take_uncaptured(
+        self, key: Hashable, microbatches: Microbatches, tensors: list[Tensor]
+    ) -> None:
         """Take a step of a shape that has no graph yet; perhaps it gets one now."""
         self._shown = None
         if self._is_over or self._is_left_to_eager_steps(key):
             self._update(self._run, microbatches)
             return
         candidate = self._shapes.find(key)
-        if candidate is not None and len(candidate.batches) >= WARM_STEPS:
+        if candidate is not None and len(candidate.batches) >= WARMUP_STEPS:
             if self._capture(key, self._shapes.take(key)):
                 candidate.batches.clear()
-                self._replay_first(self._graphs[key], tensors)
+                self._replay_new_graph(self._graphs[key], tensors)
                 return
         else:
             self._shapes.keep(key, microbatches, self._run)
@@ -132,31 +146,31 @@ class CapturedSteps:
 
     def _count_eager_step(self) -> None:
         self._eager_steps += 1
-        if self._eager_steps >= PATIENCE and not self._graphs and not self._is_over:
-            why = self._shapes.why_they_differ()
-            self._give_up(f"{why}: {len(self._shapes)} in {PATIENCE} steps")
+        if self._eager_steps >= MAX_STEPS_WITHOUT_GRAPH and not self._graphs and not self._is_over:
+            why = self._shapes.explain_differences()
+            self._give_up(f"{why}: {len(self._shapes)} in {MAX_STEPS_WITHOUT_GRAPH} steps")
 
-    def _capture(self, key: Hashable, candidate: Candidate) -> bool:
+    def _capture(self, key: Hashable, candidate: CaptureCandidate) -> bool:
         """Try to capture a shape; whether it was worth it."""
         run = self._run
         begun = perf_counter()
         with run.clock.times.measuring("capture"):
-            trial = Trial(run, partial(self._captured, run), candidate.batches)
+            trial = CaptureTrial(run, partial(self._captured, run), candidate.batches)
             try:
                 _require_steady_groups(run, candidate)
                 trial.watch_eager()
                 if self._is_compiling:  # what is compiled may round; nothing else may differ
-                    self._build_and_judge(trial, candidate, Workshop(run.device))
-                    _give_back_memory(run.device)
+                    self._build_and_judge(trial, candidate, CaptureContext(run.device))
+                    _empty_cuda_cache(run.device)
                 graph, verdict = self._build_and_judge(
-                    trial, candidate, self._workshop, is_compiled=self._is_compiling
+                    trial, candidate, self._capture_context, is_compiled=self._is_compiling
                 )
-            except RefusedError as refusal:
+            except CaptureRefusedError as refusal:
                 self._refuse(key, str(refusal))
                 return False
             except Exception as error:
                 # User code ran well until now: what fails is the capture or the compiler.
-                _settle(run.device)
+                _synchronize(run.device)
                 logger.debug("step: not captured", exc_info=error)
                 self._refuse(key, _describe(error))
                 return False
@@ -173,46 +187,51 @@ class CapturedSteps:
         return True
 
     def _build_and_judge(
-        self, trial: Trial, candidate: Candidate, workshop: Workshop, *, is_compiled: bool = False
-    ) -> tuple[Graph, str]:
+        self,
+        trial: CaptureTrial,
+        candidate: CaptureCandidate,
+        workshop: CaptureContext,
+        *,
+        is_compiled: bool = False,
+    ) -> tuple[StepGraph, str]:
         """A graph of the step, and how close it comes to eager steps, in words."""
         run = self._run
         example = candidate.batches[0]
         plain = run.calls.compute
         if is_compiled:
-            run.calls.compute = compile_compute(run, has_one_shape=True)
+            run.calls.compute = compile_forward_and_loss(run, has_one_shape=True)
         trial.undo()
         try:
-            with uncounted(run):
-                workshop.warm_up(run, self._captured, copied(example))
+            with uncounted_steps(run):
+                workshop.warm_up(run, self._captured, copy_batch(example))
             trial.undo()
-            graph = Graph(run, self._captured, copied(example), workshop)
+            graph = StepGraph(run, self._captured, copy_batch(example), workshop)
         finally:
             run.calls.compute = plain
         verdict = trial.judge(
-            lambda batch: graph.replay(tensors_of(batch)), is_exact=not is_compiled
+            lambda batch: graph.replay(list_tensors(batch)), is_exact=not is_compiled
         )
         return graph, verdict
 
     def _report(self, verdict: str, seconds: float) -> None:
         run = self._run
         run.choices["step"] = "compile" if self._is_compiling else "graph"
-        if self._has_spoken:
+        if self._has_reported:
             return
-        self._has_spoken = True
+        self._has_reported = True
         kind = "compiled and captured" if self._is_compiling else "captured"
         logger.info("step: %s, %s (%.1f s)", kind, verdict, seconds)
-        if self._payback is not None:
-            self._payback.watch(is_compiled=self._is_compiling, seconds=seconds)
+        if self._compile_decision is not None:
+            self._compile_decision.watch(is_compiled=self._is_compiling, seconds=seconds)
 
     def _refuse(self, key: Hashable, reason: str) -> None:
         """Leave this shape, or all of them if none was captured before, to eager steps."""
         self._shapes.refuse(key)
         if self._graphs:
             logger.info("step: a further shape of batches stays eager: %s", reason)
-        elif self._is_compiling and self._payback is not None:
+        elif self._is_compiling and self._compile_decision is not None:
             self._is_compiling = False
-            self._payback = None
+            self._compile_decision = None
             self._drop_graphs()  # with the pool of the graph that failed
             logger.info("step: not compiled: %s", reason)
         else:
@@ -228,15 +247,15 @@ class CapturedSteps:
     def _look_again(self) -> None:
         """After code of the user ran: have the graphs what they need, and is it still true?"""
         run = self._run
-        run.events.has_acted = False
+        run.events.has_run_user_code = False
         run.updater.rate.adopt()
         if self._is_over:
             return
-        obstacle = find_obstacle(run)
+        obstacle = find_capture_obstacle(run)
         if obstacle:
             self._give_up(obstacle)
         elif self._graphs:
-            change = find_change(self._fingerprint, take_fingerprint(run, self._reads))
+            change = find_fingerprint_change(self._fingerprint, take_fingerprint(run, self._reads))
             if run.calls is not self._calls:
                 change = "a method of the task"
             if change and self._is_captured_too_often():
@@ -254,7 +273,7 @@ class CapturedSteps:
     def _switch(self, is_compiling: bool) -> None:
         """Capture everything anew, compiled or not."""
         self._is_compiling = is_compiling
-        self._has_spoken = False
+        self._has_reported = False
         self._drop_graphs()
 
     def _drop_graphs(self) -> None:
@@ -263,23 +282,23 @@ class CapturedSteps:
         self._shapes.clear()
         self._shown = None
         self._eager_steps = 0
-        self._workshop = Workshop(self._run.device)
+        self._capture_context = CaptureContext(self._run.device)
 
 
-def _require_steady_groups(run: Run, candidate: Candidate) -> None:
+def _require_steady_groups(run: Run, candidate: CaptureCandidate) -> None:
     """Refuse what moves from step to step, such as the momentum under OneCycleLR."""
-    change = find_change(candidate.groups, groups_fingerprint(run))
+    change = find_fingerprint_change(candidate.groups, groups_fingerprint(run))
     if change:
-        raise RefusedError(f"{change} moves with the steps, and a graph would keep it")
+        raise CaptureRefusedError(f"{change} moves with the steps, and a graph would keep it")
 
 
-def _give_back_memory(device: torch.device) -> None:
+def _empty_cuda_cache(device: torch.device) -> None:
     """Let go of what eager steps and the trial needed: graphs have memory of their own."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
 
-def _settle(device: torch.device) -> None:
+def _synchronize(device: torch.device) -> None:
     """Let what is left of a failed capture come to its end."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -289,4 +308,4 @@ def _describe(error: Exception) -> str:
     if isinstance(error, torch.OutOfMemoryError):
         return "there is not enough memory for it"
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return f"{first} ({describe_line(error)})"
+    return f"{first} ({describe_user_line(error)})"

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from epochal.engine.capture.captured_steps import CapturedSteps
-from epochal.engine.capture.compiled_steps import CompiledSteps, require_backend
-from epochal.engine.capture.obstacles import find_obstacle
+from epochal.engine.capture.compiled_steps import CompiledSteps, require_compile_backend
+from epochal.engine.capture.obstacles import find_capture_obstacle
 
 if TYPE_CHECKING:
     from epochal.engine.run import Run
@@ -25,9 +25,9 @@ def choose_step(run: Run, update: Update) -> TakeStep:
         update: Takes a step in the usual way.
     """
     wish = "eager" if run.is_debug else run.options.engine.step
-    obstacle = "" if wish == "eager" else find_obstacle(run)
+    obstacle = "" if wish == "eager" else find_capture_obstacle(run)
     if wish == "compile" or (wish == "auto" and not obstacle):
-        require_backend(run)
+        require_compile_backend(run)
     if wish != "eager" and not obstacle:
         return CapturedSteps(run, update, wish=wish)
     run.choices["step"] = "eager"

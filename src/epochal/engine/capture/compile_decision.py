@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 
 import torch
 
-from epochal.engine.device.step_time import moment
+from epochal.engine.device.step_time import read_timing_position
 from epochal.engine.interfaces.every import Every
 
 if TYPE_CHECKING:
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-WORTH_SECONDS = 600.0
+MIN_SECONDS_TO_COMPILE = 600.0
 """Captured steps that will take longer than this in all are compiled."""
 
-_SETTLE_STEPS = 20
+_WARMUP_STEPS = 20
 _TIMED_STEPS = 50
 _FEWEST_STEPS = 5
 _TRIES = 20
 
 
 @final
-class Payback:
+class CompileDecision:
     """Times steps on the device between two events, without waiting for them.
 
     Args:
@@ -57,15 +57,15 @@ class Payback:
         self._from = self._to = None
         self._steps, self._tries = _TIMED_STEPS, 0
         if not self._is_over and (is_compiled or self._may_compile()):
-            self._later(_SETTLE_STEPS, self._begin)
+            self._later(_WARMUP_STEPS, self._begin)
 
     def _begin(self, run: Run) -> None:
         self._from = _record()
-        self._begun = moment(run)
+        self._begun = read_timing_position(run)
         self._later(self._steps, self._finish)
 
     def _finish(self, run: Run) -> None:
-        if moment(run)[1:] == self._begun[1:]:
+        if read_timing_position(run)[1:] == self._begun[1:]:
             self._to = _record()
             self._later(1, self._conclude)
             return
@@ -79,15 +79,15 @@ class Payback:
         assert self._from is not None
         assert self._to is not None
         if not self._to.query():  # type: ignore[no-untyped-call]  # torch has no types here
-            self._later(_SETTLE_STEPS, self._conclude)
+            self._later(_WARMUP_STEPS, self._conclude)
             return
         seconds = self._from.elapsed_time(self._to) / 1000 / self._steps
         if self._is_compiled:
             self._tell(seconds)
             return
         self._captured_seconds = seconds
-        left = seconds_of_steps_left(run, seconds)
-        if left is not None and left > WORTH_SECONDS:
+        left = estimate_seconds_left(run, seconds)
+        if left is not None and left > MIN_SECONDS_TO_COMPILE:
             logger.info("step: %.1f ms each, %.0f min to go: compiling", 1000 * seconds, left / 60)
             self._call_switch(True)
 
@@ -125,7 +125,7 @@ class Payback:
         self._run.plan.add_once("time the step", at, call)
 
 
-def seconds_of_steps_left(run: Run, step_seconds: float) -> float | None:
+def estimate_seconds_left(run: Run, step_seconds: float) -> float | None:
     """How long the steps that are left will take, or None if nobody knows."""
     guesses = []
     if run.limits.steps is not None:

@@ -56,11 +56,11 @@ class CompiledSteps:
         if calls is not self._calls:
             self._calls, self._plain = calls, calls.compute
         calls.compute = self._plain
-        calls.compute = compile_compute(self._run, has_one_shape=False)
+        calls.compute = compile_forward_and_loss(self._run, has_one_shape=False)
         self._train_batch = self._run.train_batch  # another one too when somebody listens
 
 
-def require_backend(run: Run) -> None:
+def require_compile_backend(run: Run) -> None:
     """Refuse a backend or options that torch does not know, before the first step.
 
     Raises:
@@ -89,7 +89,7 @@ def _require_options(wished: Mapping[str, Any]) -> None:
             raise ConfigError(Problem("engine.compile_options", what, hint=hint))
 
 
-def compile_compute(run: Run, *, has_one_shape: bool) -> Compute:
+def compile_forward_and_loss(run: Run, *, has_one_shape: bool) -> Compute:
     """What ``run.calls.compute`` does, compiled with the backend that the config names.
 
     The model's output leaves the compiled code only if somebody looks at it: then it has to be

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, final
 
 import torch
 
-from epochal.engine.capture.batch_layout import like, tensors_of
-from epochal.engine.device.move import Change, mover
+from epochal.engine.capture.batch_layout import list_tensors, map_tensors
+from epochal.engine.device.move import BatchMover, choose_mover
 from epochal.engine.step.batch_outcome import Outcome
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from epochal.engine.feed.feed import Microbatches
-    from epochal.engine.measure.sums import Notes
+    from epochal.engine.measure.sums import HostAdditions
     from epochal.engine.run import Run
     from epochal.engine.step.build_step import Update
 
@@ -27,7 +27,7 @@ def capture_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 @final
-class Workshop:
+class CaptureContext:
     """The stream on which graphs are captured, and the memory pool they share.
 
     Args:
@@ -48,7 +48,7 @@ class Workshop:
 
 
 @final
-class Graph:
+class StepGraph:
     """One captured step: batches are copied into its inputs, and all of it is replayed.
 
     Nothing is computed while it is captured, so the state of the run stays what it is.
@@ -61,15 +61,15 @@ class Graph:
     """
 
     def __init__(
-        self, run: Run, update: Update, microbatches: Microbatches, workshop: Workshop
+        self, run: Run, update: Update, microbatches: Microbatches, workshop: CaptureContext
     ) -> None:
         self._run = run
         self._outcomes: list[Outcome] = []
         self._graph = torch.cuda.CUDAGraph()
-        move = mover(run.device, run.dtype, channels_last=run.options.engine.channels_last)
+        move = choose_mover(run.device, run.dtype, channels_last=run.options.engine.channels_last)
         moved = tuple([move(batch) for batch in microbatches])
-        inputs, tensors = like(moved, lambda tensor: tensor.detach().clone())
-        for tensor, source in zip(tensors, tensors_of(moved), strict=True):
+        inputs, tensors = map_tensors(moved, lambda tensor: tensor.detach().clone())
+        for tensor, source in zip(tensors, list_tensors(moved), strict=True):
             tensor.requires_grad_(source.requires_grad)
         # Aliases: a task may ask for gradients of its inputs, which could not be written then.
         self.inputs = [tensor.detach() for tensor in tensors]
@@ -79,13 +79,15 @@ class Graph:
         self._parameters = list(run.updater.parameters)
         self._gradients = [parameter.grad for parameter in self._parameters]
 
-    def _capture(self, update: Update, inputs: Microbatches, workshop: Workshop) -> Notes:
+    def _capture(
+        self, update: Update, inputs: Microbatches, workshop: CaptureContext
+    ) -> HostAdditions:
         run = self._run
         finish = run.finish_batch
         run.finish_batch = self._finish
         try:
             with (
-                run.meter.noting() as notes,
+                run.meter.capture_additions() as notes,
                 # Other threads, such as those that pin batches, may go on with their work.
                 torch.cuda.graph(
                     self._graph,
@@ -103,7 +105,7 @@ class Graph:
         self._run.report_batch(outcome)
         if self._run.train_metrics:
             # Without its history, which would keep nodes of this stream alive for eager steps.
-            out = Change(self._run.device, None, is_detached=True)(outcome.out)
+            out = BatchMover(self._run.device, None, is_detached=True)(outcome.out)
             self._outcomes.append(Outcome(outcome.batch, out))
 
     def replay(self, tensors: list[Tensor]) -> None:

@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import Tensor, nn
 
-from epochal.engine.snapshot.run_objects import MODULE_NAMES, OF_THE_RUN, Freezer
+from epochal.engine.snapshot.run_objects import (
+    MODULE_ATTRIBUTES,
+    RUN_OWNED_SUFFIXES,
+    ValueFingerprinter,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -27,7 +31,7 @@ Fingerprint = dict[str, "Hashable"]
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-def take_fingerprint(run: Run, reads: Reads | None = None) -> Fingerprint:
+def take_fingerprint(run: Run, reads: StepDependencies | None = None) -> Fingerprint:
     """Every plain value that Python code of a step may read, by where it stands.
 
     Args:
@@ -35,7 +39,7 @@ def take_fingerprint(run: Run, reads: Reads | None = None) -> Fingerprint:
         reads: What of task and store matters; all of it if None.
     """
     found: Fingerprint = {}
-    freezer = Freezer(run.device)
+    freezer = ValueFingerprinter(run.device)
     _add_task(found, freezer, run.task, None if reads is None else reads.task)
     for name in _stored(run) if reads is None else sorted(reads.store):
         found[f"run.store {name!r}"] = freezer.freeze(run.store.try_get(name))
@@ -65,11 +69,11 @@ def groups_fingerprint(run: Run) -> Fingerprint:
             if name == "params":
                 found[key] = tuple([id(parameter) for parameter in value])
             elif name not in ("lr", "initial_lr") or not isinstance(group["lr"], Tensor):
-                found[key] = Freezer(run.device).freeze(value)
+                found[key] = ValueFingerprinter(run.device).freeze(value)
     return found
 
 
-def find_change(before: Fingerprint, after: Fingerprint) -> str:
+def find_fingerprint_change(before: Fingerprint, after: Fingerprint) -> str:
     """Where two fingerprints differ first; empty if they are equal."""
     if before == after:
         return ""
@@ -83,7 +87,7 @@ _OTHER = object()
 
 
 def _add_task(
-    found: Fingerprint, freezer: Freezer, task: object, names: Iterable[str] | None
+    found: Fingerprint, freezer: ValueFingerprinter, task: object, names: Iterable[str] | None
 ) -> None:
     own, prefix = getattr(task, "__dict__", {}), type(task).__name__
     if isinstance(task, nn.Module):
@@ -93,7 +97,9 @@ def _add_task(
     for name in own if names is None else sorted({*names, "loss_fn"}):
         # Of a class attribute too: it may become one of the object, with the same value.
         value = own[name] if name in own else getattr_static(task, name, None)
-        if name.endswith(OF_THE_RUN) or (isinstance(task, nn.Module) and name in MODULE_NAMES):
+        if name.endswith(RUN_OWNED_SUFFIXES) or (
+            isinstance(task, nn.Module) and name in MODULE_ATTRIBUTES
+        ):
             continue
         if isinstance(value, nn.Module):
             for inner, module in value.named_modules():
@@ -102,16 +108,18 @@ def _add_task(
             found[f"{prefix}.{name}"] = freezer.freeze(value)
 
 
-def _add_module(found: Fingerprint, freezer: Freezer, prefix: str, module: nn.Module) -> None:
+def _add_module(
+    found: Fingerprint, freezer: ValueFingerprinter, prefix: str, module: nn.Module
+) -> None:
     found[f"{prefix}.training"] = module.training
     for name in _HOOKS:
         found[f"{prefix}.{name}"] = len(getattr(module, name))
     for name, value in vars(module).items():
-        if name not in MODULE_NAMES:
+        if name not in MODULE_ATTRIBUTES:
             found[f"{prefix}.{name}"] = freezer.freeze(value)
 
 
-def random_states() -> tuple[object, ...]:
+def read_host_generators() -> tuple[object, ...]:
     """The states of the generators on the host, which a captured step never asks again."""
     import numpy as np
 
@@ -123,7 +131,7 @@ def random_states() -> tuple[object, ...]:
     )
 
 
-def name_moved_generator(before: tuple[object, ...], after: tuple[object, ...]) -> str:
+def find_used_generator(before: tuple[object, ...], after: tuple[object, ...]) -> str:
     """Which library's generator was drawn from; empty if none was."""
     names = ("Python's random", "numpy.random", "torch on the CPU")
     moved = (name for name, old, new in zip(names, before, after, strict=True) if old != new)
@@ -137,7 +145,7 @@ _CHANGING = (*_POSITION, *_PARTS_THAT_MOVE)
 
 @final
 @dataclass(frozen=True)
-class Reads:
+class StepDependencies:
     """Names that steps read; what they do not read may change."""
 
     task: set[str] | None = field(default_factory=set)
@@ -145,15 +153,15 @@ class Reads:
 
     store: set[str] = field(default_factory=set)
 
-    def joined(self, other: Reads) -> Reads:
+    def joined(self, other: StepDependencies) -> StepDependencies:
         """What any of both reads."""
         is_seen = self.task is not None and other.task is not None
         task = (self.task or set()) | (other.task or set()) if is_seen else None
-        return Reads(task, self.store | other.store)
+        return StepDependencies(task, self.store | other.store)
 
 
 @contextmanager
-def noting_positions(run: Run) -> Iterator[list[str]]:
+def recording_position_reads(run: Run) -> Iterator[list[str]]:
     """Note which lines outside of Epochal read the position of the run in a block.
 
     Such a number would be the same for ever in a captured step.
@@ -166,7 +174,7 @@ def noting_positions(run: Run) -> Iterator[list[str]]:
         compute = inherited.fget if isinstance(inherited, property) else None
 
         def read(self: Run) -> object:
-            line = outside_line(sys._getframe(1))
+            line = find_user_line(sys._getframe(1))
             if line:
                 reads.append(f"run.{name} is read in {line}")
             return vars(self)[name] if compute is None else compute(self)
@@ -188,7 +196,7 @@ def noting_positions(run: Run) -> Iterator[list[str]]:
 
 
 @contextmanager
-def noting_store(store: Store) -> Iterator[set[str]]:
+def recording_store_reads(store: Store) -> Iterator[set[str]]:
     """Note which names of a store are looked up in a block."""
     names: set[str] = set()
     own_kind: Any = type(store)
@@ -209,7 +217,7 @@ def noting_store(store: Store) -> Iterator[set[str]]:
 
 
 @contextmanager
-def noting_attributes(owner: object) -> Iterator[set[str] | None]:
+def recording_attribute_reads(owner: object) -> Iterator[set[str] | None]:
     """Note which attributes of an object are read in a block; None where that cannot be seen."""
     names: set[str] = set()
     own_kind: Any = type(owner)
@@ -242,7 +250,7 @@ def _notices_subclasses(kind: type) -> bool:
     )
 
 
-def outside_line(frame: FrameType | None) -> str:
+def find_user_line(frame: FrameType | None) -> str:
     """The line of a frame that is neither Epochal's nor torch's; empty if it is."""
     if frame is None:
         return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from epochal.engine.optim.multi_optimizer import parts_of
+from epochal.engine.optim.multi_optimizer import list_optimizers
 from epochal.engine.step.updater import Updater
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _STEP_METHODS = ("update", "backward", "apply", "finish_gradients", "zero_grad")
 _MODULE_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
-def find_obstacle(run: Run) -> str:
+def find_capture_obstacle(run: Run) -> str:
     """Why the steps of this run cannot be captured, in words; empty if nothing speaks against it.
 
     It is asked again after code of the user ran, since hooks may be added at any time.
@@ -56,7 +56,7 @@ def _own_updater(run: Run) -> str:
 def _optimizer(optimizer: Optimizer | None) -> str:
     if optimizer is None:
         return "there is no single optimizer"
-    for one in parts_of(optimizer):
+    for one in list_optimizers(optimizer):
         name = type(one).__name__
         for group in one.param_groups:
             if not group.get("capturable", group.get("fused", False)):
@@ -67,7 +67,7 @@ def _optimizer(optimizer: Optimizer | None) -> str:
 
 
 def _guard(run: Run) -> str:
-    if run.updater.guard is not None and run.updater.guard.reads_host:
+    if run.updater.guard is not None and run.updater.guard.syncs_each_step:
         return "the guard against numbers that are not finite reads one each step; use fused=True"
     return ""
 

@@ -26,15 +26,15 @@ def keep_freed_memory() -> None:
     torch.empty(_LARGE, dtype=torch.uint8, device="cpu")
 
 
-def add_emptying(run: Run) -> None:
+def add_cache_emptying(run: Run) -> None:
     """Plan what ``engine.empty_cache_every`` asks for; nothing where nothing is kept."""
-    empty = find_emptier(run.device)
+    empty = find_empty_cache(run.device)
     if empty is not None:
         every = run.options.engine.empty_cache_every
         run.plan.add_period("empty the cache", every, lambda run: empty())
 
 
-def find_emptier(device: torch.device) -> Callable[[], object] | None:
+def find_empty_cache(device: torch.device) -> Callable[[], object] | None:
     """What gives back a device's unused memory; None on the CPU, which keeps none."""
     module = getattr(torch, device.type, None)
     empty: Callable[[], object] | None = getattr(module, "empty_cache", None)

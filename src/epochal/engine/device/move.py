@@ -20,7 +20,7 @@ from epochal.errors import ConfigError, Problem, TaskError, suggest
 if TYPE_CHECKING:
     from epochal.engine.interfaces.task import Batch
 
-Mover = Callable[["Batch"], "Batch"]
+MoveBatch = Callable[["Batch"], "Batch"]
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -36,7 +36,7 @@ def parse_dtype(name: str | torch.dtype | None) -> torch.dtype | None:
     return DTYPES[str(name)]
 
 
-def place(
+def move_module(
     module: nn.Module,
     device: torch.device,
     dtype: torch.dtype | None,
@@ -56,21 +56,23 @@ def place(
     return module.double() if dtype == torch.float64 else module.float()
 
 
-def mover(device: torch.device, dtype: torch.dtype | None, *, channels_last: bool = False) -> Mover:
+def choose_mover(
+    device: torch.device, dtype: torch.dtype | None, *, channels_last: bool = False
+) -> MoveBatch:
     """A function that brings a batch to the device and dtype; the identity if that suffices."""
     if device.type == "cpu" and dtype is None and not channels_last:
-        return keep
-    return Change(device, dtype, channels_last=channels_last)
+        return keep_batch
+    return BatchMover(device, dtype, channels_last=channels_last)
 
 
-def keep(batch: Batch) -> Batch:
+def keep_batch(batch: Batch) -> Batch:
     """The batch as it is."""
     return batch
 
 
 @final
 @dataclasses.dataclass(frozen=True, slots=True)
-class Change:
+class BatchMover:
     """Moves every tensor in a nest of containers, and casts those that hold floats.
 
     Args:
@@ -97,7 +99,7 @@ class Change:
             moved = [self(item) for item in value]
             return type(value)(*moved) if hasattr(value, "_fields") else type(value)(moved)
         if isinstance(value, Mapping):
-            return _like(value, {key: self(item) for key, item in value.items()})
+            return _refill_mapping(value, {key: self(item) for key, item in value.items()})
         return self._fields(value) if dataclasses.is_dataclass(value) else value
 
     def _tensor(self, tensor: Tensor) -> Tensor:
@@ -193,7 +195,7 @@ def _items(batch: Batch) -> list[Batch]:
     return []
 
 
-def _like(mapping: Mapping[str, Batch], moved: dict[str, Batch]) -> Batch:
+def _refill_mapping(mapping: Mapping[str, Batch], moved: dict[str, Batch]) -> Batch:
     if type(mapping) is dict:
         return moved
     try:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from epochal.engine.run import Run
 
-EXIT_CODE = 71
-_CARRIERS = ("microbatches", "batch")
+OUT_OF_MEMORY_EXIT_CODE = 71
+_BATCH_VARIABLES = ("microbatches", "batch")
 _MAX_SHAPES = 6
 _NOTE = "what to change: "
 
@@ -35,7 +35,7 @@ def is_disk_full(error: BaseException) -> bool:
     return False
 
 
-def explain_exhaustion(run: Run, error: BaseException) -> None:
+def explain_out_of_memory(run: Run, error: BaseException) -> None:
     """Add to an error, once, what was in use, the shapes of the batch and what to change."""
     if not is_out_of_memory(error) or _is_explained(error):
         return
@@ -77,7 +77,7 @@ def _find_batch(error: BaseException) -> tuple[str, list[str]]:
     for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
         if not frame.f_globals.get("__name__", "").startswith("epochal."):
             continue
-        for name in _CARRIERS:
+        for name in _BATCH_VARIABLES:
             shapes = shapes or list(_shapes(frame.f_locals.get(name)))
         split = frame.f_locals.get("split")
         if shapes and isinstance(split, str):

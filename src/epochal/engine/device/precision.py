@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Autocast = Callable[[], AbstractContextManager[Any]]  # torch.autocast gives itself
 
-_HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @final
@@ -42,7 +42,7 @@ class Precision:
         dtype: torch.dtype | None = None,
     ) -> None:
         self.name = name
-        self.dtype = dtype_for(name, dtype)
+        self.dtype = resolve_dtype(name, dtype)
         """Of the weights and of the batches' floats; None leaves them as they are."""
 
         self.autocast: Autocast | None = None
@@ -51,16 +51,16 @@ class Precision:
         self.is_scaled = name == "fp16"
         """Whether the loss is scaled, since small gradients would become 0."""
 
-        if name in _HALVES:
+        if name in _AUTOCAST_DTYPES:
             kind = torch.device(device).type
-            self.autocast = partial(torch.autocast, kind, dtype=_HALVES[name])
+            self.autocast = partial(torch.autocast, kind, dtype=_AUTOCAST_DTYPES[name])
 
     def context(self) -> AbstractContextManager[Any]:
         """The context in which a model and a loss are computed."""
         return nullcontext() if self.autocast is None else self.autocast()
 
 
-def dtype_for(name: str, dtype: torch.dtype | None) -> torch.dtype | None:
+def resolve_dtype(name: str, dtype: torch.dtype | None) -> torch.dtype | None:
     """The dtype of the weights under a precision.
 
     Raises:
@@ -76,7 +76,7 @@ def dtype_for(name: str, dtype: torch.dtype | None) -> torch.dtype | None:
 
 
 @contextmanager
-def tensor_floats(name: str) -> Iterator[None]:
+def allowing_tf32(name: str) -> Iterator[None]:
     """Let products of float32 use tensor cores in a block, if the precision is tf32."""
     if name != "tf32":
         yield

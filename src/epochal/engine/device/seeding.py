@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from epochal.engine.device.precision import tensor_floats
+from epochal.engine.device.precision import allowing_tf32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.options import EngineOptions
 
 
-def derive(seed: int, *names: str | int) -> int:
+def derive_seed(seed: int, *names: str | int) -> int:
     """A seed of 63 bits that depends on ``seed`` and all names, the same everywhere."""
     text = "\x1f".join([str(int(seed)), *(str(name) for name in names)])
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
@@ -72,7 +72,7 @@ def restore_generators(states: dict[str, Any]) -> None:
 
 
 @contextmanager
-def machine(options: EngineOptions) -> Iterator[None]:
+def applying_engine_options(options: EngineOptions) -> Iterator[None]:
     """Apply the engine's options to this process for a block, and take them back."""
     threads = torch.get_num_threads()
     was_deterministic = torch.are_deterministic_algorithms_enabled()
@@ -87,7 +87,7 @@ def machine(options: EngineOptions) -> Iterator[None]:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(True)
             cudnn.benchmark, cudnn.deterministic = False, True
-        with tensor_floats(options.precision):
+        with allowing_tf32(options.precision):
             yield
     finally:
         torch.set_num_threads(threads)

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from epochal.engine.run import Run
 
 PERIOD = Every(64, "st")
-NAME = "time the device"
+PLAN_NAME = "time the device"
 
 
-class Event(Protocol):
+class TimingEvent(Protocol):
     """A mark in the work of a device, such as ``torch.cuda.Event``."""
 
     def record(self) -> None:
@@ -27,7 +27,7 @@ class Event(Protocol):
     def query(self) -> bool:
         """Whether the device has come to the mark."""
 
-    def elapsed_time(self, end_event: Event) -> float:
+    def elapsed_time(self, end_event: TimingEvent) -> float:
         """Milliseconds between two marks that the device has come to."""
 
 
@@ -42,7 +42,7 @@ class DeviceTime:
         make_event: Makes a mark that can be timed.
     """
 
-    def __init__(self, make_event: Callable[[], Event]) -> None:
+    def __init__(self, make_event: Callable[[], TimingEvent]) -> None:
         self._before, self._after = make_event(), make_event()
         self._is_pending = False
         self._begun: tuple[int, ...] = ()
@@ -52,7 +52,7 @@ class DeviceTime:
 
     def add_to(self, run: Run) -> None:
         """Have the plan look at a step every so often."""
-        self._due = run.plan.add_period(NAME, PERIOD, self.look)
+        self._due = run.plan.add_period(PLAN_NAME, PERIOD, self.look)
 
     def look(self, run: Run) -> None:
         """Set the mark before the next step, or behind the step just taken."""
@@ -60,7 +60,7 @@ class DeviceTime:
             self._end(run)
         elif self._collect():
             self._before.record()
-            self._begun = moment(run)
+            self._begun = read_timing_position(run)
             self._due.at = run.step + 1
 
     def read(self) -> dict[str, float]:
@@ -83,7 +83,7 @@ class DeviceTime:
     def _end(self, run: Run) -> None:
         begun, self._begun = self._begun, ()
         # Between epochs and around evaluations other work lies between the two marks.
-        if moment(run) == (begun[0] + 1, *begun[1:]):
+        if read_timing_position(run) == (begun[0] + 1, *begun[1:]):
             self._was_behind = not self._before.query()
             self._after.record()
             self._is_pending = True
@@ -119,11 +119,11 @@ def choose_device_time(device: torch.device) -> DeviceTime | NoDeviceTime:
     return DeviceTime(_cuda_event)
 
 
-def _cuda_event() -> Event:
+def _cuda_event() -> TimingEvent:
     event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch's own
-    return cast("Event", event)  # it measures its own kind only
+    return cast("TimingEvent", event)  # it measures its own kind only
 
 
-def moment(run: Run) -> tuple[int, ...]:
+def read_timing_position(run: Run) -> tuple[int, ...]:
     """What is the same before and after a step, but for the first number, the step itself."""
     return run.step, run.epoch, *run.evaluated_at.values()

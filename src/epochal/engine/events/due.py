@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.engine.process.signals import Abandoned
+from epochal.engine.process.signals import EvaluationInterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -38,22 +38,22 @@ class Due:
         if self.is_once:
             self.at = self.every.amount
         else:
-            self.at = self.every.after(position(run, self.every.unit))
+            self.at = self.every.after(run_position(run, self.every.unit))
 
     def is_due(self, run: Run) -> bool:
         """Whether its time has come."""
-        return position(run, self.every.unit) >= self.at
+        return run_position(run, self.every.unit) >= self.at
 
-    def happen(self, run: Run) -> None:
+    def run_and_reschedule(self, run: Run) -> None:
         """Do it, and look for the next time; what is abandoned or fails stays due."""
         before = self.at
         if self.is_once:
             self.at = math.inf
         else:
-            self.at = self.every.after(position(run, self.every.unit))
+            self.at = self.every.after(run_position(run, self.every.unit))
         try:
             self.call(run)
-        except Abandoned:
+        except EvaluationInterrupted:
             self.at = before
         except BaseException:
             self.at = before
@@ -71,7 +71,7 @@ class Due:
         return math.inf
 
 
-def position(run: Run, unit: str) -> float:
+def run_position(run: Run, unit: str) -> float:
     """How far the run is, in epochs, steps, samples or seconds."""
     if unit == "st":
         return run.step
@@ -80,12 +80,12 @@ def position(run: Run, unit: str) -> float:
     return run.samples if unit == "sa" else run.clock.seconds
 
 
-def list_times(dues: Iterable[Due]) -> list[tuple[Any, ...]]:
+def list_due_times(dues: Iterable[Due]) -> list[tuple[Any, ...]]:
     """What a checkpoint keeps of dues: when each comes next."""
     return [(*_key(due), due.at) for due in dues]
 
 
-def set_times(dues: Iterable[Due], times: Iterable[tuple[Any, ...]], run: Run) -> None:
+def restore_due_times(dues: Iterable[Due], times: Iterable[tuple[Any, ...]], run: Run) -> None:
     """Let dues go on from a checkpoint, at the run's position.
 
     What it does not know is counted from here, and so is each end of the run: one that was

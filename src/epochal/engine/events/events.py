@@ -38,7 +38,7 @@ class Events:
         self._task_listeners: list[Listener] = []
         self._table: dict[tuple[str, str], tuple[Listener, ...]] = {}
 
-        self.has_acted = False
+        self.has_run_user_code = False
         """Whether code that is not Epochal's own was called; who looks at it resets it."""
 
         self.set_task(task)
@@ -77,14 +77,14 @@ class Events:
         for listener in self._table[event, split]:
             if event == "epoch_end" and split == "train" and _skips(listener, run):
                 continue
-            tell(listener, run, *values)
+            call_listener(listener, run, *values)
 
-    def fire_all(self, event: str, run: Run, *values: object) -> list[BaseException]:
+    def fire_and_collect_errors(self, event: str, run: Run, *values: object) -> list[BaseException]:
         """Tell everyone whatever some of them raise, Ctrl-C too; all of it comes back."""
         errors: list[BaseException] = []
         for listener in self._table[event, ""]:
             try:
-                tell(listener, run, *values)
+                call_listener(listener, run, *values)
             except BaseException as error:
                 errors.append(error)
         return errors
@@ -98,14 +98,14 @@ class Events:
                 heard.reverse()
             for split in SPLITS if event in SPLIT_EVENTS else ("",):
                 self._table[event, split] = tuple(
-                    listener for listener in heard if not split or listener.hears(split)
+                    listener for listener in heard if not split or listener.accepts_split(split)
                 )
 
 
-def tell(listener: Listener, run: Run, *values: object) -> None:
+def call_listener(listener: Listener, run: Run, *values: object) -> None:
     """Call a listener; an exception gets a note that names it."""
     if not listener.is_own:
-        run.events.has_acted = True
+        run.events.has_run_user_code = True
     times = run.clock.times
     before = times.switch(listener.part)
     try:

@@ -11,13 +11,13 @@ from inspect import isroutine
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, TypeGuard, final
 
-from epochal.engine.interfaces.binding import bind
+from epochal.engine.interfaces.binding import bind_by_name
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import ALIASES, EVENTS, TASK_PRIORITY, USER_PRIORITY, Hook
 from epochal.engine.interfaces.splits import SPLITS, split_name
 from epochal.engine.interfaces.task import OPTIONAL_METHODS, REQUIRED_METHODS
 from epochal.errors import TaskError, misspelling_of, suggest
-from epochal.records.metrics.time_spent import HOOKS
+from epochal.records.metrics.time_spent import HOOKS_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,10 +47,10 @@ class Listener:
     is_own: bool = False
     """Whether the function is Epochal's own, which changes nothing behind the engine's back."""
 
-    part: str = HOOKS
+    part: str = HOOKS_PREFIX
     """What its time counts as."""
 
-    def hears(self, split: str) -> bool:
+    def accepts_split(self, split: str) -> bool:
         """Whether it wants events of this split."""
         return self.on is None or split in self.on
 
@@ -68,7 +68,7 @@ def hook_listeners(hook: object) -> list[Listener]:
     on = _splits(getattr(hook, "on", None), type(hook).__name__)
     found = list(_listeners(hook, priority, every, on))
     if every is not None and not every.is_never:
-        _refuse_useless(found, every, type(hook).__name__)
+        _refuse_unused_period(found, every, type(hook).__name__)
     return found
 
 
@@ -89,13 +89,13 @@ def function_listener(
     """The listener of a plain function, attached by event name or alias."""
     name, split = _resolve(event)
     owner = getattr(function, "__qualname__", type(function).__name__)
-    call = bind(function, EVENTS[name], owner=owner)
+    call = bind_by_name(function, EVENTS[name], owner=owner)
     period = _period(every, owner)
     on = None if split is None else (split,)
-    part = f"{HOOKS}{owner.rpartition('>.')[2]}"
-    listener = Listener(name, call, owner, priority, period, on, _is_own(function), part)
+    part = f"{HOOKS_PREFIX}{owner.rpartition('>.')[2]}"
+    listener = Listener(name, call, owner, priority, period, on, _is_builtin(function), part)
     if period is not None and not period.is_never:
-        _refuse_useless([listener], period, owner)
+        _refuse_unused_period([listener], period, owner)
     return listener
 
 
@@ -125,7 +125,7 @@ def _listeners(
     *,
     but: tuple[str, ...] = (),
 ) -> Iterator[Listener]:
-    part = getattr(owner, "counts_as", None) or f"{HOOKS}{type(owner).__name__}"
+    part = getattr(owner, "counts_as", None) or f"{HOOKS_PREFIX}{type(owner).__name__}"
     for written in _NAMES:
         method = getattr(owner, written, None)
         if written in but or not _is_function(method) or _is_inherited(owner, written):
@@ -135,8 +135,8 @@ def _listeners(
         heard = on if split is None else (split,)
         if split is not None and on is not None and split not in on:
             continue
-        call = bind(method, EVENTS[event], owner=name)
-        yield Listener(event, call, name, priority, every, heard, _is_own(method), part)
+        call = bind_by_name(method, EVENTS[event], owner=name)
+        yield Listener(event, call, name, priority, every, heard, _is_builtin(method), part)
 
 
 def _is_function(value: object) -> TypeGuard[Callable[..., Any]]:
@@ -144,7 +144,7 @@ def _is_function(value: object) -> TypeGuard[Callable[..., Any]]:
     return isroutine(value) or isinstance(value, partial) or hasattr(value, "__wrapped__")
 
 
-def _is_own(function: Callable[..., Any]) -> bool:
+def _is_builtin(function: Callable[..., Any]) -> bool:
     """Whether the code that runs is part of Epochal, also behind a method or a partial."""
     while isinstance(function, partial):
         function = function.func
@@ -179,7 +179,7 @@ def _refuse_misspelt(owner: object, known: tuple[str, ...]) -> None:
             if name.startswith("_") or name in known or not is_plain:
                 continue
             close = misspelling_of(name, known)
-            if close is not None and name not in names_used(*own):
+            if close is not None and name not in find_used_attributes(*own):
                 raise TaskError(
                     f"{type(owner).__name__}.{name}: nothing calls a method of this name\n"
                     f"  did you mean {close!r}?\n"
@@ -191,7 +191,7 @@ def _is_library(kind: type) -> bool:
     return kind.__module__.split(".")[0] in ("epochal", "torch", "builtins", "abc")
 
 
-def _refuse_useless(listeners: list[Listener], every: Every, owner: str) -> None:
+def _refuse_unused_period(listeners: list[Listener], every: Every, owner: str) -> None:
     events = {listener.event for listener in listeners}
     if "step_end" in events or ("epoch_end" in events and every.unit == "ep"):
         return
@@ -204,7 +204,7 @@ def _refuse_useless(listeners: list[Listener], every: Every, owner: str) -> None
 _LOADS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 
-def names_used(*kinds: type) -> set[str]:
+def find_used_attributes(*kinds: type) -> set[str]:
     """Every attribute that is read in these classes and in the modules where they stand."""
     names: set[str] = set()
     for kind in kinds:

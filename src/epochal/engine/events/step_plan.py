@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from epochal.engine.events.due import END_PRIORITY, Alarm, Due
-from epochal.engine.events.events import SPLIT_EVENTS, Events, tell
+from epochal.engine.events.events import SPLIT_EVENTS, Events, call_listener
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import EVENTS
 from epochal.engine.interfaces.splits import SPLITS
@@ -63,7 +63,7 @@ class Plan:
         self.dues: list[Due] = []
         """Everything that will happen, each knowing when."""
 
-        self.is_at_work = False
+        self.is_running_due = False
         """Whether something happens now that would happen again if it were abandoned."""
 
         self._is_woken = False
@@ -104,7 +104,7 @@ class Plan:
         self.is_started = True
         self._has_new = False
         self.dues = _keep_known(self.dues, self._all_dues(), run)
-        self.look_ahead(run)
+        self.find_next_due(run)
 
     def run_due(self, run: Run) -> None:
         """Do all that is due after this step, low priorities first.
@@ -113,14 +113,14 @@ class Plan:
         """
         self._is_woken = False
         if run.meter.deliver():
-            run.events.has_acted = True
+            run.events.has_run_user_code = True
         if self._has_new:
             self.start(run)
         self._happen(run, _WITHIN_EPOCHS)
         if self._has_new:
             self.start(run)
         run.updater.rate.adopt()
-        self.look_ahead(run)
+        self.find_next_due(run)
         save_if_requested(run)
 
     def run_due_between_epochs(self, run: Run) -> None:
@@ -156,7 +156,8 @@ class Plan:
         for event in EVENTS:
             if event == "step_end":
                 rows += [
-                    PlanRow(event, due.priority, due.name, _moment(due)) for due in self._all_dues()
+                    PlanRow(event, due.priority, due.name, _due_cadence(due))
+                    for due in self._all_dues()
                 ]
                 continue
             splits = SPLITS if event in SPLIT_EVENTS else ("",)
@@ -164,7 +165,8 @@ class Plan:
                 id(one): one for split in splits for one in self._events.listeners(event, split)
             }
             rows += [
-                PlanRow(event, one.priority, one.owner, _cadence(one)) for one in heard.values()
+                PlanRow(event, one.priority, one.owner, _listener_cadence(one))
+                for one in heard.values()
             ]
         return rows
 
@@ -176,24 +178,29 @@ class Plan:
 
     def _all_dues(self) -> list[Due]:
         dues = [
-            Due(listener.owner, listener.priority, listener.every or _EACH_STEP, _teller(listener))
+            Due(
+                listener.owner,
+                listener.priority,
+                listener.every or _EACH_STEP,
+                _listener_call(listener),
+            )
             for listener in self._events.listeners("step_end")
-            if listener.hears("train") and not (listener.every and listener.every.is_never)
+            if listener.accepts_split("train") and not (listener.every and listener.every.is_never)
         ]
         return sorted([*dues, *self._own_dues], key=lambda due: due.priority)
 
     def _happen(self, run: Run, units: frozenset[str]) -> None:
-        self.is_at_work = True
+        self.is_running_due = True
         try:
             for due in self.dues:
                 if run.stop_status == PREEMPTED or run.diverged_at is not None:
                     return  # the rest happens when the run goes on, or never
                 if due.every.unit in units and due.is_due(run):
-                    due.happen(run)
+                    due.run_and_reschedule(run)
         finally:
-            self.is_at_work = False
+            self.is_running_due = False
 
-    def look_ahead(self, run: Run) -> None:
+    def find_next_due(self, run: Run) -> None:
         """Find the step at which something is due next, and set the alarm for what goes by time."""
         soonest = min((due.earliest_step(run) for due in self.dues), default=math.inf)
         soonest_time = min((due.at for due in self.dues if due.every.unit == "s"), default=math.inf)
@@ -238,17 +245,17 @@ def _renew(known: list[Due], due: Due, run: Run) -> Due:
     return old
 
 
-def _teller(listener: Listener) -> Callable[[Run], None]:
-    return lambda run: tell(listener, run)
+def _listener_call(listener: Listener) -> Callable[[Run], None]:
+    return lambda run: call_listener(listener, run)
 
 
-def _moment(due: Due) -> str:
+def _due_cadence(due: Due) -> str:
     if due.is_once:
         return f"once at {due.every}"
     return "each" if due.every == _EACH_STEP else str(due.every)
 
 
-def _cadence(listener: Listener) -> str:
+def _listener_cadence(listener: Listener) -> str:
     every = listener.every
     is_periodic = listener.event == "epoch_end" and every is not None and every.unit == "ep"
     cadence = str(every) if is_periodic else "each"

@@ -11,15 +11,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-from epochal.engine.device.move import Change, Mover, batch_size, keep
-from epochal.engine.device.seeding import derive
-from epochal.engine.feed.in_memory import Gatherer
-from epochal.engine.feed.indexed_loader import Twins
-from epochal.engine.feed.iterable_loader import Foreign, Stateful, find_stateful
-from epochal.engine.feed.loader_errors import explaining_deaths
-from epochal.engine.feed.prefetch import Ahead
-from epochal.engine.feed.sampling_order import Pass, list_samples, tell_epoch
-from epochal.engine.feed.static_inputs import Aim
+from epochal.engine.device.move import BatchMover, MoveBatch, batch_size, keep_batch
+from epochal.engine.device.seeding import derive_seed
+from epochal.engine.feed.in_memory import InMemoryLoaders
+from epochal.engine.feed.indexed_loader import IndexedLoaders
+from epochal.engine.feed.iterable_loader import (
+    IterableLoaders,
+    StatefulBatches,
+    find_stateful_owner,
+)
+from epochal.engine.feed.loader_errors import explaining_worker_deaths
+from epochal.engine.feed.prefetch import CudaPrefetcher
+from epochal.engine.feed.sampling_order import DataPass, list_sample_indices, set_sampler_epoch
+from epochal.engine.feed.static_inputs import StaticInputs
 from epochal.errors import DataError
 
 if TYPE_CHECKING:
@@ -27,12 +31,12 @@ if TYPE_CHECKING:
 
     from epochal.engine.interfaces.task import Batch, Loader
 
-    Open = Callable[[Loader, int | None], Iterator[Batch]]
+    OpenLoader = Callable[[Loader, int | None], Iterator[Batch]]
 
 Microbatches = tuple["Batch", ...]
 
 
-class _Resume(NamedTuple):
+class _ResumePosition(NamedTuple):
     """Where an epoch begins that was begun before."""
 
     epoch: int = -1
@@ -63,7 +67,7 @@ class Feed:
         seed: int,
         accumulate: int,
         limit: int | None,
-        move: Mover = keep,
+        move: MoveBatch = keep_batch,
     ) -> None:
         self.task = task
         """Whose loader is read; another one counts from the next epoch on."""
@@ -77,14 +81,14 @@ class Feed:
 
         self._per_step = accumulate  # of the steps that were handed out last
         self._is_interrupted = False
-        is_ahead = isinstance(move, Change) and move.device.type == "cuda"
-        self._ahead = Ahead(move) if is_ahead and isinstance(move, Change) else None
-        self._gatherer = Gatherer(move, is_pinned=is_ahead)
-        self._twins = Twins()
-        self._foreign = Foreign()
-        self._resume = _Resume()
-        self._stateful: Stateful | None = None
-        self.aim = Aim()
+        is_ahead = isinstance(move, BatchMover) and move.device.type == "cuda"
+        self._ahead = CudaPrefetcher(move) if is_ahead and isinstance(move, BatchMover) else None
+        self._gatherer = InMemoryLoaders(move, is_pinned=is_ahead)
+        self._indexed_loaders = IndexedLoaders()
+        self._iterable_loaders = IterableLoaders()
+        self._resume = _ResumePosition()
+        self._stateful: StatefulBatches | None = None
+        self.aim = StaticInputs()
         """Where training batches of data on the device go."""
 
         self.position = 0
@@ -131,7 +135,7 @@ class Feed:
             samples: Handed out since the run started.
             loader: What ``loader_state`` gave there.
         """
-        self._resume = _Resume(epoch, position, loader)
+        self._resume = _ResumePosition(epoch, position, loader)
         self._stateful = None
         self.position = self.next_position = position
         self.samples = samples
@@ -152,13 +156,13 @@ class Feed:
             is_over = self.limit is not None and self.next_position >= self.limit
             return self._stateful.state(is_over=is_over)
         loader = self.loader
-        owner = None if self._is_addressable(loader) else find_stateful(loader)
+        owner = None if self._is_addressable(loader) else find_stateful_owner(loader)
         return None if owner is None else {"owner": owner.state_dict(), "is_over": False}
 
     def epoch(self, number: int) -> Iterator[Microbatches]:
         """The steps of one epoch, counted from 0; the last one may be short."""
         loader = self.loader
-        resume, self._resume = self._resume, _Resume()
+        resume, self._resume = self._resume, _ResumePosition()
         read, state = (resume.position, resume.loader) if resume.epoch == number else (0, None)
         known = count_batches(loader, self.limit)
         usual = getattr(loader, "batch_size", None) or 1
@@ -167,11 +171,11 @@ class Feed:
         self._is_interrupted, self.is_complete = False, 0 < read == known
         if self.is_complete:
             return
-        one_pass = Pass(derive(self._seed, "order", number), number, read)
+        one_pass = DataPass(derive_seed(self._seed, "order", number), number, read)
         self._stateful, is_first = None, not self.wait_seconds
-        with explaining_deaths(loader, "train_loader"):
+        with explaining_worker_deaths(loader, "train_loader"):
             batches = self.open(
-                loader, self.limit, one_pass, aim=self._find_aim(accumulate), state=state
+                loader, self.limit, one_pass, aim=self._find_static_inputs(accumulate), state=state
             )
             while True:
                 begun = perf_counter()
@@ -197,13 +201,13 @@ class Feed:
                 self.next_position, self.is_complete = read, read == known
                 yield microbatches
                 if self._is_interrupted:
-                    self._resume = _Resume(number, read, self.loader_state())
+                    self._resume = _ResumePosition(number, read, self.loader_state())
                     return
         self._stateful = None
         _require_batches(read, loader, "train_loader")
         self.is_complete = True
 
-    def _find_aim(self, accumulate: int) -> Aim | None:
+    def _find_static_inputs(self, accumulate: int) -> StaticInputs | None:
         """Where batches go if a step takes one; else nothing stays of data that were used."""
         if accumulate == 1:
             return self.aim
@@ -214,9 +218,9 @@ class Feed:
         self,
         loader: Loader,
         limit: int | None,
-        one_pass: Pass,
+        one_pass: DataPass,
         *,
-        aim: Aim | None = None,
+        aim: StaticInputs | None = None,
         state: dict[str, Any] | None = None,
     ) -> Iterator[Batch]:
         """A pass over any loader: gathered if it can be, ahead if that helps.
@@ -228,17 +232,17 @@ class Feed:
             aim: Where batches of data on the device go.
             state: Of a loader that has one, at the beginning of this pass.
         """
-        tell_epoch(loader, one_pass.epoch)
+        set_sampler_epoch(loader, one_pass.epoch)
         gathered = self._gatherer.find(loader, one_pass, aim)
         can_be_ahead = self._ahead is not None
         batches: Iterator[Batch]
         if gathered is not None:
             batches, can_be_ahead = gathered.batches, can_be_ahead and not gathered.is_moved
-        elif (twin := self._twins.find(loader)) is not None:
+        elif (twin := self._indexed_loaders.find(loader)) is not None:
             batches = twin.open(one_pass)
         else:
-            batches = self._foreign.open(loader, one_pass, state)
-            if isinstance(batches, Stateful):
+            batches = self._iterable_loaders.open(loader, one_pass, state)
+            if isinstance(batches, StatefulBatches):
                 can_be_ahead = False  # its state would be that after the batch ahead
                 self._stateful = batches if one_pass.epoch is not None else self._stateful
         batches = islice(batches, None if limit is None else max(limit - one_pass.start, 0))
@@ -258,11 +262,13 @@ class Feed:
         loader = self.loader
         if not isinstance(loader, DataLoader) or not self._is_addressable(loader):
             return None
-        return list_samples(loader, Pass(derive(self._seed, "order", epoch), epoch), batches)
+        return list_sample_indices(
+            loader, DataPass(derive_seed(self._seed, "order", epoch), epoch), batches
+        )
 
     def _is_addressable(self, loader: Loader) -> bool:
         """Whether batches can be had by position, whatever came before."""
-        return self._gatherer.can_gather(loader) or self._twins.find(loader) is not None
+        return self._gatherer.can_gather(loader) or self._indexed_loaders.find(loader) is not None
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -287,7 +293,7 @@ class Feed:
         return size * self.accumulate if isinstance(size, int) else None
 
 
-def read_fact(task: object, name: str) -> object:
+def read_task_attribute(task: object, name: str) -> object:
     """An attribute of a task, or None if it has no such attribute.
 
     Raises:
@@ -308,7 +314,7 @@ def named_loaders(task: object, split: str) -> dict[str, Loader]:
         DataError: One of them cannot be a loader.
         AttributeError: The task's own property of that name raised it.
     """
-    loader: Any = read_fact(task, f"{split}_loader")  # a loader or several of them
+    loader: Any = read_task_attribute(task, f"{split}_loader")  # a loader or several of them
     if loader is None:
         return {}
     loaders = dict(loader) if isinstance(loader, Mapping) else {"": loader}
@@ -348,7 +354,7 @@ def _require_iterable(loader: object, label: str) -> None:
 
 
 def iter_batches(
-    loader: Loader, label: str, limit: int | None, *, open_loader: Open = islice
+    loader: Loader, label: str, limit: int | None, *, open_loader: OpenLoader = islice
 ) -> Iterator[Batch]:
     """The batches of a loader.
 
@@ -357,7 +363,7 @@ def iter_batches(
             dataset itself pass untouched.
     """
     read = 0
-    with explaining_deaths(loader, label):
+    with explaining_worker_deaths(loader, label):
         for batch in open_loader(loader, limit):
             read += 1
             yield batch

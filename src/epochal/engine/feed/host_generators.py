@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-Look = tuple[object, object, object, object, object]
+MemoryWords = tuple[object, object, object, object, object]
 """What is seen of Python's generator (2), of numpy's (2) and of torch's; equal if nobody drew."""
 
 PYTHON, NUMPY, TORCH = slice(0, 2), slice(2, 4), slice(4, 5)
 
 _WORDS = 624  # of the state of a Mersenne twister; they change all at once
 _WORD_BYTES = 4 * _WORDS
-_SIGN_BYTES = 4 * 5  # of the first words, which tell a state from others with the same place
+_PREFIX_BYTES = 4 * 5  # of the first words, which tell a state from others with the same place
 _HEAD = object.__basicsize__  # where an object's own memory begins
 _TORCH_HEAD = 256  # of a generator of torch, in which its state begins, with the seed
 _TRIAL_SEEDS = (0x5EED_0F7E_57ED_5EED, 0x1234_5678_9ABC_DEF0)
@@ -36,7 +36,7 @@ _join = b"".join
 
 
 @final
-class Glimpse:
+class GeneratorMemory:
     """Looks at a few words of each generator; asking one for its state takes up to 30 µs.
 
     A draw moves the place of the next word, or takes a spare normal number, or changes all words.
@@ -56,10 +56,10 @@ class Glimpse:
         """That of torch, which can be changed here without anything else."""
 
         self._owners = python, state  # held as long as their memory is looked at
-        self._in_python = _view(id(python) + _HEAD, 4 + _SIGN_BYTES)
+        self._in_python = _view(id(python) + _HEAD, 4 + _PREFIX_BYTES)
         address = numpy.ctypes.state_address
         self._in_numpy = (
-            _view(address, _SIGN_BYTES),
+            _view(address, _PREFIX_BYTES),
             _view(address + _WORD_BYTES, 4),
             _view(id(state) + spare, 8),
         )
@@ -67,7 +67,7 @@ class Glimpse:
         self._numpy_words = _view(address, _WORD_BYTES)
         self._numpy_place = ctypes.c_int.from_address(address + _WORD_BYTES)
 
-    def look(self) -> Look:
+    def look(self) -> MemoryWords:
         """What is to be seen now."""
         return (
             self._in_python.raw,
@@ -88,7 +88,7 @@ class Glimpse:
 
 
 @final
-class Blind:
+class NoGeneratorMemory:
     """Sees nothing: whoever looks twice must think that everybody drew.
 
     Args:
@@ -99,7 +99,7 @@ class Blind:
         self.numpy = numpy
         self.seed = None
 
-    def look(self) -> Look:
+    def look(self) -> MemoryWords:
         """What equals nothing that was seen before."""
         return object(), None, object(), None, object()
 
@@ -108,26 +108,26 @@ class Blind:
         np.random.set_state(state)
 
 
-def find_glimpse() -> Glimpse | Blind:
+def find_generator_memory() -> GeneratorMemory | NoGeneratorMemory:
     """One of the generators as they are, if all that moves them can be seen in their memory.
 
     Nobody promises where that is, so it is tried, with other generators.
     """
     python, numpy = getattr(random.random, "__self__", None), get_bit_generator()
-    if not (_is_seen_in_python(python) and _is_seen_in_numpy(numpy)):
-        return Blind(numpy)
-    spare, seed = _find_in_numpy(), _find_in_torch()
+    if not (_is_python_readable(python) and _is_numpy_readable(numpy)):
+        return NoGeneratorMemory(numpy)
+    spare, seed = _find_numpy_offset(), _find_torch_offset()
     if spare is None or seed is None:
-        return Blind(numpy)
-    return Glimpse(python, numpy, spare=spare, seed=seed)
+        return NoGeneratorMemory(numpy)
+    return GeneratorMemory(python, numpy, spare=spare, seed=seed)
 
 
-def is_usual(generator: object) -> bool:
+def is_default_bit_generator(generator: object) -> bool:
     """Whether a generator of numpy is the usual one; somebody may have exchanged it."""
     return type(generator) is np.random.MT19937
 
 
-def _is_seen_in_python(owner: object) -> bool:
+def _is_python_readable(owner: object) -> bool:
     is_twister = sys.implementation.name == "cpython" and isinstance(owner, _Twister)
     if not is_twister or _Twister.__basicsize__ < _HEAD + 4 + _WORD_BYTES:
         return False
@@ -136,15 +136,15 @@ def _is_seen_in_python(owner: object) -> bool:
     return bool(_view(id(owner) + _HEAD, 4 + _WORD_BYTES).raw == expected)
 
 
-def _is_seen_in_numpy(generator: Any) -> bool:  # noqa: ANN401 - as numpy gives it
-    if not is_usual(generator):
+def _is_numpy_readable(generator: Any) -> bool:  # noqa: ANN401 - as numpy gives it
+    if not is_default_bit_generator(generator):
         return False
     state = generator.state["state"]
     expected = state["key"].tobytes() + struct.pack("=i", state["pos"])
     return bool(_view(generator.ctypes.state_address, _WORD_BYTES + 4).raw == expected)
 
 
-def _find_in_numpy() -> int | None:
+def _find_numpy_offset() -> int | None:
     """Where a RandomState has its spare normal number; it must be gone when that was drawn."""
     trial = np.random.RandomState(1)
     trial.standard_normal()
@@ -155,7 +155,7 @@ def _find_in_numpy() -> int | None:
     return None if place < 0 or spare in memory.raw else place
 
 
-def _find_in_torch() -> int | None:
+def _find_torch_offset() -> int | None:
     """Where a generator has its seed; in fixed distances follow its words and spare numbers."""
     seed, other_seed = _TRIAL_SEEDS
     trial: Any = torch.Generator("cpu").manual_seed(seed)
@@ -177,7 +177,7 @@ def _find_in_torch() -> int | None:
 
 def _views_of_torch(address: int) -> tuple[Any, Any]:
     """Seed, places and first words; normal numbers that lie ready."""
-    return _view(address, 20 + _SIGN_BYTES), _view(address + 20 + _WORD_BYTES, 28)
+    return _view(address, 20 + _PREFIX_BYTES), _view(address + 20 + _WORD_BYTES, 28)
 
 
 def _view(address: int, size: int) -> Any:  # noqa: ANN401 - ctypes names no type
@@ -188,7 +188,7 @@ def _view(address: int, size: int) -> Any:  # noqa: ANN401 - ctypes names no typ
 _MASK = (1 << 64) - 1
 
 
-def mix(seed: int, number: int) -> int:
+def mix_seed(seed: int, number: int) -> int:
     """64 bits that depend on both numbers and look like no others; splitmix64."""
     z = (seed + (number + 1) * 0x9E3779B97F4A7C15) & _MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
@@ -196,17 +196,17 @@ def mix(seed: int, number: int) -> int:
     return z ^ (z >> 31)
 
 
-def seed_host(seed: int) -> None:
+def seed_host_generators(seed: int) -> None:
     """Seed the generators of Python, numpy and torch with 64 bits; devices keep theirs."""
     random.seed(seed)
-    if is_usual(get_bit_generator()):
+    if is_default_bit_generator(get_bit_generator()):
         # Other bits than torch takes: the two have the same algorithm.
         np.random.seed(seed >> 32)
     # Not torch.manual_seed, which takes a hundred times as long to reach every device.
     torch.default_generator.manual_seed(seed)
 
 
-class States(NamedTuple):
+class HostGeneratorStates(NamedTuple):
     """The states of the three generators of the host."""
 
     python: tuple[Any, ...]
@@ -214,10 +214,10 @@ class States(NamedTuple):
     """None if somebody gave numpy another algorithm, which is left alone."""
 
     torch: Tensor
-    look: Look
+    look: MemoryWords
     """What was seen of them in memory."""
 
-    def equals(self, other: States) -> bool:
+    def equals(self, other: HostGeneratorStates) -> bool:
         """Whether nobody drew from one to the other."""
         one, two = self.numpy, other.numpy
         if one is None or two is None:
@@ -228,7 +228,7 @@ class States(NamedTuple):
 
 
 @final
-class Ambient:
+class HostGenerators:
     """Takes the states of the generators, and puts them back.
 
     Hardly anybody draws from them between two batches. So their memory is looked at, and those are
@@ -236,24 +236,24 @@ class Ambient:
     """
 
     def __init__(self) -> None:
-        self._glimpse = find_glimpse()
-        self._latest = States((), None, torch.empty(0), (None,) * 5)
-        self._own_seed = 0
+        self._memory = find_generator_memory()
+        self._latest = HostGeneratorStates((), None, torch.empty(0), (None,) * 5)
+        self._torch_seed = 0
 
     @override
-    def __reduce__(self) -> tuple[type[Ambient], tuple[()]]:
-        return Ambient, ()  # another process has its own memory
+    def __reduce__(self) -> tuple[type[HostGenerators], tuple[()]]:
+        return HostGenerators, ()  # another process has its own memory
 
-    def take(self) -> States:
+    def take(self) -> HostGeneratorStates:
         """The states as they are now."""
-        look, latest = self._glimpse.look(), self._latest
+        look, latest = self._memory.look(), self._latest
         if look != latest.look:
             latest = self._latest = self._ask(look, latest)
         return latest
 
-    def put(self, states: States) -> None:
+    def put(self, states: HostGeneratorStates) -> None:
         """Bring the generators into these states."""
-        look, kept = self._glimpse.look(), states.look
+        look, kept = self._memory.look(), states.look
         if look[PYTHON] != kept[PYTHON]:
             random.setstate(states.python)
         if look[NUMPY] != kept[NUMPY] and states.numpy is not None:
@@ -262,23 +262,23 @@ class Ambient:
             torch.default_generator.set_state(states.torch)
         self._latest = states
 
-    def begin(self, seed: int) -> States | None:
+    def begin(self, seed: int) -> HostGeneratorStates | None:
         """Take the states and give torch a seed, which can be asked for without a draw.
 
         None, and nothing is changed, if draws could not be seen.
         """
-        states, place = self.take(), self._glimpse.seed
+        states, place = self.take(), self._memory.seed
         if place is None:
             return None
-        self._own_seed, place.value = place.value, seed
+        self._torch_seed, place.value = place.value, seed
         return states
 
-    def end(self, seed: int, states: States) -> bool:
+    def end(self, seed: int, states: HostGeneratorStates) -> bool:
         """Bring the generators into the states that ``begin`` gave; whether nobody had drawn."""
-        place = self._glimpse.seed
+        place = self._memory.seed
         if place is not None and place.value == seed:
-            place.value = self._own_seed
-            if self._glimpse.look() == states.look:
+            place.value = self._torch_seed
+            if self._memory.look() == states.look:
                 return True
         self.put(states)
         return False
@@ -288,30 +288,30 @@ class Ambient:
         """Seed the generators for a block; afterwards they are as before."""
         states = self.take()
         try:
-            seed_host(seed)
+            seed_host_generators(seed)
             yield
         finally:
             self.put(states)
 
     def _put_numpy(self, state: Any) -> None:  # noqa: ANN401 - as numpy gives it
         generator = get_bit_generator()
-        if generator is self._glimpse.numpy:
-            self._glimpse.put_numpy(state)
-        elif is_usual(generator):
+        if generator is self._memory.numpy:
+            self._memory.put_numpy(state)
+        elif is_default_bit_generator(generator):
             np.random.set_state(state)
 
-    def _ask(self, look: Look, latest: States) -> States:
-        if get_bit_generator() is not self._glimpse.numpy:
-            self._glimpse = find_glimpse()
-            look = self._glimpse.look()
+    def _ask(self, look: MemoryWords, latest: HostGeneratorStates) -> HostGeneratorStates:
+        if get_bit_generator() is not self._memory.numpy:
+            self._memory = find_generator_memory()
+            look = self._memory.look()
         known = latest.look
-        return States(
+        return HostGeneratorStates(
             latest.python if look[PYTHON] == known[PYTHON] else random.getstate(),
-            latest.numpy if look[NUMPY] == known[NUMPY] else _ask_numpy(),
+            latest.numpy if look[NUMPY] == known[NUMPY] else _read_numpy_state(),
             latest.torch if look[TORCH] == known[TORCH] else torch.default_generator.get_state(),
             look,
         )
 
 
-def _ask_numpy() -> Any:  # noqa: ANN401 - as numpy gives it
-    return np.random.get_state() if is_usual(get_bit_generator()) else None
+def _read_numpy_state() -> Any:  # noqa: ANN401 - as numpy gives it
+    return np.random.get_state() if is_default_bit_generator(get_bit_generator()) else None

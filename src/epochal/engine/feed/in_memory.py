@@ -19,13 +19,13 @@ from torch.utils.data import (
     default_collate,
 )
 
-from epochal.engine.device.move import Mover, keep
+from epochal.engine.device.move import MoveBatch, keep_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from epochal.engine.feed.sampling_order import Pass
-    from epochal.engine.feed.static_inputs import Aim
+    from epochal.engine.feed.sampling_order import DataPass
+    from epochal.engine.feed.static_inputs import StaticInputs
     from epochal.engine.interfaces.task import Batch, Loader
 
     Pack = Callable[[Iterable[Tensor]], Batch]
@@ -45,11 +45,11 @@ _DTYPES = {
     torch.complex128,
 }
 
-_BLOCK = 256  # batches whose places are prepared at once
-_SMALL = 64 * 2**20  # bytes that may lie on the device without being asked for
+_BATCHES_PER_BLOCK = 256  # batches whose places are prepared at once
+_SMALL_BYTES = 64 * 2**20  # bytes that may lie on the device without being asked for
 
 
-class InMemory(Dataset[Any], ABC):
+class InMemoryDataset(Dataset[Any], ABC):
     """A dataset whose samples are the rows of a few tensors of equal length."""
 
     tensors: tuple[Tensor, ...]
@@ -67,7 +67,7 @@ class InMemory(Dataset[Any], ABC):
 
 
 @final
-class Gatherer:
+class InMemoryLoaders:
     """Makes the batches of loaders whose data lie in memory; leaves other loaders alone.
 
     Args:
@@ -75,13 +75,15 @@ class Gatherer:
         is_pinned: Gather into page-locked memory, which a device reads while others work.
     """
 
-    def __init__(self, move: Mover = keep, *, is_pinned: bool = False) -> None:
+    def __init__(self, move: MoveBatch = keep_batch, *, is_pinned: bool = False) -> None:
         self._move = move
         self._is_pinned = is_pinned
-        self._residents: dict[int, _Resident] = {}
-        self._trained = -1
+        self._device_copies: dict[int, _DeviceCopy] = {}
+        self._train_dataset_id = -1
 
-    def find(self, loader: Loader, one_pass: Pass, aim: Aim | None = None) -> Gathered | None:
+    def find(
+        self, loader: Loader, one_pass: DataPass, aim: StaticInputs | None = None
+    ) -> InMemoryPass | None:
         """The batches of a pass over the loader, if they can be gathered.
 
         Args:
@@ -91,32 +93,34 @@ class Gatherer:
         """
         is_training = one_pass.epoch is not None
         if is_training:
-            self._leave_for(getattr(loader, "dataset", None), aim)
-        table = find_table(loader)
+            self._release_previous(getattr(loader, "dataset", None), aim)
+        table = find_in_memory_source(loader)
         if table is None:
             return None
         owner = table.owner
-        is_resident = owner.is_resident if isinstance(owner, InMemory) else None
+        is_resident = owner.is_resident if isinstance(owner, InMemoryDataset) else None
         is_pinned = self._is_pinned and table.tensors[0].device.type == "cpu"
         is_small = is_resident is None and is_pinned and _is_small(table.tensors)
         if is_resident or (is_small and is_training):
             resident = self._settle(table, aim, is_kept=bool(is_resident))
             columns, are_images = resident.columns, resident.are_images
         elif is_small:  # there may be many evaluations: what one has goes with it
-            columns, are_images = _lay_out(tuple(map(self._move, table.tensors)))
+            columns, are_images = _make_rows_contiguous(tuple(map(self._move, table.tensors)))
         else:
             batches = table.batches(table.tensors, one_pass, is_pinned=is_pinned)
-            return Gathered(batches, is_moved=False)
+            return InMemoryPass(batches, is_moved=False)
         if any(are_images):
             table, aim = table._replace(pack=_image_packer(table.pack, are_images)), None
-        return Gathered(table.batches(columns, one_pass, aim=aim), is_moved=True)
+        return InMemoryPass(table.batches(columns, one_pass, aim=aim), is_moved=True)
 
     @staticmethod
     def can_gather(loader: Loader) -> bool:
         """Whether the batches of a loader can be gathered."""
-        return find_table(loader) is not None
+        return find_in_memory_source(loader) is not None
 
-    def _settle(self, table: Table, aim: Aim | None, *, is_kept: bool) -> _Resident:
+    def _settle(
+        self, table: InMemorySource, aim: StaticInputs | None, *, is_kept: bool
+    ) -> _DeviceCopy:
         """The tensors of a dataset on the device, as they are now.
 
         Args:
@@ -124,12 +128,12 @@ class Gatherer:
             aim: Lets go of tensors that are replaced.
             is_kept: Whether tensors that torch does not know to be written to are left as they are.
         """
-        key, residents = id(table.owner), self._residents
+        key, residents = id(table.owner), self._device_copies
         versions = [(id(tensor), _version(tensor)) for tensor in table.tensors]
         known = residents.get(key)
         if known is not None and is_kept and known.versions == versions:
             return known
-        if known is not None and known.is_copy and _are_of_one_kind(known.sources, table.tensors):
+        if known is not None and known.is_copy and _have_same_shapes(known.sources, table.tensors):
             # Into the same memory, which others may read from.
             parts = zip(known.columns, table.tensors, known.are_images, strict=True)
             for column, tensor, is_image in parts:
@@ -144,19 +148,21 @@ class Gatherer:
         # Gone with the dataset, whose id may be given to another one then.
         owner = ref(table.owner, lambda _: residents.pop(key, None))
         is_copy = not any(map(_share_memory, moved, table.tensors))
-        residents[key] = _Resident(owner, table.tensors, versions, *_lay_out(moved), is_copy)
+        residents[key] = _DeviceCopy(
+            owner, table.tensors, versions, *_make_rows_contiguous(moved), is_copy
+        )
         return residents[key]
 
-    def _leave_for(self, dataset: object, aim: Aim | None) -> None:
+    def _release_previous(self, dataset: object, aim: StaticInputs | None) -> None:
         """Let go of what the training before used, unless it goes on with that."""
-        if self._trained != id(dataset):
-            self._residents.pop(self._trained, None)
-            self._trained = id(dataset)
+        if self._train_dataset_id != id(dataset):
+            self._device_copies.pop(self._train_dataset_id, None)
+            self._train_dataset_id = id(dataset)
             if aim is not None:
                 aim.let_go()
 
 
-class _Resident(NamedTuple):
+class _DeviceCopy(NamedTuple):
     """What a run keeps of a dataset on its device."""
 
     owner: ref[Dataset[Any]]
@@ -172,7 +178,7 @@ class _Resident(NamedTuple):
     """Whether they may be written over; data that were there already are the user's own."""
 
 
-class Gathered(NamedTuple):
+class InMemoryPass(NamedTuple):
     """A pass over in-memory data."""
 
     batches: Iterator[Batch]
@@ -180,7 +186,7 @@ class Gathered(NamedTuple):
     """Whether the batches come out where the run needs them."""
 
 
-class Table(NamedTuple):
+class InMemorySource(NamedTuple):
     """In-memory data and the order in which a loader reads them."""
 
     owner: Dataset[Any]
@@ -193,10 +199,10 @@ class Table(NamedTuple):
     def batches(
         self,
         columns: tuple[Tensor, ...],
-        one_pass: Pass,
+        one_pass: DataPass,
         *,
         is_pinned: bool = False,
-        aim: Aim | None = None,
+        aim: StaticInputs | None = None,
     ) -> Iterator[Batch]:
         """The batches of one pass over ``columns``, which stand for the tensors."""
         length = len(columns[0])
@@ -222,7 +228,7 @@ class Table(NamedTuple):
         return aim.batches(columns, self.pack, order, pieces, select)
 
 
-def find_table(loader: Loader) -> Table | None:
+def find_in_memory_source(loader: Loader) -> InMemorySource | None:
     """What the loader reads, if gathering gives the very batches that it would give.
 
     It must be torch's own loader with torch's own samplers, reading in this process. What a
@@ -238,7 +244,9 @@ def find_table(loader: Loader) -> Table | None:
     if rows is None or not _reads_each_row_once(sampler, dataset):
         return None
     is_shuffled = type(sampler) is RandomSampler
-    return Table(dataset, *rows, batch_sampler.batch_size, batch_sampler.drop_last, is_shuffled)
+    return InMemorySource(
+        dataset, *rows, batch_sampler.batch_size, batch_sampler.drop_last, is_shuffled
+    )
 
 
 def _reads_each_row_once(sampler: object, dataset: Dataset[Any]) -> bool:
@@ -258,9 +266,9 @@ def _find_rows(dataset: Dataset[Any], collate: object) -> tuple[tuple[Tensor, ..
     if isinstance(dataset, TensorDataset):
         is_usual = type(dataset) is TensorDataset and collate is default_collate
         pack: Pack = list
-    elif isinstance(dataset, InMemory):
+    elif isinstance(dataset, InMemoryDataset):
         # Not one that inherits from an implementation: it may make other samples.
-        is_usual = InMemory in type(dataset).__bases__ and (
+        is_usual = InMemoryDataset in type(dataset).__bases__ and (
             collate is default_collate or collate is type(dataset).collate
         )
         pack = dataset.pack
@@ -282,10 +290,10 @@ def _are_plain(tensors: tuple[Tensor, ...]) -> bool:
 
 
 def _is_small(tensors: tuple[Tensor, ...]) -> bool:
-    return sum(tensor.nbytes for tensor in tensors) <= _SMALL
+    return sum(tensor.nbytes for tensor in tensors) <= _SMALL_BYTES
 
 
-def _are_of_one_kind(some: tuple[Tensor, ...], others: tuple[Tensor, ...]) -> bool:
+def _have_same_shapes(some: tuple[Tensor, ...], others: tuple[Tensor, ...]) -> bool:
     """Whether tensors can be written over others."""
     kinds = [[(tensor.shape, tensor.dtype) for tensor in tensors] for tensors in (some, others)]
     return kinds[0] == kinds[1]
@@ -295,7 +303,7 @@ def _share_memory(one: Tensor, other: Tensor) -> bool:
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
-def _lay_out(tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], list[bool]]:
+def _make_rows_contiguous(tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], list[bool]]:
     """The tensors with whole rows in one piece, and which of them had to be turned for that."""
     are_images = [tensor.ndim == 4 and not tensor.is_contiguous() for tensor in tensors]
     flagged = zip(tensors, are_images, strict=True)
@@ -322,7 +330,7 @@ def _split(tensor: Tensor, size: int) -> Iterator[Tensor]:
     """The rows of a tensor in parts of ``size``; views are made block by block, not all at once."""
     if not len(tensor):
         return iter(())
-    blocks = torch.split(tensor, size * _BLOCK)
+    blocks = torch.split(tensor, size * _BATCHES_PER_BLOCK)
     return chain.from_iterable(torch.split(block, size) for block in blocks)
 
 

@@ -11,20 +11,26 @@ from weakref import WeakKeyDictionary, ref
 import torch
 from torch.utils.data import DataLoader, IterableDataset, MapDataPipe
 
-from epochal.engine.feed.host_generators import Ambient, mix
+from epochal.engine.feed.host_generators import HostGenerators, mix_seed
 from epochal.engine.feed.sampling_order import (
-    Pass,
+    DataPass,
+    derive_pass_seeds,
+    draws_each_index_once,
     find_indices,
     find_sampler,
     fixed_order,
-    is_usual_loader,
-    never_repeats,
-    run_apart,
-    seeds_of,
-    split,
+    is_standard_dataloader,
+    iterate_seeded,
+    split_indices,
 )
-from epochal.engine.feed.seeded_dataset import Findings, Reader, Start, Ticket, as_is
-from epochal.engine.process.signals import keep_workers
+from epochal.engine.feed.seeded_dataset import (
+    DatasetTraits,
+    ReadRequest,
+    SeededDataset,
+    WorkerInit,
+    identity_collate,
+)
+from epochal.engine.process.signals import protect_workers_from_signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,32 +40,34 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _OPTIONS = ("num_workers", "pin_memory")
-_OF_WORKERS = ("timeout", "prefetch_factor", "persistent_workers", "multiprocessing_context")
-_FACTS = (*_OPTIONS, *_OF_WORKERS, "worker_init_fn", "collate_fn")
+_WORKER_OPTIONS = ("timeout", "prefetch_factor", "persistent_workers", "multiprocessing_context")
+_COMPARED_OPTIONS = (*_OPTIONS, *_WORKER_OPTIONS, "worker_init_fn", "collate_fn")
 
 
 @final
-class Twins:
+class IndexedLoaders:
     """The second loaders of a run, each kept as long as the first one, and its workers with it."""
 
     def __init__(self) -> None:
-        self._twins: WeakKeyDictionary[DataLoader[Any], Twin] = WeakKeyDictionary()
+        self._indexed_loaders: WeakKeyDictionary[DataLoader[Any], IndexedLoader] = (
+            WeakKeyDictionary()
+        )
         self._named: set[str] = set()
 
-    def find(self, loader: Loader) -> Twin | None:
+    def find(self, loader: Loader) -> IndexedLoader | None:
         """The second loader for one that can have one: torch's own, of data asked by index."""
-        if not isinstance(loader, DataLoader) or not is_usual_loader(loader):
+        if not isinstance(loader, DataLoader) or not is_standard_dataloader(loader):
             return None
         if isinstance(loader.dataset, IterableDataset | MapDataPipe):
             return None
-        twin = self._twins.get(loader)
-        if twin is None or not twin.is_of(loader):
-            twin = self._twins[loader] = Twin(loader, self._named)
+        twin = self._indexed_loaders.get(loader)
+        if twin is None or not twin.matches_loader(loader):
+            twin = self._indexed_loaders[loader] = IndexedLoader(loader, self._named)
         return twin
 
 
 @final
-class Twin:
+class IndexedLoader:
     """Reads the data of a loader; the same bits for any number of workers.
 
     Without workers nothing is left for a loader to do: batches are read here, as it would.
@@ -70,28 +78,28 @@ class Twin:
     """
 
     def __init__(self, loader: DataLoader[Any], named: set[str]) -> None:
-        self._facts = _read_facts(loader)
+        self._facts = _read_compared_options(loader)
         self._origin = ref(loader)
         self._named = named
-        self._ambient = Ambient()
+        self._ambient = HostGenerators()
         is_stacked = loader.batch_sampler is not None
-        self._reader = Reader(loader.dataset, loader.collate_fn, is_stacked=is_stacked)
-        self._needs_findings = self._reader.may_draw
-        self._plan = _Plan()
+        self._reader = SeededDataset(loader.dataset, loader.collate_fn, is_stacked=is_stacked)
+        self._needs_traits = self._reader.may_draw
+        self._plan = _PassSampler()
         self._loader: DataLoader[Any] | None = None
         if loader.num_workers or loader.pin_memory:
             self._loader = _build_loader(loader, self._reader, self._plan)
 
-    def is_of(self, loader: DataLoader[Any]) -> bool:
+    def matches_loader(self, loader: DataLoader[Any]) -> bool:
         """Whether the loader is as it was when this one was made."""
-        facts = _read_facts(loader)
+        facts = _read_compared_options(loader)
         return all(one is other for one, other in zip(facts, self._facts, strict=True))
 
-    def open(self, one_pass: Pass) -> Iterator[Batch]:
+    def open(self, one_pass: DataPass) -> Iterator[Batch]:
         """The batches of a pass; whoever asks for them holds the first loader."""
         loader = self._origin()
         assert loader is not None
-        sample_seed, batch_seed, sampler_seed = seeds_of(one_pass)
+        sample_seed, batch_seed, sampler_seed = derive_pass_seeds(one_pass)
         sampler, size, drop_last = find_sampler(loader)
         start = one_pass.start
         indices = find_indices(sampler, one_pass.seed)
@@ -99,13 +107,13 @@ class Twin:
         if indices is None:
             parts = self._run_sampler(loader, one_pass, sampler_seed)
         else:
-            parts = split(indices, size, start, drop_last=drop_last)
-        is_probe, self._needs_findings = self._needs_findings, False
+            parts = split_indices(indices, size, start, drop_last=drop_last)
+        is_probe, self._needs_traits = self._needs_traits, False
         if self._reader.may_draw:
-            base = sample_seed if never_repeats(sampler) else None
+            base = sample_seed if draws_each_index_once(sampler) else None
             first = start if is_probe else -1
             parts = (
-                Ticket(part, mix(batch_seed, number), base, number == first)
+                ReadRequest(part, mix_seed(batch_seed, number), base, number == first)
                 for number, part in enumerate(parts, start)
             )
         batches = self._read(parts, one_pass.seed)
@@ -114,23 +122,23 @@ class Twin:
     def _read(self, parts: Iterator[Any], seed: int) -> Iterator[Batch]:
         reader, loader = self._reader, self._loader
         if loader is None:
-            return map(reader.__getitems__ if reader.may_draw else reader.read_plain, parts)
+            return map(reader.__getitems__ if reader.may_draw else reader.read_unseeded, parts)
         self._plan.items = parts
         loader.generator = torch.Generator().manual_seed(seed)
         return iter(loader)
 
-    def _run_sampler(self, loader: DataLoader[Any], one_pass: Pass, seed: int) -> Iterator[Any]:
+    def _run_sampler(self, loader: DataLoader[Any], one_pass: DataPass, seed: int) -> Iterator[Any]:
         sampler: Any = find_sampler(loader)[0]
         with fixed_order(loader, one_pass.seed):
-            yield from run_apart(sampler, seed, one_pass.start, self._ambient)
+            yield from iterate_seeded(sampler, seed, one_pass.start, self._ambient)
 
     def _unpack_first(self, batches: Iterator[Any]) -> Iterator[Batch]:
         for batch, findings in islice(batches, 1):
-            self._learn(findings)
+            self._store_traits(findings)
             yield batch
         yield from batches
 
-    def _learn(self, findings: Findings) -> None:
+    def _store_traits(self, findings: DatasetTraits) -> None:
         reader = self._reader
         reader.is_restless |= findings.is_restless
         name = type(reader.dataset).__name__
@@ -145,7 +153,7 @@ class Twin:
 
 
 @final
-class _Plan:
+class _PassSampler:
     """Stands where a loader looks for its batch sampler; each pass puts another one in here."""
 
     def __init__(self) -> None:
@@ -155,17 +163,19 @@ class _Plan:
         return iter(self.items)
 
 
-def _read_facts(loader: DataLoader[Any]) -> list[object]:
-    return [getattr(loader, name) for name in _FACTS]
+def _read_compared_options(loader: DataLoader[Any]) -> list[object]:
+    return [getattr(loader, name) for name in _COMPARED_OPTIONS]
 
 
-def _build_loader(loader: DataLoader[Any], reader: Reader, plan: _Plan) -> DataLoader[Any]:
+def _build_loader(
+    loader: DataLoader[Any], reader: SeededDataset, plan: _PassSampler
+) -> DataLoader[Any]:
     # Somebody may have taken the workers away since, but not what belongs to them.
-    names = (*_OPTIONS, *_OF_WORKERS) if loader.num_workers else _OPTIONS
+    names = (*_OPTIONS, *_WORKER_OPTIONS) if loader.num_workers else _OPTIONS
     options: dict[str, Any] = {name: getattr(loader, name) for name in names}
     if reader.may_draw:
-        options["collate_fn"] = as_is
-        options["worker_init_fn"] = Start(loader.worker_init_fn)
+        options["collate_fn"] = identity_collate
+        options["worker_init_fn"] = WorkerInit(loader.worker_init_fn)
     else:
         options["collate_fn"] = loader.collate_fn
         options["worker_init_fn"] = loader.worker_init_fn
@@ -176,5 +186,5 @@ def _build_loader(loader: DataLoader[Any], reader: Reader, plan: _Plan) -> DataL
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what there is to say was said of the first one
         twin = DataLoader(reader if reader.may_draw else loader.dataset, **options)
-    keep_workers(twin)
+    protect_workers_from_signals(twin)
     return twin

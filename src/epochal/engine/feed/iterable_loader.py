@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, final
 
 from torch.utils.data import DataLoader
 
-from epochal.engine.feed.host_generators import Ambient
+from epochal.engine.feed.host_generators import HostGenerators
 from epochal.engine.feed.sampling_order import (
-    Pass,
+    DataPass,
+    derive_pass_seeds,
     fixed_order,
-    is_usual_loader,
-    run_apart,
-    seeds_of,
+    is_standard_dataloader,
+    iterate_seeded,
 )
-from epochal.engine.process.signals import keep_workers
+from epochal.engine.process.signals import protect_workers_from_signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,44 +28,44 @@ _logger = logging.getLogger(__name__)
 
 
 @final
-class Foreign:
+class IterableLoaders:
     """Reads such loaders: each batch under a seed of its own, and nobody misses what it draws."""
 
     def __init__(self) -> None:
-        self._ambient = Ambient()
-        self._has_told = False
+        self._ambient = HostGenerators()
+        self._has_warned = False
 
     def open(
-        self, loader: Loader, one_pass: Pass, state: dict[str, Any] | None = None
+        self, loader: Loader, one_pass: DataPass, state: dict[str, Any] | None = None
     ) -> Iterator[Batch]:
         """The batches of a pass.
 
         Args:
             loader: Read from its own beginning if there is no state.
             one_pass: What was read before its start is read again and thrown away.
-            state: What ``Stateful`` gave at that position, or at an earlier one that it names;
+            state: What ``StatefulBatches`` gave at that position, or at an earlier one it names;
                 then nothing before is read again.
         """
         start = one_pass.start
         if isinstance(loader, list | tuple) and type(loader) in (list, tuple):
             return islice(loader, start, None)
-        keep_workers(loader)
-        owner = find_stateful(loader)
+        protect_workers_from_signals(loader)
+        owner = find_stateful_owner(loader)
         if owner is None:
             self._tell(loader, start)
             return self._read(loader, one_pass, 0)
         if state is None:
             self._tell(loader, start)
-            return Stateful(owner, self._read(loader, one_pass, 0))
+            return StatefulBatches(owner, self._read(loader, one_pass, 0))
         owner.load_state_dict(state["owner"])
         # One that has given its last batch may be at its beginning again.
         first = state.get("position", start)
         source = iter(()) if state["is_over"] else self._read(loader, one_pass, first)
-        return Stateful(owner, source)
+        return StatefulBatches(owner, source)
 
     def _tell(self, loader: Loader, start: int) -> None:
-        if start and not self._has_told:
-            self._has_told = True
+        if start and not self._has_warned:
+            self._has_warned = True
             _logger.warning(
                 "data: %s cannot be asked for a position, so the %d batches before it are read "
                 "again; methods state_dict and load_state_dict would save that",
@@ -73,18 +73,18 @@ class Foreign:
                 start,
             )
 
-    def _read(self, loader: Loader, one_pass: Pass, first: int) -> Iterator[Batch]:
-        _, seed, _ = seeds_of(one_pass)
+    def _read(self, loader: Loader, one_pass: DataPass, first: int) -> Iterator[Batch]:
+        _, seed, _ = derive_pass_seeds(one_pass)
         start = one_pass.start
         with fixed_order(loader, one_pass.seed):
-            if _may_draw_here(loader):
-                yield from run_apart(loader, seed, start, self._ambient, first=first)
+            if _may_draw_in_process(loader):
+                yield from iterate_seeded(loader, seed, start, self._ambient, first=first)
             else:
                 yield from islice(loader, start - first, None)
 
 
 @final
-class Stateful:
+class StatefulBatches:
     """The batches of a loader that knows where it is, and its state between any two of them.
 
     Args:
@@ -119,7 +119,7 @@ class Stateful:
         return dict(self._state)
 
 
-def find_stateful(loader: Loader) -> Any:  # noqa: ANN401 - anything with the two methods, or None
+def find_stateful_owner(loader: Loader) -> Any:  # noqa: ANN401 - anything with the two methods, or None
     """What knows the position of a pass: the loader, or a dataset that it reads in this process."""
     owners: list[Any] = [loader]
     if isinstance(loader, DataLoader) and not loader.num_workers:
@@ -130,9 +130,9 @@ def find_stateful(loader: Loader) -> Any:  # noqa: ANN401 - anything with the tw
     return None
 
 
-def _may_draw_here(loader: Loader) -> bool:
+def _may_draw_in_process(loader: Loader) -> bool:
     """Whether reading a batch may draw random numbers in this process."""
-    if isinstance(loader, DataLoader) and loader.num_workers and is_usual_loader(loader):
+    if isinstance(loader, DataLoader) and loader.num_workers and is_standard_dataloader(loader):
         return False
     source = loader.dataset if isinstance(loader, DataLoader) else loader
     return bool(getattr(source, "draws_random", True))

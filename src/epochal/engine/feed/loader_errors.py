@@ -19,12 +19,12 @@ _DEAD_WORKER = re.compile(r"DataLoader worker \(pid")
 
 
 @contextmanager
-def explaining_deaths(loader: Loader, label: str) -> Iterator[None]:
+def explaining_worker_deaths(loader: Loader, label: str) -> Iterator[None]:
     """Say it in words when one of the loader's processes dies in a block."""
     try:
         yield
     except (RuntimeError, ConnectionError, EOFError) as error:
-        if not _is_death(error, loader):
+        if not _is_worker_death(error, loader):
             raise
         raise DataError(
             f"{label}: a worker process of the loader died\n"
@@ -32,7 +32,7 @@ def explaining_deaths(loader: Loader, label: str) -> Iterator[None]:
         ) from error
 
 
-def _is_death(error: Exception, loader: Loader) -> bool:
+def _is_worker_death(error: Exception, loader: Loader) -> bool:
     """Whether an error of a loader says that one of its processes is gone."""
     if isinstance(error, RuntimeError):
         return bool(_DEAD_WORKER.search(str(error)))

@@ -10,13 +10,13 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from epochal.engine.device.move import Change
+    from epochal.engine.device.move import BatchMover
     from epochal.engine.interfaces.task import Batch
 
 _NONE = object()
 
 
-def one_ahead(
+def prefetch_one(
     batches: Iterable[Batch], send: Callable[[Batch], Batch], receive: Callable[[], None]
 ) -> Iterator[Batch]:
     """The batches as ``send`` gives them, each sent before the one in front of it is given out.
@@ -41,7 +41,7 @@ def one_ahead(
 
 
 @final
-class Ahead:
+class CudaPrefetcher:
     """Brings batches to a CUDA device, one step early, on a stream of its own.
 
     Batches lie in memory of that stream, which only the next batches take over. Each of them
@@ -51,7 +51,7 @@ class Ahead:
         change: Where and as what batches are needed.
     """
 
-    def __init__(self, change: Change) -> None:
+    def __init__(self, change: BatchMover) -> None:
         self._change = replace(change, is_pinned=True)
         self._side: torch.cuda.Stream | None = None
 
@@ -79,4 +79,4 @@ class Ahead:
             main.wait_event(sent)
             on_the_way.clear()
 
-        return one_ahead(batches, send, receive)
+        return prefetch_one(batches, send, receive)

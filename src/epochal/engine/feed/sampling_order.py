@@ -18,8 +18,8 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from epochal.engine.device.seeding import derive
-from epochal.engine.feed.host_generators import Ambient, mix
+from epochal.engine.device.seeding import derive_seed
+from epochal.engine.feed.host_generators import HostGenerators, mix_seed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     Indices = range | list[Any]
 
-_OWN_SAMPLERS = (
+_TORCH_SAMPLERS = (
     RandomSampler,
     SequentialSampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
-_KEPT = {
+_STANDARD_METHODS = {
     "__iter__",
     "__next__",
     "__len__",
@@ -50,7 +50,7 @@ _END = object()
 
 @final
 @dataclass(frozen=True, slots=True)
-class Pass:
+class DataPass:
     """One way through a loader."""
 
     seed: int
@@ -65,7 +65,7 @@ class Pass:
 
 def find_indices(sampler: object, seed: int) -> Indices | None:
     """All indices of a pass, if the sampler is one of torch's own; it stays as it is."""
-    if type(sampler) not in _OWN_SAMPLERS:
+    if type(sampler) not in _TORCH_SAMPLERS:
         return None
     if isinstance(sampler, SequentialSampler):
         return range(len(sampler))
@@ -75,33 +75,37 @@ def find_indices(sampler: object, seed: int) -> Indices | None:
     return list(twin)
 
 
-def never_repeats(sampler: object) -> bool:
+def draws_each_index_once(sampler: object) -> bool:
     """Whether an index comes once in a pass, so that it can name a sample's random numbers."""
     if type(sampler) is RandomSampler:
         return not sampler.replacement and sampler.num_samples <= len(sampler.data_source)
     return type(sampler) is SequentialSampler
 
 
-def split(indices: Indices, size: int | None, start: int, *, drop_last: bool) -> Iterator[Any]:
+def split_indices(
+    indices: Indices, size: int | None, start: int, *, drop_last: bool
+) -> Iterator[Any]:
     """Batches of indices from a position on; without a size the indices one by one."""
     if size is None:
-        return (part[0] for part in split(indices, 1, start, drop_last=False))
+        return (part[0] for part in split_indices(indices, 1, start, drop_last=False))
     end = len(indices) - len(indices) % size if drop_last else len(indices)
     return (list(indices[first : first + size]) for first in range(start * size, end, size))
 
 
-def list_samples(loader: DataLoader[Any], one_pass: Pass, batches: range) -> list[Any] | None:
+def list_sample_indices(
+    loader: DataLoader[Any], one_pass: DataPass, batches: range
+) -> list[Any] | None:
     """The indices of a pass in some of its batches; None if only its own sampler could tell."""
     sampler, size, drop_last = find_sampler(loader)
     indices = find_indices(sampler, one_pass.seed)
     if indices is None:
         return None
-    parts = split(indices, size, batches.start, drop_last=drop_last)
+    parts = split_indices(indices, size, batches.start, drop_last=drop_last)
     return [[part] if size is None else part for part in islice(parts, len(batches))]
 
 
-def run_apart(
-    source: Iterable[Any], seed: int, start: int, ambient: Ambient, *, first: int = 0
+def iterate_seeded(
+    source: Iterable[Any], seed: int, start: int, ambient: HostGenerators, *, first: int = 0
 ) -> Iterator[Any]:
     """What a sampler or a loader gives from a position on, each item under a seed of its own.
 
@@ -114,7 +118,7 @@ def run_apart(
     """
     items: Iterator[Any] | None = None
     for number in count(first):
-        with ambient.apart(mix(seed, number)):
+        with ambient.apart(mix_seed(seed, number)):
             if items is None:
                 items = iter(source)
             item = next(items, _END)
@@ -124,7 +128,7 @@ def run_apart(
             yield item
 
 
-def tell_epoch(loader: Loader, epoch: int | None) -> None:
+def set_sampler_epoch(loader: Loader, epoch: int | None) -> None:
     """Tell samplers that want to know it which epoch begins."""
     if epoch is not None:
         for sampler in _samplers(loader):
@@ -147,13 +151,13 @@ def fixed_order(loader: Loader, seed: int) -> Iterator[None]:
             owner.generator = generator
 
 
-def is_usual_loader(loader: object) -> bool:
+def is_standard_dataloader(loader: object) -> bool:
     """Whether it does what torch's own does: a subclass may add to it, but replace nothing."""
     kinds = type(loader).__mro__
     if DataLoader not in kinds:
         return False
     added = {name for kind in kinds[: kinds.index(DataLoader)] for name in vars(kind)}
-    return not added & _KEPT
+    return not added & _STANDARD_METHODS
 
 
 def find_sampler(loader: DataLoader[Any]) -> tuple[object, int | None, bool]:
@@ -164,7 +168,7 @@ def find_sampler(loader: DataLoader[Any]) -> tuple[object, int | None, bool]:
     batches = loader.batch_sampler
     if batches is None:
         return loader.sampler, None, False
-    if type(batches) is BatchSampler and type(batches.sampler) in _OWN_SAMPLERS:
+    if type(batches) is BatchSampler and type(batches.sampler) in _TORCH_SAMPLERS:
         return batches.sampler, batches.batch_size, batches.drop_last
     return batches, None, False
 
@@ -185,7 +189,7 @@ def _can_be_given_generator(owner: object) -> bool:
     return isinstance(generator, torch.Generator | None)
 
 
-def seeds_of(one_pass: Pass) -> tuple[int, int, int]:
+def derive_pass_seeds(one_pass: DataPass) -> tuple[int, int, int]:
     """The seeds of samples, of batches, and of what a sampler draws."""
     seed = one_pass.seed
-    return derive(seed, "sample"), derive(seed, "batch"), derive(seed, "sampler")
+    return derive_seed(seed, "sample"), derive_seed(seed, "batch"), derive_seed(seed, "sampler")

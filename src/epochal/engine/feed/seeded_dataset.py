@@ -22,8 +22,8 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from epochal.engine.feed.host_generators import Ambient, mix, seed_host
-from epochal.engine.feed.in_memory import InMemory
+from epochal.engine.feed.host_generators import HostGenerators, mix_seed, seed_host_generators
+from epochal.engine.feed.in_memory import InMemoryDataset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-_STILL_TYPES = (list, tuple, range, str, Tensor, TensorDataset)
-_STILL_FUNCTIONS = (default_collate, default_convert)
+_DETERMINISTIC_TYPES = (list, tuple, range, str, Tensor, TensorDataset)
+_DETERMINISTIC_COLLATES = (default_collate, default_convert)
 _UNKNOWN = object()
-_FEW = 5  # samples that are seeded sooner than it is seen whether they need to be
+_MIN_WATCHED_SAMPLES = 5  # samples that are seeded sooner than it is seen whether they need to be
 
 
-class Ticket(NamedTuple):
+class ReadRequest(NamedTuple):
     """What is to be read, and under which seeds; goes to the process that reads it."""
 
     indices: Any
@@ -56,7 +56,7 @@ class Ticket(NamedTuple):
     """Whether what can be found out about the dataset comes back with the batch."""
 
 
-class Findings(NamedTuple):
+class DatasetTraits(NamedTuple):
     """What reading a first batch shows about a dataset."""
 
     is_restless: bool
@@ -72,7 +72,7 @@ def may_draw(dataset: object) -> bool:
     A dataset says itself that it does not by an attribute ``draws_random = False``.
     """
     kind = type(dataset)
-    if kind in _STILL_TYPES or InMemory in kind.__bases__:
+    if kind in _DETERMINISTIC_TYPES or InMemoryDataset in kind.__bases__:
         return False
     if isinstance(dataset, Subset) and kind is Subset:
         return may_draw(dataset.dataset)
@@ -86,13 +86,13 @@ def may_draw(dataset: object) -> bool:
 
 def may_collate_draw(collate: object, dataset: object) -> bool:
     """The same for making a batch of samples."""
-    is_own = isinstance(dataset, InMemory) and collate is type(dataset).collate
-    is_still = collate in _STILL_FUNCTIONS or (is_own and not may_draw(dataset))
+    is_own = isinstance(dataset, InMemoryDataset) and collate is type(dataset).collate
+    is_still = collate in _DETERMINISTIC_COLLATES or (is_own and not may_draw(dataset))
     return not is_still and bool(getattr(collate, "draws_random", True))
 
 
 @final
-class Reader(Dataset[Any]):
+class SeededDataset(Dataset[Any]):
     """Stands for a dataset and makes whole batches; draws nothing that others would miss.
 
     Each sample is read under generators that were seeded for it, and what concerns a whole batch
@@ -111,7 +111,7 @@ class Reader(Dataset[Any]):
         self.is_restless = False
         """Whether it is known to draw."""
 
-        self._many = _find_many(dataset)
+        self._getitems = _find_getitems(dataset)
         self._collate = collate
         self._is_stacked = is_stacked
         self._draws = may_draw(dataset)
@@ -120,28 +120,28 @@ class Reader(Dataset[Any]):
         """Whether it is unknown that nobody draws."""
 
         self._is_watched = self._draws and is_stacked
-        self._ambient = Ambient()
+        self._ambient = HostGenerators()
 
-    def __getitems__(self, ticket: Ticket) -> Batch:
+    def __getitems__(self, ticket: ReadRequest) -> Batch:
         """The batch of a ticket; that of a first one in a list together with findings."""
         batch = self._read_watched(ticket)
         if batch is _UNKNOWN:
-            batch = self._read_apart(self._read_seeded, ticket)
+            batch = self._read_isolated(self._read_seeded, ticket)
         if not ticket.is_first:
             return batch
-        is_unsteady = self._draws and self._read_apart(self._is_unsteady, ticket)
-        return [batch, Findings(self.is_restless, is_unsteady)]
+        is_unsteady = self._draws and self._read_isolated(self._is_nondeterministic, ticket)
+        return [batch, DatasetTraits(self.is_restless, is_unsteady)]
 
-    def _read_watched(self, ticket: Ticket) -> Batch:
+    def _read_watched(self, ticket: ReadRequest) -> Batch:
         """The batch if nobody draws, as far as that is likely."""
-        if self.is_restless or not self._is_watched or len(ticket.indices) < _FEW:
+        if self.is_restless or not self._is_watched or len(ticket.indices) < _MIN_WATCHED_SAMPLES:
             return _UNKNOWN
         ambient, seed = self._ambient, ticket.seed
         kept = ambient.begin(seed)
         if kept is None:
             return _UNKNOWN
         try:
-            batch = self.read_plain(ticket.indices)
+            batch = self.read_unseeded(ticket.indices)
         except BaseException as error:
             if ambient.end(seed, kept) or not isinstance(error, Exception):
                 raise
@@ -151,7 +151,7 @@ class Reader(Dataset[Any]):
         self.is_restless = True
         return _UNKNOWN
 
-    def _read_apart(self, read: Callable[[Ticket], Any], ticket: Ticket) -> Any:  # noqa: ANN401 - of any kind
+    def _read_isolated(self, read: Callable[[ReadRequest], Any], ticket: ReadRequest) -> Any:  # noqa: ANN401 - of any kind
         ambient = self._ambient
         kept = ambient.take()
         try:
@@ -159,44 +159,46 @@ class Reader(Dataset[Any]):
         finally:
             ambient.put(kept)
 
-    def read_plain(self, indices: Any) -> Batch:  # noqa: ANN401 - samplers give what they like
+    def read_unseeded(self, indices: Any) -> Batch:  # noqa: ANN401 - samplers give what they like
         """The batch of some indices, or of a single one if nothing is stacked, without seeds."""
         dataset = self.dataset
         if not self._is_stacked:
             return self._collate(dataset[indices])
-        many = self._many
+        many = self._getitems
         return self._collate(many(indices) if many else [dataset[index] for index in indices])
 
-    def _read_seeded(self, ticket: Ticket) -> Batch:
+    def _read_seeded(self, ticket: ReadRequest) -> Batch:
         samples = self._read_samples(ticket)
         if self._collate_draws:
-            seed_host(mix(ticket.seed, 1))
+            seed_host_generators(mix_seed(ticket.seed, 1))
         return self._collate(samples)
 
-    def _read_samples(self, ticket: Ticket) -> Any:  # noqa: ANN401 - the dataset gives what it likes
+    def _read_samples(self, ticket: ReadRequest) -> Any:  # noqa: ANN401 - the dataset gives what it likes
         indices = ticket.indices
         if not self._is_stacked:
             return self._read_sample(ticket, indices, 0)
-        many = self._many
+        many = self._getitems
         if many:
-            seed_host(mix(ticket.seed, 0))
+            seed_host_generators(mix_seed(ticket.seed, 0))
             return many(indices)
         return [self._read_sample(ticket, index, place) for place, index in enumerate(indices)]
 
-    def _read_sample(self, ticket: Ticket, index: Any, place: int) -> Any:  # noqa: ANN401 - same
+    def _read_sample(self, ticket: ReadRequest, index: Any, place: int) -> Any:  # noqa: ANN401 - same
         if self._draws:
             base = ticket.sample_seed
-            seed_host(mix(ticket.seed, place + 2) if base is None else mix(base, index))
+            seed_host_generators(
+                mix_seed(ticket.seed, place + 2) if base is None else mix_seed(base, index)
+            )
         return self.dataset[index]
 
-    def _is_unsteady(self, ticket: Ticket) -> bool:
+    def _is_nondeterministic(self, ticket: ReadRequest) -> bool:
         with suppress(Exception):  # the batch itself could be read: that is all that counts
             one = ticket._replace(indices=list(ticket.indices)[:1]) if self._is_stacked else ticket
-            return not are_same(self._read_samples(one), self._read_samples(one))
+            return not are_bitwise_equal(self._read_samples(one), self._read_samples(one))
         return False
 
 
-def _find_many(dataset: Any) -> Callable[[Any], Any] | None:  # noqa: ANN401 - of any kind
+def _find_getitems(dataset: Any) -> Callable[[Any], Any] | None:  # noqa: ANN401 - of any kind
     """What reads several samples at once, where that is more than reading one after the other."""
     parts: list[Any] = []
     if type(dataset) is Subset:
@@ -204,13 +206,13 @@ def _find_many(dataset: Any) -> Callable[[Any], Any] | None:  # noqa: ANN401 - o
     elif type(dataset) is StackDataset:
         held: Any = dataset.datasets
         parts = list(held.values() if isinstance(held, dict) else held)
-    if parts and not any(map(_find_many, parts)):
+    if parts and not any(map(_find_getitems, parts)):
         return None
     return getattr(dataset, "__getitems__", None)
 
 
 @final
-class Start:
+class WorkerInit:
     """What a worker does first: the user's function, which finds the dataset that it knows.
 
     Args:
@@ -223,27 +225,29 @@ class Start:
     def __call__(self, number: int) -> None:
         """Called in the worker."""
         info = get_worker_info()
-        if info is not None and isinstance(info.dataset, Reader):
+        if info is not None and isinstance(info.dataset, SeededDataset):
             object.__setattr__(info, "dataset", info.dataset.dataset)  # frozen, but ours
         if self._function is not None:
             self._function(number)
 
 
-def as_is(batch: Batch) -> Batch:
+def identity_collate(batch: Batch) -> Batch:
     """What a loader makes of what a reader gives."""
     return batch
 
 
-def are_same(one: Any, other: Any) -> bool:  # noqa: ANN401 - samples are of any kind
+def are_bitwise_equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - samples are of any kind
     """Whether two nests of values are equal; objects of unknown kinds count as equal."""
     if type(one) is not type(other):
         return False
     if isinstance(one, Tensor):
-        return _are_tensors_same(one, other)
+        return _are_tensors_equal(one, other)
     if isinstance(one, np.ndarray | np.generic):
-        return _are_arrays_same(np.asarray(one), np.asarray(other))
+        return _are_arrays_equal(np.asarray(one), np.asarray(other))
     items = _items(one)
-    return _are_values_same(one, other) if items is None else _are_all_same(items, _items(other))
+    return (
+        _are_values_equal(one, other) if items is None else _are_items_equal(items, _items(other))
+    )
 
 
 def _items(value: Any) -> list[Any] | None:  # noqa: ANN401 - same
@@ -257,11 +261,11 @@ def _items(value: Any) -> list[Any] | None:  # noqa: ANN401 - same
     return None
 
 
-def _are_all_same(one: Sequence[Any], other: Sequence[Any] | None) -> bool:
-    return other is not None and len(one) == len(other) and all(map(are_same, one, other))
+def _are_items_equal(one: Sequence[Any], other: Sequence[Any] | None) -> bool:
+    return other is not None and len(one) == len(other) and all(map(are_bitwise_equal, one, other))
 
 
-def _are_tensors_same(one: Tensor, other: Tensor) -> bool:
+def _are_tensors_equal(one: Tensor, other: Tensor) -> bool:
     if (one.dtype, one.shape, one.layout) != (other.dtype, other.shape, other.layout):
         return False
     if one.layout != torch.strided:
@@ -274,15 +278,15 @@ def _bits(tensor: Tensor) -> Tensor:
     return tensor.detach().resolve_conj().resolve_neg().reshape(-1).contiguous().view(torch.uint8)
 
 
-def _are_arrays_same(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
+def _are_arrays_equal(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
     if (one.dtype, one.shape) != (other.dtype, other.shape):
         return False
     if one.dtype.hasobject:
-        return _are_all_same(one.ravel().tolist(), other.ravel().tolist())
+        return _are_items_equal(one.ravel().tolist(), other.ravel().tolist())
     return one.tobytes() == other.tobytes()
 
 
-def _are_values_same(one: object, other: object) -> bool:
+def _are_values_equal(one: object, other: object) -> bool:
     if isinstance(one, float) and isinstance(other, float):
         return struct.pack("d", one) == struct.pack("d", other)
     if isinstance(one, bool | int | str | bytes | complex | None):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.task import Batch
 
 
-Part = slice | list[int]
+RowSelection = slice | list[int]
 _NESTS = (Tensor, np.ndarray, list, tuple, Mapping)
 
 
@@ -27,14 +27,14 @@ class UnsplittableError(Exception):
 
 
 @final
-class Chunks(tuple["Batch", ...]):
+class SplitMicrobatches(tuple["Batch", ...]):
     """Microbatches of one step, of which several may be of one batch of the loader."""
 
     places: list[int]
     """Which batch of the step each of them is of."""
 
 
-def split_batches(batches: tuple[Batch, ...], most: int) -> Chunks:
+def split_batches(batches: tuple[Batch, ...], most: int) -> SplitMicrobatches:
     """The batches of a step as microbatches of at most so many samples, in the same order.
 
     Raises:
@@ -46,14 +46,14 @@ def split_batches(batches: tuple[Batch, ...], most: int) -> Chunks:
         parts = split_batch(batch, most)
         places += [place] * len(parts)
         found += parts
-    chunks = Chunks(found)
+    chunks = SplitMicrobatches(found)
     chunks.places = places
     return chunks
 
 
-def place_of(microbatches: tuple[Batch, ...], index: int) -> int:
+def get_batch_index(microbatches: tuple[Batch, ...], index: int) -> int:
     """Which batch of its step a microbatch is of."""
-    return microbatches.places[index] if isinstance(microbatches, Chunks) else index
+    return microbatches.places[index] if isinstance(microbatches, SplitMicrobatches) else index
 
 
 def split_batch(batch: Batch, most: int) -> list[Batch]:
@@ -84,7 +84,7 @@ def resize_batch(batch: Batch, size: int) -> Batch:
     return _take(batch, [index % rows for index in range(size)], rows, "batch")
 
 
-def _take(value: Batch, part: Part, rows: int, where: str) -> Batch:
+def _take(value: Batch, part: RowSelection, rows: int, where: str) -> Batch:
     """What of a value belongs to some of the samples."""
     if isinstance(value, Tensor | np.ndarray):
         return _take_rows(value, part, rows, where) if value.ndim else value
@@ -104,14 +104,14 @@ def _take(value: Batch, part: Part, rows: int, where: str) -> Batch:
     raise UnsplittableError(f"{where} is a {type(value).__name__}, which has no rows to take")
 
 
-def _take_items(value: Batch, part: Part, rows: int, where: str) -> Batch:
+def _take_items(value: Batch, part: RowSelection, rows: int, where: str) -> Batch:
     if not any(isinstance(item, _NESTS) for item in value):  # such as the names of the samples
         return _take_rows(value, part, rows, where)
     items = [_take(item, part, rows, f"{where}[{i}]") for i, item in enumerate(value)]
     return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
 
 
-def _take_rows(value: Batch, part: Part, rows: int, where: str) -> Batch:
+def _take_rows(value: Batch, part: RowSelection, rows: int, where: str) -> Batch:
     if len(value) != rows:
         raise UnsplittableError(f"{where} has {len(value)} rows, and the batch has {rows} samples")
     if isinstance(part, slice) or isinstance(value, Tensor | np.ndarray):

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 @final
-class Aim:
+class StaticInputs:
     """The tensors that the next batches go into, if they fit."""
 
     def __init__(self) -> None:
         self._targets: list[Tensor] = []
         self._size = -1
-        self._next_rows: NextRows | None = None
+        self._graph_gather: GraphGather | None = None
 
     def at(self, targets: list[Tensor]) -> None:
         """Let batches of that size go into these tensors; none: all batches are new."""
@@ -36,7 +36,7 @@ class Aim:
 
     def let_go(self) -> None:
         """Keep nothing of the data that were gathered from."""
-        self._next_rows = None
+        self._graph_gather = None
 
     def batches(
         self,
@@ -61,7 +61,7 @@ class Aim:
         for indices in parts:
             if self._targets is not seen:
                 seen = self._targets
-                fill = self._filler(columns, order) if _are_alike(columns, seen) else None
+                fill = self._filler(columns, order) if _have_same_rows(columns, seen) else None
             if fill is None or len(indices) != self._size:
                 yield select(indices)
             else:
@@ -80,14 +80,14 @@ class Aim:
 
             return fill
 
-        known = self._next_rows
+        known = self._graph_gather
         if known is None or known.columns is not columns:
-            known = self._next_rows = NextRows(columns, targets, len(columns[0]))
+            known = self._graph_gather = GraphGather(columns, targets, len(columns[0]))
         known.begin(order)
         return known.take
 
 
-def _are_alike(columns: tuple[Tensor, ...], targets: list[Tensor]) -> bool:
+def _have_same_rows(columns: tuple[Tensor, ...], targets: list[Tensor]) -> bool:
     """Whether rows of the columns are such as the targets hold, which torch would resize else."""
     return [(column.shape[1:], column.dtype) for column in columns] == [
         (target.shape[1:], target.dtype) for target in targets
@@ -95,7 +95,7 @@ def _are_alike(columns: tuple[Tensor, ...], targets: list[Tensor]) -> bool:
 
 
 @final
-class NextRows:
+class GraphGather:
     """Gathers one batch after the other into the same tensors.
 
     The device itself counts where it is in the order, so nothing is sent to it between batches.

@@ -14,7 +14,7 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 _OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def bind(function: Function, available: tuple[str, ...], *, owner: str) -> Function:
+def bind_by_name(function: Function, available: tuple[str, ...], *, owner: str) -> Function:
     """A function of all ``available`` arguments that passes on those ``function`` names.
 
     The function itself comes back if it takes exactly these, in this order.

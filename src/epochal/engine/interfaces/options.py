@@ -196,7 +196,7 @@ class OptimOptions:
                 hint = "write {norm: 1.0} or {value: 0.5}, with a number above 0"
                 _refuse("optim.clip", f"cannot clip by {self.clip!r}", hint)
 
-    def limit_of(self, kind: Literal["norm", "value"]) -> float | None:
+    def clip_limit(self, kind: Literal["norm", "value"]) -> float | None:
         """What gradients are clipped to by their norm or value; None where they are not."""
         if isinstance(self.clip, dict):
             return self.clip.get(kind)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     OneSchedule: TypeAlias = "Schedule | TorchSchedule | Warmup"
-    AnySchedule: TypeAlias = "OneSchedule | Schedules"
+    AnySchedule: TypeAlias = "OneSchedule | OptimizerSchedules"
 
 UNITS = ("step", "epoch", "eval")
 
@@ -93,7 +93,7 @@ class Warmup:
         if isinstance(schedule, LRScheduler):
             schedule = TorchSchedule(schedule)
         self.schedule: Schedule | TorchSchedule = schedule
-        self.length = Length("warmup", length)
+        self.length = ScheduleLength("warmup", length)
         if not 0 <= start <= 1:
             raise schedule_error("warmup_start", f"must be between 0 and 1, got {start!r}")
         self.start = start
@@ -101,7 +101,7 @@ class Warmup:
 
 @final
 @dataclass(frozen=True)
-class Schedules:
+class OptimizerSchedules:
     """A schedule for each of several optimizers."""
 
     members: Mapping[str, tuple[Optimizer, OneSchedule | None]]
@@ -109,7 +109,7 @@ class Schedules:
 
 
 @final
-class Length:
+class ScheduleLength:
     """A part of a run in steps or epochs.
 
     Args:

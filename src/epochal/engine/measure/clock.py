@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-from epochal.engine.measure.phase_timer import Times
-from epochal.records.metrics.time_spent import EVALUATION, spent_of
+from epochal.engine.measure.phase_timer import PhaseTimer
+from epochal.records.metrics.time_spent import EVALUATION, parse_time_spent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -43,11 +43,11 @@ class Clock:
     """
 
     def __init__(
-        self, now: Callable[[], float] = time.perf_counter, times: Times | None = None
+        self, now: Callable[[], float] = time.perf_counter, times: PhaseTimer | None = None
     ) -> None:
         self.now = now
         self._is_begun = times is not None
-        self.times = times or Times(now)
+        self.times = times or PhaseTimer(now)
         """Where the time went."""
 
         self.first_seconds = 0.0
@@ -60,7 +60,7 @@ class Clock:
     def start(self) -> None:
         """Count from here; what had begun before the run was built goes on."""
         if not self._is_begun:
-            self.times = Times(self.now)
+            self.times = PhaseTimer(self.now)
         self._started = self.now()
         self._paused_seconds = 0.0
 
@@ -81,7 +81,7 @@ class Clock:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint; the time between is nobody's."""
         if "spent" in state and not self.times.before.times:  # else the record knew, and better
-            self.times.before = spent_of(state["spent"])
+            self.times.before = parse_time_spent(state["spent"])
         self.first_seconds = state["seconds"]
         self._started = self.now() - state["seconds"]
         self._paused_seconds = state["paused_seconds"]
@@ -103,7 +103,7 @@ class Clock:
 
 
 @final
-class Lap:
+class SpeedMeter:
     """Speeds between one read and the next; each reader makes its own.
 
     Args:

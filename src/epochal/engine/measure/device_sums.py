@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from epochal.engine.measure.sums import Sums, Taken, total_notes, weigh
+from epochal.engine.measure.sums import PendingSums, Sums, multiply_by_count, sum_saved_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from epochal.engine.measure.sums import Notes, Number, State, Totals, Weighted
+    from epochal.engine.measure.sums import HostAdditions, Number, State, Totals, Weighted
 
 _CHUNK = 32  # names that one vector has room for
 
@@ -40,7 +40,7 @@ class DeviceSums(Sums):
         self._sums: dict[str, _Element] = {}
         self._counts: dict[str, _Element] = {}
         self._hosts: dict[str, list[float]] = {}
-        self._notes: Notes | None = None
+        self._notes: HostAdditions | None = None
         self._spare: list[Tensor] = []
 
     @property
@@ -65,21 +65,21 @@ class DeviceSums(Sums):
             self._add_on_host(name, value * count, count)
 
     @override
-    def take(self) -> Taken:
+    def take(self) -> PendingSums:
         hosts, self._hosts = self._hosts, {}
-        copies = [Copy(chunk, self._spare) for chunk in self._chunks]
+        copies = [AsyncCopy(chunk, self._spare) for chunk in self._chunks]
         for chunk in self._chunks:
             chunk.zero_()  # comes after the copy, as both are the device's own work
-        return _TakenVector(copies, dict(self._sums), dict(self._counts), hosts)
+        return _PendingVector(copies, dict(self._sums), dict(self._counts), hosts)
 
     @override
-    def count(self, notes: Notes) -> None:
+    def count(self, notes: HostAdditions) -> None:
         for name, total, count in notes:
             self._add_on_host(name, total, count)
 
     @override
     @contextmanager
-    def noting(self) -> Iterator[Notes]:
+    def capture_additions(self) -> Iterator[HostAdditions]:
         outer, self._notes = self._notes, []
         try:
             yield self._notes
@@ -105,7 +105,7 @@ class DeviceSums(Sums):
             chunk.zero_()
         self._hosts = {}
         if "chunks" not in state:
-            self.count(total_notes(state))
+            self.count(sum_saved_state(state))
             return
         kinds = ((self._sums, state["sums"]), (self._counts, state["counts"]))
         saved = [
@@ -119,7 +119,7 @@ class DeviceSums(Sums):
 
     def _add_product(self, name: str, value: Number, count: Tensor) -> None:
         """Count in a value whose count is on the device too."""
-        product, count = weigh(value, count, self._dtype)
+        product, count = multiply_by_count(value, count, self._dtype)
         for elements, number in ((self._sums, product), (self._counts, count)):
             if name not in elements:
                 elements[name] = self._new_element()
@@ -163,12 +163,12 @@ class _Element:
 
 
 @final
-class _TakenVector(Taken):
+class _PendingVector(PendingSums):
     """What was in the elements of a vector, and what the host knew of them."""
 
     def __init__(
         self,
-        copies: list[Copy],
+        copies: list[AsyncCopy],
         sums: dict[str, _Element],
         counts: dict[str, _Element],
         hosts: dict[str, list[float]],
@@ -192,7 +192,7 @@ class _TakenVector(Taken):
 
 
 @final
-class Copy:
+class AsyncCopy:
     """A tensor's contents at one moment; the host need not wait before it reads them.
 
     Args:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, final
 import torch
 
 from epochal.engine.measure.device_sums import DeviceSums
-from epochal.engine.measure.sums import HostSums, Sums, Taken
+from epochal.engine.measure.sums import HostSums, PendingSums, Sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from epochal.engine.measure.sums import Notes, Number, State, Totals
+    from epochal.engine.measure.sums import HostAdditions, Number, State, Totals
 
     Means = dict[str, float]
     Take = Callable[[Means], object]
 
-LOSS_OF_NOTHING = "loss of a batch without items"
+EMPTY_BATCH_LOSS = "loss of a batch without items"
 """Its values enter no mean, but ``notice`` is told of those that are not finite."""
 
 
@@ -118,7 +118,7 @@ class Window:
 class _Request:
     """Sums on their way, and who waits for them."""
 
-    taken: Taken
+    taken: PendingSums
     takers: list[tuple[Callable[[], Means], Take]] = field(default_factory=list)
 
 
@@ -130,7 +130,7 @@ class Meter:
         device: Where values come from.
         notice: Told the name and the mean of what was read and is not finite.
         wake: Told that ``deliver`` should be called after the next step.
-        is_late: Whether reading takes a while; by default it does on any device but the CPU.
+        is_async: Whether reading takes a while; by default it does on any device but the CPU.
     """
 
     def __init__(
@@ -139,11 +139,11 @@ class Meter:
         *,
         notice: Callable[[str, float], object] | None = None,
         wake: Callable[[], object] | None = None,
-        is_late: bool | None = None,
+        is_async: bool | None = None,
     ) -> None:
         device = torch.device(device)
-        self.is_late = device.type != "cpu" if is_late is None else is_late
-        self._sums: Sums = DeviceSums(device) if self.is_late else HostSums()
+        self.is_async = device.type != "cpu" if is_async is None else is_async
+        self._sums: Sums = DeviceSums(device) if self.is_async else HostSums()
         self._notice = notice
         self._wake = wake
         self._windows: list[Window] = []
@@ -168,7 +168,7 @@ class Meter:
 
     def request(self, read: Callable[[], Means], take: Take) -> None:
         """Call ``take`` with what ``read`` gives, as soon as all that was added has arrived."""
-        if not self.is_late:
+        if not self.is_async:
             self.fold()
             take(read())
             return
@@ -183,13 +183,13 @@ class Meter:
 
         Everybody gets theirs, also if one of them raises, which is passed on then.
         """
-        has_acted = False
+        has_run_user_code = False
         errors: list[Exception] = []
         while self._requests:
             request = self._requests.pop(0)
             self._spread(request.taken.read())
             for read, take in request.takers:
-                has_acted |= not str(getattr(take, "__module__", "")).startswith("epochal.")
+                has_run_user_code |= not str(getattr(take, "__module__", "")).startswith("epochal.")
                 means = read()
                 try:
                     take(means)
@@ -200,7 +200,7 @@ class Meter:
             errors[0].add_note(f"after that: {another!r}")
         if errors:
             raise errors[0]
-        return has_acted
+        return has_run_user_code
 
     def fold(self) -> None:
         """Move what was added since the last time into every window, in one transfer."""
@@ -208,19 +208,19 @@ class Meter:
         if self._sums.has_new:
             self._spread(self._sums.take().read())
 
-    def noting(self) -> AbstractContextManager[Notes]:
+    def capture_additions(self) -> AbstractContextManager[HostAdditions]:
         """Note what a block adds on the host, instead of adding it; for a step not taken."""
-        return self._sums.noting()
+        return self._sums.capture_additions()
 
-    def count(self, notes: Notes) -> None:
+    def count(self, notes: HostAdditions) -> None:
         """Add what was noted: the device's part of the step was taken again by itself."""
         self._sums.count(notes)
 
-    def remember(self) -> State:
+    def save_sums(self) -> State:
         """What was added and not read yet, to be recalled when a step is undone."""
         return copy.deepcopy(self._sums.state_dict())
 
-    def recall(self, state: State) -> None:
+    def restore_sums(self, state: State) -> None:
         """Forget what was added since; nobody has read it."""
         self._sums.load_state_dict(state)
 
@@ -250,7 +250,7 @@ class Meter:
 
     def _spread(self, totals: Totals) -> None:
         for name, (total, count) in totals.items():
-            for window in self._windows if name != LOSS_OF_NOTHING else ():
+            for window in self._windows if name != EMPTY_BATCH_LOSS else ():
                 window.take(name, total, count)
             if self._notice is not None and count > 0 and not math.isfinite(total):
                 self._notice(name, total / count)

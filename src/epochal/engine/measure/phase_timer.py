@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
 from epochal.records.metrics.time_spent import (
+    DATA_WAIT,
     FIRST_BATCH,
     OTHER,
-    START,
+    STARTUP,
     STEPS,
-    WAIT,
-    Spent,
+    TimeSpent,
     add_times,
-    is_start,
+    is_startup_part,
 )
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Times:
+class PhaseTimer:
     """Counts each moment of a run into exactly one part: the one that is open just then.
 
     A part that is opened within another one interrupts it, so nothing is counted twice, and
@@ -43,14 +43,14 @@ class Times:
         now: Callable[[], float] = time.perf_counter,
         *,
         begun: float | None = None,
-        part: str = START,
+        part: str = STARTUP,
     ) -> None:
         self._now = now
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._open = part
         self._since = now() if begun is None else begun
         self._waits = (0.0, 0.0)
-        self.before = Spent()
+        self.before = TimeSpent()
         """What earlier processes of the run took; grows when the run goes back."""
 
     def switch(self, part: str) -> str:
@@ -76,7 +76,7 @@ class Times:
         try:
             yield
         finally:
-            self.switch(OTHER if is_start(before) else before)
+            self.switch(OTHER if is_startup_part(before) else before)
 
     def add(self, part: str, seconds: float) -> None:
         """Count seconds that passed just now into ``part``, and not into the open one."""
@@ -95,21 +95,21 @@ class Times:
         parts = dict(self._seconds)
         waited = min(self._waits[0], parts.get(STEPS, 0.0))
         first = min(self._waits[1], waited)
-        parts |= {WAIT: waited - first, STEPS: parts.get(STEPS, 0.0) - waited}
+        parts |= {DATA_WAIT: waited - first, STEPS: parts.get(STEPS, 0.0) - waited}
         parts[FIRST_BATCH] = parts.get(FIRST_BATCH, 0.0) + first
         return add_times({part: max(0.0, seconds) for part, seconds in parts.items() if seconds})
 
-    def read_spent(self, waits: tuple[float, float] | None = None) -> Spent:
+    def read_spent(self, waits: tuple[float, float] | None = None) -> TimeSpent:
         """What the run took so far, in all its processes."""
         return replace(self.before, times=add_times(self.before.times, self.read(waits)))
 
-    def go_back(self, at: Spent) -> None:
+    def go_back(self, at: TimeSpent) -> None:
         """Note that the run goes on from a state that was taken when it had spent ``at``."""
         redone = self.read_spent().go_back(at).redone_seconds
         self.before = replace(self.before, redone_seconds=redone)
 
 
-def read_spent(run: Run) -> Spent:
+def read_spent(run: Run) -> TimeSpent:
     """What a run took so far, in all its processes; also of one that is released."""
     feed = getattr(run, "feed", None)
     waits = None if feed is None else (feed.wait_seconds, feed.first_wait_seconds)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 Weighted = tuple["Number", "Number"]  # value and count
 Totals = dict[str, tuple[float, float]]  # sum of values times counts, and sum of counts
 State = dict[str, Any]  # a tree of plain data and tensors
-Notes = list[tuple[str, float, float]]  # what a step adds on the host: name, sum, count
+HostAdditions = list[tuple[str, float, float]]  # what a step adds on the host: name, sum, count
 
-LONGEST = 256
+MAX_KEPT_VALUES = 256
 """Values of one name that the host keeps one by one."""
 
 
@@ -37,16 +37,16 @@ class Sums(ABC):
         """Count in one batch's values."""
 
     @abstractmethod
-    def take(self) -> Taken:
+    def take(self) -> PendingSums:
         """Begin anew; gives what there was, which may still be on its way."""
 
     @abstractmethod
-    def count(self, notes: Notes) -> None:
+    def count(self, notes: HostAdditions) -> None:
         """Add what was noted, as if the step were taken again."""
 
     @abstractmethod
     @contextmanager
-    def noting(self) -> Iterator[Notes]:
+    def capture_additions(self) -> Iterator[HostAdditions]:
         """Note what a block adds on the host, instead of adding it."""
 
     @abstractmethod
@@ -62,7 +62,7 @@ class Sums(ABC):
         """Go on from a checkpoint, in the same tensors; it may be of the other kind of sums."""
 
 
-class Taken(ABC):
+class PendingSums(ABC):
     """Sums that were taken."""
 
     @abstractmethod
@@ -98,16 +98,16 @@ class HostSums(Sums):
             series.values.append(value)
             series.weights.append(count)
             series.count += count
-            if len(series.values) >= LONGEST:
+            if len(series.values) >= MAX_KEPT_VALUES:
                 series.shorten()
 
     @override
-    def take(self) -> Taken:
+    def take(self) -> PendingSums:
         taken, self._series = self._series, {}
-        return _TakenSeries(taken)
+        return _PendingSeries(taken)
 
     @override
-    def count(self, notes: Notes) -> None:
+    def count(self, notes: HostAdditions) -> None:
         for name, total, count in notes:
             series = self._series.setdefault(name, _Series())
             series.total += total
@@ -115,9 +115,9 @@ class HostSums(Sums):
 
     @override
     @contextmanager
-    def noting(self) -> Iterator[Notes]:
+    def capture_additions(self) -> Iterator[HostAdditions]:
         kept, self._series = self._series, {}
-        notes: Notes = []
+        notes: HostAdditions = []
         try:
             yield notes
         finally:
@@ -136,7 +136,7 @@ class HostSums(Sums):
     def load_state_dict(self, state: State) -> None:
         self._series.clear()
         if "series" not in state:
-            self.count(total_notes(state))
+            self.count(sum_saved_state(state))
         for name, one in state.get("series", {}).items():
             self._series[name] = _Series.from_state(one)
 
@@ -157,7 +157,7 @@ class _Series:
     def add_other(self, value: Number, count: Number) -> None:
         """Count in a value of any kind; counts that are not positive are left out."""
         if isinstance(count, Tensor):
-            product, count = weigh(value, count, torch.float64)
+            product, count = multiply_by_count(value, count, torch.float64)
             self.values.append(product)
             self.weights.append(1.0)
             self.counts.append(count)
@@ -168,7 +168,7 @@ class _Series:
                 self.weights.append(count)
             else:
                 self.total += value * count
-        if len(self.values) >= LONGEST:
+        if len(self.values) >= MAX_KEPT_VALUES:
             self.shorten()
 
     def shorten(self) -> None:
@@ -206,7 +206,7 @@ class _Series:
 
 
 @final
-class _TakenSeries(Taken):
+class _PendingSeries(PendingSums):
     def __init__(self, series: dict[str, _Series]) -> None:
         self._series = series
 
@@ -215,7 +215,7 @@ class _TakenSeries(Taken):
         return {name: series.read() for name, series in self._series.items()}
 
 
-def weigh(value: Number, count: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def multiply_by_count(value: Number, count: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """A value times its count, and the count; both 0 where there are no items at all."""
     count = count.detach().reshape(()).to(dtype).clamp(min=0)
     if isinstance(value, Tensor):
@@ -223,13 +223,13 @@ def weigh(value: Number, count: Tensor, dtype: torch.dtype) -> tuple[Tensor, Ten
     return torch.where(count > 0, value * count, 0.0), count
 
 
-def total_notes(state: State) -> Notes:
+def sum_saved_state(state: State) -> HostAdditions:
     """What the state of either kind of sums comes to."""
     if "series" in state:
         read = {name: _Series.from_state(one).read() for name, one in state["series"].items()}
         return [(name, total, count) for name, (total, count) in read.items()]
     numbers = [number for chunk in state["chunks"] for number in chunk.tolist()]
-    notes: Notes = []
+    notes: HostAdditions = []
     for name, (total, count) in state["hosts"].items():
         total += numbers[state["sums"][name]] if name in state["sums"] else 0.0
         count += numbers[state["counts"][name]] if name in state["counts"] else 0.0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from epochal.engine.measure.device_sums import Copy
+from epochal.engine.measure.device_sums import AsyncCopy
 from epochal.errors import TaskError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ LOSS_SCALE = "loss_scale"
 """What fp16 multiplies losses with."""
 
 
-def take_variables(run: Run) -> Callable[[], dict[str, float]]:
+def request_variables(run: Run) -> Callable[[], dict[str, float]]:
     """Ask for every variable and every learning rate; gives what reads them later.
 
     Raises:
@@ -44,7 +44,7 @@ def take_variables(run: Run) -> Callable[[], dict[str, float]]:
             known[name] = _read(name, value)
     if not coming:
         return lambda: known
-    copies = {name: Copy(value, []) for name, value in coming.items()}
+    copies = {name: AsyncCopy(value, []) for name, value in coming.items()}
     return lambda: known | {name: float(copy.read()[0]) for name, copy in copies.items()}
 
 
@@ -53,7 +53,7 @@ def _ask(run: Run) -> dict[str, float | Tensor]:
     values: dict[str, float | Tensor] = {}
     for name, ask in variables.items():
         if not str(getattr(ask, "__module__", "")).startswith("epochal."):
-            run.events.has_acted = True
+            run.events.has_run_user_code = True
         try:
             with torch.no_grad():
                 value = ask()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from epochal.engine.events.due import position
+from epochal.engine.events.due import run_position
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.every import Every
     from epochal.engine.run import Run
 
-AVERAGED = "val_ema"
+AVERAGED_SPLIT = "val_ema"
 """Stands for the split in names of metrics of ``val`` with averaged weights of any kind."""
 
-UPDATES = ".updates"
+UPDATES_KEY = ".updates"
 """How many updates there were, among the tensors of an average; no weight can be called so."""
 
 
@@ -68,7 +68,7 @@ def add_averaging(run: Run) -> None:
     begin = average.begin
 
     def take_in(run: Run) -> None:
-        if begin is None or position(run, begin.unit) >= begin.amount:
+        if begin is None or run_position(run, begin.unit) >= begin.amount:
             average.update()
 
     run.plan.add_period("average", average.every, take_in)

@@ -10,13 +10,13 @@ from torch import Tensor
 from typing_extensions import override
 
 from epochal.engine.interfaces.schedule import (
+    OptimizerSchedules,
     Schedule,
-    Schedules,
     TorchSchedule,
     Warmup,
     check_unit,
 )
-from epochal.engine.optim.group_rates import GroupRates, JoinedRates, read_rate
+from epochal.engine.optim.group_rates import GroupRates, MultiOptimizerGroupRates, read_rate
 from epochal.engine.optim.rate import Rate
 from epochal.engine.optim.torch_rate import PlateauRate, TorchRate
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.monitor import Monitor
     from epochal.engine.interfaces.schedule import AnySchedule, OneSchedule
 
-__all__ = ["FactorRate", "FixedRate", "JoinedRate", "Rate", "WarmRate", "build_rate"]
+__all__ = ["FactorRate", "FixedRate", "MultiOptimizerRate", "Rate", "WarmupRate", "build_rate"]
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ class FactorRate(Rate):
 
 
 @final
-class WarmRate(Rate):
+class WarmupRate(Rate):
     """A straight line up to the first rates of another owner, which takes over at its end.
 
     Args:
@@ -198,7 +198,7 @@ class WarmRate(Rate):
 
 
 @final
-class JoinedRate(Rate):
+class MultiOptimizerRate(Rate):
     """The rates of several optimizers, each moved by an owner of its own.
 
     Args:
@@ -207,7 +207,7 @@ class JoinedRate(Rate):
 
     def __init__(self, members: Mapping[str, Rate]) -> None:
         self._members = members
-        rates: Any = JoinedRates([member.rates for member in members.values()])
+        rates: Any = MultiOptimizerGroupRates([member.rates for member in members.values()])
         self.rates = rates  # all that anybody asks of the rates of one optimizer
         self.is_moved_by_steps = any(member.is_moved_by_steps for member in members.values())
 
@@ -282,10 +282,10 @@ def build_rate(
         steps_per_epoch=steps_per_epoch,
         monitor=monitor,
     )
-    if not isinstance(schedule, Schedules):
+    if not isinstance(schedule, OptimizerSchedules):
         return build(schedule, optimizer)
     members = schedule.members.items()
-    return JoinedRate({name: build(one, optimizer) for name, (optimizer, one) in members})
+    return MultiOptimizerRate({name: build(one, optimizer) for name, (optimizer, one) in members})
 
 
 def _build_one(
@@ -323,4 +323,4 @@ def _build_one(
         )
     if warmup is None or steps == 0:
         return follower
-    return WarmRate(follower, step=step, first=offset, steps=steps, start=warmup.start)
+    return WarmupRate(follower, step=step, first=offset, steps=steps, start=warmup.start)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from torch.optim import Optimizer
 
-    Group = dict[str, Any]  # torch's own: options by name
+    ParamGroup = dict[str, Any]  # torch's own: options by name
 
 
 @final
@@ -33,7 +33,7 @@ class GroupRates:
         self.adopt()
 
     @property
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[ParamGroup]:
         """The groups as they are now."""
         return [] if self._optimizer is None else self._optimizer.param_groups
 
@@ -72,7 +72,7 @@ class GroupRates:
         self._versions = [0 if one is None else one._version for one in self._tensors]
         self.values = list(values)
 
-    def consult(self, advance: Callable[[], object]) -> None:
+    def step_scheduler(self, advance: Callable[[], object]) -> None:
         """Have a scheduler of torch reckon with plain floats, which reads no device."""
         self.adopt()
         for group, value in zip(self.groups, self.values, strict=True):
@@ -84,7 +84,7 @@ class GroupRates:
 
 
 @final
-class JoinedRates:
+class MultiOptimizerGroupRates:
     """The rates of several optimizers, one after the other.
 
     Args:
@@ -100,7 +100,7 @@ class JoinedRates:
         return [value for part in self._parts for value in part.values]
 
     @property
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[ParamGroup]:
         """The groups as they are now."""
         return [group for part in self._parts for group in part.groups]
 

@@ -58,9 +58,9 @@ class MemberOptions:
     def __post_init__(self) -> None:
         guard(self, "optim")
 
-    def limit_of(self, kind: Literal["norm", "value"]) -> float | None:
+    def clip_limit(self, kind: Literal["norm", "value"]) -> float | None:
         """What gradients are clipped to by their norm or value; None where they are not."""
-        return OptimOptions(clip=self.clip).limit_of(kind)
+        return OptimOptions(clip=self.clip).clip_limit(kind)
 
 
 @final
@@ -122,11 +122,11 @@ class Optimizers(Optimizer):
         return tuple(dict.fromkeys(member.options.loss for member in self.members))
 
     @property
-    def is_even(self) -> bool:
+    def steps_together(self) -> bool:
         """Whether all of them step in each step."""
         return all(member.options.every == 1 for member in self.members)
 
-    def take_options(self, others: Optimizers) -> None:
+    def copy_options_from(self, others: Optimizers) -> None:
         """Descend the losses, with the periods and limits, that others of these names have."""
         options = {member.name: member.options for member in others}
         self.members = tuple(replace(one, options=options[one.name]) for one in self.members)
@@ -163,14 +163,14 @@ class Optimizers(Optimizer):
         super().add_param_group(param_group)
 
 
-def parts_of(optimizer: Optimizer) -> tuple[Optimizer, ...]:
+def list_optimizers(optimizer: Optimizer) -> tuple[Optimizer, ...]:
     """The optimizers that one consists of: itself, unless it is several."""
     if isinstance(optimizer, Optimizers):
         return tuple(member.optimizer for member in optimizer.members)
     return (optimizer,)
 
 
-def share_parameters(
+def assign_parameters(
     parameters: Mapping[str, nn.Parameter],
     chosen: Mapping[str, Collection[str] | None],
     places: Mapping[str, Place] | None = None,
@@ -207,7 +207,7 @@ def share_parameters(
     return shares
 
 
-def with_total(losses_of: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+def add_total_loss(losses_of: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
     """The losses of a task, and as ``loss`` the sum of those that optimizers descend.
 
     A task that returns a ``loss`` itself keeps it.

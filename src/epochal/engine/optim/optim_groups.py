@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from torch import nn
 
-from epochal.engine.interfaces.binding import bind
-from epochal.engine.optim.param_groups import Rule
-from epochal.engine.optim.parameter_selector import Selector
+from epochal.engine.interfaces.binding import bind_by_name
+from epochal.engine.optim.param_groups import GroupRule
+from epochal.engine.optim.parameter_selector import ParameterSelector
 from epochal.errors import TaskError, suggest
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ def task_parameters(task: object) -> dict[str, nn.Parameter]:
     }
 
 
-def ask_for_groups(
+def collect_group_rules(
     model: nn.Module,
     task: Task | None,
     options: Mapping[str, Any],
     known: Collection[str] | None,
-) -> tuple[list[Rule], dict[str, nn.Parameter]]:
+) -> tuple[list[GroupRule], dict[str, nn.Parameter]]:
     """The groups of ``task.optim_groups(model, optim)`` or ``model.optim_groups(optim)`` as rules.
 
     Also gives the parameters of the task that they name; nothing if neither has such a method.
@@ -51,24 +51,28 @@ def ask_for_groups(
         method: Any = getattr(owner, "optim_groups", None)
         if callable(method):
             name = f"{type(owner).__name__}.optim_groups"
-            call = bind(method, ("model", "optim"), owner=name)
-            reader = _Reader(name, Selector(model, more=task_parameters(task)), known)
+            call = bind_by_name(method, ("model", "optim"), owner=name)
+            reader = _GroupReader(name, ParameterSelector(model, more=task_parameters(task)), known)
             return reader.read(call(model, dict(options)), model)
     return [], {}
 
 
 @final
-class _Reader:
-    def __init__(self, owner: str, selector: Selector, known: Collection[str] | None) -> None:
+class _GroupReader:
+    def __init__(
+        self, owner: str, selector: ParameterSelector, known: Collection[str] | None
+    ) -> None:
         self._owner = owner
         self._selector = selector
         self._names = {id(one): name for name, one in selector.parameters.items()}
         self._known = known
 
-    def read(self, groups: object, model: nn.Module) -> tuple[list[Rule], dict[str, nn.Parameter]]:
+    def read(
+        self, groups: object, model: nn.Module
+    ) -> tuple[list[GroupRule], dict[str, nn.Parameter]]:
         if not isinstance(groups, Iterable) or isinstance(groups, str | Mapping):
             self._fail(f"returned {groups!r}", 'return a list of {"params": [...], "lr": ...}')
-        rules: list[Rule] = []
+        rules: list[GroupRule] = []
         for index, group in enumerate(groups):
             rules.append(self._rule(index, group))
             seen = frozenset[str]().union(*(one.members or () for one in rules[:-1]))
@@ -83,7 +87,7 @@ class _Reader:
         more = {name: self._selector.parameters[name] for name in taken if name not in own}
         return rules, more
 
-    def _rule(self, index: int, group: object) -> Rule:
+    def _rule(self, index: int, group: object) -> GroupRule:
         if not isinstance(group, Mapping) or "params" not in group:
             self._fail(f"group {index} is {group!r}", 'write {"params": [...], "lr": ...}')
         options = {name: value for name, value in group.items() if name not in _KEYS[:3]}
@@ -93,7 +97,7 @@ class _Reader:
                     f"group {index} has an unknown option {name!r}",
                     suggest(name, {*self._known, *_KEYS}),
                 )
-        return Rule(
+        return GroupRule(
             key=f"{self._owner} {index}",
             members=frozenset(self._members(index, group["params"])),
             options=options,

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.engine.optim.layer_decay import number_layers
-from epochal.engine.optim.parameter_selector import Selector
-from epochal.engine.optim.weight_decay_groups import find_undecayed
+from epochal.engine.optim.parameter_selector import ParameterSelector
+from epochal.engine.optim.weight_decay_groups import find_no_decay
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
     from epochal.errors import Place
 
-    Group = dict[str, Any]  # torch's own: options by name
+    ParamGroup = dict[str, Any]  # torch's own: options by name
 
 _WILD, _DOTS = re.compile(r"[*?!\[\]]"), re.compile(r"\.+")
 
 _RATES = frozenset({"lr", "lr_mult"})
 
-REST = "rest"
+REST_GROUP = "rest"
 """The group of the parameters that no rule is about."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class GroupRule:
     """What holds for some parameters; a later rule has the last word on each of its keys."""
 
     key: str
@@ -69,15 +69,15 @@ class Rule:
         return " ".join(parts) or self.key
 
 
-_NO_DECAY = Rule(key="no_decay auto", options={"weight_decay": 0.0}, name="no_decay")
+_NO_DECAY = GroupRule(key="no_decay auto", options={"weight_decay": 0.0}, name="no_decay")
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Grouping:
+class ParamGroups:
     """The groups of an optimizer, and what is left out of them on purpose."""
 
-    groups: list[Group]
+    groups: list[ParamGroup]
     """Each with its ``params``, its ``name``, the ``rule`` it comes from, and its options."""
 
     frozen: tuple[str, ...]
@@ -86,7 +86,7 @@ class Grouping:
 
 @final
 @dataclass(slots=True)
-class _Fate:
+class _ParameterOptions:
     """What the rules make of one parameter."""
 
     options: dict[str, Any] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class _Fate:
     rules: list[str] = field(default_factory=list)
     is_frozen: bool = False
 
-    def follow(self, rule: Rule) -> None:
+    def follow(self, rule: GroupRule) -> None:
         if _RATES & rule.options.keys():  # of which the last one counts
             self.options = {k: v for k, v in self.options.items() if k not in _RATES}
         self.options |= rule.options
@@ -107,14 +107,14 @@ class _Fate:
 
 def group_parameters(
     model: nn.Module,
-    rules: Sequence[Rule],
+    rules: Sequence[GroupRule],
     *,
     options: Mapping[str, Any],
     no_decay: str | None = None,
     layer_decay: float | None = None,
     only: Collection[str] | None = None,
     more: Mapping[str, nn.Parameter] | None = None,
-) -> Grouping:
+) -> ParamGroups:
     """The trainable parameters of a model in groups of equal options, each in exactly one.
 
     Args:
@@ -130,16 +130,16 @@ def group_parameters(
     Raises:
         ConfigError: A rule matches nothing, or a factor has no rate to multiply.
     """
-    selector = Selector(model, only=only, more=more)
-    fates = {name: _Fate() for name in selector.parameters}
-    problems = [problem for rule in rules for problem in find_misses(rule, selector)]
+    selector = ParameterSelector(model, only=only, more=more)
+    fates = {name: _ParameterOptions() for name in selector.parameters}
+    problems = [problem for rule in rules for problem in find_rule_problems(rule, selector)]
     if problems:
         raise ConfigError(*problems)
     for rule in rules:
-        for name in find_members(rule, selector):
+        for name in find_rule_parameters(rule, selector):
             fates[name].follow(rule)
     if no_decay == "auto" and options.get("weight_decay"):
-        for name in find_undecayed(model, selector):
+        for name in find_no_decay(model, selector):
             if "weight_decay" not in fates[name].options:
                 fates[name].follow(_NO_DECAY)
     if layer_decay is not None:
@@ -147,18 +147,18 @@ def group_parameters(
         for name, fate in fates.items():
             fate.follow(_layer_rule(layers[name], max(layers.values()), layer_decay))
     trained = {name: fate for name, fate in fates.items() if not fate.is_frozen}
-    return Grouping(
-        groups=_gather(trained, selector.parameters, options),
+    return ParamGroups(
+        groups=_build_groups(trained, selector.parameters, options),
         frozen=tuple(name for name, fate in fates.items() if fate.is_frozen),
     )
 
 
-def _layer_rule(layer: int, top: int, decay: float) -> Rule:
+def _layer_rule(layer: int, top: int, decay: float) -> GroupRule:
     factor = {"layer_mult": decay ** (top - layer)}
-    return Rule(key=f"layer_decay ^ {top - layer}", options=factor, name=f"layer{layer}")
+    return GroupRule(key=f"layer_decay ^ {top - layer}", options=factor, name=f"layer{layer}")
 
 
-def find_members(rule: Rule, selector: Selector) -> list[str]:
+def find_rule_parameters(rule: GroupRule, selector: ParameterSelector) -> list[str]:
     """The parameters that a rule is about, in the model's order."""
     if rule.members is not None:
         return [name for name in selector.parameters if name in rule.members]
@@ -168,7 +168,7 @@ def find_members(rule: Rule, selector: Selector) -> list[str]:
     return [name for name in selector.parameters if name in found]
 
 
-def find_misses(rule: Rule, selector: Selector) -> Iterator[Problem]:
+def find_rule_problems(rule: GroupRule, selector: ParameterSelector) -> Iterator[Problem]:
     """What is wrong with a rule that matches nothing, or one of whose patterns does not."""
     missed = False
     for pattern in rule.match:
@@ -181,25 +181,25 @@ def find_misses(rule: Rule, selector: Selector) -> Iterator[Problem]:
             missed = True
             what = f"no parameter is in a module of class {kind!r}"
             yield Problem(rule.key, what, rule.place, selector.suggest_classes(kind))
-    if rule.members is None and not missed and not find_members(rule, selector):
+    if rule.members is None and not missed and not find_rule_parameters(rule, selector):
         what = "no parameter has both such a name and such a module"
         hint = "write two rules, or let one of the patterns mean more"
         yield Problem(rule.key, what, rule.place, hint)
 
 
-def _gather(
-    fates: Mapping[str, _Fate],
+def _build_groups(
+    fates: Mapping[str, _ParameterOptions],
     parameters: Mapping[str, nn.Parameter],
     options: Mapping[str, Any],
-) -> list[Group]:
-    groups: dict[tuple[object, ...], Group] = {}
+) -> list[ParamGroup]:
+    groups: dict[tuple[object, ...], ParamGroup] = {}
     for name, fate in fates.items():
         if not parameters[name].requires_grad:
             continue
         own = _resolve(fate.options, options)
         key = (*fate.labels, *sorted((option, repr(value)) for option, value in own.items()))
         if key not in groups:
-            title = _free_name("+".join(fate.labels) or REST, groups.values())
+            title = _free_name("+".join(fate.labels) or REST_GROUP, groups.values())
             rule = ", ".join(dict.fromkeys(fate.rules))
             groups[key] = {"params": [], "name": title, "rule": rule, **own}
         groups[key]["params"].append(parameters[name])
@@ -219,7 +219,7 @@ def _resolve(own: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, An
     return resolved
 
 
-def _free_name(name: str, groups: Iterable[Group]) -> str:
+def _free_name(name: str, groups: Iterable[ParamGroup]) -> str:
     taken = {group["name"] for group in groups}
     numbered = (f"{name}-{number}" for number in itertools.count(2))
     return next(one for one in itertools.chain([name], numbered) if one not in taken)

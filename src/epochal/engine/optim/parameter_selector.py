@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 _MAX_NAMED = 8
 
 
-def is_meant(name: str, pattern: str) -> bool:
+def matches_pattern(name: str, pattern: str) -> bool:
     """Whether a pattern means a name: ``head.*`` and plain ``head`` mean all under ``head``."""
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
 
 
 @final
-class Selector:
+class ParameterSelector:
     """Finds parameters of a model; tied ones have several names, of which the first counts.
 
     Args:
@@ -50,11 +50,11 @@ class Selector:
 
     def by_name(self, pattern: str) -> set[str]:
         """The parameters that a pattern means, under any of their names."""
-        return {first for name, first in self._names if is_meant(name, pattern)}
+        return {first for name, first in self._names if matches_pattern(name, pattern)}
 
     def by_class(self, wanted: str) -> set[str]:
         """The parameters in modules of a class or of a subclass, and in what those hold."""
-        prefixes = [name for name, module in self._modules if _is_of(type(module), wanted)]
+        prefixes = [name for name, module in self._modules if _is_class(type(module), wanted)]
         return {first for name, first in self._names if _is_under_any(name, prefixes)}
 
     def suggest_names(self, pattern: str) -> str:
@@ -84,7 +84,7 @@ def _is_under_any(name: str, prefixes: Iterable[str]) -> bool:
     return any(not prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
 
 
-def _is_of(kind: type, wanted: str) -> bool:
+def _is_class(kind: type, wanted: str) -> bool:
     """Whether a class, or one that it extends, has a name or dotted path."""
     module, _, name = wanted.rpartition(".")
     if not module:

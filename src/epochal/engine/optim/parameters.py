@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 @final
 @dataclass(frozen=True, slots=True)
-class Count:
+class ParameterCount:
     """How many numbers a model learns; tied ones count once."""
 
     total: int
@@ -28,23 +28,23 @@ class Count:
     """False when the first batch sets some of the sizes, as for ``nn.LazyLinear``."""
 
 
-def count_parameters(model: nn.Module) -> Count:
+def count_parameters(model: nn.Module) -> ParameterCount:
     """The size of a model, as far as it is known."""
     sizes = [
         (parameter.numel(), parameter.requires_grad)
         for parameter in model.parameters()
-        if not is_open(parameter)
+        if not is_uninitialized(parameter)
     ]
-    return Count(
+    return ParameterCount(
         total=sum(size for size, _ in sizes),
         trained=sum(size for size, is_trained in sizes if is_trained),
-        is_complete=not has_open_sizes(model),
+        is_complete=not has_uninitialized(model),
     )
 
 
-def has_open_sizes(model: nn.Module) -> bool:
+def has_uninitialized(model: nn.Module) -> bool:
     """Whether some sizes of the model are set by the first batch."""
-    return any(is_open(tensor) for tensor in (*model.parameters(), *model.buffers()))
+    return any(is_uninitialized(tensor) for tensor in (*model.parameters(), *model.buffers()))
 
 
 def require_parameters(optimizer: Optimizer, model: nn.Module) -> None:
@@ -74,6 +74,6 @@ def require_parameters(optimizer: Optimizer, model: nn.Module) -> None:
         )
 
 
-def is_open(tensor: Tensor) -> bool:
+def is_uninitialized(tensor: Tensor) -> bool:
     """Whether the first batch sets the size of a tensor."""
     return is_lazy(tensor)

@@ -29,7 +29,7 @@ class TorchRate(Rate):
         self.rates = GroupRates(schedule.scheduler.optimizer)
         self._schedule = schedule
         self.is_moved_by_steps = schedule.unit == "step"
-        _let_go_of_tensors(schedule.scheduler)
+        _use_float_base_lrs(schedule.scheduler)
 
     @override
     def after_step(self, step: int) -> None:
@@ -62,7 +62,7 @@ class TorchRate(Rate):
         if self._schedule.unit != unit:
             return
         try:
-            self.rates.consult(self._schedule.scheduler.step)
+            self.rates.step_scheduler(self._schedule.scheduler.step)
         except Exception as error:
             name = type(self._schedule.scheduler).__name__
             error.add_note(f"while the schedule {name} chose the rate of the next step")
@@ -81,11 +81,11 @@ class PlateauRate(Rate):
         assert isinstance(schedule.scheduler, ReduceLROnPlateau)
         self.rates = GroupRates(schedule.scheduler.optimizer)
         self._scheduler = schedule.scheduler
-        _turn(self._scheduler, monitor)
+        _set_mode(self._scheduler, monitor)
 
     @override
     def after_value(self, value: float, step: int) -> None:
-        self.rates.consult(partial(self._scheduler.step, value))
+        self.rates.step_scheduler(partial(self._scheduler.step, value))
 
     @override
     def admit(self) -> None:
@@ -108,10 +108,10 @@ def _load_scheduler(scheduler: LRScheduler, state: dict[str, Any]) -> None:
     optimizer._opt_called = True
 
 
-def _let_go_of_tensors(scheduler: LRScheduler) -> None:
+def _use_float_base_lrs(scheduler: LRScheduler) -> None:
     """Give a scheduler, and those it is made of, base rates that are plain floats."""
     for one in getattr(scheduler, "_schedulers", ()):
-        _let_go_of_tensors(one)
+        _use_float_base_lrs(one)
     if hasattr(scheduler, "base_lrs"):
         scheduler.base_lrs = [read_rate(rate) for rate in scheduler.base_lrs]
     for group in scheduler.optimizer.param_groups:
@@ -119,7 +119,7 @@ def _let_go_of_tensors(scheduler: LRScheduler) -> None:
             group["initial_lr"] = read_rate(group["initial_lr"])
 
 
-def _turn(scheduler: ReduceLROnPlateau, monitor: Monitor) -> None:
+def _set_mode(scheduler: ReduceLROnPlateau, monitor: Monitor) -> None:
     """Have a scheduler look for what the monitor calls better.
 
     Its ``mode`` is ``min`` unless somebody chose, so only ``max`` can contradict a monitor.

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from epochal.engine.optim.parameter_selector import is_meant
-from epochal.engine.optim.parameters import is_open
+from epochal.engine.optim.parameter_selector import matches_pattern
+from epochal.engine.optim.parameters import is_uninitialized
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from epochal.engine.optim.parameter_selector import Selector
+    from epochal.engine.optim.parameter_selector import ParameterSelector
 
 logger = logging.getLogger(__name__)
 
 _NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 
-def find_undecayed(model: nn.Module, selector: Selector) -> set[str]:
+def find_no_decay(model: nn.Module, selector: ParameterSelector) -> set[str]:
     """The parameters that are biases or vectors, are in norms, or that modules declare.
 
     A module declares by a method ``no_decay()``, which returns names of its own parameters and
@@ -39,7 +39,7 @@ def find_undecayed(model: nn.Module, selector: Selector) -> set[str]:
 def _is_bias_or_vector(name: str, parameter: nn.Parameter) -> bool:
     last = name.rpartition(".")[2]
     is_bias = last == "bias" or last.endswith("_bias")
-    return is_bias or (not is_open(parameter) and parameter.ndim <= 1)
+    return is_bias or (not is_uninitialized(parameter) and parameter.ndim <= 1)
 
 
 def _declared(prefix: str, module: nn.Module) -> Iterator[str]:
@@ -48,7 +48,7 @@ def _declared(prefix: str, module: nn.Module) -> Iterator[str]:
         return
     own = [name for name, _ in module.named_parameters(remove_duplicate=False)]
     for pattern in declare():
-        if not any(is_meant(name, pattern) for name in own):
+        if not any(matches_pattern(name, pattern) for name in own):
             where = f"{type(module).__name__}.no_decay" + (f" of {prefix}" if prefix else "")
             logger.warning("%s names %r, which is none of its parameters", where, pattern)
         yield f"{prefix}.{pattern}" if prefix else pattern

@@ -23,33 +23,35 @@ if TYPE_CHECKING:
     Handler = Callable[[int, FrameType | None], object] | int | None
 
 PREEMPTED = "preempted"
-EXIT_CODE = 75
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1) if hasattr(signal, "SIGUSR1") else (signal.SIGTERM,)
+PREEMPTED_EXIT_CODE = 75
+PREEMPTION_SIGNALS = (
+    (signal.SIGTERM, signal.SIGUSR1) if hasattr(signal, "SIGUSR1") else (signal.SIGTERM,)
+)
 
 _logger = logging.getLogger(__name__)
 
 
-class Abandoned(KeyboardInterrupt):
+class EvaluationInterrupted(KeyboardInterrupt):
     """An evaluation was given up since the run is to end; it is due again when that goes on."""
 
 
-def is_told_to_stop(run: Run) -> bool:
+def is_interrupted_or_preempted(run: Run) -> bool:
     """Whether somebody outside wants the run to end, so that nothing long may begin."""
     return run.stop_status in ("interrupted", PREEMPTED)
 
 
 @final
-class Voice:
+class SignalSafeLog:
     """Warns from handlers of signals, in threads: what they interrupt may be writing just then."""
 
     def __init__(self) -> None:
-        self._spoken: list[_thread.LockType] = []
+        self._pending: list[_thread.LockType] = []
 
     def warn(self, text: str, *values: object) -> None:
         """Have a warning logged as soon as that is possible."""
         spoken = _thread.allocate_lock()
         spoken.acquire()
-        self._spoken.append(spoken)
+        self._pending.append(spoken)
 
         def speak() -> None:
             try:
@@ -62,8 +64,8 @@ class Voice:
 
     def finish(self) -> None:
         """Wait until all was said; not from within a handler."""
-        while self._spoken:
-            self._spoken.pop().acquire()
+        while self._pending:
+            self._pending.pop().acquire()
 
 
 @final
@@ -79,7 +81,7 @@ class Preemption:
         self.is_ending = False
         """Whether the run is over and only its last events are left."""
 
-        self.voice = Voice()
+        self.voice = SignalSafeLog()
         self._run = run
         self._request_save = request_save
         self._num_terms = 0
@@ -108,7 +110,9 @@ class Preemption:
 
 
 @contextmanager
-def preempting(run: Run, request_save: Callable[[Run, str], object]) -> Iterator[Preemption]:
+def handling_preemption(
+    run: Run, request_save: Callable[[Run, str], object]
+) -> Iterator[Preemption]:
     """React to SIGTERM and SIGUSR1 in a block; handlers are as before when it is over.
 
     Only the main thread can; a signal that is ignored stays so.
@@ -118,7 +122,7 @@ def preempting(run: Run, request_save: Callable[[Run, str], object]) -> Iterator
         yield preemption
         return
     owner = os.getpid()
-    found = {number: signal.getsignal(number) for number in SIGNALS}
+    found = {number: signal.getsignal(number) for number in PREEMPTION_SIGNALS}
     before: dict[int, Handler] = {
         number: handler
         for number, handler in found.items()
@@ -129,7 +133,7 @@ def preempting(run: Run, request_save: Callable[[Run, str], object]) -> Iterator
         if os.getpid() == owner:
             preemption.take(number)
         else:
-            react_as_child(before[number], number, frame)
+            handle_in_child(before[number], number, frame)
 
     for number in before:
         signal.signal(number, take)
@@ -141,7 +145,7 @@ def preempting(run: Run, request_save: Callable[[Run, str], object]) -> Iterator
         preemption.voice.finish()
 
 
-def react_as_child(before: Handler, number: int, frame: FrameType | None) -> None:
+def handle_in_child(before: Handler, number: int, frame: FrameType | None) -> None:
     """React in a process that was forked off as it would have before the run."""
     if callable(before):
         before(number, frame)
@@ -151,7 +155,7 @@ def react_as_child(before: Handler, number: int, frame: FrameType | None) -> Non
 
 
 @final
-class QuietStart:
+class SignalTolerantWorker:
     """Starts a loader's worker such that it leaves signals for its whole group to the run.
 
     Schedulers tell every process of a job to end, but a loader without workers would fail where
@@ -167,7 +171,7 @@ class QuietStart:
 
     def __call__(self, worker: int) -> None:
         """Start worker number so and so."""
-        for number in SIGNALS:
+        for number in PREEMPTION_SIGNALS:
             signal.signal(number, self._hear)
         if self._then is not None:
             self._then(worker)
@@ -178,9 +182,9 @@ class QuietStart:
         self._is_told |= number == signal.SIGTERM
 
 
-def keep_workers(loader: object) -> None:
+def protect_workers_from_signals(loader: object) -> None:
     """Have the workers of a loader outlive the first signal to their whole group."""
     if isinstance(loader, DataLoader) and loader.num_workers > 0:
         start = loader.worker_init_fn
-        if not isinstance(start, QuietStart):
-            loader.worker_init_fn = QuietStart(start)
+        if not isinstance(start, SignalTolerantWorker):
+            loader.worker_init_fn = SignalTolerantWorker(start)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from epochal.engine.run import Run
 
-FILE_NAME = "stacks.txt"
+STACKS_FILE_NAME = "stacks.txt"
 """What threads were doing in a hang, in the folder ``logs`` of a run."""
 
-_LOOKS = 8
+_CHECKS_PER_PERIOD = 8
 _LONGEST_PAUSE_SECONDS = 30.0
 
 _logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Watchdog:
         self._now = now
         self._seen = self._position()
         self._since = self._looked = now()
-        self._has_told = False
+        self._has_warned = False
 
     def look(self) -> None:
         """Tell once, in the log and in the record, if nothing has happened for too long."""
@@ -59,12 +59,12 @@ class Watchdog:
         self._arm()
         if away >= self._seconds:
             self._tell(away, is_held=True)
-            self._has_told = True
-        elif position == self._seen and now - self._since >= self._seconds and not self._has_told:
-            self._has_told = True
+            self._has_warned = True
+        elif position == self._seen and now - self._since >= self._seconds and not self._has_warned:
+            self._has_warned = True
             self._tell(now - self._since)
         if position != self._seen:
-            self._seen, self._since, self._has_told = position, now, False
+            self._seen, self._since, self._has_warned = position, now, False
 
     def _arm(self) -> None:
         """Have the stacks written if this is not called again in time.
@@ -107,7 +107,7 @@ class Watchdog:
 
 
 @contextmanager
-def watching(run: Run) -> Iterator[None]:
+def watching_for_hangs(run: Run) -> Iterator[None]:
     """Look at a run every now and then, from a thread of its own, as long as a block lasts."""
     period = run.options.engine.hang_after
     if period.is_never:
@@ -119,7 +119,7 @@ def watching(run: Run) -> Iterator[None]:
 
         def look_on() -> None:
             watchdog.look()
-            while not is_over.wait(min(seconds / _LOOKS, _LONGEST_PAUSE_SECONDS)):
+            while not is_over.wait(min(seconds / _CHECKS_PER_PERIOD, _LONGEST_PAUSE_SECONDS)):
                 watchdog.look()
 
         thread = threading.Thread(target=look_on, name="epochal-watchdog", daemon=True)
@@ -150,7 +150,7 @@ def _stacks_of(folder: Path | None) -> Iterator[TextIO | None]:
 def _open_stacks(folder: Path) -> TextIO | None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return (folder / FILE_NAME).open("a", encoding="utf-8")
+        return (folder / STACKS_FILE_NAME).open("a", encoding="utf-8")
     except OSError as error:  # the run itself says so if it cannot write either
         _logger.warning("what threads do in a hang could not be recorded: %s", error)
         return None

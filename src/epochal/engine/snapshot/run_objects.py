@@ -22,18 +22,21 @@ if TYPE_CHECKING:
     Value = Any  # whatever users hang on a task
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, Enum, torch.dtype, torch.device)
-_LARGEST = 1000  # items of a container that are looked at
-BYTES = 1 << 16  # of an array that is looked at
-_DEEPEST = 8
-_MOST = 100_000  # values that are looked at below all roots
+_MAX_ITEMS = 1000  # items of a container that are looked at
+MAX_ARRAY_BYTES = 1 << 16  # of an array that is looked at
+_MAX_DEPTH = 8
+_MAX_VALUES = 100_000  # values that are looked at below all roots
 _NAMESPACES = ("types.SimpleNamespace", "argparse.Namespace")
-_NOT_SEEN_INTO = frozenset({*sys.stdlib_module_names, "epochal", "numpy", "torch"})
+_OPAQUE_LIBRARIES = frozenset({*sys.stdlib_module_names, "epochal", "numpy", "torch"})
 _SHARED_BY_THREADS = ("_thread", "threading", "queue", "multiprocessing", "concurrent")
-OF_THE_RUN = ("_loader", "meta")  # attributes of a task that the run itself reads and changes
-MODULE_NAMES = frozenset(vars(nn.Module()))
+RUN_OWNED_SUFFIXES = (
+    "_loader",
+    "meta",
+)  # attributes of a task that the run itself reads and changes
+MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))
 
 
-def attributes(owner: object) -> dict[str, Any]:
+def read_own_attributes(owner: object) -> dict[str, Any]:
     """The attributes of an object itself, those in slots too."""
     found = dict(getattr(owner, "__dict__", {}))
     for kind in type(owner).__mro__:
@@ -44,7 +47,7 @@ def attributes(owner: object) -> dict[str, Any]:
     return found
 
 
-def walk(run: Run) -> Iterator[tuple[str, object]]:
+def walk_run_objects(run: Run) -> Iterator[tuple[str, object]]:
     """Whatever hangs on task, store, model and loss, by the path that leads to it, each thing once.
 
     Containers, modules and plain objects are seen into; those of libraries are not.
@@ -53,7 +56,7 @@ def walk(run: Run) -> Iterator[tuple[str, object]]:
     roots = ("task", run.task), ("store", vars(run.store)), ("model", run.model), ("loss", run.loss)
     for root in roots:
         waiting: deque[tuple[str, object]] = deque([root])
-        while waiting and len(known) < _MOST:
+        while waiting and len(known) < _MAX_VALUES:
             path, value = waiting.popleft()
             if id(value) in known or isinstance(value, _PLAIN):
                 continue
@@ -61,19 +64,19 @@ def walk(run: Run) -> Iterator[tuple[str, object]]:
             yield path, value
             is_task = value is run.task
             for name, part in _parts(value, is_root=is_task):
-                if not (is_task and name.endswith(OF_THE_RUN)):
+                if not (is_task and name.endswith(RUN_OWNED_SUFFIXES)):
                     waiting.append((path + name, part))
 
 
 def _parts(value: object, *, is_root: bool = False) -> list[tuple[str, object]]:
     """What hangs directly on a value, with names."""
     if isinstance(value, dict | list | tuple | set | frozenset | deque):
-        if len(value) > _LARGEST:
+        if len(value) > _MAX_ITEMS:
             return []
         items = value.items() if isinstance(value, dict) else enumerate(value)
         return [(f"[{key!r}]", item) for key, item in items]
     if is_root or isinstance(value, nn.Module) or is_plain_object(value):
-        return [(f".{name}", part) for name, part in attributes(value).items()]
+        return [(f".{name}", part) for name, part in read_own_attributes(value).items()]
     return []
 
 
@@ -84,13 +87,13 @@ def is_plain_object(value: object) -> bool:
         return True
     if isinstance(value, type | DataLoader | Optimizer | random.Random | np.ndarray | Tensor):
         return False
-    if kind.__module__.split(".")[0] in _NOT_SEEN_INTO:
+    if kind.__module__.split(".")[0] in _OPAQUE_LIBRARIES:
         return False
-    parts = attributes(value).values()
+    parts = read_own_attributes(value).values()
     return not any(type(one).__module__.split(".")[0] in _SHARED_BY_THREADS for one in parts)
 
 
-def generator_state(value: object) -> Value:
+def read_generator_state(value: object) -> Value:
     """The state of a random generator; None of anything else."""
     if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
         return value.getstate()
@@ -103,23 +106,23 @@ def generator_state(value: object) -> Value:
     return None
 
 
-def freeze(value: object) -> Hashable:
+def fingerprint_value(value: object) -> Hashable:
     """A value that can be compared later, objects by what they are and not by their attributes."""
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, Tensor):
         return Tensor
     if isinstance(value, list | tuple | set | frozenset | dict):
-        if len(value) > _LARGEST:
+        if len(value) > _MAX_ITEMS:
             return type(value), len(value)
         items = value.items() if isinstance(value, dict) else value
-        frozen = [freeze(item) for item in items]
+        frozen = [fingerprint_value(item) for item in items]
         return type(value), frozenset(frozen) if isinstance(value, set) else tuple(frozen)
     return type(value), id(value)
 
 
 @final
-class Freezer:
+class ValueFingerprinter:
     """Makes values that can be compared later of what is plain, and of what hangs on it.
 
     Args:
@@ -135,48 +138,48 @@ class Freezer:
         if isinstance(value, _PLAIN):
             return value
         if isinstance(value, Tensor):
-            return self._freeze_tensor(value)
+            return self._fingerprint_tensor(value)
         if isinstance(value, list | tuple | set | frozenset | dict | deque):
-            return self._freeze_container(value, depth)
-        if id(value) in self._known or depth > _DEEPEST or len(self._known) > _MOST:
+            return self._fingerprint_container(value, depth)
+        if id(value) in self._known or depth > _MAX_DEPTH or len(self._known) > _MAX_VALUES:
             return type(value), id(value)
         self._known.add(id(value))
-        return type(value), id(value), self._freeze_inside(value, depth + 1)
+        return type(value), id(value), self._fingerprint_inside(value, depth + 1)
 
-    def _freeze_inside(self, value: object, depth: int) -> Hashable:
+    def _fingerprint_inside(self, value: object, depth: int) -> Hashable:
         if isinstance(value, np.ndarray):
-            is_small = value.nbytes <= BYTES and not value.dtype.hasobject
+            is_small = value.nbytes <= MAX_ARRAY_BYTES and not value.dtype.hasobject
             return value.shape, value.tobytes() if is_small else b""
         if isinstance(value, nn.Module):
-            return tuple([self.freeze_module(module, depth) for module in value.modules()])
-        state = generator_state(value)
+            return tuple([self.fingerprint_module(module, depth) for module in value.modules()])
+        state = read_generator_state(value)
         if state is not None:
             is_on_host = not isinstance(value, torch.Generator) or value.device.type == "cpu"
-            return _freeze_state(state) if is_on_host else ()
+            return _fingerprint_state(state) if is_on_host else ()
         return tuple([(name, self.freeze(part, depth)) for name, part in _parts(value)])
 
-    def freeze_module(self, module: nn.Module, depth: int = 0) -> Hashable:
+    def fingerprint_module(self, module: nn.Module, depth: int = 0) -> Hashable:
         """The mode and the plain attributes of one module."""
-        own = [item for item in vars(module).items() if item[0] not in MODULE_NAMES]
+        own = [item for item in vars(module).items() if item[0] not in MODULE_ATTRIBUTES]
         frozen = tuple([(name, self.freeze(value, depth)) for name, value in own])
         return module.training, frozen
 
-    def _freeze_container(self, value: Value, depth: int) -> Hashable:
-        if len(value) > _LARGEST or depth > _DEEPEST:
+    def _fingerprint_container(self, value: Value, depth: int) -> Hashable:
+        if len(value) > _MAX_ITEMS or depth > _MAX_DEPTH:
             return type(value), len(value)
         items = value.items() if isinstance(value, dict) else value
         frozen = [self.freeze(item, depth + 1) for item in items]
         is_set = isinstance(value, set | frozenset)
         return type(value), frozenset(frozen) if is_set else tuple(frozen)
 
-    def _freeze_tensor(self, value: Tensor) -> Hashable:
+    def _fingerprint_tensor(self, value: Tensor) -> Hashable:
         is_constant = value.dim() == 0 and value.device.type == "cpu" != self._device.type
         return (Tensor, repr(value.item())) if is_constant else Tensor  # a repr equals itself
 
 
-def _freeze_state(state: Value) -> Hashable:
+def _fingerprint_state(state: Value) -> Hashable:
     if isinstance(state, dict):
-        return tuple([(name, _freeze_state(part)) for name, part in state.items()])
+        return tuple([(name, _fingerprint_state(part)) for name, part in state.items()])
     if isinstance(state, Tensor):
         return hash(state.numpy().tobytes())
     return hash(state.tobytes()) if isinstance(state, np.ndarray) else hash(state)

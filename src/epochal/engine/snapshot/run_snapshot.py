@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.engine.feed.iterable_loader import find_stateful
-from epochal.engine.snapshot.object_snapshot import PlainState, set_generator_state
-from epochal.engine.snapshot.run_objects import generator_state
-from epochal.engine.snapshot.tensor_snapshot import Snapshot, find_states
+from epochal.engine.feed.iterable_loader import find_stateful_owner
+from epochal.engine.snapshot.object_snapshot import ObjectSnapshot, set_generator_state
+from epochal.engine.snapshot.run_objects import read_generator_state
+from epochal.engine.snapshot.tensor_snapshot import TensorSnapshot, find_state_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Untouched:
+class RunSnapshot:
     """What training changes in parts that others may go on using.
 
     Args:
@@ -25,8 +25,8 @@ class Untouched:
     """
 
     def __init__(self, run: Run) -> None:
-        self._plain = PlainState(run)
-        self._tensors = Snapshot(find_states(run), run.device)
+        self._plain = ObjectSnapshot(run)
+        self._tensors = TensorSnapshot(find_state_tensors(run), run.device)
         self._others = [*_keep_gradients(run), *_keep_optimizer(run), *_keep_objects(run)]
 
     def put_back(self) -> None:
@@ -75,13 +75,13 @@ def _shallow(value: Any) -> Any:  # noqa: ANN401 - whatever an optimizer keeps
 def _keep_objects(run: Run) -> Iterator[Callable[[], None]]:
     """Hooks, updater and data, as far as they have a state of their own."""
     loader: Any = run.feed.loader
-    owners = [*run.events.hooks, run.updater, find_stateful(loader)]
+    owners = [*run.events.hooks, run.updater, find_stateful_owner(loader)]
     for owner in owners:
         if hasattr(owner, "state_dict") and hasattr(owner, "load_state_dict"):
             yield _keep_state(owner)
     for owner in (loader, getattr(loader, "sampler", None)):
         generator = getattr(owner, "generator", None)
-        state = generator_state(generator)
+        state = read_generator_state(generator)
         if state is not None:
             yield _keep_generator(generator, state)
 

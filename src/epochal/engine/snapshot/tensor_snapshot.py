@@ -8,30 +8,30 @@ import torch
 from torch import Tensor, nn
 
 from epochal.engine.device.seeding import generator_states, restore_generators
-from epochal.engine.snapshot.run_objects import walk
+from epochal.engine.snapshot.run_objects import walk_run_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from epochal.engine.run import Run
 
-_ROOM = 10  # a trial keeps four copies for a while, and steps need memory too
+_FREE_MEMORY_FACTOR = 10  # a trial keeps four copies for a while, and steps need memory too
 _SMALL = 1 << 20  # bytes; larger tensors of a task on the host are its data
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def find_states(run: Run) -> dict[str, Tensor]:
+def find_state_tensors(run: Run) -> dict[str, Tensor]:
     """The tensors that a step changes in place, by name; tied ones once."""
     found: dict[str, Tensor] = {}
     known: set[int] = set()
-    for name, tensor in _all_states(run):
+    for name, tensor in _iter_state_tensors(run):
         if id(tensor) not in known:
             known.add(id(tensor))
             found[name] = tensor
     return found
 
 
-def _all_states(run: Run) -> Iterator[tuple[str, Tensor]]:
+def _iter_state_tensors(run: Run) -> Iterator[tuple[str, Tensor]]:
     yield from _of_module("model", run.model)
     if run.loss is not None:
         yield from _of_module("loss", run.loss)
@@ -41,16 +41,16 @@ def _all_states(run: Run) -> Iterator[tuple[str, Tensor]]:
     if run.average is not None:
         yield from _prefixed("average", run.average.state_tensors())
     yield from _prefixed("meter", run.meter.state_tensors())
-    for path, part in walk(run):
+    for path, part in walk_run_objects(run):
         if path.startswith("model"):
             break  # its parameters and buffers are known, and other tensors live for one step
         if isinstance(part, nn.Module):
             yield from _of_module(path, part)
-        elif isinstance(part, Tensor) and _can_be_kept(part, run.device):
+        elif isinstance(part, Tensor) and _can_be_restored(part, run.device):
             yield path, part
 
 
-def _can_be_kept(tensor: Tensor, device: torch.device) -> bool:
+def _can_be_restored(tensor: Tensor, device: torch.device) -> bool:
     """Whether a step may have changed a tensor, and its contents can be written back."""
     if tensor.layout != torch.strided or tensor.is_meta or tensor.is_inference():
         return False
@@ -95,7 +95,7 @@ def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str,
 
 
 @final
-class Snapshot:
+class TensorSnapshot:
     """The contents of tensors, and of all random generators, at one moment.
 
     They are kept on the device if it has much room, since that is faster, else on the host.
@@ -121,7 +121,7 @@ class Snapshot:
                 tensor.detach().copy_(self._kept[name])
         restore_generators(self._generators)
 
-    def first_difference(self, other: Snapshot) -> str:
+    def first_difference(self, other: TensorSnapshot) -> str:
         """The name of a tensor whose bits are others in the other snapshot; empty if none."""
         for name, tensor in self._kept.items():
             if not torch.equal(_bits(tensor), _bits(other._kept[name].to(tensor.device))):
@@ -131,7 +131,7 @@ class Snapshot:
             return "" if is_same else "the random generator of the device"
         return ""
 
-    def gap(self, other: Snapshot, since: Snapshot, prefix: str) -> float:
+    def gap(self, other: TensorSnapshot, since: TensorSnapshot, prefix: str) -> float:
         """How far tensors of two ways from one start part, as a share of the first way.
 
         Only tensors whose names start with the prefix count.
@@ -151,7 +151,7 @@ def _has_room(tensors: Mapping[str, Tensor], device: torch.device) -> bool:
     if device.type != "cuda":
         return False
     free, _ = torch.cuda.mem_get_info(device)
-    return sum(tensor.nbytes for tensor in tensors.values()) < free / _ROOM
+    return sum(tensor.nbytes for tensor in tensors.values()) < free / _FREE_MEMORY_FACTOR
 
 
 def _bits(tensor: Tensor) -> Tensor:

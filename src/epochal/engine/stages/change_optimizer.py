@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from epochal.engine.interfaces.options import OptimOptions
-from epochal.engine.interfaces.schedule import Schedules, TorchSchedule, Warmup
+from epochal.engine.interfaces.schedule import OptimizerSchedules, TorchSchedule, Warmup
 from epochal.engine.optim.group_rates import read_rate
-from epochal.engine.optim.multi_optimizer import Optimizers, parts_of
+from epochal.engine.optim.multi_optimizer import Optimizers, list_optimizers
 from epochal.engine.step.updater import ClosureUpdater, Updater, choose_updater
 from epochal.errors import ConfigError, Problem, TaskError, suggest
 
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
 
     from epochal.engine.interfaces.schedule import AnySchedule
     from epochal.engine.run import Run
-    from epochal.engine.stages.stage import Change, Stage
+    from epochal.engine.stages.stage import OptimChange, Stage
 
     Group = dict[str, Any]  # torch's own: options by name
 
-STATES = ("keep", "reset")
-_BUILT = ("type", "groups", "layer_decay", "no_decay", "freeze")
+STATE_CHOICES = ("keep", "reset")
+_CONFIG_ONLY_KEYS = ("type", "groups", "layer_decay", "no_decay", "freeze")
 """Keys that only an optimizer from a config knows what to do with."""
 
-RATES = ("type", "lr", "groups", "layer_decay", "no_decay")
+RATE_KEYS = ("type", "lr", "groups", "layer_decay", "no_decay")
 """Keys that give other groups, or groups other rates."""
 
-_OWN = frozenset(one.name for one in fields(OptimOptions)) - {*_BUILT}
+_UPDATE_KEYS = frozenset(one.name for one in fields(OptimOptions)) - {*_CONFIG_ONLY_KEYS}
 """Keys that say how updates are made, whatever the optimizer is."""
 
-_FORMS = ("params", "fused", "foreach", "capturable", "differentiable")
+_IMPLEMENTATION_OPTIONS = ("params", "fused", "foreach", "capturable", "differentiable")
 
 
 class MakeOptimizer(Protocol):
     """Makes the optimizer of a run anew."""
 
     def __call__(
-        self, model: nn.Module, changes: Sequence[Change]
+        self, model: nn.Module, changes: Sequence[OptimChange]
     ) -> tuple[Optimizer, OptimOptions]:
         """The optimizer and the options that a section comes to after some changes, in order."""
 
@@ -64,7 +64,7 @@ def change_optim(run: Run, **changes: object) -> None:
         )
     change = {name: _to_plain(value) for name, value in changes.items()}
     with rebinding(run):
-        change_optimizer(run, change)
+        apply_optim_change(run, change)
     if run.resume is None:  # else it happened before, and is done again on the way there
         run.writer.event("optim_changed", step=run.step, changes=change)
 
@@ -76,15 +76,15 @@ def rebinding(run: Run) -> Iterator[None]:
     The owner of the learning rate stays where it owns the same rates as before.
     """
     assert run.optimizer is not None
-    before, schedule, bases = run.optimizer, run.schedule, read_bases(run)
+    before, schedule, bases = run.optimizer, run.schedule, read_base_rates(run)
     changes = list(run.course.changes)
     yield
     is_same = before is run.optimizer and schedule is run.schedule
-    if not is_same or bases != read_bases(run):
-        _require_movable(run, is_new=schedule is not run.schedule)
+    if not is_same or bases != read_base_rates(run):
+        _require_movable_schedule(run, is_new=schedule is not run.schedule)
         _bind_updater(run)
     elif run.course.changes != changes:
-        run.course.kept_rate = run.updater.rate
+        run.course.pinned_rate = run.updater.rate
         _bind_updater(run)
     run.bind()
     run.feed.aim.at([])  # what was captured before is gone
@@ -97,10 +97,10 @@ def _bind_updater(run: Run) -> None:
     try:
         run.updater.bind(run)
     finally:
-        run.course.kept_rate = None
+        run.course.pinned_rate = None
 
 
-def change_optimizer(run: Run, change: Change) -> None:
+def apply_optim_change(run: Run, change: OptimChange) -> None:
     """Give the run the optimizer that a change of ``optim`` leads to, and its options.
 
     An optimizer of the same kind stays, with its state; one whose groups are others takes over
@@ -110,10 +110,10 @@ def change_optimizer(run: Run, change: Change) -> None:
         ConfigError: The change cannot be made.
     """
     assert run.optimizer is not None
-    for name, one in parts_of_change(run.optimizer, change).items():
+    for name, one in split_change_by_optimizer(run.optimizer, change).items():
         state = one.get("state")
-        if state is not None and state not in STATES:
-            hint = suggest(str(state), STATES)
+        if state is not None and state not in STATE_CHOICES:
+            hint = suggest(str(state), STATE_CHOICES)
             key = f"optim.{name}.state" if name else "optim.state"
             raise ConfigError(Problem(key, f"unknown state {state!r}", hint=hint))
     run.course.changes.append(change)
@@ -121,20 +121,20 @@ def change_optimizer(run: Run, change: Change) -> None:
         if run.make_optimizer is None:
             _set_values(run, change)
         else:
-            make(run, change)
+            rebuild_optimizer(run, change)
     except BaseException:
         run.course.changes.pop()  # it was not made
         raise
 
 
-def parts_of_change(optimizer: Optimizer, change: Change) -> dict[str, Change]:
+def split_change_by_optimizer(optimizer: Optimizer, change: OptimChange) -> dict[str, OptimChange]:
     """What a change says of each optimizer, by name; a single one has the empty name."""
     if not isinstance(optimizer, Optimizers):
         return {"": change}
     return {one.name: change.get(one.name) or {} for one in optimizer}
 
 
-def make(run: Run, change: Change | None = None) -> None:
+def rebuild_optimizer(run: Run, change: OptimChange | None = None) -> None:
     """Give the run the optimizer and the options that all changes so far lead to.
 
     Args:
@@ -148,28 +148,28 @@ def make(run: Run, change: Change | None = None) -> None:
     before = run.optimizer
     assert before is not None
     assert run.make_optimizer is not None
-    with all_trained(run):
+    with marking_all_trainable(run):
         made, options = run.make_optimizer(run.model, run.course.changes)
-    wishes = parts_of_change(before, change or {})
+    wishes = split_change_by_optimizer(before, change or {})
     pairs = _pair(before, made, wishes)
     set_options(run, options)
     has_all_states = all(is_kept for _, _, is_kept in pairs)
-    if has_all_states and _layout(made) == _layout(before):
+    if has_all_states and _read_group_layout(made) == _read_group_layout(before):
         _copy_options(run, made)
         return
     for old, new, is_kept in pairs:
         if is_kept:
             _move_state(old, new)
     run.optimizer = made
-    rejoin_schedules(run, made)
+    reattach_schedules(run, made)
 
 
 def _pair(
-    before: Optimizer, made: Optimizer, wishes: Mapping[str, Change]
+    before: Optimizer, made: Optimizer, wishes: Mapping[str, OptimChange]
 ) -> list[tuple[Optimizer, Optimizer, bool]]:
     """Each optimizer with the one in its place, and whether its state stays."""
     pairs = []
-    names = zip(wishes, parts_of(before), parts_of(made), strict=True)
+    names = zip(wishes, list_optimizers(before), list_optimizers(made), strict=True)
     for name, old, new in names:
         state, is_same = wishes[name].get("state"), type(new) is type(old)
         if not is_same and state == "keep":
@@ -181,14 +181,14 @@ def _pair(
     return pairs
 
 
-def rejoin_schedules(run: Run, made: Optimizer) -> None:
+def reattach_schedules(run: Run, made: Optimizer) -> None:
     """Let the schedules of several optimizers move the rates of those that took their place."""
     schedule = run.course.schedule
-    if not isinstance(schedule, Schedules) or not isinstance(made, Optimizers):
+    if not isinstance(schedule, OptimizerSchedules) or not isinstance(made, Optimizers):
         return
     members = {name: (made[name], own) for name, (_, own) in schedule.members.items()}
     is_own = run.schedule is schedule
-    run.course.schedule = Schedules(members)
+    run.course.schedule = OptimizerSchedules(members)
     if is_own:
         run.schedule = run.course.schedule
 
@@ -201,13 +201,13 @@ def set_options(run: Run, options: OptimOptions) -> None:
         run.feed.interrupt()
 
 
-def set_own_options(run: Run, changes: Iterable[Change]) -> None:
+def set_update_options(run: Run, changes: Iterable[OptimChange]) -> None:
     """The same for an optimizer that came as an object: what is not its own business."""
-    own = {k: v for change in changes for k, v in change.items() if k in _OWN}
+    own = {k: v for change in changes for k, v in change.items() if k in _UPDATE_KEYS}
     set_options(run, replace(run.options.optim, **own))
 
 
-def read_bases(run: Run) -> list[float]:
+def read_base_rates(run: Run) -> list[float]:
     """The rate of each group before any schedule."""
     assert run.optimizer is not None
     groups, values = run.optimizer.param_groups, run.updater.rate.values
@@ -218,7 +218,7 @@ def read_bases(run: Run) -> list[float]:
 
 
 @contextmanager
-def all_trained(run: Run) -> Iterator[None]:
+def marking_all_trainable(run: Run) -> Iterator[None]:
     """Let everything that the optimizer holds look trained in a block, frozen or not."""
     assert run.optimizer is not None
     groups = run.optimizer.param_groups
@@ -233,14 +233,14 @@ def all_trained(run: Run) -> Iterator[None]:
             parameter.requires_grad_(is_trained)
 
 
-def _set_values(run: Run, change: Change) -> None:
+def _set_values(run: Run, change: OptimChange) -> None:
     """Change an optimizer that came as an object: the options of its groups, in place."""
     assert run.optimizer is not None
-    check_values(run.optimizer, change)
-    set_own_options(run, [change])
-    wishes = parts_of_change(run.optimizer, change)
-    bases = iter(read_bases(run))
-    for one, wish in zip(parts_of(run.optimizer), wishes.values(), strict=True):
+    check_optim_change(run.optimizer, change)
+    set_update_options(run, [change])
+    wishes = split_change_by_optimizer(run.optimizer, change)
+    bases = iter(read_base_rates(run))
+    for one, wish in zip(list_optimizers(run.optimizer), wishes.values(), strict=True):
         own_bases = [next(bases) for _ in one.param_groups]
         for name, value in _values_of(one, wish).items():
             if name == "lr":
@@ -254,13 +254,13 @@ def _set_values(run: Run, change: Change) -> None:
                 one.state.pop(parameter, None)
 
 
-def check_values(optimizer: Optimizer, change: Change) -> None:
+def check_optim_change(optimizer: Optimizer, change: OptimChange) -> None:
     """Refuse a change of what an optimizer that came as an object does not have."""
-    wishes = parts_of_change(optimizer, change)
-    for name, one in zip(wishes, parts_of(optimizer), strict=True):
+    wishes = split_change_by_optimizer(optimizer, change)
+    for name, one in zip(wishes, list_optimizers(optimizer), strict=True):
         _values_of(one, wishes[name], key=f"optim.{name}" if name else "optim")
     if isinstance(optimizer, Optimizers):
-        known = [*wishes, *_OWN]
+        known = [*wishes, *_UPDATE_KEYS]
         for name in change:
             if name not in known:
                 hint = suggest(name, known) or f"there are {', '.join(wishes)}"
@@ -268,13 +268,13 @@ def check_values(optimizer: Optimizer, change: Change) -> None:
                 raise ConfigError(Problem(f"optim.{name}", what, hint=hint))
 
 
-def _values_of(optimizer: Optimizer, change: Change, key: str = "optim") -> dict[str, Any]:
+def _values_of(optimizer: Optimizer, change: OptimChange, key: str = "optim") -> dict[str, Any]:
     """Those of a change that are options of the groups of an optimizer that came as an object."""
-    values = {k: v for k, v in change.items() if k not in _OWN and k != "state"}
+    values = {k: v for k, v in change.items() if k not in _UPDATE_KEYS and k != "state"}
     for name in values:
-        if name in _BUILT or name not in optimizer.defaults:
+        if name in _CONFIG_ONLY_KEYS or name not in optimizer.defaults:
             what = f"{type(optimizer).__name__} came as an object and has no {name!r} to change"
-            hint = suggest(name, optimizer.defaults) if name not in _BUILT else ""
+            hint = suggest(name, optimizer.defaults) if name not in _CONFIG_ONLY_KEYS else ""
             hint = hint or "describe the optimizer in the section optim"
             raise ConfigError(Problem(f"{key}.{name}", what, hint=hint))
     return values
@@ -291,15 +291,15 @@ def _copy_options(run: Run, made: Optimizer) -> None:
     """Give the groups of the run's optimizer the options of another one of its kind."""
     assert run.optimizer is not None
     bases = [read_rate(group["lr"]) for group in made.param_groups]
-    has_other_rates = bases != read_bases(run)
+    has_other_rates = bases != read_base_rates(run)
     for group, other in zip(run.optimizer.param_groups, made.param_groups, strict=True):
-        group.update({k: v for k, v in other.items() if k not in (*_FORMS, "lr")})
+        group.update({k: v for k, v in other.items() if k not in (*_IMPLEMENTATION_OPTIONS, "lr")})
         if has_other_rates:
             _set_rate(group, read_rate(other["lr"]))
-    for own, new in zip(parts_of(run.optimizer), parts_of(made), strict=True):
+    for own, new in zip(list_optimizers(run.optimizer), list_optimizers(made), strict=True):
         own.defaults.update(new.defaults)
     if isinstance(run.optimizer, Optimizers) and isinstance(made, Optimizers):
-        run.optimizer.take_options(made)
+        run.optimizer.copy_options_from(made)
 
 
 def _set_rate(group: Group, value: float) -> None:
@@ -312,14 +312,14 @@ def _set_rate(group: Group, value: float) -> None:
         group["lr"] = value
 
 
-def forget_schedule(optimizer: Optimizer) -> None:
+def reset_to_base_rates(optimizer: Optimizer) -> None:
     """Let every group have its base rate again."""
     for group in optimizer.param_groups:
         if "initial_lr" in group:
             _set_rate(group, read_rate(group["initial_lr"]))
 
 
-def _layout(optimizer: Optimizer) -> list[list[int]]:
+def _read_group_layout(optimizer: Optimizer) -> list[list[int]]:
     return [[id(one) for one in group["params"]] for group in optimizer.param_groups]
 
 
@@ -331,23 +331,23 @@ def _move_state(before: Optimizer, after: Optimizer) -> None:
             after.state[key] = state
 
 
-def _require_movable(run: Run, *, is_new: bool) -> None:
+def _require_movable_schedule(run: Run, *, is_new: bool) -> None:
     """Refuse to let a scheduler of torch go on with other rates than it began with."""
     schedule = find_torch_schedule(run.schedule)
-    if schedule is not None and not (is_new and _is_own(run)):
-        raise immovable(schedule, run.course.stage)
+    if schedule is not None and not (is_new and _has_stage_schedule(run)):
+        raise build_schedule_error(schedule, run.course.stage)
 
 
 def find_torch_schedule(schedule: AnySchedule | None) -> TorchSchedule | None:
     """A scheduler of torch in a schedule, if there is one."""
-    if isinstance(schedule, Schedules):
+    if isinstance(schedule, OptimizerSchedules):
         members = (find_torch_schedule(one) for _, one in schedule.members.values())
         return next((one for one in members if one is not None), None)
     plain = schedule.schedule if isinstance(schedule, Warmup) else schedule
     return plain if isinstance(plain, TorchSchedule) else None
 
 
-def immovable(schedule: TorchSchedule, stage: Stage) -> ConfigError:
+def build_schedule_error(schedule: TorchSchedule, stage: Stage) -> ConfigError:
     """What is wrong with a scheduler of torch that is to go on in a stage."""
     kind = type(schedule.scheduler).__name__
     what = f"{kind} of torch cannot go on with another optimizer or other rates"
@@ -355,7 +355,7 @@ def immovable(schedule: TorchSchedule, stage: Stage) -> ConfigError:
     return ConfigError(Problem(f"{stage.key}.schedule", what, hint=hint))
 
 
-def _is_own(run: Run) -> bool:
+def _has_stage_schedule(run: Run) -> bool:
     return run.course.stage.schedule is not None
 
 

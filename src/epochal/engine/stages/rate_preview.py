@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 from epochal.engine.feed.feed import named_loaders
 from epochal.engine.interfaces.schedule import Schedule, TorchSchedule, Warmup
 from epochal.engine.optim.group_rates import read_rates
-from epochal.engine.stages.transition import change_stage
+from epochal.engine.stages.transition import apply_next_stage
 
 if TYPE_CHECKING:
     from epochal.engine.run import Run
@@ -21,7 +21,7 @@ _UNKNOWN = 1000  # steps to look at, when nobody knows how many there are
 
 @final
 @dataclass(frozen=True)
-class Preview:
+class RatePreview:
     """Learning rates to come."""
 
     steps: tuple[int, ...]
@@ -40,13 +40,13 @@ class Preview:
     """What could not be known."""
 
 
-def preview_rates(run: Run) -> Preview:
+def preview_rates(run: Run) -> RatePreview:
     """The rates of a run that is prepared and will not be carried out.
 
     Its own schedule is moved on from step to step, so the run is of no use afterwards.
     """
     total = run.limits.steps or _UNKNOWN
-    look = _Look(run, stride=-(-total // _POINTS))
+    look = _RatePreviewer(run, stride=-(-total // _POINTS))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some schedulers of torch speak of their own past
         look.go_through_stage()
@@ -57,11 +57,13 @@ def preview_rates(run: Run) -> Preview:
     rates = {name: tuple(one.get(name, math.nan) for one in look.found) for name in names}
     stages = tuple(look.stages) if len(look.stages) > 1 else ()
     marks = tuple(look.evaluations)
-    return Preview(tuple(look.steps), rates, marks, stages, "; ".join(dict.fromkeys(look.notes)))
+    return RatePreview(
+        tuple(look.steps), rates, marks, stages, "; ".join(dict.fromkeys(look.notes))
+    )
 
 
 @final
-class _Look:
+class _RatePreviewer:
     """Goes through a run, and keeps what the rates are."""
 
     def __init__(self, run: Run, *, stride: int) -> None:
@@ -78,7 +80,7 @@ class _Look:
     def go_through_stage(self) -> None:
         """Move on to the last step of the current stage."""
         run = self._run
-        rate, plain = run.updater.rate, _plain(run.schedule)
+        rate, plain = run.updater.rate, _without_warmup(run.schedule)
         self.stages.append((run.course.stage.name, run.step))
         self._note(plain)
         _pretend_updates(run.optimizer)
@@ -104,7 +106,7 @@ class _Look:
         run.feed.next_position = self._into_epoch * run.options.optim.accumulate
         if not run.is_in_epoch:
             self._into_epoch = 0
-        change_stage(run)
+        apply_next_stage(run)
 
     def _pass_borders(self) -> None:
         """Let the rate know of the epoch and the evaluation that are over with this step."""
@@ -141,7 +143,7 @@ class _Look:
             self.notes.append("drawn as if the monitored metric always became better")
 
 
-def _plain(schedule: object) -> object:
+def _without_warmup(schedule: object) -> object:
     return schedule.schedule if isinstance(schedule, Warmup) else schedule
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, final
 from typing_extensions import override
 
 from epochal.config.condition import Condition
-from epochal.engine.events.due import position
+from epochal.engine.events.due import run_position
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.monitor import Monitor
 from epochal.engine.optim.build_rate import Rate, build_rate
-from epochal.engine.stages.training_length import REASONS
+from epochal.engine.stages.training_length import LIMIT_REASONS
 from epochal.errors import CheckpointError, ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.task import Loader
     from epochal.engine.run import Run
 
-    Change = Mapping[str, Any]  # keys of `optim` with their new values
+    OptimChange = Mapping[str, Any]  # keys of `optim` with their new values
 
 TARGET, PLATEAU = "target", "plateau"
 """Why a stage is over that ends by a metric."""
@@ -59,7 +59,7 @@ class Stage:
     until: Condition | Plateau | None = None
     """What ends it before that."""
 
-    optim: Change = field(default_factory=dict)
+    optim: OptimChange = field(default_factory=dict)
     """Keys of the section ``optim``; ``state`` says what becomes of the optimizer's own state."""
 
     schedule: Callable[[Optimizer], AnySchedule] | None = None
@@ -90,7 +90,7 @@ class Stage:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Span:
+class ScheduleSpan:
     """The steps over which a schedule is counted, as they were planned."""
 
     first: int = 0
@@ -102,7 +102,7 @@ class Span:
 
 
 @final
-class Course:
+class StageProgress:
     """The stages of a run, and where it is among them.
 
     Args:
@@ -121,13 +121,13 @@ class Course:
         self.first_batch: int | None = 0
         """The index in its epoch of the first batch of the stage; None if nobody knows."""
 
-        self.changes: list[Change] = []
+        self.changes: list[OptimChange] = []
         """Every change of the optimizer so far, in order."""
 
-        self.span = Span()
+        self.span = ScheduleSpan()
         """The steps of the current stage."""
 
-        self.whole = Span()
+        self.whole = ScheduleSpan()
         """The steps of the run."""
 
         self.starts: list[int | None] = []
@@ -136,7 +136,7 @@ class Course:
         self.schedule: AnySchedule | None = None
         """That of the run, for stages without one of their own."""
 
-        self.kept_rate: Rate | None = None
+        self.pinned_rate: Rate | None = None
         """What owns the learning rate also after the updater is bound anew."""
 
         self._best: Monitor | None = None
@@ -154,7 +154,7 @@ class Course:
         return self.index + 1 == len(self.stages)
 
     @property
-    def cuts_epoch(self) -> bool:
+    def next_stage_ends_epoch(self) -> bool:
         """Whether the epoch cannot go on in the stage that comes next."""
         return bool(self.over) and self.stages[self.index + 1].has_new_batches
 
@@ -162,7 +162,7 @@ class Course:
         """Let the next stage be the current one, from the run's position on."""
         self.index += 1
         self.over = ""
-        self.first = {unit: position(run, unit) for unit in ("st", "ep", "sa")}
+        self.first = {unit: run_position(run, unit) for unit in ("st", "ep", "sa")}
         if self.stage.length is not None and self.stage.length.is_time:
             self.first["s"] = run.clock.seconds
         self.first_batch = run.feed.next_position if run.is_in_epoch else 0
@@ -176,7 +176,7 @@ class Course:
         length, *known = self._span or ("", None, None)
         if known and length == str(self.stage.length):
             steps, per_epoch = known
-        self.span = Span(int(self.first["st"]), steps, per_epoch)
+        self.span = ScheduleSpan(int(self.first["st"]), steps, per_epoch)
 
     def end(self, run: Run, reason: str) -> None:
         """Let the current stage be over after this step, or the run if it is the last one."""
@@ -186,12 +186,12 @@ class Course:
             self.over = reason
             run.feed.interrupt()
 
-    def add_end(self, run: Run) -> None:
+    def plan_stage_end(self, run: Run) -> None:
         """Plan the end of the current stage by its length."""
         stage, index = self.stage, self.index
         if stage.length is None:
             return
-        unit, reason = stage.length.unit, REASONS[stage.length.unit]
+        unit, reason = stage.length.unit, LIMIT_REASONS[stage.length.unit]
         at = Every(self.first.get(unit, 0) + stage.length.amount, unit)
         name = f"stop: {reason}" if self.is_last else f"end of stage {stage.name}"
 
@@ -227,8 +227,8 @@ class Course:
 
     def find_rate(self, run: Run) -> Rate:
         """What owns the learning rate of a run from its position on."""
-        if self.kept_rate is not None:
-            return self.kept_rate
+        if self.pinned_rate is not None:
+            return self.pinned_rate
         assert run.optimizer is not None
         span = self.whole if self.stage.schedule is None else self.span
         return build_rate(
@@ -255,7 +255,7 @@ class Course:
             "worse": self._worse,
         }
 
-    def is_that_of(self, state: Mapping[str, Any]) -> bool:
+    def matches_checkpoint(self, state: Mapping[str, Any]) -> bool:
         """Whether the parts of the run are still those of a checkpoint."""
         return bool(state["index"] == self.index and state["changes"] == self.changes)
 
@@ -279,12 +279,12 @@ class Course:
             self._best_of(monitor).load_state_dict(state["best"])
 
 
-def join_params(stages: Iterable[Stage]) -> dict[str, Any]:
+def merge_task_params(stages: Iterable[Stage]) -> dict[str, Any]:
     """What holds for the task in the last one of some stages."""
     return {name: value for stage in stages for name, value in stage.task.items()}
 
 
-def require_monitor(course: Course, monitor: Monitor | None) -> None:
+def require_monitor(course: StageProgress, monitor: Monitor | None) -> None:
     """Refuse a stage that ends by a monitor which there is not.
 
     Raises:

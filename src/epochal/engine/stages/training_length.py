@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from epochal.engine.feed.feed import Feed
     from epochal.engine.run import Run
 
-REASONS = {"ep": "max_epochs", "st": "max_steps", "sa": "max_samples", "s": "max_time"}
+LIMIT_REASONS = {"ep": "max_epochs", "st": "max_steps", "sa": "max_samples", "s": "max_time"}
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TrainingLimits:
     """Totals of a run; None is unknown."""
 
     epochs: int | None = None
@@ -32,7 +32,7 @@ class Limits:
 
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Epoch:
+class EpochSize:
     """What one pass over the training data comes to, as far as that is known."""
 
     accumulate: int
@@ -56,7 +56,7 @@ class Epoch:
         assert self.batches is not None
         return math.ceil((self.batches - start) / self.accumulate)
 
-    def resized(self, batch_size: int) -> Epoch:
+    def resized(self, batch_size: int) -> EpochSize:
         """The same data in batches of another size."""
         batches = None
         if self.drawn is not None and self.batch_size is not None:
@@ -66,11 +66,11 @@ class Epoch:
         return replace(self, batches=batches, batch_size=batch_size)
 
 
-def read_epoch(feed: Feed) -> Epoch:
+def read_epoch_size(feed: Feed) -> EpochSize:
     """What one pass over the training loader comes to."""
     loader = feed.loader
     size = getattr(loader, "batch_size", None)
-    return Epoch(
+    return EpochSize(
         accumulate=feed.accumulate,
         batches=count_batches(loader, feed.limit),
         batch_size=size if isinstance(size, int) else None,
@@ -82,7 +82,7 @@ def read_epoch(feed: Feed) -> Epoch:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Position:
+class TrainingPosition:
     """Where a training is, or will be; None is unknown."""
 
     step: int | None = 0
@@ -90,36 +90,36 @@ class Position:
     batch: int | None = 0
     """Index in the epoch of the next batch."""
 
-    def after(self, length: Duration | None, epoch: Epoch) -> Position:
+    def after(self, length: Duration | None, epoch: EpochSize) -> TrainingPosition:
         """The position after a while."""
         if length is None or length.is_time:
-            return Position(None, None, None)
+            return TrainingPosition(None, None, None)
         if length.unit == "ep":
             return self._after_epochs(int(length.amount), epoch)
         if length.unit == "sa":
             return self._after_samples(int(length.amount), epoch)
         return self._after_steps(int(length.amount), epoch)
 
-    def _after_epochs(self, count: int, epoch: Epoch) -> Position:
+    def _after_epochs(self, count: int, epoch: EpochSize) -> TrainingPosition:
         steps = None
         if epoch.batches is not None and self.batch is not None:
             steps = epoch.steps(self.batch) + (count - 1) * epoch.steps()
-        return Position(_add(self.step, steps), _add(self.epoch, count), 0)
+        return TrainingPosition(_add(self.step, steps), _add(self.epoch, count), 0)
 
-    def _after_steps(self, count: int, epoch: Epoch) -> Position:
+    def _after_steps(self, count: int, epoch: EpochSize) -> TrainingPosition:
         step = _add(self.step, count)
         if epoch.batches is None or self.batch is None:
-            return Position(step, None, None)
+            return TrainingPosition(step, None, None)
         rest = epoch.steps(self.batch)
         if count < rest:
-            return Position(step, self.epoch, self.batch + count * epoch.accumulate)
+            return TrainingPosition(step, self.epoch, self.batch + count * epoch.accumulate)
         epochs, more = divmod(count - rest, epoch.steps())
-        return Position(step, _add(self.epoch, 1 + epochs), more * epoch.accumulate)
+        return TrainingPosition(step, _add(self.epoch, 1 + epochs), more * epoch.accumulate)
 
-    def _after_samples(self, count: int, epoch: Epoch) -> Position:
+    def _after_samples(self, count: int, epoch: EpochSize) -> TrainingPosition:
         samples = epoch.samples
         if epoch.batches is None or not samples or not epoch.batch_size or self.batch is None:
-            return Position(None, None, None)
+            return TrainingPosition(None, None, None)
         per_step = epoch.batch_size * epoch.accumulate
         left = samples - self.batch * epoch.batch_size
         steps = math.ceil(count / per_step)
@@ -133,17 +133,17 @@ def _add(first: int | None, second: int | None) -> int | None:
     return None if first is None or second is None else first + second
 
 
-def find_limits(end: Position, times: Iterable[Duration | None]) -> Limits:
+def find_limits(end: TrainingPosition, times: Iterable[Duration | None]) -> TrainingLimits:
     """The totals of a training that ends at a position, and at the latest after some time."""
     is_begun = bool(end.batch)
     epochs = None if end.epoch is None else end.epoch + is_begun
     seconds = [time.amount for time in times if time is not None and time.is_time]
-    return Limits(epochs, end.step, min(seconds) if seconds else None)
+    return TrainingLimits(epochs, end.step, min(seconds) if seconds else None)
 
 
-def add_ends(run: Run) -> None:
+def plan_training_end(run: Run) -> None:
     """Plan the end of the stage that the run begins with, and that of ``train.max_time``."""
-    run.course.add_end(run)
+    run.course.plan_stage_end(run)
     max_time = run.options.train.max_time
     if max_time is not None:
         end = Every(max_time.amount, max_time.unit)

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from epochal.checkpoint import split
-from epochal.engine.snapshot.run_objects import OF_THE_RUN, freeze
-from epochal.engine.state.optimizer_state import fill
+from epochal.checkpoint import serialize_tree
+from epochal.engine.snapshot.run_objects import RUN_OWNED_SUFFIXES, fingerprint_value
+from epochal.engine.state.optimizer_state import restore_in_place
 from epochal.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LARGEST_BYTES = 2**20
+MAX_ATTRIBUTE_BYTES = 2**20
 """Of one attribute: what is larger is the result of something, not a state that goes on."""
 
 _MODULE_NAMES = frozenset(vars(nn.Module()))
 
 
 @final
-class Attributes:
+class ChangedAttributes:
     """Attributes of a run's task and of all modules that are no longer what they were at first.
 
     What a class keeps for itself, such as a count of batches, comes back after a resume without
@@ -46,7 +46,7 @@ class Attributes:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._reported: set[str] = set()
-        self._first = {name: freeze(value) for name, _, _, value in self._all()}
+        self._first = {name: fingerprint_value(value) for name, _, _, value in self._all()}
         self._built: State = {}
         if run.options.engine.on_nonfinite == "rollback":
             self._built = {
@@ -63,8 +63,8 @@ class Attributes:
             if state is not None:
                 found[name] = {"generator": state}
                 continue
-            may_have_changed = _has_tensors(value) or _changes_unseen(value)
-            may_have_changed |= freeze(value) != self._first.get(name, self)
+            may_have_changed = _has_tensors(value) or _may_change_in_place(value)
+            may_have_changed |= fingerprint_value(value) != self._first.get(name, self)
             if may_have_changed and self._can_be_kept(name, value):
                 found[name] = {"value": value}
         return found
@@ -73,7 +73,7 @@ class Attributes:
         """Give attributes the values they were built with; only of a run that may go back."""
         for name, owner, attribute, value in list(self._all()):
             if name in self._built:
-                if freeze(value) != self._first[name] or _changes_unseen(value):
+                if fingerprint_value(value) != self._first[name] or _may_change_in_place(value):
                     setattr(owner, attribute, copy.deepcopy(self._built[name]))
             elif name not in self._first and self._can_be_kept(name, value):
                 delattr(owner, attribute)
@@ -91,16 +91,16 @@ class Attributes:
             if "generator" in saved:
                 _set_generator(value, saved["generator"])
             else:
-                setattr(owner, attribute, fill(value, saved["value"], self._run.device))
+                setattr(owner, attribute, restore_in_place(value, saved["value"], self._run.device))
 
     def _can_be_kept(self, name: str, value: object) -> bool:
         try:
-            tensors = split(value, name).tensors
+            tensors = serialize_tree(value, name).tensors
         except CheckpointError:
             what = f"is a {type(value).__name__}"
         else:
             size = sum(tensor.nbytes for tensor in tensors.values())
-            if size <= LARGEST_BYTES:
+            if size <= MAX_ATTRIBUTE_BYTES:
                 return True
             what = "is too large"
         if name not in self._reported:
@@ -112,7 +112,7 @@ class Attributes:
         for prefix, owner in self._owners():
             for attribute, value in list(vars(owner).items()):
                 is_part = isinstance(value, nn.Module) or attribute in _MODULE_NAMES
-                is_of_the_run = owner is self._run.task and attribute.endswith(OF_THE_RUN)
+                is_of_the_run = owner is self._run.task and attribute.endswith(RUN_OWNED_SUFFIXES)
                 if not is_part and not is_of_the_run and not callable(value):
                     yield f"{prefix}.{attribute}", owner, attribute, value
 
@@ -140,10 +140,10 @@ def _has_tensors(value: object) -> bool:
     return is_container and any(isinstance(item, Tensor) for item in items)  # type: ignore[attr-defined]  # just asked
 
 
-def _changes_unseen(value: object) -> bool:
+def _may_change_in_place(value: object) -> bool:
     """Whether a value may be another one in the same place, of which ``freeze`` knows nothing."""
     if isinstance(value, np.ndarray):
-        return value.nbytes <= LARGEST_BYTES
+        return value.nbytes <= MAX_ATTRIBUTE_BYTES
     return isinstance(value, deque | bytearray)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from epochal.engine.state.optimizer_state import fill
+from epochal.engine.state.optimizer_state import restore_in_place
 from epochal.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ def restore_module(module: nn.Module, state: State, device: torch.device, owner:
         except AttributeError as error:
             what = f"{owner}: has no buffer {name!r}, and the checkpoint has"
             raise CheckpointError(what) from error
-        setattr(holder, attribute, fill(getattr(holder, attribute, None), value, device))
+        setattr(
+            holder, attribute, restore_in_place(getattr(holder, attribute, None), value, device)
+        )
     frozen, resting = set(state["frozen"]), set(state["eval"])
     for name, parameter in module.named_parameters():
         if parameter.requires_grad is (name in frozen):

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     State = dict[str, Any]  # a tree of plain data and tensors
 
 # How steps are computed, not what they come to: the optimizer that was built knows best.
-_FORMS = frozenset({"params", "fused", "foreach", "capturable", "differentiable"})
+_IMPLEMENTATION_OPTIONS = frozenset({"params", "fused", "foreach", "capturable", "differentiable"})
 
 
-def named_parameters(run: Run) -> dict[str, Tensor]:
+def name_all_parameters(run: Run) -> dict[str, Tensor]:
     """Every parameter by name; the first of several names counts."""
     found: dict[str, Tensor] = dict(run.model.named_parameters())
     for attribute, part in getattr(run.task, "__dict__", {}).items():
@@ -46,7 +46,9 @@ def collect_optimizer(optimizer: Optimizer, parameters: Mapping[str, Tensor]) ->
     groups = [
         {
             "params": [names[id(parameter)] for parameter in group["params"]],
-            "options": {name: value for name, value in group.items() if name not in _FORMS},
+            "options": {
+                name: value for name, value in group.items() if name not in _IMPLEMENTATION_OPTIONS
+            },
         }
         for group in optimizer.param_groups
     ]
@@ -60,7 +62,7 @@ def collect_optimizer(optimizer: Optimizer, parameters: Mapping[str, Tensor]) ->
             continue
         name = names[id(key)]
         states[name] = dict(state)
-        on_host[name] = [part for part, value in state.items() if _is_beside(value, key)]
+        on_host[name] = [part for part, value in state.items() if _is_on_host(value, key)]
     return {"groups": groups, "state": states, "others": others, "on_host": on_host}
 
 
@@ -88,11 +90,11 @@ def restore_optimizer(optimizer: Optimizer, parameters: Mapping[str, Tensor], st
         for part, value in saved.items():
             is_beside = part in state["on_host"].get(name, ())
             device = torch.device("cpu") if is_beside else parameter.device
-            own[part] = fill(own.get(part), value, device)
+            own[part] = restore_in_place(own.get(part), value, device)
     kept.update(state["others"])
 
 
-def fill(existing: object, value: Any, device: torch.device) -> Any:  # noqa: ANN401 - any tree
+def restore_in_place(existing: object, value: Any, device: torch.device) -> Any:  # noqa: ANN401 - any tree
     """A value where the existing one is: tensors keep their places, new ones go to a device."""
     if isinstance(value, Tensor):
         fits = (
@@ -109,10 +111,12 @@ def fill(existing: object, value: Any, device: torch.device) -> Any:  # noqa: AN
     if type(value) in (list, tuple):
         olds = list(existing) if isinstance(existing, list | tuple) else []
         olds += [None] * (len(value) - len(olds))
-        return type(value)(fill(old, new, device) for old, new in zip(olds, value, strict=False))
+        return type(value)(
+            restore_in_place(old, new, device) for old, new in zip(olds, value, strict=False)
+        )
     if type(value) is dict:
         known = existing if isinstance(existing, dict) else {}
-        return {key: fill(known.get(key), new, device) for key, new in value.items()}
+        return {key: restore_in_place(known.get(key), new, device) for key, new in value.items()}
     return value
 
 
@@ -151,7 +155,7 @@ def _restore_option(existing: object, value: Any) -> Any:  # noqa: ANN401 - what
     return value
 
 
-def _is_beside(value: object, parameter: Tensor) -> bool:
+def _is_on_host(value: object, parameter: Tensor) -> bool:
     """Whether a tensor is on the host although its parameter is not, as most step counts."""
     is_host = isinstance(value, Tensor) and value.device.type == "cpu"
     return is_host and parameter.device.type != "cpu"

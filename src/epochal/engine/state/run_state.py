@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from epochal.checkpoint import split
+from epochal.checkpoint import serialize_tree
 from epochal.engine.device.seeding import generator_states, restore_generators
-from epochal.engine.events.due import list_times, set_times
+from epochal.engine.events.due import list_due_times, restore_due_times
 from epochal.engine.measure.phase_timer import read_spent
 from epochal.engine.state.module_state import collect_module, restore_module
 from epochal.engine.state.optimizer_state import (
     collect_optimizer,
-    fill,
-    named_parameters,
+    name_all_parameters,
+    restore_in_place,
     restore_optimizer,
 )
 from epochal.errors import CheckpointError
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # Ends that others wished for; those that training came to by itself are its state.
-WISHES = ("interrupted", "preempted")
+EXTERNAL_STOPS = ("interrupted", "preempted")
 
 
-def collect(run: Run) -> State:
+def collect_state(run: Run) -> State:
     """A tree for every part; its tensors are the live ones, so it holds until the next step.
 
     The run is between two steps, and everybody got the means that were on their way.
@@ -54,7 +54,7 @@ def collect(run: Run) -> State:
         "stage": run.course.state_dict(),
         "meter": run.meter.state_dict(),
         "metrics": {name: _collect_object(one) for name, one in run.train_metrics.items()},
-        "plan": list_times(run.plan.dues),
+        "plan": list_due_times(run.plan.dues),
         "clock": {**run.clock.state_dict(), "spent": read_spent(run).to_fields()},
         "latest": dict(run.latest),
         "evaluated_at": dict(run.evaluated_at),
@@ -69,7 +69,7 @@ def collect(run: Run) -> State:
         "random": generator_states(),
     }
     if run.optimizer is not None:
-        state["optim"] = collect_optimizer(run.optimizer, named_parameters(run))
+        state["optim"] = collect_optimizer(run.optimizer, name_all_parameters(run))
         state["rate"] = run.updater.rate.state_dict()
     if run.average is not None:
         state["average"] = run.average.state_tensors()
@@ -80,7 +80,7 @@ def collect(run: Run) -> State:
     return state
 
 
-def restore(run: Run, state: Mapping[str, Any], *, is_strict: bool = True) -> None:
+def restore_state(run: Run, state: Mapping[str, Any], *, is_strict: bool = True) -> None:
     """Put every part into a state, in place; random generators come last.
 
     Args:
@@ -94,7 +94,7 @@ def restore(run: Run, state: Mapping[str, Any], *, is_strict: bool = True) -> No
     _compare_parts(run, state, is_strict=is_strict)
     restore_module(run.model, state["model"], run.device, "model")
     if run.optimizer is not None and "optim" in state:
-        restore_optimizer(run.optimizer, named_parameters(run), state["optim"])
+        restore_optimizer(run.optimizer, name_all_parameters(run), state["optim"])
         run.updater.rate.load_state_dict(state["rate"])
     if run.average is not None and "average" in state:
         _restore_tensors("average", run.average.state_tensors(), state["average"])
@@ -131,8 +131,8 @@ def _restore_position(run: Run, state: Mapping[str, Any]) -> None:
     run.step, run.epoch, run.is_in_epoch = data["step"], data["epoch"], data["is_in_epoch"]
     run.feed.start_at(data["epoch"], data["position"], data["samples"], loader=data.get("loader"))
     run.clock.load_state_dict(state["clock"])
-    set_times(run.plan.dues, state["plan"], run)
-    run.plan.look_ahead(run)
+    restore_due_times(run.plan.dues, state["plan"], run)
+    run.plan.find_next_due(run)
 
 
 def _compare_parts(run: Run, state: Mapping[str, Any], *, is_strict: bool) -> None:
@@ -148,7 +148,7 @@ def _compare_parts(run: Run, state: Mapping[str, Any], *, is_strict: bool) -> No
     metrics = state.get("metrics", {})
     missing += [f"metrics.{name}" for name in run.train_metrics if name not in metrics]
     unexpected += [f"metrics.{name}" for name in metrics if name not in run.train_metrics]
-    _tell_difference("parts", missing, unexpected, is_strict=is_strict)
+    _report_difference("parts", missing, unexpected, is_strict=is_strict)
     required = set(_REQUIRED) - state.keys()
     if required:
         raise CheckpointError(f"checkpoint: has no {', '.join(sorted(required))}: not one of a run")
@@ -160,7 +160,7 @@ _REQUIRED = (
 )
 
 
-def _tell_difference(
+def _report_difference(
     what: str, missing: list[str], unexpected: list[str], *, is_strict: bool
 ) -> None:
     lines = [("missing in the checkpoint", missing), ("only in the checkpoint", unexpected)]
@@ -176,7 +176,7 @@ def _tell_difference(
 def _restore_tensors(owner: str, here: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
     missing = [f"{owner}.{name}" for name in here if name not in saved]
     unexpected = [f"{owner}.{name}" for name in saved if name not in here]
-    _tell_difference("parts", missing, unexpected, is_strict=True)
+    _report_difference("parts", missing, unexpected, is_strict=True)
     with torch.no_grad():
         for name, tensor in here.items():
             if tensor.shape != saved[name].shape:
@@ -213,7 +213,7 @@ def _collect_object(part: Any) -> State:  # noqa: ANN401 - a metric of anybody
     kept, on_host = {}, []
     for name, value in vars(part).items():
         try:
-            split(value, name)
+            serialize_tree(value, name)
         except CheckpointError:
             continue
         kept[name] = value
@@ -228,7 +228,7 @@ def _restore_object(part: Any, state: State, device: torch.device) -> None:  # n
         return
     for name, value in state["attributes"].items():
         place = torch.device("cpu") if name in state["on_host"] else device
-        setattr(part, name, fill(getattr(part, name, None), value, place))
+        setattr(part, name, restore_in_place(getattr(part, name, None), value, place))
 
 
 def _collect_task(run: Run) -> State:
@@ -264,7 +264,7 @@ def _stateful_hooks(run: Run) -> dict[str, Any]:
     return found
 
 
-def find_stateless(run: Run) -> list[str]:
+def find_stateless_hooks(run: Run) -> list[str]:
     """Hooks of the user's own that hold tensors which no checkpoint keeps."""
     return [
         type(hook).__name__
@@ -283,7 +283,7 @@ def _restore_hooks(run: Run, state: State, *, is_strict: bool) -> None:
     hooks = _stateful_hooks(run)
     missing = [name for name in hooks if name not in state]
     unexpected = [name for name in state if name not in hooks]
-    _tell_difference("hooks", missing, unexpected, is_strict=is_strict)
+    _report_difference("hooks", missing, unexpected, is_strict=is_strict)
     for name, hook in hooks.items():
         if name in state:
             hook.load_state_dict(state[name])

@@ -10,12 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.checkpoint import Split, remove_leftovers, snapshot, tidy, write_checkpoint
-from epochal.checkpoint.serialize import split_parts
-from epochal.engine.optim.average import AVERAGED
-from epochal.engine.state.run_state import WISHES, collect, find_stateless
+from epochal.checkpoint import (
+    SerializedState,
+    prune_checkpoints,
+    remove_leftovers,
+    snapshot_to_host,
+    write_checkpoint,
+)
+from epochal.checkpoint.serialize import serialize_state
+from epochal.engine.optim.average import AVERAGED_SPLIT
+from epochal.engine.state.run_state import EXTERNAL_STOPS, collect_state, find_stateless_hooks
 from epochal.errors import EpochalError
-from epochal.records.folder.checkpoint_manifests import FACTS, Manifest
+from epochal.records.folder.checkpoint_manifests import MANIFEST_FIELDS, CheckpointManifest
 from epochal.records.metrics.time_spent import SAVING
 from epochal.text.formatting import format_bytes
 
@@ -26,7 +32,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-END = "end"
+END_REASON = "end"
 IN_MEMORY = Path("memory")
 """Where states are that were never written."""
 
@@ -55,8 +61,10 @@ def save_if_requested(run: Run) -> None:
         run.requests_save = ""  # this state is given up
         return
     if run.stop_reason and saver.saved_at != _position(run):
-        request_save(run, END)
-    is_soon_over = run.is_in_epoch and run.feed.is_complete and run.stop_status not in WISHES
+        request_save(run, END_REASON)
+    is_soon_over = (
+        run.is_in_epoch and run.feed.is_complete and run.stop_status not in EXTERNAL_STOPS
+    )
     if run.requests_save and not is_soon_over:
         reason, run.requests_save = run.requests_save, ""
         saver.save(run, reason)
@@ -64,7 +72,7 @@ def save_if_requested(run: Run) -> None:
 
 @final
 @dataclass(slots=True)
-class _Job:
+class _WriteJob:
     """One checkpoint on its way to the disk."""
 
     step: int
@@ -101,36 +109,38 @@ class Saver:
     ) -> None:
         self.folder = folder
         self.serves_rollback = serves_rollback
-        self.kept: deque[tuple[Manifest, Split]] = deque(maxlen=max(1, keep_last or 1))
+        self.kept: deque[tuple[CheckpointManifest, SerializedState]] = deque(
+            maxlen=max(1, keep_last or 1)
+        )
         """What a run without a folder can go back to, the newest last."""
 
         self.saved_at: tuple[int, int, bool] | None = None
         """Step, epoch, and whether inside it, of the latest snapshot."""
 
-        self.origin: Manifest | None = None
+        self.origin: CheckpointManifest | None = None
         """The checkpoint that the present attempt went on from; None if it began at the start."""
 
         self._name = name
         self._keep_last, self._keep_best = keep_last, keep_best
         self._is_strict = is_strict
-        self._job: _Job | None = None
-        self._has_refused = self._has_rehearsed = False
+        self._job: _WriteJob | None = None
+        self._has_refused = self._has_checked = False
 
-    def rehearse(self, run: Run) -> None:
+    def check_can_save(self, run: Run) -> None:
         """Take the state apart once, so that what cannot be saved fails early; say what it takes.
 
         Raises:
             CheckpointError: Some part has a state that no checkpoint can hold.
         """
-        if self.folder is None or self._has_rehearsed:
+        if self.folder is None or self._has_checked:
             return
-        self._has_rehearsed = True
+        self._has_checked = True
         with run.clock.times.measuring(SAVING):
             self._wait(run)  # what is being written must not be taken for a leftover
-            size = _size_of(_take_apart(run))
+            size = _size_of(_split_state(run))
             remove_leftovers(self.folder)
-            self._tell_room(size)
-        for name in find_stateless(run):
+            self._report_disk_space(size)
+        for name in find_stateless_hooks(run):
             logger.warning(
                 "%s holds tensors, and a resumed run begins without them; "
                 "give it state_dict and load_state_dict",
@@ -146,14 +156,16 @@ class Saver:
             return
         with run.clock.times.measuring(SAVING):
             self._wait(run)
-            taken = _take_apart(run, is_copied=True)
+            taken = _split_state(run, is_copied=True)
             self.saved_at = _position(run)
             if self.folder is None:
-                manifest = Manifest(path=IN_MEMORY, files={}, **facts_of(run, reason))
+                manifest = CheckpointManifest(
+                    path=IN_MEMORY, files={}, **build_manifest_facts(run, reason)
+                )
                 self.kept.append((manifest, taken))
                 return
-            job = _Job(run.step, reason)
-            arguments = (job, taken, self._name(run), facts_of(run, reason), run)
+            job = _WriteJob(run.step, reason)
+            arguments = (job, taken, self._name(run), build_manifest_facts(run, reason), run)
             job.thread = threading.Thread(
                 target=self._write, args=arguments, name="checkpoint", daemon=True
             )
@@ -188,7 +200,7 @@ class Saver:
         """Whether the run has diverged, so that its state is worth nothing."""
         if run.watch is None:
             return False
-        run.watch.look_now(run)
+        run.watch.check_now(run)
         if run.watch.has_diverged and not self._has_refused:
             self._has_refused = True
             logger.info("step %d is not saved: its updates were left out", run.step)
@@ -205,7 +217,9 @@ class Saver:
             logger.info("waited %.1f s for the checkpoint of step %d", waited, job.step)
         self.attend(run)
 
-    def _write(self, job: _Job, taken: Split, name: str, facts: dict[str, Any], run: Run) -> None:
+    def _write(
+        self, job: _WriteJob, taken: SerializedState, name: str, facts: dict[str, Any], run: Run
+    ) -> None:
         """Write a snapshot; runs in a thread of its own, and touches nothing of the run."""
         assert self.folder is not None
         try:
@@ -221,7 +235,7 @@ class Saver:
     def _tidy(self) -> tuple[str, ...]:
         assert self.folder is not None
         try:
-            tidy(
+            prune_checkpoints(
                 self.folder,
                 keep_last=self._keep_last,
                 keep_best=self._keep_best,
@@ -231,7 +245,7 @@ class Saver:
             return (f"old checkpoints could not be removed: {error}",)
         return ()
 
-    def _fail(self, run: Run, job: _Job, error: BaseException) -> None:
+    def _fail(self, run: Run, job: _WriteJob, error: BaseException) -> None:
         run.writer.event("checkpoint_failed", step=job.step, message=str(error))
         is_expected = isinstance(error, EpochalError | OSError)
         if self._is_strict or not is_expected or "preempted" in job.reason:
@@ -239,7 +253,7 @@ class Saver:
         self.saved_at = None
         logger.error("the checkpoint of step %d was not written: %s", job.step, error)
 
-    def _tell_room(self, size: int) -> None:
+    def _report_disk_space(self, size: int) -> None:
         assert self.folder is not None
         folder = next(one for one in (self.folder, *self.folder.parents) if one.exists())
         free = shutil.disk_usage(folder).free
@@ -261,7 +275,7 @@ class Saver:
             logger.info("%s; %s free", what, format_bytes(free))
 
 
-def facts_of(run: Run, reason: str) -> dict[str, Any]:
+def build_manifest_facts(run: Run, reason: str) -> dict[str, Any]:
     """What the manifest of a checkpoint says about this moment."""
     facts: dict[str, Any] = {
         "step": run.step,
@@ -273,28 +287,28 @@ def facts_of(run: Run, reason: str) -> dict[str, Any]:
     }
     if run.monitor is not None:
         facts |= {"monitor": run.monitor.metric, "mode": run.monitor.mode}
-    return facts | {name: value for name, value in run.facts.items() if name in FACTS}
+    return facts | {name: value for name, value in run.facts.items() if name in MANIFEST_FIELDS}
 
 
 def fresh_metrics(run: Run) -> dict[str, float]:
     """The metrics that were measured at this very step, with these weights."""
     fresh = {split for split, step in run.evaluated_at.items() if step == run.step}
     if "val" in fresh:
-        fresh.add(AVERAGED)
+        fresh.add(AVERAGED_SPLIT)
     if not run.is_in_epoch and run.step > 0:
         fresh.add("train")
     return {name: value for name, value in run.latest.items() if name.split("/")[0] in fresh}
 
 
-def _take_apart(run: Run, *, is_copied: bool = False) -> Split:
+def _split_state(run: Run, *, is_copied: bool = False) -> SerializedState:
     """The state of a run in two halves; copied, it stays as it is while the run goes on."""
     if run.meter.deliver():
-        run.events.has_acted = True
-    state = collect(run)
-    return snapshot(state) if is_copied else split_parts(state)
+        run.events.has_run_user_code = True
+    state = collect_state(run)
+    return snapshot_to_host(state) if is_copied else serialize_state(state)
 
 
-def _size_of(taken: Split) -> int:
+def _size_of(taken: SerializedState) -> int:
     return sum(tensor.nbytes for tensor in taken.tensors.values())
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NoReturn, final
 import torch
 from torch import Tensor
 
-from epochal.engine.events.events import tell
-from epochal.engine.measure.meter import LOSS_OF_NOTHING
-from epochal.engine.step.debug_losses import blaming
+from epochal.engine.events.events import call_listener
+from epochal.engine.measure.meter import EMPTY_BATCH_LOSS
+from epochal.engine.step.debug_losses import check_each_loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ class BatchFunctions:
     """
 
     def __init__(self, run: Run) -> None:
-        train = blaming(run, run.calls.train) if run.is_debug else run.calls.train
+        train = check_each_loss(run, run.calls.train) if run.is_debug else run.calls.train
         self.train = _with_batch_start(run, train)
         """Moves a batch and goes as far as the loss."""
 
@@ -66,12 +66,12 @@ class BatchFunctions:
 
         finish = self.report
         if run.train_metrics:
-            finish = _one_after_the_other(finish, self.measure)
+            finish = _chain(finish, self.measure)
         self.finish = _with_batch_end(run, finish)
         """All that comes after: ``report``, ``measure``, and the listeners of ``batch_end``."""
 
 
-def no_step(*_: object) -> NoReturn:
+def unprepared_step(*_: object) -> NoReturn:
     """Stand in for the step of a run that is not prepared to train."""
     raise AssertionError("the run was not prepared to train")
 
@@ -87,7 +87,7 @@ def _build_report(run: Run) -> FinishBatch:
             add(outcome.losses)
         loss, count = outcome.losses["loss"]
         if type(count) is Tensor:
-            add({LOSS_OF_NOTHING: (loss, count <= 0)})
+            add({EMPTY_BATCH_LOSS: (loss, count <= 0)})
 
     return report
 
@@ -103,7 +103,7 @@ def _build_measure(run: Run) -> FinishBatch:
     return measure
 
 
-def _one_after_the_other(first: FinishBatch, second: FinishBatch) -> FinishBatch:
+def _chain(first: FinishBatch, second: FinishBatch) -> FinishBatch:
     def both(outcome: Outcome) -> None:
         first(outcome)
         second(outcome)
@@ -118,7 +118,7 @@ def _with_batch_start(run: Run, train: TrainBatch) -> TrainBatch:
 
     def tell_and_train(batch: Batch) -> Outcome:
         for listener in listeners:
-            tell(listener, run, "train", run.batch_index, batch)
+            call_listener(listener, run, "train", run.batch_index, batch)
         return train(batch)
 
     return tell_and_train
@@ -132,6 +132,6 @@ def _with_batch_end(run: Run, finish: FinishBatch) -> FinishBatch:
     def finish_and_tell(outcome: Outcome) -> None:
         finish(outcome)
         for listener in listeners:
-            tell(listener, run, "train", run.batch_index, outcome.batch, outcome.out)
+            call_listener(listener, run, "train", run.batch_index, outcome.batch, outcome.out)
 
     return finish_and_tell

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from epochal.engine.step.loss import TOTAL
-from epochal.engine.step.loss_inputs import known_names, pick
+from epochal.engine.step.loss import TOTAL_LOSS
+from epochal.engine.step.loss_inputs import find_by_path, known_names
 from epochal.errors import TaskError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 _MOST_SHOWN = 5
 
 
-def blaming(run: Run, train: TrainBatch) -> TrainBatch:
+def check_each_loss(run: Run, train: TrainBatch) -> TrainBatch:
     """What ``train`` does, and then the gradient of each named loss by itself.
 
     One whose backward pass fails is an error with its name; one that is not finite, or has
@@ -33,12 +33,12 @@ def blaming(run: Run, train: TrainBatch) -> TrainBatch:
 
     def train_and_blame(batch: Batch) -> Outcome:
         outcome = train(batch)
-        names = sorted(outcome.losses, key=lambda name: name == TOTAL)  # the sum comes last
+        names = sorted(outcome.losses, key=lambda name: name == TOTAL_LOSS)  # the sum comes last
         has_found = False
         for name in names:
-            if name == TOTAL and has_found:
+            if name == TOTAL_LOSS and has_found:
                 break
-            complaint = _find_complaint(run, name, outcome)
+            complaint = _find_problem(run, name, outcome)
             if complaint:
                 has_found = True
                 if name not in told:
@@ -49,7 +49,7 @@ def blaming(run: Run, train: TrainBatch) -> TrainBatch:
     return train_and_blame
 
 
-def _find_complaint(run: Run, name: str, outcome: Outcome) -> str:
+def _find_problem(run: Run, name: str, outcome: Outcome) -> str:
     """What is wrong with one loss, in words; empty if nothing is."""
     value = outcome.losses[name][0]
     if not isinstance(value, Tensor) or not value.requires_grad:
@@ -84,7 +84,7 @@ def _describe(run: Run, name: str, outcome: Outcome) -> str:
         if isinstance(whole, Tensor):
             parts.append(f"{source} {_range(whole)}")
         for key in known_names(whole)[:_MOST_SHOWN]:
-            part = pick(whole, (key,))
+            part = find_by_path(whole, (key,))
             if isinstance(part, Tensor) and part.numel():
                 parts.append(f"{source}.{key} {_range(part)}")
     return f"{place}: {', '.join(parts)}"

@@ -12,13 +12,13 @@ from epochal.engine.device.move import batch_size
 from epochal.engine.step.loss_inputs import (
     Function,
     Route,
-    closest,
+    example_route,
+    find_by_path,
+    find_count_argument,
+    find_missing_name,
     guess_route,
     list_names,
-    pick,
     read_parameters,
-    show_route,
-    sized_argument,
 )
 from epochal.errors import ConfigError, Place, Problem, TaskError, suggest
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.task import Batch, Output
     from epochal.engine.measure.sums import Number, Weighted
 
-TOTAL = "loss"
+TOTAL_LOSS = "loss"
 """The name of the weighted sum; a term cannot have it, unless it is the only one."""
 
 
 @final
-class Term:
+class LossTerm:
     """One summand: a function of parts of output and batch, which gives a mean over its items.
 
     Args:
@@ -50,7 +50,7 @@ class Term:
         self,
         function: Function,
         *,
-        name: str = TOTAL,
+        name: str = TOTAL_LOSS,
         weight: float = 1.0,
         inputs: Mapping[str, str] | None = None,
         key: str = "loss",
@@ -64,14 +64,14 @@ class Term:
             argument: self._parse(argument, path) for argument, path in (inputs or {}).items()
         }
         self.is_complete = all(argument in self._routes for argument in self._needed)
-        self._sized = sized_argument(self._routes)
+        self._sized = find_count_argument(self._routes)
 
     def compute(self, out: Output, batch: Batch) -> tuple[Tensor, Number]:
         """The value for a batch, and how many items it is a mean of."""
         if not self.is_complete:
             self._complete(out, batch)
         arguments = {
-            argument: pick(out if is_out else batch, path)
+            argument: find_by_path(out if is_out else batch, path)
             for argument, (is_out, path) in self._routes.items()
         }
         for value in arguments.values():
@@ -85,7 +85,7 @@ class Term:
     @property
     def kind(self) -> str:
         """What its function is called."""
-        return _name(self.function)
+        return _function_name(self.function)
 
     def _count(self, arguments: Mapping[str, Any], batch: Batch) -> int:
         sized = arguments.get(self._sized)
@@ -118,7 +118,7 @@ class Term:
             what = f"must be out, batch, or a path into one of them, got {path!r}"
             self._refuse(f"inputs.{argument}", what, "write for example out.logits or batch.label")
         if argument not in self._known and None not in self._known:
-            what = f"{_name(self.function)} has no argument {argument!r}"
+            what = f"{_function_name(self.function)} has no argument {argument!r}"
             known = [name for name in self._known if name is not None]
             self._refuse(f"inputs.{argument}", what, suggest(argument, known))
         return source == "out", tuple(names)
@@ -129,22 +129,22 @@ class Term:
             if argument not in self._routes:
                 route = guess_route(argument, position, len(self._needed), out, batch)
                 if route is None:
-                    self._refuse_toguess_route(argument, out, batch)
+                    self._refuse_to_guess(argument, out, batch)
                 self._routes[argument] = route
         self.is_complete = True
-        self._sized = sized_argument(self._routes)
+        self._sized = find_count_argument(self._routes)
 
-    def _refuse_toguess_route(self, argument: str, out: Output, batch: Batch) -> NoReturn:
+    def _refuse_to_guess(self, argument: str, out: Output, batch: Batch) -> NoReturn:
         sources = {"out": out, "batch": batch}
         shown = "; ".join(f"{name} has {list_names(one)}" for name, one in sources.items())
-        hint = ", ".join(f"{name}: {show_route(name, sources)}" for name in self._needed)
-        what = f"cannot tell which part is {argument!r} of {_name(self.function)}: {shown}"
+        hint = ", ".join(f"{name}: {example_route(name, sources)}" for name in self._needed)
+        what = f"cannot tell which part is {argument!r} of {_function_name(self.function)}: {shown}"
         self._refuse("inputs", what, f"write for example inputs: {{{hint}}}")
 
     def _fail_to_find(self, out: Output, batch: Batch) -> NoReturn:
         for argument, (is_out, path) in self._routes.items():
             name, source = ("out", out) if is_out else ("batch", batch)
-            missing, known = closest(source, path)
+            missing, known = find_missing_name(source, path)
             if missing:
                 full = ".".join((name, *path))
                 what = f"there is no {full!r}; {name} is a {type(source).__name__}"
@@ -155,7 +155,7 @@ class Term:
         raise ConfigError(Problem(f"{self._key}.{key}", what, self._place, hint))
 
     def _fail(self, what: str, hint: str) -> NoReturn:
-        raise TaskError(f"{self._key}: {_name(self.function)} {what}\n  {hint}")
+        raise TaskError(f"{self._key}: {_function_name(self.function)} {what}\n  {hint}")
 
 
 @final
@@ -171,11 +171,11 @@ class Loss(nn.Module):
         ConfigError: Two terms have one name, or one has that of the sum.
     """
 
-    def __init__(self, terms: Sequence[Term]) -> None:
+    def __init__(self, terms: Sequence[LossTerm]) -> None:
         super().__init__()
-        _require_names([term.name for term in terms])
+        _require_unique_names([term.name for term in terms])
         self._terms = tuple(terms)
-        self._is_named = [term.name for term in terms] != [TOTAL]
+        self._is_named = [term.name for term in terms] != [TOTAL_LOSS]
         self.weights = {term.name: term.weight for term in terms}
         """The weight of each term; a term without any is neither computed nor logged."""
 
@@ -200,7 +200,11 @@ class Loss(nn.Module):
         if total is None:
             hint = "give at least one of them another weight"
             raise TaskError(f"loss: every term has the weight 0\n  {hint}")
-        return {TOTAL: (total, count), **terms} if self._is_named else {TOTAL: (total, count)}
+        return (
+            {TOTAL_LOSS: (total, count), **terms}
+            if self._is_named
+            else {TOTAL_LOSS: (total, count)}
+        )
 
     def describe(self) -> str:
         """The sum in words, such as ``ce + 0.3 aux``."""
@@ -237,22 +241,22 @@ class Loss(nn.Module):
         self.weights.update(weights)
 
 
-def _require_names(names: Sequence[str]) -> None:
+def _require_unique_names(names: Sequence[str]) -> None:
     hint = "give the term another name"
     for index, name in enumerate(names):
         if name in names[:index]:
             raise ConfigError(Problem("loss", f"two terms are called {name!r}", hint=hint))
-        if name == TOTAL and len(names) > 1:
-            what = f"{TOTAL!r} is the name of the sum of all terms"
+        if name == TOTAL_LOSS and len(names) > 1:
+            what = f"{TOTAL_LOSS!r} is the name of the sum of all terms"
             raise ConfigError(Problem("loss", what, hint=hint))
 
 
-def _module_of(term: Term) -> nn.Module | None:
+def _module_of(term: LossTerm) -> nn.Module | None:
     function = term.function
     function = function.func if isinstance(function, partial) else function
     return function if isinstance(function, nn.Module) else None
 
 
-def _name(function: Function) -> str:
+def _function_name(function: Function) -> str:
     function = function.func if isinstance(function, partial) else function
     return str(getattr(function, "__qualname__", type(function).__qualname__))

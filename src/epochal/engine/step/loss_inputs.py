@@ -32,7 +32,7 @@ def read_parameters(function: Function) -> tuple[list[str], list[str | None]]:
     return [one.name for one in named if one.default is inspect.Parameter.empty], known
 
 
-def sized_argument(routes: Mapping[str, Route]) -> str:
+def find_count_argument(routes: Mapping[str, Route]) -> str:
     """The argument whose length is the number of items: the target, or the first of the batch."""
     of_batch = [name for name, (is_out, path) in routes.items() if not is_out and path]
     return "target" if "target" in of_batch else next(iter(of_batch), "")
@@ -64,7 +64,7 @@ def guess_route(
 def _only_tensor(out: Output) -> Route | None:
     if isinstance(out, Tensor):
         return True, ()
-    tensors = [name for name in known_names(out) if isinstance(pick(out, (name,)), Tensor)]
+    tensors = [name for name in known_names(out) if isinstance(find_by_path(out, (name,)), Tensor)]
     return (True, (tensors[0],)) if len(tensors) == 1 else None
 
 
@@ -78,7 +78,7 @@ def list_names(source: object) -> str:
     return ", ".join(names[:12]) if names else f"no names, it is a {type(source).__name__}"
 
 
-def show_route(argument: str, sources: Mapping[str, object]) -> str:
+def example_route(argument: str, sources: Mapping[str, object]) -> str:
     """A path that could be meant, to show how one is written."""
     if argument in sources:
         return argument
@@ -92,7 +92,7 @@ _MAPPINGS = (dict, Mapping)  # the usual type first: to ask an abstract one take
 Value = Any  # outputs and batches are whatever users make of them
 
 
-def pick(source: Value, names: Sequence[str]) -> Value:
+def find_by_path(source: Value, names: Sequence[str]) -> Value:
     """What keys, attributes and positions lead to, one after the other; None if nothing.
 
     Args:
@@ -122,11 +122,11 @@ def known_names(source: Value) -> list[str]:
     return [key for key in getattr(source, "__dict__", {}) if not key.startswith("_")]
 
 
-def closest(source: Value, names: Sequence[str]) -> tuple[str, list[str]]:
+def find_missing_name(source: Value, names: Sequence[str]) -> tuple[str, list[str]]:
     """The first name of a path that leads nowhere, and those that would at its place."""
     value = source
     for index, name in enumerate(names):
-        found = pick(source, names[: index + 1])
+        found = find_by_path(source, names[: index + 1])
         if found is None:
             return name, known_names(value)
         value = found

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, final
 import torch
 from torch import nn
 
-from epochal.engine.device.device_memory import find_emptier
+from epochal.engine.device.device_memory import find_empty_cache
 from epochal.engine.device.move import batch_size
 from epochal.engine.feed.split_batch import UnsplittableError, split_batches
-from epochal.engine.snapshot.object_snapshot import PlainState
-from epochal.engine.snapshot.tensor_snapshot import Snapshot, find_states
+from epochal.engine.snapshot.object_snapshot import ObjectSnapshot
+from epochal.engine.snapshot.tensor_snapshot import TensorSnapshot, find_state_tensors
 from epochal.engine.step.updater import ClosureUpdater
 from epochal.errors import ConfigError, DataError, Problem
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-WATCHED_STEPS = 10
+OOM_RETRY_STEPS = 10
 """Steps that may fail for lack of memory, and are then taken again with smaller microbatches."""
 
 _KEY = "engine.microbatch"
@@ -32,7 +32,7 @@ _CHOICE = "microbatch"
 _UPDATED = ("optim.", "average.")  # what only an update changes
 
 
-def splitting(run: Run, update: Update) -> Update:
+def wrap_microbatching(run: Run, update: Update) -> Update:
     """What takes steps as ``engine.microbatch`` asks for.
 
     Raises:
@@ -44,16 +44,16 @@ def splitting(run: Run, update: Update) -> Update:
     if wish == "auto" and isinstance(run.updater, ClosureUpdater):
         what = f"{type(run.optimizer).__name__} evaluates the loss by itself, so none can be found"
         raise ConfigError(Problem(_KEY, what, hint="write a number of samples"))
-    return Splitting(update, wish)
+    return MicrobatchedUpdate(update, wish)
 
 
-def unwatched(update: Update) -> Update:
+def without_oom_retry(update: Update) -> Update:
     """The same steps, but for those that are taken again when memory runs out."""
-    return update.take if isinstance(update, Splitting) else update
+    return update.take if isinstance(update, MicrobatchedUpdate) else update
 
 
 @final
-class Splitting:
+class MicrobatchedUpdate:
     """Takes steps with microbatches of limited size; ``auto`` finds the size.
 
     Args:
@@ -64,13 +64,13 @@ class Splitting:
     def __init__(self, update: Update, wish: int | Literal["auto"]) -> None:
         self._update = update
         self._most = None if wish == "auto" else wish
-        self._left = WATCHED_STEPS if wish == "auto" else 0
+        self._left = OOM_RETRY_STEPS if wish == "auto" else 0
         self._has_warned = False
 
     def __call__(self, run: Run, microbatches: Microbatches) -> None:
         """Take one step; one that fails for lack of memory leaves no trace and is taken anew."""
         if self._left:
-            self._take_watched(run, microbatches)
+            self._take_with_oom_retry(run, microbatches)
         else:
             self.take(run, microbatches)
 
@@ -92,19 +92,19 @@ class Splitting:
             ) from error
         if len(chunks) > len(microbatches) and not self._has_warned:
             self._has_warned = True
-            _warn_of_norms(run, most)
+            _warn_of_batchnorm(run, most)
         return chunks
 
-    def _take_watched(self, run: Run, microbatches: Microbatches) -> None:
-        kept = Kept(run)
+    def _take_with_oom_retry(self, run: Run, microbatches: Microbatches) -> None:
+        kept = StepSnapshot(run)
         try:
-            while not self._is_taken(run, microbatches, kept):
+            while not self._try_step(run, microbatches, kept):
                 kept.restore()
                 run.model.zero_grad(set_to_none=True)
-                empty = find_emptier(run.device)
+                empty = find_empty_cache(run.device)
                 if empty is not None:
                     empty()
-                self._left = WATCHED_STEPS
+                self._left = OOM_RETRY_STEPS
         finally:
             kept.close()
         self._left -= 1
@@ -113,7 +113,7 @@ class Splitting:
             found = "whole batches" if most is None else f"microbatches of {most} samples"
             logger.info("microbatch: %s fit into memory", found)
 
-    def _is_taken(self, run: Run, microbatches: Microbatches, kept: Kept) -> bool:
+    def _try_step(self, run: Run, microbatches: Microbatches, kept: StepSnapshot) -> bool:
         """Whether a step could be taken; else the next try has smaller microbatches.
 
         What failed is let go of when this returns: it would keep its memory.
@@ -146,7 +146,7 @@ def _why_not_halved(microbatches: Microbatches, largest: int, *, is_updating: bo
 
 
 @final
-class Kept:
+class StepSnapshot:
     """What a step changes before it updates the weights, to be put back; also random generators.
 
     Args:
@@ -155,14 +155,14 @@ class Kept:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._plain = PlainState(run)
+        self._plain = ObjectSnapshot(run)
         tensors = {
             name: tensor
-            for name, tensor in find_states(run).items()
+            for name, tensor in find_state_tensors(run).items()
             if not name.startswith(_UPDATED) and not isinstance(tensor, nn.Parameter)
         }
-        self._snapshot = Snapshot(tensors, run.device)
-        self._sums = run.meter.remember()
+        self._snapshot = TensorSnapshot(tensors, run.device)
+        self._sums = run.meter.save_sums()
         self._metrics = {
             name: copy.deepcopy(vars(metric)) for name, metric in run.train_metrics.items()
         }
@@ -180,7 +180,7 @@ class Kept:
         """Put everything back in place."""
         run = self._run
         self._plain.restore()
-        run.meter.recall(self._sums)
+        run.meter.restore_sums(self._sums)
         self._snapshot.restore()
         for name, kept in self._metrics.items():
             vars(run.train_metrics[name]).clear()
@@ -193,7 +193,7 @@ class Kept:
             self._hook.remove()
 
 
-def _warn_of_norms(run: Run, most: int) -> None:
+def _warn_of_batchnorm(run: Run, most: int) -> None:
     norms = (one for one in run.model.modules() if getattr(one, "track_running_stats", False))
     norm = next(norms, None)
     if norm is not None:

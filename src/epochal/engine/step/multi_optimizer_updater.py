@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
 from typing_extensions import override
 
-from epochal.engine.feed.split_batch import place_of
-from epochal.engine.step.updater import Updater, not_zero
+from epochal.engine.feed.split_batch import get_batch_index
+from epochal.engine.step.updater import Updater, one_if_zero
 from epochal.errors import TaskError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @final
-class SeveralUpdater(Updater):
+class MultiOptimizerUpdater(Updater):
     """Takes steps in which each optimizer that is due descends the loss that it names.
 
     All losses come from one pass through the task. The gradient of a loss reaches only the
@@ -40,10 +40,10 @@ class SeveralUpdater(Updater):
         self._optimizers: Optimizers = optimizer
         self._firsts: dict[str, Number] = {}
         self._totals: dict[str, Number] = {}
-        self.kind_of = None if self._optimizers.is_even else self._find_kind
+        self.kind_of = None if self._optimizers.steps_together else self._find_kind
         self._parts = {one.name: one.parameters for one in self._optimizers.members}
         self._limits = {
-            one.name: (one.options.limit_of("norm"), one.options.limit_of("value"))
+            one.name: (one.options.clip_limit("norm"), one.options.clip_limit("value"))
             for one in self._optimizers.members
         }
 
@@ -58,16 +58,16 @@ class SeveralUpdater(Updater):
         last = len(microbatches) - 1
         self._firsts, self._totals = {}, {}
         for index, batch in enumerate(microbatches):
-            run.batch_index = run.feed.position + place_of(microbatches, index)
+            run.batch_index = run.feed.position + get_batch_index(microbatches, index)
             outcome = run.train_batch(batch)
             if index == 0:
                 self.zero_grad()
-            self._descend(run, outcome, is_only=last == 0)
+            self._backward_losses(run, outcome, is_only=last == 0)
             if index == last:
                 self.apply(run)
             run.finish_batch(outcome)
 
-    def _descend(self, run: Run, outcome: Outcome, *, is_only: bool) -> None:
+    def _backward_losses(self, run: Run, outcome: Outcome, *, is_only: bool) -> None:
         """Add the gradient of each loss to the parameters of its optimizers."""
         due: dict[str, list[Member]] = {}
         for member in self._optimizers.due:
@@ -77,7 +77,7 @@ class SeveralUpdater(Updater):
             left -= 1
             loss, count = _find_loss(run, outcome, name, members[0])
             if not is_only:  # relative to the first count, which cannot overflow
-                share = count / self._firsts.setdefault(name, not_zero(count))
+                share = count / self._firsts.setdefault(name, one_if_zero(count))
                 loss = loss * share
                 self._totals[name] = self._totals.get(name, 0) + share
             if self.guard is not None:
@@ -131,6 +131,6 @@ def _divide(parameters: Iterable[Tensor], total: Number) -> None:
     gradients = [one.grad for one in parameters if one.grad is not None]
     if isinstance(total, Tensor):
         for gradient in gradients:
-            gradient.div_(not_zero(total))
+            gradient.div_(one_if_zero(total))
     elif gradients:
         torch._foreach_div_(gradients, float(total))

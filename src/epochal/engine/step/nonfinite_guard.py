@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.optim import SGD, Adagrad, Adam
 
 from epochal.engine.measure.variables import LOSS_SCALE
-from epochal.engine.optim.multi_optimizer import parts_of
-from epochal.engine.step.nonfinite_watch import Watch
+from epochal.engine.optim.multi_optimizer import list_optimizers
+from epochal.engine.step.nonfinite_watch import NonfiniteWatch
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _GROWTH, _BACKOFF, _GROWTH_STEPS = 2.0, 0.5, 2000
 
 
 @final
-class Guard:
+class NonfiniteGuard:
     """Leaves out updates whose gradients are not finite; all it knows is on the device.
 
     A fused optimizer is told by a tensor to leave its state alone, which nobody reads. Any other
@@ -38,7 +38,7 @@ class Guard:
         device: Where the gradients are.
         is_scaled: Whether losses are scaled, as fp16 needs it.
         is_final: Whether nothing is updated any more after the first such gradient.
-        is_watched: Whether it is noted which of the latest steps had such gradients.
+        keeps_history: Whether it is noted which of the latest steps had such gradients.
         buffers: Changed by the forward pass of a model, and put back with its update.
     """
 
@@ -49,12 +49,12 @@ class Guard:
         *,
         is_scaled: bool = False,
         is_final: bool = False,
-        is_watched: bool = False,
+        keeps_history: bool = False,
         buffers: Iterable[Tensor] = (),
     ) -> None:
         self.is_scaled = is_scaled
         self.is_final = is_final
-        self.is_watched = is_watched
+        self.keeps_history = keeps_history
         self.skipped = torch.zeros((), device=device)
         """1 if the latest update was left out, else 0."""
 
@@ -66,20 +66,20 @@ class Guard:
         self._has_diverged = torch.zeros((), device=device)
         self._scale = torch.full((), _FIRST_SCALE if is_scaled else 1.0, device=device)
         self._growth_tracker = torch.zeros((), dtype=torch.int32, device=device)
-        self._kept = KeptBuffers(buffers, self.skipped.device)
+        self._kept = BufferSnapshot(buffers, self.skipped.device)
         self.serve(optimizer)
 
     def serve(self, optimizer: Optimizer) -> None:
         """Guard the updates of an optimizer, and of no other from then on."""
         self.optimizer = optimizer
-        self.reads_host = not can_mask(optimizer)
+        self.syncs_each_step = not can_skip_on_device(optimizer)
         """Whether each step waits for the device."""
 
         self.prepare()
 
     def prepare(self) -> None:
         """Make ready for the optimizer's parameters; call again when it got new ones."""
-        plain = [] if self.reads_host else parts_of(self.optimizer)
+        plain = [] if self.syncs_each_step else list_optimizers(self.optimizer)
         # torch leaves the first momentum unset where it skips the first update. Beginning with
         # zeros gives the same bits: 0 * momentum + gradient.
         for optimizer in (one for one in plain if isinstance(one, SGD)):
@@ -112,12 +112,12 @@ class Guard:
             else:
                 self._find(gradients, self._one)
         bad = self.skipped
-        if self.is_scaled and (self.is_final or self.is_watched):
+        if self.is_scaled and (self.is_final or self.keeps_history):
             # A scaled gradient overflows now and then: that alone is no divergence.
             bad = bad * (self._scale <= 1)
         if self.is_final:
             self._has_diverged.copy_(torch.maximum(self._has_diverged, bad))
-        if self.is_watched:
+        if self.keeps_history:
             self.history.bitwise_left_shift_(1).bitwise_or_(bad.long())
 
     def step(self) -> None:
@@ -130,11 +130,11 @@ class Guard:
             self.skipped.copy_(torch.maximum(self.skipped, self._has_diverged))
         self._kept.put_back(self.skipped)
         optimizer: Any = self.optimizer  # torch reads these two, but does not declare them
-        if self.reads_host:
+        if self.syncs_each_step:
             if not self.skipped.item():
                 optimizer.step()
             part: Any
-            for part in parts_of(optimizer):
+            for part in list_optimizers(optimizer):
                 # Else a scheduler of torch would take the first step for forgotten.
                 part._opt_called = True
             return
@@ -157,7 +157,7 @@ class Guard:
         state = {"skipped": self.skipped}
         if self.is_final:
             state["has_diverged"] = self._has_diverged
-        if self.is_watched:
+        if self.keeps_history:
             state["history"] = self.history
         if self.is_scaled:
             state |= {"scale": self._scale, "growth_tracker": self._growth_tracker}
@@ -175,22 +175,22 @@ class Guard:
             torch._amp_foreach_non_finite_check_and_unscale_(alike, self.skipped, inverse)
 
 
-def build_guard(run: Run, optimizer: Optimizer) -> Guard | None:
+def build_guard(run: Run, optimizer: Optimizer) -> NonfiniteGuard | None:
     """What a run needs against gradients that are not finite; None for no more than a warning."""
     action = run.options.engine.on_nonfinite
     if action == "warn" and not run.precision.is_scaled:
         return None
-    guard = Guard(
+    guard = NonfiniteGuard(
         optimizer,
         run.device,
         is_scaled=run.precision.is_scaled,
         is_final=action in ("stop", "rollback"),
-        is_watched=action != "warn",
+        keeps_history=action != "warn",
         # Where only the scale is to blame, they are as good as ever.
         buffers=() if action == "warn" else run.model.buffers(),
     )
-    if guard.is_watched:
-        run.watch = Watch(run, guard.history)
+    if guard.keeps_history:
+        run.watch = NonfiniteWatch(run, guard.history)
     if guard.is_scaled:
         run.variables[LOSS_SCALE] = guard.read_scale
     return guard
@@ -212,24 +212,26 @@ def refuse_guard(run: Run, optimizer: Optimizer) -> None:
         raise ConfigError(Problem("engine.precision", what, hint=hint))
 
 
-def describe_cost(guard: Guard | None, run: Run) -> str:
+def describe_guard_cost(guard: NonfiniteGuard | None, run: Run) -> str:
     """What holding updates back costs in every step; empty when it is nothing."""
-    if guard is None or not guard.reads_host:
+    if guard is None or not guard.syncs_each_step:
         return ""
     engine = run.options.engine
     key = "precision" if engine.on_nonfinite == "warn" else "on_nonfinite"
-    names = " and ".join(dict.fromkeys(type(one).__name__ for one in parts_of(guard.optimizer)))
+    names = " and ".join(
+        dict.fromkeys(type(one).__name__ for one in list_optimizers(guard.optimizer))
+    )
     return (
         f"engine.{key}={getattr(engine, key)} costs one host read per step with "
         f"{names}; a fused optimizer would not"
     )
 
 
-def can_mask(optimizer: Optimizer) -> bool:
+def can_skip_on_device(optimizer: Optimizer) -> bool:
     """Whether an optimizer can be told by a tensor to leave everything as it is."""
-    parts = parts_of(optimizer)
+    parts = list_optimizers(optimizer)
     if len(parts) > 1:
-        return all(can_mask(part) for part in parts)
+        return all(can_skip_on_device(part) for part in parts)
     (optimizer,) = parts
     groups = optimizer.param_groups
     is_fused = isinstance(optimizer, Adam | Adagrad | SGD) and all(g["fused"] for g in groups)
@@ -239,7 +241,7 @@ def can_mask(optimizer: Optimizer) -> bool:
 
 
 @final
-class KeptBuffers:
+class BufferSnapshot:
     """Puts buffers back when the step that changed them was left out.
 
     Args:

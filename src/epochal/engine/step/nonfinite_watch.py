@@ -10,7 +10,7 @@ from weakref import ref
 import torch
 
 from epochal.engine.interfaces.every import Every
-from epochal.engine.measure.meter import LOSS_OF_NOTHING
+from epochal.engine.measure.meter import EMPTY_BATCH_LOSS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,7 +34,7 @@ _MOST_SHOWN = 8
 
 @final
 @dataclass(frozen=True, slots=True)
-class Place:
+class BadStep:
     """One step, and which batches of its epoch it took."""
 
     step: int
@@ -43,7 +43,7 @@ class Place:
 
 
 @final
-class Watch:
+class NonfiniteWatch:
     """Looks at what a guard noted: every few steps, at the end of each epoch, and before a save.
 
     Args:
@@ -63,32 +63,32 @@ class Watch:
 
     def look(self, run: Run) -> None:
         """Ask for what was noted since the last time; on a device the answer comes a step later."""
-        stretch = self._take_stretch(run)
-        if not run.meter.is_late:
+        stretch = self._recent_steps(run)
+        if not run.meter.is_async:
             self._judge(run, stretch, int(self._history))
             return
-        reading = _Reading(self._history)
+        reading = _AsyncNumber(self._history)
         run.meter.request(dict, lambda _: self._judge(run, stretch, reading.read()))
 
-    def look_now(self, run: Run) -> None:
+    def check_now(self, run: Run) -> None:
         """Judge every step until now, which waits for the device."""
         run.meter.deliver()
         if run.step > self._seen_step:
-            self._judge(run, self._take_stretch(run), int(self._history))
+            self._judge(run, self._recent_steps(run), int(self._history))
 
-    def begin_anew(self, run: Run) -> None:
+    def restart(self, run: Run) -> None:
         """Look at steps from here on: everything is as it was before any gradient was bad."""
         self.has_diverged = False
         self._seen_step = run.step
 
-    def _take_stretch(self, run: Run) -> list[Place]:
+    def _recent_steps(self, run: Run) -> list[BadStep]:
         """The steps since the last time, the latest first; all of them are of this epoch."""
         count = min(run.step - self._seen_step, _BITS)
         self._seen_step = run.step
         steps = enumerate(run.feed.latest_steps(count))
-        return [Place(run.step - back, run.epoch, batches) for back, batches in steps]
+        return [BadStep(run.step - back, run.epoch, batches) for back, batches in steps]
 
-    def _judge(self, run: Run, stretch: list[Place], bits: int) -> None:
+    def _judge(self, run: Run, stretch: list[BadStep], bits: int) -> None:
         bad = [place for back, place in enumerate(stretch) if bits >> back & 1]
         if not bad or self.has_diverged:
             return
@@ -103,9 +103,9 @@ class Watch:
             run.diverged_at = bad[-1]
             run.plan.wake()
         else:
-            end_diverged(run, bad[-1].step)
+            report_divergence(run, bad[-1].step)
 
-    def _tell(self, run: Run, place: Place, *, is_shown: bool) -> None:
+    def _tell(self, run: Run, place: BadStep, *, is_shown: bool) -> None:
         self._num_told += 1
         if self._num_told > _MOST_TOLD:
             return
@@ -119,7 +119,7 @@ class Watch:
             logger.warning("that was the %dth such step; no more are listed", _MOST_TOLD)
 
 
-def end_diverged(run: Run, step: int) -> None:
+def report_divergence(run: Run, step: int) -> None:
     """End a run whose updates are left out since a step."""
     logger.error(
         "the gradient of step %d is not finite: the run ends, with the weights from before "
@@ -136,7 +136,7 @@ def stop_diverged(run: Run) -> None:
         run.stop(DIVERGED)
 
 
-def _describe(place: Place, samples: list[list[Any]] | None) -> tuple[dict[str, Any], str]:
+def _describe(place: BadStep, samples: list[list[Any]] | None) -> tuple[dict[str, Any], str]:
     """What an event says of a step, and what a line of the log does."""
     batches = list(place.batches)
     facts: dict[str, Any] = {"epoch": place.epoch + 1, "batches": batches}
@@ -160,7 +160,7 @@ def _list(values: list[Any]) -> str:
 
 
 @final
-class _Reading:
+class _AsyncNumber:
     """A number on a device as it is now, on its way to the host."""
 
     def __init__(self, number: Tensor) -> None:
@@ -181,7 +181,7 @@ class _Reading:
 
 
 @final
-class LossWatch:
+class NonfiniteLossWarner:
     """Hears of means that are not finite, when somebody reads them anyway.
 
     Args:
@@ -194,7 +194,7 @@ class LossWatch:
 
     def __call__(self, name: str, mean: float) -> None:
         """Warn of the first loss among such means, and of the first one of an empty batch."""
-        is_empty = name == LOSS_OF_NOTHING
+        is_empty = name == EMPTY_BATCH_LOSS
         if is_empty in self._warned or "loss" not in name:
             return
         self._warned.add(is_empty)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from epochal.engine.optim.parameter_selector import is_meant
+from epochal.engine.optim.parameter_selector import matches_pattern
 from epochal.errors import ConfigError, Problem, nearest_few
 
 if TYPE_CHECKING:
@@ -24,22 +24,22 @@ logger = logging.getLogger(__name__)
 _KEY = "engine.recompute"
 
 
-def add_recomputing(run: Run) -> None:
+def enable_recompute(run: Run) -> None:
     """Do what ``engine.recompute`` asks for, until the run is torn down.
 
     Raises:
         ConfigError: A pattern means no module that could be computed again.
     """
-    modules = find_modules(run.model, run.options.engine.recompute)
+    modules = find_modules_to_recompute(run.model, run.options.engine.recompute)
     if not modules:
         return
-    wrapped = [_Recomputed(module, run.device) for module in modules.values()]
+    wrapped = [_RecomputedForward(module, run.device) for module in modules.values()]
     run.on("teardown", partial(_unwrap, wrapped))
     names = [*modules][:3] + ["..."] * (len(modules) > 3)
     logger.info("recompute: what %s need is computed twice, not kept", ", ".join(names))
 
 
-def find_modules(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:
+def find_modules_to_recompute(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:
     """The outermost modules that patterns of names mean, each by its name.
 
     Raises:
@@ -48,7 +48,7 @@ def find_modules(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Modu
     known = {name: module for name, module in model.named_modules() if name and _computes(module)}
     found: dict[str, nn.Module] = {}
     for pattern in patterns:
-        meant = [name for name in known if is_meant(name, pattern)]
+        meant = [name for name in known if matches_pattern(name, pattern)]
         if not meant:
             close = nearest_few(pattern.removesuffix(".*"), known, 3, cutoff=0.5)
             hint = f"did you mean {' or '.join(map(repr, close))}?" if close else ""
@@ -68,7 +68,7 @@ def _computes(module: nn.Module) -> bool:
 
 
 @final
-class _Recomputed:
+class _RecomputedForward:
     """Stands for the ``forward`` of a module, and has torch forget what happens in it.
 
     Args:
@@ -99,7 +99,7 @@ class _Recomputed:
         return checkpoint(partial(self._forward, **named), *args, **options)
 
     def _contexts(self) -> tuple[Any, Any]:
-        return nullcontext(), _with_copies(self._norms)
+        return nullcontext(), _with_copied_buffers(self._norms)
 
     def undo(self) -> None:
         """Give the module its own ``forward`` back."""
@@ -110,7 +110,7 @@ class _Recomputed:
 
 
 @contextmanager
-def _with_copies(norms: list[nn.Module]) -> Iterator[None]:
+def _with_copied_buffers(norms: list[nn.Module]) -> Iterator[None]:
     """Let norms that see a batch for the second time count it into copies of their statistics."""
     kept = [dict(norm._buffers) for norm in norms]
     for norm, buffers in zip(norms, kept, strict=True):
@@ -124,6 +124,6 @@ def _with_copies(norms: list[nn.Module]) -> Iterator[None]:
             norm._buffers.update(buffers)
 
 
-def _unwrap(wrapped: list[_Recomputed]) -> None:
+def _unwrap(wrapped: list[_RecomputedForward]) -> None:
     for one in wrapped:
         one.undo()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
 
 import torch
 
-from epochal.engine.device.move import keep, mover
-from epochal.engine.interfaces.binding import bind, parameter_names
-from epochal.engine.optim.multi_optimizer import Optimizers, with_total
+from epochal.engine.device.move import choose_mover, keep_batch
+from epochal.engine.interfaces.binding import bind_by_name, parameter_names
+from epochal.engine.optim.multi_optimizer import Optimizers, add_total_loss
 from epochal.engine.step.batch_outcome import Outcome, check_losses, check_metrics, check_number
 from epochal.errors import ConfigError, Problem, TaskError
 
@@ -43,13 +43,13 @@ class TaskCalls:
         self._run = run
         self._model = run.model
         channels_last = run.options.engine.channels_last
-        self._move = mover(run.device, run.dtype, channels_last=channels_last)
+        self._move = choose_mover(run.device, run.dtype, channels_last=channels_last)
         self._precision = run.precision
         self._metric = self._find("batch_metric")
         self._extra = self._bind("extra_batch_metrics", _EXTRA)
         self._epoch_metric = self._bind("epoch_metric", ("run", "split"))
         self._error = self._find("post_metric_to_err")
-        self._postprocess = self._find("postprocess") or _first
+        self._postprocess = self._find("postprocess") or _return_output
         # Not bound to these calls: they would keep themselves, and the model, alive.
         self._fail = partial(_fail, run)
         self._fail_metric = partial(_fail, run, "batch_metric")
@@ -57,7 +57,7 @@ class TaskCalls:
         self._fail_extra = partial(_fail, run, "extra_batch_metrics")
         self._loss = self._bind_loss()
         if isinstance(run.optimizer, Optimizers):
-            self._loss = with_total(self._loss, run.optimizer.losses)
+            self._loss = add_total_loss(self._loss, run.optimizer.losses)
         self._compute = self._build_compute()
         self.compute: Compute = self._compute
         """Forward pass, metrics and losses of a moved batch, all as the task returns them."""
@@ -98,7 +98,7 @@ class TaskCalls:
 
     def train(self, batch: Batch) -> Outcome:
         """Everything in training up to the backward pass."""
-        if self._move is not keep:
+        if self._move is not keep_batch:
             batch = self._move(batch)
         batch, out, values, losses = self.compute(batch)
         metrics = {} if values is None else check_metrics(values, self._fail_metric)
@@ -171,7 +171,7 @@ class TaskCalls:
             return batch, out, values, loss(out, batch)
 
         autocast = self._precision.autocast
-        return compute if autocast is None else _within(autocast, compute)
+        return compute if autocast is None else _with_autocast(autocast, compute)
 
     def _find(self, name: str) -> Callable[..., Any] | None:
         method = getattr(self._run.task, name, None)
@@ -180,7 +180,7 @@ class TaskCalls:
     def _bind(self, name: str, available: tuple[str, ...]) -> Callable[..., Any] | None:
         method = self._find(name)
         owner = f"{type(self._run.task).__name__}.{name}"
-        return None if method is None else bind(method, available, owner=owner)
+        return None if method is None else bind_by_name(method, available, owner=owner)
 
     def _bind_loss(self) -> Callable[..., Any]:
         method, loss = self._find("batch_loss"), self._run.loss
@@ -203,7 +203,7 @@ def _missing(run: Run, name: str) -> Callable[..., NoReturn]:
     return lambda *_: _fail(run, name, what, hint)
 
 
-def _within(autocast: Autocast, compute: _Compute) -> _Compute:
+def _with_autocast(autocast: Autocast, compute: _Compute) -> _Compute:
     def compute_within(batch: Batch, *, is_training: bool = True) -> _Computed:
         with autocast():
             return compute(batch, is_training=is_training)
@@ -220,5 +220,5 @@ def _fail(run: Run, method: str, what: str, hint: str) -> NoReturn:
     )
 
 
-def _first(out: Output, batch: Batch) -> Output:
+def _return_output(out: Output, batch: Batch) -> Output:
     return out

@@ -12,11 +12,16 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from epochal.engine.feed.split_batch import place_of
+from epochal.engine.feed.split_batch import get_batch_index
 from epochal.engine.optim.build_rate import FixedRate, Rate
 from epochal.engine.optim.multi_optimizer import Optimizers
 from epochal.engine.optim.parameters import require_parameters
-from epochal.engine.step.nonfinite_guard import Guard, build_guard, describe_cost, refuse_guard
+from epochal.engine.step.nonfinite_guard import (
+    NonfiniteGuard,
+    build_guard,
+    describe_guard_cost,
+    refuse_guard,
+)
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -53,10 +58,10 @@ class Updater:
     grad_norm: Tensor | None = None
     """Norm of the last gradient before clipping, if anybody asked for it."""
 
-    guard: Guard | None = None
+    guard: NonfiniteGuard | None = None
     """What holds updates back, if anything does."""
 
-    noise: Noise | None = None
+    noise: GradientNoise | None = None
     """What is added to gradients before each update, if anything."""
 
     average: Average | None = None
@@ -66,10 +71,10 @@ class Updater:
 
         A run without an optimizer leaves nothing to take: its runner has own ones.
         """
-        self._largest_norm = run.options.optim.limit_of("norm")
-        self._largest_value = run.options.optim.limit_of("value")
+        self._largest_norm = run.options.optim.clip_limit("norm")
+        self._largest_value = run.options.optim.clip_limit("value")
         self._is_norm_logged = run.options.log.grad_norm
-        self.noise = build_noise(run, self.noise)
+        self.noise = build_gradient_noise(run, self.noise)
         if run.optimizer is None:
             return
         require_parameters(run.optimizer, run.model)
@@ -102,7 +107,7 @@ class Updater:
 
     def cost_note(self, run: Run) -> str:
         """What the options of the run cost in every step; empty when it is nothing."""
-        return describe_cost(self.guard, run)
+        return describe_guard_cost(self.guard, run)
 
     def update(self, run: Run, microbatches: Microbatches) -> None:
         """Take one step: every microbatch through the task and back, then the update."""
@@ -191,11 +196,11 @@ class Updater:
         first: Number = 1
         last = len(microbatches) - 1
         for index, batch in enumerate(microbatches):
-            run.batch_index = run.feed.position + place_of(microbatches, index)
+            run.batch_index = run.feed.position + get_batch_index(microbatches, index)
             outcome = run.train_batch(batch)
             if index == 0:
                 self.zero_grad()
-                first = not_zero(outcome.count)
+                first = one_if_zero(outcome.count)
             # Relative to the first count: thousands of items would overflow fp16.
             share = outcome.count / first
             self.backward(outcome.loss * share)
@@ -220,7 +225,7 @@ class Updater:
     def _divide(self, total: Number) -> None:
         gradients = self._gradients()
         if isinstance(total, Tensor):
-            total = not_zero(total)
+            total = one_if_zero(total)
             for gradient in gradients:
                 gradient.div_(total)
         elif gradients:
@@ -251,7 +256,7 @@ class ClosureUpdater(Updater):
         first: list[Outcome] = []
 
         def forward(index: int) -> Outcome:
-            run.batch_index = run.feed.position + place_of(microbatches, index)
+            run.batch_index = run.feed.position + get_batch_index(microbatches, index)
             if len(first) > index:
                 return run.calls.train(microbatches[index])
             first.append(run.train_batch(microbatches[index]))
@@ -269,7 +274,7 @@ class ClosureUpdater(Updater):
         self.optimizer.step(evaluate)  # type: ignore[arg-type]  # tensors are taken too
         self._finish_step(run)
         for index, outcome in enumerate(first):
-            run.batch_index = run.feed.position + place_of(microbatches, index)
+            run.batch_index = run.feed.position + get_batch_index(microbatches, index)
             run.finish_batch(outcome)
 
     def _evaluate(
@@ -284,10 +289,10 @@ class ClosureUpdater(Updater):
             loss = loss + outcome.loss.detach() * outcome.count
             total = total + outcome.count
         self.finish_gradients(total)
-        return loss / not_zero(total)
+        return loss / one_if_zero(total)
 
 
-def not_zero(total: Number) -> Number:
+def one_if_zero(total: Number) -> Number:
     """The total, or 1 where it is 0, which a device need not be asked for."""
     return total + (total == 0)
 
@@ -298,16 +303,16 @@ def choose_updater(optimizer: Optimizer | None) -> Updater:
         return Updater()
     if isinstance(optimizer, Optimizers):
         from epochal.engine.step.multi_optimizer_updater import (
-            SeveralUpdater,  # it is made of what stands here
+            MultiOptimizerUpdater,  # it is made of what stands here
         )
 
-        return SeveralUpdater()
+        return MultiOptimizerUpdater()
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     is_needed = closure is not None and closure.default is closure.empty
     return ClosureUpdater() if is_needed else Updater()
 
 
-def warn_of_own_step(run: Run, owner: str) -> None:
+def warn_of_custom_train_step(run: Run, owner: str) -> None:
     """Say what holds only as far as a ``train_step`` of somebody's own uses the updater."""
     engine = run.options.engine
     promises = {
@@ -330,7 +335,7 @@ def warn_of_own_step(run: Run, owner: str) -> None:
 
 
 @final
-class Noise:
+class GradientNoise:
     """Normal noise of the variance ``eta / (1 + t) ** decay`` after t updates.
 
     How many these are is counted on the device, so that steps can be captured.
@@ -356,10 +361,10 @@ class Noise:
         self.count.add_(1)
 
 
-def build_noise(run: Run, before: Noise | None) -> Noise | None:
+def build_gradient_noise(run: Run, before: GradientNoise | None) -> GradientNoise | None:
     """The noise that ``optim.noise`` asks for; it goes on where the one before has come to."""
     options = run.options.optim
     if options.noise is None:
         return None
     count = torch.zeros((), device=run.device) if before is None else before.count
-    return Noise(eta=options.noise, decay=options.noise_decay, count=count)
+    return GradientNoise(eta=options.noise, decay=options.noise_decay, count=count)

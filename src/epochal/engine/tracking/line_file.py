@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Lines(Sink):
+class LineFileSink(Sink):
     """Writes a file anew, and then adds to it; media are not in it.
 
     Args:

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from epochal.records.folder.media import Media, read_media
-from epochal.records.metrics.points import is_mean_of_steps, load_points
+from epochal.records.metrics.points import is_step_mean, read_metric_points
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from epochal.engine.interfaces.every import Every
 
-MOST_WAITING = 10_000
+MAX_QUEUED = 10_000
 """What may wait of points and media; further ones are left out."""
 
 GATHER_SECONDS = 1.0
@@ -68,7 +68,7 @@ class Sink(ABC):
 
 @final
 @dataclass(frozen=True)
-class GoBack:
+class NewAttempt:
     """The run goes on from an earlier state, as another attempt."""
 
     attempt: int
@@ -108,7 +108,7 @@ class Mirror:
         self._sink: Sink | None = None
         self._known: dict[str, int] = {}
         self._goes_on = False
-        self._queue: SimpleQueue[Entry | Media | GoBack] = SimpleQueue()
+        self._queue: SimpleQueue[Entry | Media | NewAttempt] = SimpleQueue()
         self._is_closing = threading.Event()
         self._has_failed = False
         self._thread: threading.Thread | None = None
@@ -123,7 +123,7 @@ class Mirror:
 
     def go_back(self, attempt: int) -> None:
         """Let what was put until now count only as far as the record says."""
-        self._put(GoBack(attempt))
+        self._put(NewAttempt(attempt))
 
     def close(
         self,
@@ -151,12 +151,12 @@ class Mirror:
         return not self._thread.is_alive()
 
     def _put_some(self, what: Entry | Media) -> None:
-        if self._queue.qsize() >= MOST_WAITING:
+        if self._queue.qsize() >= MAX_QUEUED:
             self.lost += 1
         else:
             self._put(what)
 
-    def _put(self, what: Entry | Media | GoBack) -> None:
+    def _put(self, what: Entry | Media | NewAttempt) -> None:
         self._queue.put(what)
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="mirror", daemon=True)
@@ -176,7 +176,7 @@ class Mirror:
         items: list[Entry | Media] = []
         while not self._queue.empty():  # nobody else takes from it
             one = self._queue.get()
-            if isinstance(one, GoBack):
+            if isinstance(one, NewAttempt):
                 self._write(items)
                 items = self._begin_again(one.attempt)
             else:
@@ -228,7 +228,7 @@ class Mirror:
         if self._sink is not None and self._is_rewritten:
             self._sink.close(has_failed=False)
             self._sink = None
-        points = load_points(self._folder)
+        points = read_metric_points(self._folder)
         self._known = self._get_sink().read_known(points.names.values())
         self._goes_on = True
         rows = points.rows[(points.rows["attempt"] < attempt) & points.current]
@@ -238,19 +238,19 @@ class Mirror:
                 entries.setdefault((step, when), {})[points.names[number]] = value
         found = [Entry(step, when, values) for (step, when), values in entries.items()]
         media = read_media(self._folder, before=attempt)
-        return sorted([*thin(found, self._every), *media], key=lambda one: one.step)
+        return sorted([*thin_entries(found, self._every), *media], key=lambda one: one.step)
 
 
-def is_of_steps(points: Mapping[str, float]) -> bool:
+def has_step_means(points: Mapping[str, float]) -> bool:
     """Whether these are points of training, recorded again and again between epochs."""
-    return any(name == "lr" or name.startswith("lr/") or is_mean_of_steps(name) for name in points)
+    return any(name == "lr" or name.startswith("lr/") or is_step_mean(name) for name in points)
 
 
-def thin(entries: list[Entry], every: Every) -> Iterator[Entry]:
+def thin_entries(entries: list[Entry], every: Every) -> Iterator[Entry]:
     """What is taken of points of training, as far as steps alone can tell that."""
     last = 0
     for entry in entries:
-        if is_of_steps(entry.values):
+        if has_step_means(entry.values):
             is_due = every.unit != "st" or entry.step // every.amount > last // every.amount
             last = max(last, entry.step)
             if every.is_never or not is_due:
@@ -259,7 +259,7 @@ def thin(entries: list[Entry], every: Every) -> Iterator[Entry]:
 
 
 @contextmanager
-def importing() -> Iterator[None]:
+def fork_safe_import() -> Iterator[None]:
     """Import a package in a thread; no process is forked meanwhile, in which it never ended."""
     with _fork_lock():
         yield

@@ -15,7 +15,7 @@ from typing_extensions import override
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
 from epochal.engine.process.signals import PREEMPTED
-from epochal.engine.tracking.mirror import Mirror, is_of_steps
+from epochal.engine.tracking.mirror import Mirror, has_step_means
 from epochal.records.folder.record import read_folder
 from epochal.records.secrets import redact, redact_tree
 
@@ -37,7 +37,7 @@ CLOSE_SECONDS_PREEMPTED = 3.0
 
 @final
 @dataclass(frozen=True)
-class Source:
+class TrackedRun:
     """The run whose points are shown elsewhere."""
 
     dir: Path
@@ -76,7 +76,7 @@ class Tracker(Hook, ABC):
     _has_left_out = False
 
     @abstractmethod
-    def open(self, source: Source) -> Sink:
+    def open(self, source: TrackedRun) -> Sink:
         """Begin to copy; called in a thread, and free to take its time."""
 
     @abstractmethod
@@ -85,13 +85,13 @@ class Tracker(Hook, ABC):
 
     @override
     def run_start(self, run: Run) -> None:
-        if run.dir is None or not is_first_rank():
+        if run.dir is None or not is_rank_zero():
             return
         self._run = run
         if not is_installed(self.package):
             self._report(f"the package {self.package} is not installed", self._hint())
             return
-        source = Source(
+        source = TrackedRun(
             run.dir,
             redact(run.tag),
             desc=redact(str(run.config.get("desc") or "")),
@@ -133,7 +133,7 @@ class Tracker(Hook, ABC):
         mirror = self._mirror
         if mirror is None or not self._hear(mirror):
             return
-        if is_of_steps(points):
+        if has_step_means(points):
             if not self._is_due:
                 return
             self._is_due = False
@@ -202,7 +202,7 @@ def describe_trackers(run: Run) -> str:
     )
 
 
-def is_first_rank() -> bool:
+def is_rank_zero() -> bool:
     """Whether this process is the one of all that shows and writes."""
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank() == 0

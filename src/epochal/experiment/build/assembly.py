@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.engine.measure.phase_timer import Times
+from epochal.engine.measure.phase_timer import PhaseTimer
 
 if TYPE_CHECKING:
     import torch
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from epochal.engine.step.loss import Loss
     from epochal.experiment.config.arguments import Args
     from epochal.experiment.build.builder import Builder
-    from epochal.experiment.config.inputs import Given
+    from epochal.experiment.config.inputs import GivenParts
 
 
 @final
@@ -32,7 +32,7 @@ class Assembly:
 
     builder: Builder
     device: torch.device
-    given: Given
+    given: GivenParts
     task: Task | None = None
     """The task, once it is built."""
 
@@ -46,7 +46,7 @@ class Assembly:
     written: Node | None = None
     """The config without defaults, as far as somebody wrote one."""
 
-    times: Times = field(default_factory=Times)
+    times: PhaseTimer = field(default_factory=PhaseTimer)
     """Where the time goes, from the start-up on."""
 
     num_defaults: int = 0

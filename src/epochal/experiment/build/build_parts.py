@@ -8,16 +8,16 @@ from torch.utils.data import DataLoader
 from epochal.checkpoint.initial_weights import init_weights
 from epochal.components.data.loader import LoaderOptions, build_loader
 from epochal.engine.device.precision import sync_batchnorm
-from epochal.engine.device.move import parse_dtype, place
+from epochal.engine.device.move import parse_dtype, move_module
 from epochal.engine.interfaces.options import HookOptions
 from epochal.engine.interfaces.splits import SPLITS, split_name
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.inputs import Middleware
-from epochal.experiment.config.inputs import check_ready
+from epochal.experiment.config.inputs import check_given_part
 from typing import TYPE_CHECKING
-from epochal.check.sections.losses import iter_terms
-from epochal.engine.step.loss import Loss, Term
-from epochal.engine.device.move import parse_dtype, place
+from epochal.check.sections.losses import iter_loss_terms
+from epochal.engine.step.loss import Loss, LossTerm
+from epochal.engine.device.move import parse_dtype, move_module
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -39,23 +39,23 @@ Prepare = Callable[["Args"], Part] | None
 
 def build_task(assembly: Assembly, prepare: Prepare) -> Task:
     """The task: given, prepared, or what the section ``task`` describes."""
-    task: Task = _part(assembly, "task", prepare)
+    task: Task = _build_part(assembly, "task", prepare)
     return task
 
 
 def build_model(assembly: Assembly, prepare: Prepare) -> nn.Module:
     """The model: given, prepared, or what the section ``model`` describes."""
-    model: nn.Module = _part(assembly, "model", prepare)
+    model: nn.Module = _build_part(assembly, "model", prepare)
     return model
 
 
-def _part(assembly: Assembly, section: str, prepare: Prepare) -> Part:
+def _build_part(assembly: Assembly, section: str, prepare: Prepare) -> Part:
     given = assembly.given.parts.get(section)
     if given is not None:
         return given
     if prepare is not None:
         part = prepare(assembly.args)
-        check_ready(section, part, source=f"prepare_{section}")
+        check_given_part(section, part, source=f"prepare_{section}")
         return part
     spec = assembly.spec(section)
     if spec is None:
@@ -118,7 +118,7 @@ def place_model(assembly: Assembly, model: nn.Module) -> nn.Module:
         init_weights(model, _path(options.pop("path")), **options)
     if assembly.args.engine.sync_batchnorm:
         model = sync_batchnorm(model)
-    return place(
+    return move_module(
         model,
         assembly.device,
         parse_dtype(model_dtype(assembly)),
@@ -192,17 +192,17 @@ def build_loss(assembly: Assembly) -> Loss | None:
     """The loss of the section ``loss``, or the one that was given, on the run's device."""
     given = assembly.given.parts.get("loss")
     if given is not None:
-        loss = given if isinstance(given, Loss) else Loss([Term(given)])
+        loss = given if isinstance(given, Loss) else Loss([LossTerm(given)])
     else:
-        terms = [_build_term(assembly, *entry) for entry in iter_terms(assembly.config)]
+        terms = [_build_term(assembly, *entry) for entry in iter_loss_terms(assembly.config)]
         if not terms:
             return None
         loss = Loss(terms)
-    place(loss, assembly.device, parse_dtype(model_dtype(assembly)), channels_last=False)
+    move_module(loss, assembly.device, parse_dtype(model_dtype(assembly)), channels_last=False)
     return loss
 
 
-def require_trained(loss: Loss | None, optimizer: Optimizer) -> None:
+def require_loss_parameters(loss: Loss | None, optimizer: Optimizer) -> None:
     """Refuse a loss whose parameters the optimizer does not have.
 
     Raises:
@@ -217,11 +217,11 @@ def require_trained(loss: Loss | None, optimizer: Optimizer) -> None:
             raise ConfigError(Problem(name, what, hint=hint))
 
 
-def _build_term(assembly: Assembly, path: str, name: str, node: Node) -> Term:
+def _build_term(assembly: Assembly, path: str, name: str, node: Node) -> LossTerm:
     builder = assembly.builder
     spec = builder.read(node, "loss", path)
     options = builder.options(spec)
-    return Term(
+    return LossTerm(
         builder.bind(spec),
         name=name,
         weight=options["weight"],

@@ -13,20 +13,20 @@ from epochal.engine import (
     Predict,
     Run,
     Runner,
-    Setting,
+    Environment,
     Test,
     Updater,
 )
 from epochal.engine.interfaces.options import CheckpointOptions, EngineOptions, LogOptions, TrainOptions
-from epochal.engine.interfaces.schedule import Schedules
-from epochal.engine.device.seeding import derive, seeded
+from epochal.engine.interfaces.schedule import OptimizerSchedules
+from epochal.engine.device.seeding import derive_seed, seeded
 from epochal.engine.tracking.tracker import is_installed
 from epochal.experiment.build.builder import to_recordable
 from epochal.experiment.build.device import describe_device
-from epochal.experiment.build.folds import place_fold
-from epochal.experiment.build.build_parts import build_loss, require_trained
+from epochal.experiment.build.folds import set_fold_loaders
+from epochal.experiment.build.build_parts import build_loss, require_loss_parameters
 from epochal.experiment.build.optimizer import read_optim_options
-from epochal.experiment.build.build_stages import Remaker, build_stages
+from epochal.experiment.build.build_stages import OptimizerRebuilder, build_stages
 from epochal.experiment.build.build_parts import model_dtype
 from epochal.hooks.banner import Banner
 from epochal.hooks.checkpointing import Checkpointing
@@ -41,25 +41,25 @@ if TYPE_CHECKING:
 
     from epochal.experiment.build.assembly import Assembly
     from epochal.experiment.experiment import Experiment
-    from epochal.experiment.record.open_record import Record
+    from epochal.experiment.record.open_record import OpenRecord
 
 PartT = TypeVar("PartT")
 
 
-def assemble(
-    experiment: Experiment, assembly: Assembly, record: Record, *, is_quiet: bool = False
+def build_run(
+    experiment: Experiment, assembly: Assembly, record: OpenRecord, *, is_quiet: bool = False
 ) -> tuple[Run, Runner]:
     """Take all build steps, in order; nothing runs yet."""
 
     def step(name: str, build: Callable[..., PartT], *parts: object) -> PartT:
         # A seed for each part: adding a layer must not change the order of the data.
-        with seeded(derive(assembly.seed, name)):
+        with seeded(derive_seed(assembly.seed, name)):
             return build(assembly, *parts)
 
     task = step("task", experiment.build_task)
     assembly = replace(assembly, task=task)
     step("data", experiment.build_data, task)
-    step("folds", place_fold, task)
+    step("folds", set_fold_loaders, task)
     model = step("model", experiment.build_model)
     model = step("model", experiment.place_model, model)
     runner = _build_runner(assembly)
@@ -69,7 +69,7 @@ def assemble(
     optimizer, schedule = None, None
     if _is_training(assembly, runner):
         optimizer, schedule = step("optim", experiment.build_optimizer, model)
-        require_trained(assembly.loss, optimizer)
+        require_loss_parameters(assembly.loss, optimizer)
     hooks = step("hooks", experiment.build_hooks)
     parts = Parts(
         task=task,
@@ -80,18 +80,18 @@ def assemble(
         average=_build_average(assembly) if optimizer is not None else None,
         loss=assembly.loss,
         metrics=step("metrics", experiment.build_metrics),
-        hooks=hooks if is_quiet else [*_own_hooks(assembly, options, hooks), *hooks],
+        hooks=hooks if is_quiet else [*_default_hooks(assembly, options, hooks), *hooks],
         monitor=build_monitor(assembly),
         stages=build_stages(assembly),
-        make_optimizer=_build_remaker(experiment, assembly),
+        make_optimizer=_build_rebuilder(experiment, assembly),
     )
-    record.add_given(_note_given(assembly, parts))
+    record.add_given(_record_given(assembly, parts))
     if record.point is None:
         record.writer.write_observed(assembly.builder.observed)
-    return Run(parts, options, _build_setting(assembly, record, task)), runner
+    return Run(parts, options, _build_environment(assembly, record, task)), runner
 
 
-def _note_given(assembly: Assembly, parts: Parts) -> list[str]:
+def _record_given(assembly: Assembly, parts: Parts) -> list[str]:
     """Note the parts that no section of the config made; gives their names."""
     made = {
         "task": parts.task,
@@ -104,7 +104,7 @@ def _note_given(assembly: Assembly, parts: Parts) -> list[str]:
     made |= assembly.given.parts
     observed = assembly.builder.observed
     described = {path.partition(".")[0] for path in observed}
-    if isinstance(parts.schedule, Schedules):  # those of several optimizers stand in `optim`
+    if isinstance(parts.schedule, OptimizerSchedules):  # those of several optimizers stand in `optim`
         described.add("schedule")
     own = {name: part for name, part in made.items() if part is not None and name not in described}
     own.pop("data", None)  # some of its splits may come from the config
@@ -138,13 +138,13 @@ def _build_average(assembly: Assembly) -> Average | None:
     return given if given is not None or spec is None else assembly.builder.build(spec)
 
 
-def _build_remaker(experiment: Experiment, assembly: Assembly) -> Remaker | None:
+def _build_rebuilder(experiment: Experiment, assembly: Assembly) -> OptimizerRebuilder | None:
     """What makes the optimizer anew, if the config describes it and nobody else builds it."""
-    from epochal.experiment.experiment import overrides
+    from epochal.experiment.experiment import overrides_method
 
     is_described = "optim" in assembly.config.mapping and "optim" not in assembly.given.parts
     return (
-        Remaker(assembly) if is_described and not overrides(experiment, "build_optimizer") else None
+        OptimizerRebuilder(assembly) if is_described and not overrides_method(experiment, "build_optimizer") else None
     )
 
 
@@ -178,8 +178,8 @@ def _build_options(assembly: Assembly) -> Options:
     )
 
 
-def _build_setting(assembly: Assembly, record: Record, task: object) -> Setting:
-    return Setting(
+def _build_environment(assembly: Assembly, record: OpenRecord, task: object) -> Environment:
+    return Environment(
         config=assembly.config.to_plain(),
         tag=assembly.args.tag,
         seed=assembly.seed,
@@ -196,7 +196,7 @@ def _build_setting(assembly: Assembly, record: Record, task: object) -> Setting:
     )
 
 
-def _own_hooks(assembly: Assembly, options: Options, others: list[object]) -> list[object]:
+def _default_hooks(assembly: Assembly, options: Options, others: list[object]) -> list[object]:
     """What every run has, unless the user brings a hook of that kind."""
     log = options.log
     own: list[object] = [

@@ -12,11 +12,11 @@ from epochal.check import (
     expand_optimizer,
     has_members,
     member_signature,
-    own_signature,
+    section_signature,
     stage_name,
 )
 from epochal.config import Node, from_plain, parse_condition, parse_duration
-from epochal.engine.device.seeding import derive, seeded
+from epochal.engine.device.seeding import derive_seed, seeded
 from epochal.engine.interfaces.splits import split_name
 from epochal.engine.stages.stage import Plateau, Stage
 from epochal.errors import ConfigError, Place, Problem, suggest
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.schedule import AnySchedule
     from epochal.experiment.build.assembly import Assembly
 
-    Change = Mapping[str, Any]  # keys of `optim` with their new values
+    OptimChange = Mapping[str, Any]  # keys of `optim` with their new values
 
 
 _SELECTING = frozenset({"match", "module", "name"})
@@ -93,7 +93,7 @@ def _schedule(
         return None
 
     def build(optimizer: Optimizer) -> AnySchedule:
-        with seeded(derive(assembly.seed, path)):
+        with seeded(derive_seed(assembly.seed, path)):
             return build_schedule_from(assembly, node, optimizer, path=path)
 
     return build
@@ -101,7 +101,7 @@ def _schedule(
 
 def _loaders(assembly: Assembly, node: Node | None, path: str) -> dict[str, Callable[[], Any]]:
     def build(child: Node, split: str) -> object:
-        with seeded(derive(assembly.seed, f"{path}.{split}")):
+        with seeded(derive_seed(assembly.seed, f"{path}.{split}")):
             return build_split(assembly, child, split, f"{path}.{split}")
 
     entries = node.mapping if node is not None else {}
@@ -109,7 +109,7 @@ def _loaders(assembly: Assembly, node: Node | None, path: str) -> dict[str, Call
 
 
 @final
-class Remaker:
+class OptimizerRebuilder:
     """Makes the optimizer that the section ``optim`` comes to after some changes.
 
     Args:
@@ -119,11 +119,11 @@ class Remaker:
     def __init__(self, assembly: Assembly) -> None:
         self._assembly = assembly
         library = assembly.builder.registry.library
-        self._own = own_signature(SECTIONS["optim"], library)
+        self._own = section_signature(SECTIONS["optim"], library)
         self._members = member_signature(SECTIONS["optim"], library)
 
     def __call__(
-        self, model: nn.Module, changes: Sequence[Change]
+        self, model: nn.Module, changes: Sequence[OptimChange]
     ) -> tuple[Optimizer, OptimOptions]:
         """The optimizer, for all parameters that need a gradient, and the section's own options.
 
@@ -132,11 +132,11 @@ class Remaker:
         """
         assembly = self._assembly
         node = expand_optimizer(self._merge(changes), assembly.builder.registry)
-        with seeded(derive(assembly.seed, "optim")):
+        with seeded(derive_seed(assembly.seed, "optim")):
             optimizer = build_optimizer_from(assembly, node, model, assembly.task)
         return optimizer, read_optim_options(assembly, node)
 
-    def _merge(self, changes: Sequence[Change]) -> Node:
+    def _merge(self, changes: Sequence[OptimChange]) -> Node:
         section = self._assembly.config.mapping["optim"]
         merged = [from_plain(dict(change), place=Place("a change of optim")) for change in changes]
         if not has_members(SECTIONS["optim"], section):

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, final
 
-from epochal.check import SECTIONS, Spec, arguments, own_signature, read_spec
+from epochal.check import SECTIONS, Spec, build_arguments, section_signature, read_spec
 from epochal.config import Node, from_plain
 from epochal.engine.interfaces.every import Every
 from epochal.errors import ConfigError, EpochalError, Place, Problem, suggest
@@ -72,7 +72,7 @@ class Builder:
 
         with deferring_interrupts():
             factory = self.registry.load(spec.factory)
-        made = arguments(
+        made = build_arguments(
             spec.arguments, spec.signature, makers=self._makers, build=build_nested, path=spec.path
         )
         first, named = made.positional, {**supplied, **made.keyword}
@@ -83,9 +83,9 @@ class Builder:
 
     def options(self, spec: Spec) -> dict[str, Any]:
         """The values of the section's own keys, as the types they are declared with."""
-        return arguments(
+        return build_arguments(
             spec.options,
-            spec.own_signature,
+            spec.section_signature,
             makers=self._makers,
             build=lambda node, path: self.build(self.read(node, "", path)),
             path=spec.path,
@@ -93,8 +93,8 @@ class Builder:
 
     def read_options(self, section: str, node: Node) -> dict[str, Any]:
         """The values of a section that holds options only, by argument name."""
-        signature = own_signature(SECTIONS[section], self.registry.library)
-        return arguments(node.mapping, signature, makers=self._makers, path=section).keyword
+        signature = section_signature(SECTIONS[section], self.registry.library)
+        return build_arguments(node.mapping, signature, makers=self._makers, path=section).keyword
 
     def _load_named(self, name: object) -> object:
         """The function or class itself, for parameters that want one and not what it makes."""

@@ -6,8 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from epochal.components.data.folds import split_loader
-from epochal.engine.feed.feed import read_fact
-from epochal.engine.device.seeding import derive
+from epochal.engine.feed.feed import read_task_attribute
+from epochal.engine.device.seeding import derive_seed
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def place_fold(assembly: Assembly, task: Task) -> None:
+def set_fold_loaders(assembly: Assembly, task: Task) -> None:
     """Give a task the loaders of a fold of its training data, if ``train.folds`` asks for it.
 
     Where it does not say which one, as for a plan, it is the first.
@@ -26,17 +26,17 @@ def place_fold(assembly: Assembly, task: Task) -> None:
         ConfigError: The data has no such folds.
     """
     train = assembly.args.train
-    loader = None if train.folds is None else read_fact(task, "train_loader")
+    loader = None if train.folds is None else read_task_attribute(task, "train_loader")
     if loader is None:
         return  # no folds, or an evaluation, which needs no data to train on
     fold = split_loader(
         loader,
         train.fold or 1,
         train.folds,
-        seed=derive(assembly.seed, "folds"),
+        seed=derive_seed(assembly.seed, "folds"),
         stratify=train.stratify,
     )
-    if read_fact(task, "val_loader") is not None:
+    if read_task_attribute(task, "val_loader") is not None:
         logger.info("val: what the fold holds out, in place of the task's own val_loader")
     for split, part in fold._asdict().items():
         try:

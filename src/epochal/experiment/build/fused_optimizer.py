@@ -24,7 +24,7 @@ _FORMS = ("fused", "foreach", "capturable", "differentiable")
 _PLAIN = (Tensor, nn.Parameter, nn.UninitializedParameter)
 
 
-def in_fastest_form(
+def with_fused_options(
     spec: Spec, factory: object, parameters: Sequence[Tensor], model: nn.Module
 ) -> Spec:
     """The spec of an optimizer, which says ``fused`` and ``capturable`` where torch can.
@@ -40,7 +40,7 @@ def in_fastest_form(
     return replace(spec, arguments=MappingProxyType({**spec.arguments, **chosen}))
 
 
-def use_rate_tensors(optimizer: Optimizer) -> None:
+def use_lr_tensors(optimizer: Optimizer) -> None:
     """Give groups on CUDA that say ``capturable`` or ``fused`` their rates as tensors there."""
     for group in optimizer.param_groups:
         devices = {parameter.device for parameter in group["params"]}
@@ -71,7 +71,7 @@ def _forms_for(
     }
     forms = tuple(name for name, is_wanted in wanted.items() if is_wanted and name in known)
     places = {(one.device, one.dtype) for one in parameters}
-    return forms if forms and all(_works(kind, forms, *place) for place in places) else ()
+    return forms if forms and all(_has_kernel(kind, forms, *place) for place in places) else ()
 
 
 def _has_sparse_gradients(model: nn.Module) -> bool:
@@ -79,7 +79,7 @@ def _has_sparse_gradients(model: nn.Module) -> bool:
     return any(getattr(module, "sparse", False) is True for module in model.modules())
 
 
-def _works(
+def _has_kernel(
     kind: type[Optimizer], forms: Sequence[str], device: torch.device, dtype: torch.dtype
 ) -> bool:
     """Whether torch has such a kernel, which nothing tells but a step of one number."""
@@ -88,7 +88,7 @@ def _works(
     make: Any = kind  # a subclass may take anything
     try:
         optimizer = make([parameter], **dict.fromkeys(forms, True))
-        use_rate_tensors(optimizer)
+        use_lr_tensors(optimizer)
         optimizer.step()
     except Exception:  # whatever it is, the usual form goes
         return False

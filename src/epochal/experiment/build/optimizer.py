@@ -7,15 +7,15 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from epochal.check import SECTIONS, convert, has_members, member_signature, read_spec
-from epochal.engine.optim.param_groups import REST, Rule, find_members, find_misses, group_parameters
-from epochal.engine.optim.multi_optimizer import Member, MemberOptions, Optimizers, share_parameters
+from epochal.check import SECTIONS, convert_value, has_members, member_signature, read_spec
+from epochal.engine.optim.param_groups import REST_GROUP, GroupRule, find_rule_parameters, find_rule_problems, group_parameters
+from epochal.engine.optim.multi_optimizer import Member, MemberOptions, Optimizers, assign_parameters
 from epochal.engine.interfaces.options import OptimOptions
-from epochal.engine.optim.optim_groups import ask_for_groups
-from epochal.engine.interfaces.schedule import Schedules
-from epochal.engine.optim.parameter_selector import Selector
+from epochal.engine.optim.optim_groups import collect_group_rules
+from epochal.engine.interfaces.schedule import OptimizerSchedules
+from epochal.engine.optim.parameter_selector import ParameterSelector
 from epochal.errors import ConfigError, Problem
-from epochal.experiment.build.fused_optimizer import in_fastest_form, use_rate_tensors
+from epochal.experiment.build.fused_optimizer import with_fused_options, use_lr_tensors
 from epochal.experiment.build.schedule import build_schedule, build_schedule_from
 
 if TYPE_CHECKING:
@@ -84,13 +84,13 @@ def build_optimizers(
         if child.is_mapping
     }
     _warn_of_own_groups(model, assembly.task)
-    selector = Selector(model, more=_learned(assembly))
+    selector = ParameterSelector(model, more=_loss_parameters(assembly))
     rules = _matches(specs)
-    problems = [problem for rule in rules.values() for problem in find_misses(rule, selector)]
+    problems = [problem for rule in rules.values() for problem in find_rule_problems(rule, selector)]
     if problems:
         raise ConfigError(*problems)
-    asked = {name: find_members(rule, selector) for name, rule in rules.items()}
-    shares = share_parameters(
+    asked = {name: find_rule_parameters(rule, selector) for name, rule in rules.items()}
+    shares = assign_parameters(
         selector.parameters,
         {name: asked.get(name) for name in specs},
         {name: rule.place for name, rule in rules.items() if rule.place is not None},
@@ -107,7 +107,7 @@ def build_optimizers(
     return Optimizers(members)
 
 
-def _learned(assembly: Assembly) -> dict[str, nn.Parameter]:
+def _loss_parameters(assembly: Assembly) -> dict[str, nn.Parameter]:
     """What the terms of the loss learn, by name."""
     return {} if assembly.loss is None else assembly.loss.trained_parameters()
 
@@ -119,17 +119,17 @@ def _warn_of_own_groups(*owners: object) -> None:
             logger.warning(text, type(owner).__name__)
 
 
-def _matches(specs: Mapping[str, Spec]) -> dict[str, Rule]:
+def _matches(specs: Mapping[str, Spec]) -> dict[str, GroupRule]:
     """What each optimizer asks for, without the one that has the rest."""
     nodes = {name: spec.options["match"] for name, spec in specs.items()}
     return {
-        name: Rule(key=f"{specs[name].path}.match", place=one.place, match=_texts(one.to_plain()))
+        name: GroupRule(key=f"{specs[name].path}.match", place=one.place, match=_texts(one.to_plain()))
         for name, one in nodes.items()
         if one.to_plain()
     }
 
 
-def build_schedules(assembly: Assembly, optimizers: Optimizers) -> Schedules | None:
+def build_schedules(assembly: Assembly, optimizers: Optimizers) -> OptimizerSchedules | None:
     """A schedule for each of several optimizers, if one of them has its own."""
     found: dict[str, tuple[Optimizer, OneSchedule | None]] = {}
     has_own = False
@@ -144,7 +144,7 @@ def build_schedules(assembly: Assembly, optimizers: Optimizers) -> Schedules | N
         else:
             schedule = build_schedule(assembly, member.optimizer)
         found[member.name] = (member.optimizer, schedule)
-    return Schedules(found) if has_own else None
+    return OptimizerSchedules(found) if has_own else None
 
 
 def read_optim_options(assembly: Assembly, node: Node | None) -> OptimOptions:
@@ -167,9 +167,9 @@ def _build_one(
 ) -> Optimizer:
     factory = assembly.builder.registry.load(spec.factory)
     parameters = [one for entry in params for one in _members(entry)]
-    spec = in_fastest_form(spec, factory, parameters, model)
+    spec = with_fused_options(spec, factory, parameters, model)
     optimizer: Optimizer = assembly.builder.build(spec, params=params)
-    use_rate_tensors(optimizer)
+    use_lr_tensors(optimizer)
     return optimizer
 
 
@@ -191,8 +191,8 @@ def trained_parameters(
         **{key: child.to_plain() for key, child in spec.arguments.items()},
     }
     known = None if spec.signature.open else [one.name for one in spec.signature.parameters]
-    own, more = ask_for_groups(model, task, options, known) if only is None else ([], {})
-    more = {**more, **_learned(assembly)}
+    own, more = collect_group_rules(model, task, options, known) if only is None else ([], {})
+    more = {**more, **_loss_parameters(assembly)}
     grouping = group_parameters(
         model,
         [*own, *read_rules(spec)],
@@ -208,7 +208,7 @@ def trained_parameters(
     if grouping.frozen and not grouping.groups:
         what = "every parameter is frozen, so that there is nothing to train"
         raise ConfigError(Problem(spec.path, what, hint="freeze fewer of them"))
-    if [group["name"] for group in grouping.groups] == [REST]:
+    if [group["name"] for group in grouping.groups] == [REST_GROUP]:
         return list(grouping.groups[0]["params"])
     return grouping.groups
 
@@ -217,17 +217,17 @@ def _members(entry: Any) -> list[nn.Parameter]:  # noqa: ANN401 - a parameter, o
     return entry["params"] if isinstance(entry, dict) else [entry]
 
 
-def read_rules(spec: Spec) -> list[Rule]:
+def read_rules(spec: Spec) -> list[GroupRule]:
     """The rules of ``freeze`` and ``groups``, in this order, each with its place."""
     rules = [
-        Rule(key=f"{spec.path}.freeze", place=node.place, match=(str(node.value),), freeze=True)
+        GroupRule(key=f"{spec.path}.freeze", place=node.place, match=(str(node.value),), freeze=True)
         for node in _elements(spec, "freeze")
     ]
     for index, node in enumerate(_elements(spec, "groups")):
         annotations = {one.name: one.annotation for one in spec.signature.parameters}
-        values = {k: convert(one, annotations.get(k, "")) for k, one in node.mapping.items()}
+        values = {k: convert_value(one, annotations.get(k, "")) for k, one in node.mapping.items()}
         rules.append(
-            Rule(
+            GroupRule(
                 key=f"{spec.path}.groups.{index}",
                 place=node.place,
                 match=_texts(values.pop("match", ())),

@@ -16,7 +16,7 @@ from epochal.check import SECTIONS
 from epochal.config import Config, Node, from_plain, load
 from epochal.errors import ConfigError, EpochalError, Place, Problem, suggest
 from epochal.experiment.config.choices import Choices, to_override, to_overrides
-from epochal.text.escape import readable
+from epochal.text.escape import decode_typed
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -72,18 +72,18 @@ def to_args(values: Mapping[str, Any], path: str = "args") -> Args:
 
 @final
 @dataclass(frozen=True)
-class Origin:
+class ArgsOrigin:
     """What ``parse_args`` was told, so that an experiment can load the same config."""
 
     path: Path
     overrides: tuple[str, ...]
     choices: Choices
     is_test: bool
-    own: OwnOptions
+    own: ScriptOptions
     values: Mapping[str, Any]
     """What ``args`` held then; what the script has changed since is told by the difference."""
 
-    def changed_in(self, args: Args) -> Origin:
+    def with_changes_from(self, args: Args) -> ArgsOrigin:
         """The same with the values that were set in ``args`` meanwhile."""
         changes = {config_key(key): value for key, value in _changes(self.values, args.to_plain())}
         kept = [one for one in self.overrides if one.partition("=")[0].strip() not in changes]
@@ -112,9 +112,9 @@ def _copy(value: Value) -> Value:
     return [_copy(child) for child in value] if isinstance(value, list) else value
 
 
-def origin_of(args: Args) -> Origin | None:
+def find_args_origin(args: Args) -> ArgsOrigin | None:
     """Where ``args`` came from, if that was ``parse_args``."""
-    return cast("Origin | None", vars(args).get("_origin"))
+    return cast("ArgsOrigin | None", vars(args).get("_origin"))
 
 
 def parse_args(
@@ -147,9 +147,9 @@ def _parse(argv: list[str], extend: Extend | None) -> Args:
     if extend is not None:
         parser = extend(parser) or parser
     parsed, rest = parser.parse_known_args(argv)
-    own = read_own(parser, argv, [a for a in parser._actions if a.dest not in standard])
-    overrides = _dotted(rest) + own.to_overrides()
-    choices = choices_of(parsed)
+    own = read_script_options(parser, argv, [a for a in parser._actions if a.dest not in standard])
+    overrides = _parse_dotted(rest) + own.to_overrides()
+    choices = read_choices(parsed)
     config = own.fill(
         load(
             parsed.config,
@@ -163,7 +163,7 @@ def _parse(argv: list[str], extend: Extend | None) -> Args:
     args = to_args({"extra": {}} | config.root.to_plain())
     own.attach(args, config.root)
     values = _copy(args.to_plain())
-    args._origin = Origin(parsed.config, tuple(overrides), choices, parsed.test, own, values)
+    args._origin = ArgsOrigin(parsed.config, tuple(overrides), choices, parsed.test, own, values)
     return args
 
 
@@ -185,10 +185,10 @@ def add_resume_choices(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="go on with this run; auto: the newest unfinished one of the same config",
     )
-    add_point_choices(parser)
+    add_checkpoint_choices(parser)
 
 
-def add_point_choices(parser: argparse.ArgumentParser) -> None:
+def add_checkpoint_choices(parser: argparse.ArgumentParser) -> None:
     """Declare from where a run goes on, and what may have changed."""
     parser.add_argument(
         "--from",
@@ -227,17 +227,17 @@ def add_choices(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--allow-python", action="store_true", help="accept a .py config")
 
 
-def choices_of(parsed: argparse.Namespace) -> Choices:
+def read_choices(parsed: argparse.Namespace) -> Choices:
     """The choices among parsed options."""
     names = Choices.__annotations__
     found = {name: value for name, value in vars(parsed).items() if name in names}
     for name in ("variant", "name", "desc"):
         if isinstance(found.get(name), str):
-            found[name] = readable(found[name])
+            found[name] = decode_typed(found[name])
     return cast("Choices", found)
 
 
-def _dotted(words: list[str]) -> list[str]:
+def _parse_dotted(words: list[str]) -> list[str]:
     """``--a.b value``, ``--a.b=value`` and ``a.b=value`` as overrides."""
     overrides, rest = [], iter(words)
     for word in rest:
@@ -260,7 +260,7 @@ _UNTYPED = object()
 
 @final
 @dataclass(frozen=True)
-class OwnOptions:
+class ScriptOptions:
     """What the script's own options came to, by their attribute names."""
 
     typed: Mapping[str, Any] = field(default_factory=dict)
@@ -273,9 +273,9 @@ class OwnOptions:
         """What was typed, as changes to the config."""
         return [to_override(config_key(name), value) for name, value in self.typed.items()]
 
-    def without(self, keys: Collection[str]) -> OwnOptions:
+    def without(self, keys: Collection[str]) -> ScriptOptions:
         """The same less those that stand at these config keys."""
-        return OwnOptions(
+        return ScriptOptions(
             {name: value for name, value in self.typed.items() if config_key(name) not in keys},
             {name: value for name, value in self.defaults.items() if config_key(name) not in keys},
         )
@@ -300,9 +300,9 @@ class OwnOptions:
                 setattr(args, name, value)
 
 
-def read_own(
+def read_script_options(
     parser: argparse.ArgumentParser, argv: Sequence[str], actions: Sequence[argparse.Action]
-) -> OwnOptions:
+) -> ScriptOptions:
     """What ``actions`` of the parser came to, told apart by whether they were typed."""
     names = [a.dest for a in actions if a.default is not argparse.SUPPRESS]
     # argparse leaves an attribute alone that exists already, so what is typed can be told.
@@ -312,7 +312,7 @@ def read_own(
     typed = {name: value for name, value in typed.items() if value is not _UNTYPED}
     usual, _ = parser.parse_known_args(argv)
     defaults = {name: getattr(usual, name) for name in names if name not in typed}
-    return OwnOptions(typed, defaults)
+    return ScriptOptions(typed, defaults)
 
 
 def config_key(name: str) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
-from epochal.check import Default, Report, check, registry_for
+from epochal.check import CheckReport, Default, build_registry, check
 from epochal.config import load, load_variants
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.choices import to_overrides
-from epochal.records.secrets import hiding, redact, secret_values
+from epochal.records.secrets import hiding_secrets, iter_config_secrets, redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from epochal.experiment.config.choices import Choices
     from epochal.registry import Registry
 
-ALL = "all"
+ALL_VARIANTS = "all"
 
 
 @final
 @dataclass(frozen=True)
-class Checked:
+class FileCheck:
     """What is wrong with one file, with all variants that were asked for."""
 
     path: Path
@@ -35,7 +35,7 @@ class Checked:
 
 def check_file(
     path: Path, overrides: Sequence[str], choices: Choices, *, is_plain_too: bool = False
-) -> Checked:
+) -> FileCheck:
     """Every mistake of a file and of the variants that were chosen.
 
     Args:
@@ -48,13 +48,15 @@ def check_file(
         changes = to_overrides(choices, overrides)
         checked = list(_check(path, changes, choices, is_plain_too=is_plain_too))
     except ConfigError as error:  # a file that cannot be read at all
-        return Checked(path, tuple(map(_redact, error.problems)), exit_code=error.exit_code)
+        return FileCheck(path, tuple(map(_redact, error.problems)), exit_code=error.exit_code)
     found = dict.fromkeys(problem for _, report in checked for problem in report.problems)
-    problems, _ = part_problems(choices, tuple(found))
+    problems, _ = split_problems(choices, tuple(found))
     if problems:
-        with hiding(secret for config, _ in checked for secret in secret_values(config.root)):
+        with hiding_secrets(
+            secret for config, _ in checked for secret in iter_config_secrets(config.root)
+        ):
             problems = tuple(map(_redact, problems))
-    return Checked(path, problems, checked[0][1].defaults)
+    return FileCheck(path, problems, checked[0][1].defaults)
 
 
 def _redact(problem: Problem) -> Problem:
@@ -64,7 +66,7 @@ def _redact(problem: Problem) -> Problem:
     return replace(problem, what=what, place=place, hint=hint)
 
 
-def part_problems(
+def split_problems(
     choices: Choices, problems: Sequence[Problem]
 ) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
     """Mistakes that matter in any case, and those that matter only if a new run begins.
@@ -84,11 +86,11 @@ def _concerns_beginning(key: str) -> bool:
 
 def _check(
     path: Path, changes: Sequence[str], choices: Choices, *, is_plain_too: bool
-) -> Iterator[tuple[Config, Report]]:
+) -> Iterator[tuple[Config, CheckReport]]:
     user_dir = _path(choices.get("user_dir"))
     registry: Registry | None = None
     for config in _configs(path, changes, choices, is_plain_too=is_plain_too):
-        registry = registry_for(config, user_dir=user_dir, like=registry)
+        registry = build_registry(config, user_dir=user_dir, like=registry)
         yield config, check(config, registry)
 
 
@@ -97,7 +99,7 @@ def _configs(
 ) -> Iterator[Config]:
     allow_python = choices.get("allow_python", False)
     chosen = choices.get("variant")
-    if chosen != ALL:
+    if chosen != ALL_VARIANTS:
         yield load(path, variant=chosen, overrides=changes, allow_python=allow_python)
         return
     for config in load_variants(path, overrides=changes, allow_python=allow_python):

@@ -17,7 +17,7 @@ from epochal.config import Config, Duration, load
 from epochal.engine import Hook, Run
 from epochal.engine.interfaces.every import Every
 from epochal.errors import ConfigError, Problem, suggest
-from epochal.experiment.config.arguments import Args, OwnOptions, Value, origin_of
+from epochal.experiment.config.arguments import Args, ScriptOptions, Value, find_args_origin
 from epochal.experiment.config.choices import Choices, check_choices, to_override, to_overrides
 
 OBJECT_SECTIONS = (
@@ -37,7 +37,7 @@ OBJECT_SECTIONS = (
 
 @final
 @dataclass(frozen=True)
-class Given:
+class GivenParts:
     """Parts that came as objects."""
 
     parts: Mapping[str, Any] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Middleware(Hook):
 
 @final
 @dataclass(frozen=True)
-class Loaded:
+class ExperimentInputs:
     """What an experiment was given, and the config that was made of it."""
 
     source: object
@@ -69,10 +69,10 @@ class Loaded:
     """As typed, without those that the choices stand for."""
 
     choices: Choices
-    given: Given
+    given: GivenParts
     config: Config
     is_test: bool = False
-    own: OwnOptions = field(default_factory=OwnOptions)
+    own: ScriptOptions = field(default_factory=ScriptOptions)
     """Options of the script's own."""
 
     replaced: Mapping[str, Any] = field(default_factory=dict)
@@ -84,40 +84,40 @@ class Loaded:
         folder = self.choices.get("user_dir")
         return None if folder is None else Path(folder)
 
-    def with_choices(self, choices: Choices) -> Loaded:
+    def with_choices(self, choices: Choices) -> ExperimentInputs:
         """The same with other choices for the run."""
         merged = self.choices | choices
         config = _load(self.source, self.overrides, merged, self.own)
         return replace(self, choices=merged, config=config)
 
 
-def read_sections(
+def load_inputs(
     source: object, overrides: Sequence[str], choices: Choices, sections: Mapping[str, Any]
-) -> Loaded:
+) -> ExperimentInputs:
     """The config, the choices and the objects that an experiment was given.
 
     Raises:
         ConfigError: An object stands where only values may, or the file cannot be read.
     """
     check_choices(choices)
-    typed, is_test, own = list(overrides), False, OwnOptions()
-    if isinstance(source, Args) and (origin := origin_of(source)) is not None:
-        origin = origin.changed_in(source)
+    typed, is_test, own = list(overrides), False, ScriptOptions()
+    if isinstance(source, Args) and (origin := find_args_origin(source)) is not None:
+        origin = origin.with_changes_from(source)
         own = origin.own
         source, typed = origin.path, [*origin.overrides, *typed]
         choices, is_test = origin.choices | choices, origin.is_test
     elif isinstance(source, Args):
         source = source.to_plain()
-    values, given = _part(sections)
+    values, given = _split_sections(sections)
     if source is None:
         source = values
     else:
         typed += [to_override(key, value) for key, value in _flatten(values)]
     config = _load(source, typed, choices, own)
-    return Loaded(source, tuple(typed), choices, given, config, is_test, own)
+    return ExperimentInputs(source, tuple(typed), choices, given, config, is_test, own)
 
 
-def _load(source: object, overrides: Sequence[str], choices: Choices, own: OwnOptions) -> Config:
+def _load(source: object, overrides: Sequence[str], choices: Choices, own: ScriptOptions) -> Config:
     config = load(
         source,
         variant=choices.get("variant"),
@@ -127,7 +127,7 @@ def _load(source: object, overrides: Sequence[str], choices: Choices, own: OwnOp
     return own.fill(config)
 
 
-def _part(sections: Mapping[str, Any]) -> tuple[dict[str, Any], Given]:
+def _split_sections(sections: Mapping[str, Any]) -> tuple[dict[str, Any], GivenParts]:
     values: dict[str, Any] = {}
     parts: dict[str, Any] = {}
     lists: dict[str, tuple[Any, ...]] = {}
@@ -137,14 +137,14 @@ def _part(sections: Mapping[str, Any]) -> tuple[dict[str, Any], Given]:
             values[name] = [_to_plain(entry) for entry in entries if _is_plain(entry)]
             lists[name] = tuple(entry for entry in entries if not _is_plain(entry))
             for entry in lists[name]:
-                check_ready(name, entry)
+                check_given_part(name, entry)
         elif _is_plain(section):
             values[name] = _to_plain(section)
         else:
             _require_object_section(name, section)
-            check_ready(name, section)
+            check_given_part(name, section)
             parts[name] = section
-    return values, Given(parts, lists.get("hooks", ()), lists.get("metrics", ()))
+    return values, GivenParts(parts, lists.get("hooks", ()), lists.get("metrics", ()))
 
 
 def _require_object_section(name: str, section: object) -> None:
@@ -191,7 +191,7 @@ _EXAMPLES = {
 Part = Any  # whatever the user gave
 
 
-def check_ready(section: str, part: Part, *, source: str = "") -> None:
+def check_given_part(section: str, part: Part, *, source: str = "") -> None:
     """Refuse what cannot be the part of ``section``; ``source`` is the method that made it.
 
     Raises:

@@ -14,13 +14,15 @@ from epochal.errors import Place
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from epochal.experiment.config.inputs import Loaded
+    from epochal.experiment.config.inputs import ExperimentInputs
 
 logger = logging.getLogger(__name__)
 _TITLES = ("tag", "project")
 
 
-def settle(loaded: Loaded, *, prepared: Collection[str] = (), runner: str | None = None) -> Loaded:
+def drop_replaced_sections(
+    loaded: ExperimentInputs, *, prepared: Collection[str] = (), runner: str | None = None
+) -> ExperimentInputs:
     """What was loaded, less the sections whose parts exist or are made by ``prepare_*``.
 
     A given runner trains: it is left out where ``runner`` says to do something else. An empty
@@ -48,13 +50,13 @@ def settle(loaded: Loaded, *, prepared: Collection[str] = (), runner: str | None
     )
 
 
-def given_sections(loaded: Loaded, prepared: Collection[str] = ()) -> list[str]:
+def given_sections(loaded: ExperimentInputs, prepared: Collection[str] = ()) -> list[str]:
     """The sections that Python gives, as objects or through ``prepare_*``."""
     lists = {"hooks": loaded.given.hooks, "metrics": loaded.given.metrics}
     return sorted({*loaded.given.parts, *prepared, *(name for name in lists if lists[name])})
 
 
-def tell_replaced(loaded: Loaded) -> None:
+def log_replaced_sections(loaded: ExperimentInputs) -> None:
     """Say which sections of the file are not used."""
     for name in loaded.replaced:
         logger.info("%s: given by Python; the section of the config is not used", name)

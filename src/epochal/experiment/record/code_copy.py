@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
-from epochal.records.code.code_manifest import attempt_dir
-from epochal.records.code.file_selection import Limits
-from epochal.records.code.snapshot import Snapshot, Taken
-from epochal.records.folder.folder import FOLDS
-from epochal.records.folder.parent import Parent, take_parent
-from epochal.records.layout.epochal_dir import HOME, home_of
-from epochal.records.machine.repository import read_diff
+from epochal.records.code.code_manifest import get_attempt_dir
+from epochal.records.code.file_selection import SnapshotLimits
+from epochal.records.code.snapshot import CodeSnapshot, SnapshotResult
+from epochal.records.folder.folder import FOLDS_DIR
+from epochal.records.folder.parent import Parent, pop_parent_variable
+from epochal.records.layout.epochal_dir import EPOCHAL_DIR, make_epochal_dir
+from epochal.records.machine.repository import read_git_diff
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-DIFF = "uncommitted.diff"
+DIFF_FILE = "uncommitted.diff"
 _MAX_ABOVE = 8
 
 
 @final
-class KeptCode:
+class CodeCopy:
     """The copy of a project's code in a record; whatever goes wrong with it, the run goes on.
 
     Args:
@@ -45,11 +45,11 @@ class KeptCode:
     ) -> None:
         self.is_wanted = options.code
         self._options = options
-        self._snapshot = Snapshot(
+        self._snapshot = CodeSnapshot(
             project=project.absolute(),
             run_dir=run_dir.absolute(),
             ignore=options.ignore,
-            limits=Limits(max_file_bytes=options.max_file_bytes),
+            limits=SnapshotLimits(max_file_bytes=options.max_file_bytes),
             attempt=attempt,
         )
         self.digest = ""
@@ -63,7 +63,7 @@ class KeptCode:
     def keep(self, *, version: str, is_dirty: bool) -> None:
         """Copy the code as it is now, and what git knows to have changed."""
 
-        def take() -> Taken:
+        def take() -> SnapshotResult:
             home = find_home(self._options, self._snapshot.run_dir)
             self._snapshot = replace(self._snapshot, home=home, version=version)
             taken = self._take()
@@ -73,7 +73,7 @@ class KeptCode:
 
         self._try(take)
 
-    def _take(self) -> Taken:
+    def _take(self) -> SnapshotResult:
         try:
             return self._snapshot.take()
         except OSError:
@@ -87,12 +87,12 @@ class KeptCode:
         self._try(lambda: self._snapshot.add_imported(imported))
 
     def _keep_diff(self) -> None:
-        folder = attempt_dir(self._snapshot.run_dir, self._snapshot.attempt)
-        diff = read_diff(self._snapshot.project)
+        folder = get_attempt_dir(self._snapshot.run_dir, self._snapshot.attempt)
+        diff = read_git_diff(self._snapshot.project)
         if diff and folder.is_dir():
-            durable.write_text(folder / DIFF, diff)
+            durable.write_text(folder / DIFF_FILE, diff)
 
-    def _try(self, action: Callable[[], Taken]) -> None:
+    def _try(self, action: Callable[[], SnapshotResult]) -> None:
         if not self.is_wanted:
             return
         try:
@@ -109,7 +109,7 @@ class KeptCode:
 
 def discard_code(run_dir: Path, attempt: int) -> None:
     """Remove the copy of an attempt that was refused, if it has one of its own."""
-    folder = attempt_dir(run_dir, attempt)
+    folder = get_attempt_dir(run_dir, attempt)
     if attempt and folder.is_dir():
         with suppress(OSError):
             durable.remove_tree(folder, "refused")
@@ -119,11 +119,11 @@ def find_home(options: RecordOptions, run_dir: Path) -> Path | None:
     """The folder that belongs to all runs; None if there is none, and each keeps its own copies."""
     if not options.exact:
         try:
-            return home_of(options.log_dir.absolute())
+            return make_epochal_dir(options.log_dir.absolute())
         except OSError:
             return None
     above = list(run_dir.absolute().parents)[:_MAX_ABOVE]
-    return next((place / HOME for place in above if (place / HOME).is_dir()), None)
+    return next((place / EPOCHAL_DIR for place in above if (place / EPOCHAL_DIR).is_dir()), None)
 
 
 def find_parent(run_dir: Path, facts: Mapping[str, Any]) -> Parent | None:
@@ -134,9 +134,9 @@ def find_parent(run_dir: Path, facts: Mapping[str, Any]) -> Parent | None:
         facts: What its ``run.json`` says.
     """
     folder = run_dir.absolute()
-    if folder.parent.name == FOLDS and (folder.parents[1] / "run.json").is_file():
+    if folder.parent.name == FOLDS_DIR and (folder.parents[1] / "run.json").is_file():
         return Parent(folder.parents[1].name, "fold")
-    told = take_parent()
+    told = pop_parent_variable()
     if told is not None:
         return told
     weights = facts.get("init_from")

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.errors import EpochalError
-from epochal.records.secrets import hiding, redact, secret_texts
-from epochal.text.command import command, name_run
-from epochal.text.escape import printable
+from epochal.records.secrets import hiding_secrets, iter_tree_secrets, redact
+from epochal.text.command import epochal_command, name_run
+from epochal.text.escape import escape_control
 from epochal.text.formatting import format_count, format_seconds
 
 if TYPE_CHECKING:
@@ -34,19 +34,19 @@ def show_failure(result: RunResult) -> None:
         return
     sys.stdout.flush()
     if result.reason == _MISTAKES and result.dir is None:
-        text = _harmless(result.message, result)  # mistakes, as `epochal check` lists them
+        text = _redacted(result.message, result)  # mistakes, as `epochal check` lists them
     else:
         kind = f": {result.exception_type}" if result.status == "failed" else ""
-        lines = _harmless("\n".join(describe_failure(result)), result)
-        text = framed(f"run {result.status}{kind}", lines, encoding=sys.stderr.encoding)
+        lines = _redacted("\n".join(describe_failure(result)), result)
+        text = draw_box(f"run {result.status}{kind}", lines, encoding=sys.stderr.encoding)
     print(text, file=sys.stderr)  # noqa: T201 - the one place where a failure is told
 
 
-def _harmless(text: str, result: RunResult) -> str:
+def _redacted(text: str, result: RunResult) -> str:
     """A text without the secrets of the run and without what a terminal would obey."""
-    with hiding(secret_texts(result.config)):
+    with hiding_secrets(iter_tree_secrets(result.config)):
         # Our own words begin with the name of what is wrong, and quote its value.
-        return printable(redact(text, is_code=_is_ours(result)))
+        return escape_control(redact(text, is_code=_is_epochal_error(result)))
 
 
 def show_error(error: Exception) -> int:
@@ -61,17 +61,17 @@ def show_error(error: Exception) -> int:
 def describe_failure(result: RunResult) -> list[str]:
     """The lines inside the frame of a run that failed or was interrupted."""
     if result.status == "interrupted":
-        lines = [f"stopped by Ctrl-C after {describe_length(result)}"]
+        lines = [f"stopped by Ctrl-C after {describe_progress(result)}"]
     elif result.status == "preempted":
         lines = list(_describe_preemption(result))
     else:
         lines = [*_message(result), *(f"  {note}" for note in _notes(result))]
-        if not _is_ours(result):
+        if not _is_epochal_error(result):
             lines += ["", *_own_frames(result.traceback)]
     if result.dir is not None:
         lines += ["", f"record: {result.dir}"]
         if result.status == "failed":
-            lines.append(f"full traceback: {command()} show {name_run(result.dir)} --log")
+            lines.append(f"full traceback: {epochal_command()} show {name_run(result.dir)} --log")
     return lines
 
 
@@ -79,12 +79,12 @@ def _describe_preemption(result: RunResult) -> Iterator[str]:
     if not result.steps:
         yield "told to end before the first step"
         return
-    yield f"told to end after {describe_length(result)}"
+    yield f"told to end after {describe_progress(result)}"
     if result.dir is not None:
-        yield f"go on: {command()} resume {name_run(result.dir)}"
+        yield f"go on: {epochal_command()} resume {name_run(result.dir)}"
 
 
-def describe_length(result: RunResult) -> str:
+def describe_progress(result: RunResult) -> str:
     """How far a run came: epochs, steps and time."""
     counts = [
         format_count(result.epochs, "epoch") if result.steps else "",
@@ -101,7 +101,7 @@ def _message(result: RunResult) -> list[str]:
     return lines
 
 
-def _is_ours(result: RunResult) -> bool:
+def _is_epochal_error(result: RunResult) -> bool:
     """Whether the error is one whose message says everything."""
     kinds: list[type[EpochalError]] = [EpochalError]
     for kind in kinds:
@@ -148,7 +148,7 @@ _LINES = "╭╮╰╯─│"
 _PLAIN_LINES = "++++-|"
 
 
-def framed(title: str, text: str, *, width: int | None = None, encoding: str = "utf-8") -> str:
+def draw_box(title: str, text: str, *, width: int | None = None, encoding: str = "utf-8") -> str:
     """``text`` in a box with ``title`` on its upper edge; long lines are wrapped.
 
     Where ``encoding`` has no lines to draw with, the box is made of ``+``, ``-`` and ``|``.

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, TextIO, final
 
 from typing_extensions import override
 
-from epochal.records.layout.os_errors import recording
+from epochal.records.layout.os_errors import raising_record_errors
 from epochal.records.secrets import redact
-from epochal.text.escape import showable
+from epochal.text.escape import replace_unencodable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ class TerminalHandler(logging.StreamHandler[TextIO]):
 
     @override
     def format(self, record: logging.LogRecord) -> str:
-        return showable(super().format(record), getattr(self.stream, "encoding", None))
+        return replace_unencodable(super().format(record), getattr(self.stream, "encoding", None))
 
     @override
     def handleError(self, record: logging.LogRecord) -> None:
@@ -53,7 +53,7 @@ class TerminalHandler(logging.StreamHandler[TextIO]):
 
 
 @final
-class TextLog(logging.FileHandler):
+class RunLogHandler(logging.FileHandler):
     """Writes to the text log of a run; lines that a full disk refuses are lost, and that is all."""
 
     @override
@@ -68,7 +68,7 @@ class TextLog(logging.FileHandler):
 
 
 @final
-class CleanFormatter(logging.Formatter):
+class RedactingFormatter(logging.Formatter):
     """Formats log records without the secrets in them."""
 
     @override
@@ -85,11 +85,11 @@ def logging_to(path: Path | None, *, level: str) -> Iterator[None]:
     root, ours = logging.getLogger(), logging.getLogger("epochal")
     number = logging.getLevelNamesMapping()[level.upper()]
     handlers: list[logging.Handler] = [TerminalHandler()]
-    handlers[0].setFormatter(CleanFormatter(_TERMINAL_FORMAT, datefmt="%H:%M:%S"))
+    handlers[0].setFormatter(RedactingFormatter(_TERMINAL_FORMAT, datefmt="%H:%M:%S"))
     if path is not None:
-        with recording():
-            handlers.append(TextLog(path, encoding="utf-8", errors="backslashreplace"))
-        handlers[1].setFormatter(CleanFormatter(_FILE_FORMAT))
+        with raising_record_errors():
+            handlers.append(RunLogHandler(path, encoding="utf-8", errors="backslashreplace"))
+        handlers[1].setFormatter(RedactingFormatter(_FILE_FORMAT))
     before = root.level, ours.level
     for handler in handlers:
         root.addHandler(handler)

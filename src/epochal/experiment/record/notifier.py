@@ -13,7 +13,7 @@ from epochal.engine.execute import result_of_error
 from epochal.engine.interfaces.monitor import Monitor
 from epochal.errors import RecordError
 from epochal.experiment.resume.changes import ChangedError
-from epochal.records.folder.announce import VARIABLE
+from epochal.records.folder.announce import RUN_FILE_VARIABLE
 from epochal.records.folder.derived_fields import describe_error
 from epochal.records.layout.process import host_name
 from epochal.records.mail.channel import read_specs
@@ -21,14 +21,14 @@ from epochal.records.mail.compose import END, MailContent, compose, last_lines, 
 from epochal.records.mail.expected import ExpectedMail, cancel_expected, expect_mail, is_expected
 from epochal.records.mail.mailbox import Mailbox, utc_now
 from epochal.records.mail.outbox import BackgroundSender, queue_mail
-from epochal.text.command import command
+from epochal.text.command import epochal_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from epochal.check import Report
+    from epochal.check import CheckReport
     from epochal.engine import RunResult
-    from epochal.experiment.record.open_record import Record
+    from epochal.experiment.record.open_record import OpenRecord
     from epochal.records.mail.mailbox import Kind
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ SEND_SECONDS = 5.0
 
 
 @final
-class Notices:
+class Notifier:
     """The mails of one run; no error about mail reaches the run.
 
     Args:
@@ -46,19 +46,19 @@ class Notices:
         is_part: Whether it is part of another run, which sends the mail.
     """
 
-    def __init__(self, report: Report, *, is_part: bool = False) -> None:
+    def __init__(self, report: CheckReport, *, is_part: bool = False) -> None:
         self._values: dict[str, Any] = report.expanded.to_public()
         self._specs = [] if is_part else read_specs(report.expanded)
         self._is_part = is_part
-        self._is_supervised = VARIABLE in os.environ
+        self._is_supervised = RUN_FILE_VARIABLE in os.environ
         self._sender = BackgroundSender()
-        self._record: Record | None = None
+        self._record: OpenRecord | None = None
         self._box: Mailbox | None = None
         self._run = ""
         self._begun, self._started = time.monotonic(), utc_now()
         self._was_expected = self._is_over = False
 
-    def begin(self, record: Record) -> Record:
+    def begin(self, record: OpenRecord) -> OpenRecord:
         """Note that a run owes a mail; gives its record, which also reports stalls."""
         self._record = record
         if self._is_part:
@@ -89,7 +89,7 @@ class Notices:
             content = replace(self._content("stalled"), event=f"stalled {step}", step=step)
             self._post(replace(content, epoch=None, why=words, log=self._log()))
 
-    def write_end(self, record: Record, result: RunResult) -> None:
+    def write_end(self, record: OpenRecord, result: RunResult) -> None:
         """Write the end of the run to its record and mail it, even if the record cannot be written.
 
         Raises:
@@ -169,7 +169,9 @@ class Notices:
             self._end_with(error)
         for delivery in self._sender.wait(SEND_SECONDS):
             what = delivery.error or "no answer yet"
-            rest = f"`{command()} mail --send` tries again" if delivery.path else "it is lost"
+            rest = (
+                f"`{epochal_command()} mail --send` tries again" if delivery.path else "it is lost"
+            )
             logger.warning("not sent by %s: %s; %s", delivery.spec.get("type"), what, rest)
 
     def _end_with(self, error: BaseException) -> None:

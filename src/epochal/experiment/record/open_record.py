@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
 from epochal.config import dump, load
-from epochal.engine.feed.feed import read_fact
-from epochal.engine.parts import tell_nobody
+from epochal.engine.feed.feed import read_task_attribute
+from epochal.engine.parts import ignore_stall
 from epochal.errors import Preempted, RecordError
 from epochal.experiment.build.builder import to_recordable
-from epochal.experiment.record.code_copy import KeptCode, discard_code, find_parent
-from epochal.experiment.record.withheld_secrets import describe_withheld
+from epochal.experiment.record.code_copy import CodeCopy, discard_code, find_parent
+from epochal.experiment.record.withheld_secrets import describe_withheld_secrets
 from epochal.experiment.resume.changes import (
     ChangedError,
-    data_changes,
     digest_code,
     digest_config,
+    find_data_changes,
     fingerprint_data,
     refuse_changes,
 )
-from epochal.experiment.resume.resume_plan import load_point, spent_before
+from epochal.experiment.resume.resume_plan import load_resume_point, read_spent_before
 from epochal.records import (
     NullWriter,
     RecordOptions,
@@ -38,26 +38,26 @@ from epochal.records import (
     create_run_folder,
     describe_machine,
 )
-from epochal.records.alive.disk_reserve import give_up, reserving
-from epochal.records.alive.heartbeat import beating
-from epochal.records.alive.lease import FILE_NAME as LEASE
-from epochal.records.alive.lease import holding
-from epochal.records.folder.announce import announce
+from epochal.records.alive.disk_reserve import release_reserve, reserving_disk_space
+from epochal.records.alive.heartbeat import writing_heartbeat
+from epochal.records.alive.lease import LEASE_FILE as LEASE
+from epochal.records.alive.lease import holding_lease
+from epochal.records.folder.announce import report_run_folder
 from epochal.records.layout.attempts import begin_attempt
-from epochal.records.layout.os_errors import recording
-from epochal.records.metrics.time_spent import Spent, spent_of
-from epochal.records.secrets import hiding, redact_node, secret_values
-from epochal.text.command import typed_words
-from epochal.text.escape import on_disk, readable
+from epochal.records.layout.os_errors import raising_record_errors
+from epochal.records.metrics.time_spent import TimeSpent, parse_time_spent
+from epochal.records.secrets import hiding_secrets, iter_config_secrets, redact_config
+from epochal.text.command import command_line_words
+from epochal.text.escape import decode_typed, to_file_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from epochal.check import Report
+    from epochal.check import CheckReport
     from epochal.config import Config, Node
     from epochal.engine import RunResult
     from epochal.engine.parts import ResumePoint
-    from epochal.experiment.resume.resume_plan import Resumption
+    from epochal.experiment.resume.resume_plan import ResumePlan
     from epochal.registry.project import Project
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ _UNRECORDED = ("config", "value", "dir")
 
 @final
 @dataclass(frozen=True)
-class Record:
+class OpenRecord:
     """Where one run leaves its traces; with ``--no-file`` that is nowhere."""
 
     writer: Writer
@@ -78,18 +78,18 @@ class Record:
     facts: dict[str, Any] = field(default_factory=dict)
     """What ``run.json`` holds."""
 
-    resumption: Resumption | None = None
+    resumption: ResumePlan | None = None
     point: ResumePoint | None = None
     """What the run goes on from; None for a new one."""
 
     notes: tuple[str, ...] = ()
     """What people should know of it."""
 
-    on_stall: Callable[[str, int], None] = tell_nobody
+    on_stall: Callable[[str, int], None] = ignore_stall
     """Told when the run stands still."""
 
-    code: KeptCode | None = None
-    spent: Spent = field(default_factory=Spent)
+    code: CodeCopy | None = None
+    spent: TimeSpent = field(default_factory=TimeSpent)
     """What earlier attempts at it took."""
 
     def write_start(self, info: dict[str, Any]) -> None:
@@ -127,9 +127,9 @@ class Record:
             return {}
         attempt = self.facts["attempts"][-1]
         code = digest_code(project)
-        data = {"train": fingerprint_data(read_fact(task, "train_loader"))}
+        data = {"train": fingerprint_data(read_task_attribute(task, "train_loader"))}
         if self.point is not None and self.resumption is not None:
-            changes = data_changes(self.point.manifest.data.get("train", {}), data["train"])
+            changes = find_data_changes(self.point.manifest.data.get("train", {}), data["train"])
             if not self.resumption.is_anything_allowed:
                 refuse_changes(self.dir, changes)
             attempt["changed"] = [*attempt.get("changed", ()), *map(str, changes)]
@@ -171,10 +171,10 @@ class Record:
             if one.name not in _UNRECORDED
         }
         if self.dir is not None:
-            give_up(self.dir)
+            release_reserve(self.dir)
         self.writer.write_result(values)
         status: Status = result.status  # type: ignore[assignment]  # a RunResult has no other
-        spent = spent_of(vars(result))
+        spent = parse_time_spent(vars(result))
         self.writer.write_status(
             status,
             reason=result.reason,
@@ -186,63 +186,68 @@ class Record:
 
 @contextmanager
 def open_record(
-    config: Config, report: Report, *, is_kept: bool, resumption: Resumption | None = None
-) -> Iterator[Record]:
+    config: Config, report: CheckReport, *, is_kept: bool, resumption: ResumePlan | None = None
+) -> Iterator[OpenRecord]:
     """A record with its configs written, read back and compared; closed in the end.
 
     With ``resumption`` it is that of an earlier run: its configs and its page stay as they are.
     """
-    secrets = [*secret_values(config.root), *secret_values(report.expanded)]
-    kept = _open_kept(config, report, resumption)
-    with hiding(secrets), kept if is_kept else nullcontext(Record(NullWriter())) as record:
+    secrets = [*iter_config_secrets(config.root), *iter_config_secrets(report.expanded)]
+    kept = _open_on_disk(config, report, resumption)
+    with (
+        hiding_secrets(secrets),
+        kept if is_kept else nullcontext(OpenRecord(NullWriter())) as record,
+    ):
         yield record
 
 
 @contextmanager
-def _open_kept(config: Config, report: Report, resumption: Resumption | None) -> Iterator[Record]:
+def _open_on_disk(
+    config: Config, report: CheckReport, resumption: ResumePlan | None
+) -> Iterator[OpenRecord]:
     if resumption is not None:
         path = resumption.record.path
-        reopened = _reopened(resumption, report, is_supervised=announce(path))
-        with holding(path), beating(path), reopened as record:
+        reopened = _reopened(resumption, report, is_supervised=report_run_folder(path))
+        with holding_lease(path), writing_heartbeat(path), reopened as record:
             yield record
         return
     values = report.expanded.to_plain()
     options = _record_options(values["record"])
     folder = create_run_folder(
         options,
-        project=on_disk(values["project"]),
-        tag=on_disk(values["tag"]),
+        project=to_file_name(values["project"]),
+        tag=to_file_name(values["tag"]),
     )
-    announce(folder.path)
+    report_run_folder(folder.path)
     writer = RunWriter(folder)
     with (
-        _undone(folder.path),
-        holding(folder.path),
-        beating(folder.path),
+        _removing_failed_start(folder.path),
+        holding_lease(folder.path),
+        writing_heartbeat(folder.path),
         _closing(writer),
-        reserving(folder.path),
+        reserving_disk_space(folder.path),
     ):
         _write_configs(writer, config, report)
-        code = KeptCode(options, project=report.project.dir, run_dir=folder.path)
-        yield Record(
+        code = CodeCopy(options, project=report.project.dir, run_dir=folder.path)
+        yield OpenRecord(
             writer,
             folder.path,
             folder.checkpoint_dir,
             folder.log_path,
-            notes=tuple(describe_withheld(report.expanded)),
+            notes=tuple(describe_withheld_secrets(report.expanded)),
             code=code,
         )
 
 
 @contextmanager
-def _put_back(folder: Path, attempt: int) -> Iterator[None]:
+def _restoring_on_refusal(folder: Path, attempt: int) -> Iterator[None]:
     """Let a run say of itself what it said before, when a block refuses to go on with it."""
     paths = [folder / name for name in ("run.json", "status.json")]
     before = {path: path.read_bytes() for path in paths if path.is_file()}
     try:
         yield
     except ChangedError:
-        with recording():
+        with raising_record_errors():
             for path, data in before.items():
                 durable.write_bytes(path, data)
         discard_code(folder, attempt)
@@ -266,7 +271,7 @@ def _closing(writer: RunWriter) -> Iterator[RunWriter]:
 
 
 @contextmanager
-def _undone(folder: Path) -> Iterator[None]:
+def _removing_failed_start(folder: Path) -> Iterator[None]:
     """Leave nothing of a run whose start the disk refused, down to saying that it failed.
 
     A folder that another process has taken is left to that.
@@ -286,9 +291,11 @@ def _status_of(folder: Path) -> object:
 
 
 @contextmanager
-def _reopened(resumption: Resumption, report: Report, *, is_supervised: bool) -> Iterator[Record]:
+def _reopened(
+    resumption: ResumePlan, report: CheckReport, *, is_supervised: bool
+) -> Iterator[OpenRecord]:
     """The record of a run that goes on; put back as it was if that is refused."""
-    point, notes = load_point(resumption) if resumption.has_state else (None, [])
+    point, notes = load_resume_point(resumption) if resumption.has_state else (None, [])
     attempt = resumption.begin(point, is_supervised=is_supervised)
     options = _record_options(report.expanded.to_plain()["record"])
     folder = RunFolder(resumption.record.path, options.log_file)
@@ -298,15 +305,15 @@ def _reopened(resumption: Resumption, report: Report, *, is_supervised: bool) ->
     facts = {**run, "attempts": [*before, attempt.to_json()]}
     number = attempt.attempt
     with (
-        _put_back(folder.path, number),
+        _restoring_on_refusal(folder.path, number),
         _closing(RunWriter(folder, attempt=number)) as writer,
-        reserving(folder.path),
+        reserving_disk_space(folder.path),
     ):
         at = {} if point is None else {"step": point.manifest.step, "epoch": point.manifest.epoch}
-        spent = spent_before(resumption.record, point)
+        spent = read_spent_before(resumption.record, point)
         writer.write_status("starting", **at, **spent.to_fields())
         folder.log_path.parent.mkdir(parents=True, exist_ok=True)
-        yield Record(
+        yield OpenRecord(
             writer,
             folder.path,
             folder.checkpoint_dir,
@@ -316,24 +323,24 @@ def _reopened(resumption: Resumption, report: Report, *, is_supervised: bool) ->
             point=point,
             notes=tuple(notes),
             spent=spent,
-            code=KeptCode(options, project=report.project.dir, run_dir=folder.path, attempt=number),
+            code=CodeCopy(options, project=report.project.dir, run_dir=folder.path, attempt=number),
         )
 
 
-def _write_configs(writer: RunWriter, config: Config, report: Report) -> None:
+def _write_configs(writer: RunWriter, config: Config, report: CheckReport) -> None:
     values = report.expanded.to_plain()
     writer.write_status("starting")
     writer.write_readme(values["tag"], values["desc"])
-    expanded = redact_node(report.expanded)
+    expanded = redact_config(report.expanded)
     text = dump(expanded, config.format)
     defaults = [(one.key, one.value, one.owner) for one in report.defaults]
     provenance = collect_provenance(report.expanded, defaults)
     writer.write_config(config.sources, text, config.format, provenance)
     path = writer.folder.config_dir / f"expanded.{config.format}"
     if not _reads_as(path, expanded):  # a key or a sign of the text was taken for a secret
-        with recording():
+        with raising_record_errors():
             durable.write_text(path, text)
-        _read_back(path, expanded)
+        _verify_written(path, expanded)
 
 
 def _record_options(values: dict[str, Any]) -> RecordOptions:
@@ -348,7 +355,7 @@ def _record_options(values: dict[str, Any]) -> RecordOptions:
     )
 
 
-def _read_back(path: Path, expanded: Node) -> None:
+def _verify_written(path: Path, expanded: Node) -> None:
     """Make sure that the expanded config on disk is the one that is about to run."""
     if not _reads_as(path, expanded):
         raise RecordError(
@@ -364,8 +371,8 @@ def _reads_as(path: Path, expanded: Node) -> bool:
 
 def _describe_start(project: Path | None) -> dict[str, Any]:
     return {
-        "command": readable(shlex.join(typed_words())),
-        "cwd": readable(str(Path.cwd())),
+        "command": decode_typed(shlex.join(command_line_words())),
+        "cwd": decode_typed(str(Path.cwd())),
         "epochal": _own_version(),
         "machine": describe_machine(project),
     }

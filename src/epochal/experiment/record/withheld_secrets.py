@@ -9,8 +9,8 @@ from epochal.config import load
 from epochal.config.scalar import REDACTED
 from epochal.errors import EpochalError
 from epochal.experiment.config.choices import to_override
-from epochal.records.secrets import redact_node
-from epochal.text.escape import reachable
+from epochal.records.secrets import redact_config
+from epochal.text.escape import to_openable_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from epochal.records import RunRecord
 
 
-def describe_withheld(expanded: Node) -> list[str]:
+def describe_withheld_secrets(expanded: Node) -> list[str]:
     """One line about the secrets that stand in a config itself, if there are any."""
-    kept = {key: node.to_public() for key, node in redact_node(expanded).iter_leaves()}
+    kept = {key: node.to_public() for key, node in redact_config(expanded).iter_leaves()}
     keys = [
         key
         for key, node in expanded.iter_leaves()
@@ -35,7 +35,7 @@ def describe_withheld(expanded: Node) -> list[str]:
     ]
 
 
-def find_withheld(record: RunRecord, config: Path, overrides: Sequence[str]) -> list[str]:
+def find_withheld_secrets(record: RunRecord, config: Path, overrides: Sequence[str]) -> list[str]:
     """Overrides with the secrets that a record lacks, as far as the run's own config has them.
 
     Args:
@@ -63,13 +63,13 @@ def _load_original(run: dict[str, Any] | Any) -> Config | None:  # noqa: ANN401 
     if not isinstance(path, str):
         return None
     here = run.get("cwd")
-    path = Path(reachable(here if isinstance(here, str) else "")) / reachable(path)
+    path = Path(to_openable_path(here if isinstance(here, str) else "")) / to_openable_path(path)
     words = [str(one) for one in typed if REDACTED not in str(one)] if typed else []
     return load(path, variant=run.get("variant"), overrides=words)
 
 
 def _read_again(original: Config, kept: Node, missing: Sequence[str]) -> Iterator[str]:
-    clean = redact_node(original.root)
+    clean = redact_config(original.root)
     for key in missing:
         found, shown, recorded = original.root.find(key), clean.find(key), kept.find(key)
         if found is None or shown is None or recorded is None or _is_withheld(found):

@@ -27,7 +27,7 @@ class ChangedError(ConfigError):
     """A run is not to go on, since it would be another one."""
 
 
-_FREE = (
+_MAY_CHANGE = (
     "train.for",
     "train.max_time",
     "train.until",
@@ -51,7 +51,7 @@ _FREE = (
 )
 """Keys that may change without making another run of it; the rest decides what is computed."""
 
-_WATCHERS = ("banner", "console", "recording", "timereport", "finalweights", "profiler")
+_PASSIVE_HOOKS = ("banner", "console", "recording", "timereport", "finalweights", "profiler")
 _UNRECORDED = ("init_from", "record")
 _ABSENT = "(nothing)"
 _MAX_LISTED = 12
@@ -66,7 +66,7 @@ class Change:
     key: str
     before: Value
     after: Value
-    is_free: bool = False
+    may_change: bool = False
     """Whether it may change in the middle of a run."""
 
     @override
@@ -79,7 +79,7 @@ def _shown(value: Value) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def config_changes(before: Mapping[str, Value], after: Mapping[str, Value]) -> list[Change]:
+def find_config_changes(before: Mapping[str, Value], after: Mapping[str, Value]) -> list[Change]:
     """The keys of two expanded configs whose values differ."""
     return list(_compare(before, after, ""))
 
@@ -93,10 +93,10 @@ def _compare(
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             yield from _compare(old, new, f"{key}.")
         elif not _is_same(old, new):
-            is_free = any(fnmatchcase(key, pattern) for pattern in _FREE)
+            may_change = any(fnmatchcase(key, pattern) for pattern in _MAY_CHANGE)
             if key == "hooks":
-                is_free = _is_same(_acting(old), _acting(new))
-            yield Change(key, old, new, is_free)
+                may_change = _is_same(_influential_hooks(old), _influential_hooks(new))
+            yield Change(key, old, new, may_change)
 
 
 def _is_same(old: Value, new: Value) -> bool:
@@ -109,10 +109,10 @@ def _is_same(old: Value, new: Value) -> bool:
     return isinstance(old, bool) == isinstance(new, bool) and bool(old == new)
 
 
-def _acting(hooks: Value) -> list[Value]:
+def _influential_hooks(hooks: Value) -> list[Value]:
     """The hooks that may change what is computed, and not only what is seen of it."""
     entries = hooks if isinstance(hooks, list | tuple) else ()
-    return [entry for entry in entries if _type_of(entry) not in _WATCHERS]
+    return [entry for entry in entries if _type_of(entry) not in _PASSIVE_HOOKS]
 
 
 def _type_of(entry: Value) -> str:
@@ -120,7 +120,7 @@ def _type_of(entry: Value) -> str:
     return str(named).rpartition(".")[2].lower().replace("_", "")
 
 
-def to_changes(changes: Sequence[Change]) -> tuple[str, ...]:
+def changes_to_overrides(changes: Sequence[Change]) -> tuple[str, ...]:
     """The same as overrides, which make the new config of the old one."""
     return tuple(
         to_override(change.key, "$delete" if change.after == _ABSENT else change.after)
@@ -135,7 +135,7 @@ def refuse_changes(where: object, found: Sequence[Change]) -> None:
     Raises:
         ChangedError: Something differs that must not.
     """
-    wrong = [change for change in found if not change.is_free]
+    wrong = [change for change in found if not change.may_change]
     if not wrong:
         return
     lines = [str(change) for change in wrong[:_MAX_LISTED]]
@@ -167,7 +167,7 @@ def digest_code(project: Project) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def code_changes(recorded: Mapping[str, str], project: Project) -> list[Change]:
+def find_code_changes(recorded: Mapping[str, str], project: Project) -> list[Change]:
     """The files of a run that are not as they were; imports nothing."""
     changes = []
     for name, before in recorded.items():
@@ -228,7 +228,7 @@ def fingerprint_data(loader: object) -> dict[str, Any]:
     return facts
 
 
-def data_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
+def find_data_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
     """What differs between two fingerprints, as far as both know it."""
     return [
         Change(f"training data, {name}", before[name], after[name])

@@ -12,26 +12,30 @@ from epochal.engine.parts import ResumePoint
 from epochal.errors import CheckpointError, ConfigError, Problem, suggest
 from epochal.experiment.resume.changes import (
     Change,
-    code_changes,
-    config_changes,
+    changes_to_overrides,
+    find_code_changes,
+    find_config_changes,
     refuse_changes,
-    to_changes,
 )
 from epochal.records import RunRecord, find_runs, read_run
-from epochal.records.folder.checkpoint_manifests import best_valid, find_checkpoints, newest_valid
+from epochal.records.folder.checkpoint_manifests import (
+    find_best_checkpoint,
+    find_checkpoints,
+    find_newest_checkpoint,
+)
 from epochal.records.layout.attempts import Attempt, begin_attempt, find_cause
-from epochal.records.metrics.time_spent import read_spent, spent_of
-from epochal.records.secrets import redact_node
-from epochal.text.escape import reachable
+from epochal.records.metrics.time_spent import parse_time_spent, read_time_spent
+from epochal.records.secrets import redact_config
+from epochal.text.escape import to_openable_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from epochal.check import Report
+    from epochal.check import CheckReport
     from epochal.config import Config, Node
     from epochal.experiment.config.choices import Choices
-    from epochal.records.folder.checkpoint_manifests import Damage, Manifest
-    from epochal.records.metrics.time_spent import Spent
+    from epochal.records.folder.checkpoint_manifests import CheckpointDamage, CheckpointManifest
+    from epochal.records.metrics.time_spent import TimeSpent
     from epochal.registry.project import Project
 
 logger = logging.getLogger(__name__)
@@ -47,7 +51,7 @@ _LENGTHS = ("train.", "stages")
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Resumption:
+class ResumePlan:
     """A run that is to go on, looked at but not touched."""
 
     record: RunRecord
@@ -91,22 +95,22 @@ class Resumption:
         )
 
 
-def spent_before(record: RunRecord, point: ResumePoint | None) -> Spent:
+def read_spent_before(record: RunRecord, point: ResumePoint | None) -> TimeSpent:
     """What all attempts so far took; a checkpoint may know more of one that was killed."""
-    spent = read_spent(record)
+    spent = read_time_spent(record)
     if record.summary.status in _LIVING:  # its end came after it was looked at
         spent = replace(spent, killed=spent.killed + 1)
     if point is None:
         return spent
-    at = spent_of(point.state.get("clock", {}).get("spent", {}))
+    at = parse_time_spent(point.state.get("clock", {}).get("spent", {}))
     if at.seconds > spent.seconds:
         return replace(at, killed=spent.killed)
     return spent.go_back(at) if record.summary.step > point.manifest.step else spent
 
 
 def plan_resume(
-    choices: Choices, report: Report, recheck: Callable[[Config, Path | None], Node]
-) -> Resumption | None:
+    choices: Choices, report: CheckReport, recheck: Callable[[Config, Path | None], Node]
+) -> ResumePlan | None:
     """The run that the choices ask to go on with; None to start a new one.
 
     Args:
@@ -122,24 +126,24 @@ def plan_resume(
     if named is None:
         return None
     _require_resumable(choices, report)
-    run_name, checkpoint = part_name(named)
+    run_name, checkpoint = split_checkpoint_name(named)
     if str(named) == AUTO:
         record = _find_unfinished(report, recheck)
         if record is None:
             return None
     else:
-        record = find_training(run_name, _runs_dir(report))
+        record = get_training_record(run_name, _runs_dir(report))
     is_allowed = bool(choices.get("allow_changed"))
     first, latest = _recorded(record, recheck)
-    values = redact_node(report.expanded).to_public()  # as the record has it
-    changes = [*config_changes(latest, values), *_code_changes(record, report.project)]
+    values = redact_config(report.expanded).to_public()  # as the record has it
+    changes = [*find_config_changes(latest, values), *_code_changes(record, report.project)]
     if not is_allowed:
         refuse_changes(record.path, changes)
     _refuse_ended(record, changes)
-    return Resumption(
+    return ResumePlan(
         record=record,
         chosen=choices.get("resume_from") or checkpoint or LAST,
-        overrides=to_changes(config_changes(first, values)),
+        overrides=changes_to_overrides(find_config_changes(first, values)),
         changes=tuple(changes),
         is_anything_allowed=is_allowed,
         has_state=not _has_folds(record),
@@ -154,7 +158,7 @@ def _has_folds(record: RunRecord) -> bool:
     return train.get("folds") is not None and train.get("fold") is None
 
 
-def part_name(named: Path | str) -> tuple[Path | str, str]:
+def split_checkpoint_name(named: Path | str) -> tuple[Path | str, str]:
     """The run that is meant and, where the folder of a checkpoint was named, its checkpoint."""
     path = Path(named)
     if path.parent.name == "checkpoints" and path.is_dir():
@@ -162,7 +166,7 @@ def part_name(named: Path | str) -> tuple[Path | str, str]:
     return named, ""
 
 
-def find_training(named: Path | str, root: Path) -> RunRecord:
+def get_training_record(named: Path | str, root: Path) -> RunRecord:
     """The record of a run that has something to go on from; ``last`` is the newest training.
 
     Raises:
@@ -187,7 +191,7 @@ def _require_begun(record: RunRecord) -> None:
     folder = record.path / "checkpoints"
     if record.summary.status in _LIVING or _has_folds(record):
         return
-    if find_checkpoints(folder) or newest_valid(folder)[1]:
+    if find_checkpoints(folder) or find_newest_checkpoint(folder)[1]:
         return
     command, config = record.run.get("command"), record.run.get("config_path")
     again = " with its config: epochal run FILE"
@@ -199,7 +203,7 @@ def _require_begun(record: RunRecord) -> None:
     )
 
 
-def _require_resumable(choices: Choices, report: Report) -> None:
+def _require_resumable(choices: Choices, report: CheckReport) -> None:
     if choices.get("no_file"):
         what = "a run goes on in its own folder"
         raise ConfigError(Problem("--no-file", what, hint="leave out --no-file, or --resume"))
@@ -209,12 +213,12 @@ def _require_resumable(choices: Choices, report: Report) -> None:
         raise ConfigError(Problem("--resume", what, hint=f"use `epochal {runner.value} RUN`"))
 
 
-def _runs_dir(report: Report) -> Path:
+def _runs_dir(report: CheckReport) -> Path:
     node = report.expanded.find("record.log_dir")
     return Path("runs") if node is None else Path(str(node.value))
 
 
-def find_config(record: RunRecord) -> Path:
+def get_expanded_config(record: RunRecord) -> Path:
     """The expanded config that a run left.
 
     Raises:
@@ -237,7 +241,7 @@ def last_overrides(record: RunRecord) -> tuple[str, ...]:
 def project_dir(record: RunRecord) -> Path | None:
     """The folder of the code that a run used, if the record tells."""
     folder = record.run.get("project_dir")
-    return Path(reachable(folder)) if isinstance(folder, str) else None
+    return Path(to_openable_path(folder)) if isinstance(folder, str) else None
 
 
 def require_project_dir(record: RunRecord) -> Path:
@@ -261,7 +265,7 @@ def _recorded(
     record: RunRecord, recheck: Callable[[Config, Path | None], Node]
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The expanded config that a run began with, and that of its last attempt."""
-    path, folder = find_config(record), project_dir(record)
+    path, folder = get_expanded_config(record), project_dir(record)
     first = recheck(load(path), folder).to_public()
     overrides = last_overrides(record)
     latest = recheck(load(path, overrides=overrides), folder).to_public() if overrides else first
@@ -270,13 +274,13 @@ def _recorded(
 
 def _code_changes(record: RunRecord, project: Project) -> list[Change]:
     attempts = [one for one in record.attempts if one.code]
-    return code_changes(attempts[-1].code, project) if attempts else []
+    return find_code_changes(attempts[-1].code, project) if attempts else []
 
 
 def _refuse_ended(record: RunRecord, changes: list[Change]) -> None:
     """Refuse a run that has come to its end, unless it is to be another end now."""
     summary = record.summary
-    if is_over(record) and not any(change.key.startswith(_LENGTHS) for change in changes):
+    if has_run_ended(record) and not any(change.key.startswith(_LENGTHS) for change in changes):
         what = f"has come to its end already ({summary.status}, {summary.reason})"
         stages = record.expanded.get("stages")
         last = f"stages.{len(stages) - 1}.for=... --allow-changed" if stages else "train.for=..."
@@ -284,7 +288,7 @@ def _refuse_ended(record: RunRecord, changes: list[Change]) -> None:
         raise ConfigError(Problem(str(record.path), what, hint=hint))
 
 
-def is_over(record: RunRecord) -> bool:
+def has_run_ended(record: RunRecord) -> bool:
     """Whether a run has come to an end of its own."""
     summary = record.summary
     is_stopped = summary.status == "stopped" and summary.reason in _AT_ITS_END
@@ -292,10 +296,10 @@ def is_over(record: RunRecord) -> bool:
 
 
 def _find_unfinished(
-    report: Report, recheck: Callable[[Config, Path | None], Node]
+    report: CheckReport, recheck: Callable[[Config, Path | None], Node]
 ) -> RunRecord | None:
     """The newest run of the same experiment that has checkpoints and did not come to its end."""
-    values = redact_node(report.expanded).to_public()
+    values = redact_config(report.expanded).to_public()
     without = ""
     for summary in reversed(find_runs(_runs_dir(report))):
         if (summary.project, summary.tag) != (values["project"], values["tag"]):
@@ -321,10 +325,10 @@ def _is_same_config(
         _, latest = _recorded(record, recheck)
     except (CheckpointError, ConfigError):
         return False
-    return all(change.is_free for change in config_changes(latest, values))
+    return all(change.may_change for change in find_config_changes(latest, values))
 
 
-def load_point(resumption: Resumption) -> tuple[ResumePoint, list[str]]:
+def load_resume_point(resumption: ResumePlan) -> tuple[ResumePoint, list[str]]:
     """The state to go on from, and what was damaged; the caller holds the folder's lease.
 
     Damaged checkpoints are named, set aside, and skipped, unless one was asked for by name.
@@ -332,23 +336,25 @@ def load_point(resumption: Resumption) -> tuple[ResumePoint, list[str]]:
     Raises:
         CheckpointError: There is no such checkpoint, or none that is whole.
     """
-    from epochal.checkpoint.checkpoint_folder import read_checkpoint, set_aside
+    from epochal.checkpoint.checkpoint_folder import mark_as_damaged, read_checkpoint
 
     folder, chosen = resumption.checkpoint_dir, resumption.chosen
     notes = []
     if chosen not in (LAST, BEST):
         path = _find_named(folder, chosen)
     else:
-        found, damaged = newest_valid(folder) if chosen == LAST else best_valid(folder)
+        found, damaged = (
+            find_newest_checkpoint(folder) if chosen == LAST else find_best_checkpoint(folder)
+        )
         path = _require_found(folder, chosen, found, damaged).path
-        notes = [f"{one}; set aside as {set_aside(one.path).name}" for one in damaged]
+        notes = [f"{one}; set aside as {mark_as_damaged(one.path).name}" for one in damaged]
     state, manifest = read_checkpoint(path)
     point = ResumePoint(
         state=state,
         manifest=manifest,
         path=path,
         is_strict=not resumption.is_anything_allowed,
-        has_ended=is_over(resumption.record),
+        has_ended=has_run_ended(resumption.record),
     )
     return point, notes
 
@@ -363,8 +369,8 @@ def _find_named(folder: Path, name: str) -> Path:
 
 
 def _require_found(
-    folder: Path, chosen: str, found: Manifest | None, damaged: list[Damage]
-) -> Manifest:
+    folder: Path, chosen: str, found: CheckpointManifest | None, damaged: list[CheckpointDamage]
+) -> CheckpointManifest:
     if found is not None:
         return found
     if damaged:

@@ -10,18 +10,18 @@ import torch
 from typing_extensions import Unpack, override
 
 from epochal.check import SECTIONS
-from epochal.checkpoint import join, snapshot
-from epochal.engine.device.device_memory import find_emptier
+from epochal.checkpoint import deserialize_state, snapshot_to_host
+from epochal.engine.device.device_memory import find_empty_cache
 from epochal.engine.device.out_of_memory import is_out_of_memory
 from epochal.engine.execute import execute
 from epochal.engine.feed.split_batch import UnsplittableError, resize_batch
 from epochal.engine.runner import Runner
-from epochal.engine.state.run_state import collect, restore
+from epochal.engine.state.run_state import collect_state, restore_state
 from epochal.errors import ConfigError, DataError, Problem, TaskError
 from epochal.experiment.config.choices import check_choices
 from epochal.experiment.experiment import Experiment
-from epochal.experiment.run_experiment import plan_experiment
-from epochal.experiment.tools.profile import leave_out_evaluations
+from epochal.experiment.run_experiment import build_unrecorded_run
+from epochal.experiment.tools.profile import disable_evaluation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from epochal.experiment.config.choices import Choices
 
 
-LARGEST = 65_536
+MAX_SAMPLES = 65_536
 """What is tried at most where neither a limit nor the data says anything."""
 
 _EIGHTS = 16  # from here on the advice is a multiple of eight, which devices like
@@ -40,12 +40,12 @@ _EIGHTS = 16  # from here on the advice is a multiple of eight, which devices li
 
 @final
 @dataclass(frozen=True)
-class FoundBatch:
+class BatchSearchResult:
     """What was found."""
 
     tag: str
     device: str
-    tries: tuple[Try, ...]
+    tries: tuple[BatchTry, ...]
     batch_size: int | None
     """Samples of a batch as the config has it, if the loader tells."""
 
@@ -88,7 +88,7 @@ def find_batch(
     limit: int | None = None,
     overrides: Sequence[str] = (),
     **choices: Unpack[Choices],
-) -> FoundBatch:
+) -> BatchSearchResult:
     """The most samples that fit into memory at once, tried with steps on real data.
 
     The model and all else is afterwards as before.
@@ -110,7 +110,7 @@ def find_batch(
     experiment = source
     if not isinstance(experiment, Experiment):
         experiment = Experiment(source, overrides=overrides, choices=choices)
-    run, runner, _ = plan_experiment(experiment, experiment.loaded, is_quiet=True)
+    run, runner, _ = build_unrecorded_run(experiment, experiment.loaded, is_quiet=True)
     if run.optimizer is None and not runner.needs_optimizer:
         raise TaskError(
             "runner: takes no steps, so there is no batch to find\n"
@@ -119,24 +119,24 @@ def find_batch(
     if run.device.type == "cpu" and limit is None:
         what = "needs a device with memory of its own: a CPU would fill all of the machine's"
         raise ConfigError(Problem("find-batch", what, hint="use --device cuda, or --limit SAMPLES"))
-    leave_out_evaluations(run)
+    disable_evaluation(run)
     loader = run.feed.loader
-    most = limit or run.feed.samples_per_epoch or LARGEST
+    most = limit or run.feed.samples_per_epoch or MAX_SAMPLES
     size = getattr(loader, "batch_size", None)
     tag, device = run.tag, str(run.device)
-    result = execute(run, Largest(runner, limit=most), raise_errors=True)
-    return FoundBatch(tag, device, tuple(result.value), size, most, result)
+    result = execute(run, LargestBatchSearch(runner, limit=most), raise_errors=True)
+    return BatchSearchResult(tag, device, tuple(result.value), size, most, result)
 
 
 logger = logging.getLogger(__name__)
 
-STEPS = 2
+STEPS_PER_TRY = 2
 """Steps of each size: the first one alone has no state of the optimizer before it."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Try:
+class BatchTry:
     """One size that was tried."""
 
     samples: int
@@ -146,7 +146,7 @@ class Try:
 
 
 @final
-class Largest(Runner):
+class LargestBatchSearch(Runner):
     """Looks for the most samples that a step can have; its value is every try, in order.
 
     Args:
@@ -164,42 +164,42 @@ class Largest(Runner):
         self._runner.prepare(run)
 
     @override
-    def run(self, run: Run) -> list[Try]:
+    def run(self, run: Run) -> list[BatchTry]:
         steps = run.feed.epoch(0)
         batch = next(steps)[0]
         del steps  # nobody reads on
         _require_rows(batch)
-        state = snapshot(collect(run))
-        tries: list[Try] = []
+        state = snapshot_to_host(collect_state(run))
+        tries: list[BatchTry] = []
 
         def fits(samples: int) -> bool:
             tries.append(self._try(run, batch, samples))
             return tries[-1].fits
 
         try:
-            search(fits, self._limit)
+            search_largest(fits, self._limit)
         finally:
             run.model.zero_grad(set_to_none=True)
-            restore(run, join(state.plain, state.tensors))
+            restore_state(run, deserialize_state(state.plain, state.tensors))
         return tries
 
-    def _try(self, run: Run, batch: Batch, samples: int) -> Try:
+    def _try(self, run: Run, batch: Batch, samples: int) -> BatchTry:
         is_on_cuda = run.device.type == "cuda"
         if is_on_cuda:
             torch.cuda.reset_peak_memory_stats(run.device)
         fits = self._takes_steps(run, batch, samples)
         peak = torch.cuda.max_memory_allocated(run.device) if is_on_cuda else None
         run.model.zero_grad(set_to_none=True)
-        empty = find_emptier(run.device)
+        empty = find_empty_cache(run.device)
         if empty is not None:
             empty()
         logger.info("%d samples %s", samples, "fit" if fits else "do not fit")
-        return Try(samples, fits, peak if fits else None)
+        return BatchTry(samples, fits, peak if fits else None)
 
     def _takes_steps(self, run: Run, batch: Batch, samples: int) -> bool:
         """Whether steps with so many samples work; what failed is let go of when this returns."""
         try:
-            for _ in range(STEPS):
+            for _ in range(STEPS_PER_TRY):
                 self._runner.train_step(run, (resize_batch(batch, samples),))
             if run.device.type == "cuda":
                 torch.cuda.synchronize(run.device)
@@ -210,7 +210,7 @@ class Largest(Runner):
         return True
 
 
-def search(fits: Callable[[int], bool], limit: int) -> int:
+def search_largest(fits: Callable[[int], bool], limit: int) -> int:
     """The largest number up to ``limit`` that fits, by doubling and then halving the gap; 0: none.
 
     >>> search(lambda samples: samples <= 37, 100)

@@ -13,18 +13,18 @@ import numpy as np
 from typing_extensions import Unpack, override
 
 from epochal.check import SECTIONS
-from epochal.check.values.checker import with_entries
+from epochal.check.values.checker import replace_entries
 from epochal.config import Duration, Node
 from epochal.engine import Hook, Schedule
 from epochal.engine.execute import execute
 from epochal.engine.optim.group_rates import read_rate
-from epochal.engine.snapshot.run_snapshot import Untouched
-from epochal.engine.stages.stage import Course
+from epochal.engine.snapshot.run_snapshot import RunSnapshot
+from epochal.engine.stages.stage import StageProgress
 from epochal.errors import ConfigError, Problem, TaskError
 from epochal.experiment.config.choices import check_choices
 from epochal.experiment.experiment import Experiment
-from epochal.experiment.run_experiment import plan_experiment
-from epochal.experiment.tools.profile import leave_out_evaluations
+from epochal.experiment.run_experiment import build_unrecorded_run
+from epochal.experiment.tools.profile import disable_evaluation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from epochal.engine import Run, RunResult
     from epochal.engine.measure.meter import Window
     from epochal.experiment.config.choices import Choices
-    from epochal.experiment.config.inputs import Loaded
+    from epochal.experiment.config.inputs import ExperimentInputs
 
-    Tell = Callable[[int, float, float], object]
+    OnStep = Callable[[int, float, float], object]
 
 
-_FEWEST = 10
+_MIN_STEPS = 10
 
 
 @final
 @dataclass(frozen=True)
-class FoundRate:
+class LrSearchResult:
     """Losses at growing learning rates, and what they suggest."""
 
     tag: str
@@ -88,9 +88,9 @@ def find_lr(
     max_lr: float = 1.0,
     steps: int = 100,
     overrides: Sequence[str] = (),
-    on_step: Tell | None = None,
+    on_step: OnStep | None = None,
     **choices: Unpack[Choices],
-) -> FoundRate:
+) -> LrSearchResult:
     """The losses of real steps while the learning rate grows, and the rate that they suggest.
 
     Nothing is recorded, and the parts and random generators are afterwards as before.
@@ -114,16 +114,16 @@ def find_lr(
     if not isinstance(experiment, Experiment):
         experiment = Experiment(source, overrides=overrides, choices=choices)
     loaded = _without_schedule(experiment.loaded)
-    run, runner, _ = plan_experiment(experiment, loaded, is_quiet=True)
+    run, runner, _ = build_unrecorded_run(experiment, loaded, is_quiet=True)
     if run.optimizer is None:
         raise TaskError(
             "runner: has no optimizer, so there is no learning rate to find\n"
             "  name a config that trains, or set runner=train"
         )
-    untouched, base = Untouched(run), _find_base(run)
-    _shorten(run, steps)
-    run.schedule = _Climb(min_lr / base, max_lr / base, steps)
-    watch = _Watch(base, run.schedule, on_step)
+    untouched, base = RunSnapshot(run), _find_base(run)
+    _limit_run(run, steps)
+    run.schedule = _ExponentialRise(min_lr / base, max_lr / base, steps)
+    watch = _LossRecorder(base, run.schedule, on_step)
     run.events.add_hook(watch)
     tag, device, rates = run.tag, str(run.device), _list_rates(run.config)
     if "optim" in loaded.given.parts:
@@ -135,7 +135,7 @@ def find_lr(
             result = execute(run, runner, raise_errors=True)
     finally:
         untouched.put_back()
-    found = _conclude(watch, tag=tag, device=device, base=base, result=result)
+    found = _build_result(watch, tag=tag, device=device, base=base, result=result)
     if found.suggestion is None:
         return found
     ratio = found.suggestion / base
@@ -146,18 +146,18 @@ def _require_range(min_lr: float, max_lr: float, steps: int) -> None:
     if not (0 < min_lr < max_lr and math.isfinite(max_lr)):
         what = f"the range from {min_lr:g} to {max_lr:g} makes no sense"
         raise ConfigError(Problem("find-lr", what, hint="write for example --min 1e-8 --max 1"))
-    if steps < _FEWEST:
-        what = f"takes {_FEWEST} steps at least, got {steps}"
+    if steps < _MIN_STEPS:
+        what = f"takes {_MIN_STEPS} steps at least, got {steps}"
         raise ConfigError(Problem("find-lr", what, hint="write --steps 100"))
 
 
-def _without_schedule(loaded: Loaded) -> Loaded:
+def _without_schedule(loaded: ExperimentInputs) -> ExperimentInputs:
     """The same without a schedule: those of torch change rates as soon as they are made."""
     root = _without(loaded.config.root, "schedule")
     optim = root.mapping.get("optim")
     if optim is not None and optim.is_mapping and "type" not in optim.mapping:  # several of them
         members = {name: _without(one, "schedule") for name, one in optim.mapping.items()}
-        root = with_entries(root, {**root.mapping, "optim": with_entries(optim, members)})
+        root = replace_entries(root, {**root.mapping, "optim": replace_entries(optim, members)})
     config = replace(loaded.config, root=root)
     parts = {name: part for name, part in loaded.given.parts.items() if name != "schedule"}
     return replace(loaded, config=config, given=replace(loaded.given, parts=parts))
@@ -165,7 +165,7 @@ def _without_schedule(loaded: Loaded) -> Loaded:
 
 def _without(node: Node, key: str) -> Node:
     entries = {name: child for name, child in node.mapping.items() if name != key}
-    return with_entries(node, entries) if node.is_mapping else node
+    return replace_entries(node, entries) if node.is_mapping else node
 
 
 def _list_rates(config: Mapping[str, Any]) -> dict[str, float]:
@@ -194,21 +194,23 @@ def _find_base(run: Run) -> float:
     return base
 
 
-def _shorten(run: Run, steps: int) -> None:
+def _limit_run(run: Run, steps: int) -> None:
     """Let a run that has not started yet have so many steps and nothing else."""
-    leave_out_evaluations(run)
+    disable_evaluation(run)
     length = Duration(steps, "st")
     train = replace(run.options.train, for_=length, max_time=None, until=None)
     engine = replace(run.options.engine, on_nonfinite="warn")
     run.options = replace(run.options, train=train, engine=engine)
     first = replace(run.course.stages[0], length=length, until=None, schedule=None)
-    run.course = Course((first,))
+    run.course = StageProgress((first,))
 
 
-def _conclude(watch: _Watch, *, tag: str, device: str, base: float, result: RunResult) -> FoundRate:
-    advice = advise(watch.losses)
+def _build_result(
+    watch: _LossRecorder, *, tag: str, device: str, base: float, result: RunResult
+) -> LrSearchResult:
+    advice = suggest_lr(watch.losses)
     has_advice = advice.steepest is not None
-    return FoundRate(
+    return LrSearchResult(
         tag=tag,
         device=device,
         lrs=tuple(watch.lrs),
@@ -224,7 +226,7 @@ def _conclude(watch: _Watch, *, tag: str, device: str, base: float, result: RunR
 
 
 @final
-class _Climb(Schedule):
+class _ExponentialRise(Schedule):
     """From one factor to another by equal ratios."""
 
     def __init__(self, first: float, last: float, steps: int) -> None:
@@ -236,15 +238,15 @@ class _Climb(Schedule):
 
 
 @final
-class _Watch(Hook):
+class _LossRecorder(Hook):
     """Reads the loss of each step, and stops the run when it is too high."""
 
-    def __init__(self, base: float, climb: Schedule, tell: Tell | None) -> None:
+    def __init__(self, base: float, climb: Schedule, tell: OnStep | None) -> None:
         self.lrs: list[float] = []
         self.losses: list[float] = []
         self.reason = ""
         self._base, self._climb, self._tell = base, climb, tell
-        self._ending = Ending()
+        self._ending = DivergenceStop()
         self._window: Window
 
     @override
@@ -283,13 +285,13 @@ _START = 0.1  # in which rates are too small to change anything, so that noise a
 _MOMENTUM = 0.8  # of the mean that decides when to stop, since the future is not known then
 _MIN_POINTS = 5
 _NOISE = 2.0  # how many times its noise a loss must fall to be called falling
-TOO_HIGH = 4.0
+DIVERGENCE_FACTOR = 4.0
 """At how many times the least loss so far a test ends."""
 
 
 @final
 @dataclass(frozen=True)
-class Advice:
+class LrSuggestion:
     """Learning rates to choose from, as places of the curve."""
 
     steepest: int | None
@@ -301,9 +303,9 @@ class Advice:
     smoothed: tuple[float, ...]
 
 
-def advise(losses: Sequence[float]) -> Advice:
+def suggest_lr(losses: Sequence[float]) -> LrSuggestion:
     """Where the loss of steps with growing rates falls fastest, and where it is least."""
-    smoothed = smooth(losses)
+    smoothed = smooth_losses(losses)
     count = len(smoothed)
     first, reach = round(_START * count), max(1, round(_REACH * count))
     least = min(range(count), key=smoothed.__getitem__, default=0)
@@ -312,17 +314,17 @@ def advise(losses: Sequence[float]) -> Advice:
     noise = _deviation(jumps) / math.sqrt(2)
     start = sum(losses[: count // 4]) / max(1, count // 4)
     if least <= first or start - smoothed[least] <= _NOISE * noise:
-        return Advice(None, least, smoothed)
+        return LrSuggestion(None, least, smoothed)
 
     def slope(index: int) -> float:
         before, after = max(0, index - reach), min(count - 1, index + reach)
         return (smoothed[after] - smoothed[before]) / (after - before)
 
     steepest = min(range(first, least + 1), key=slope)
-    return Advice(steepest, least, smoothed)
+    return LrSuggestion(steepest, least, smoothed)
 
 
-def smooth(losses: Sequence[float]) -> tuple[float, ...]:
+def smooth_losses(losses: Sequence[float]) -> tuple[float, ...]:
     """Each loss averaged with those around it, nearer ones more, so that nothing is moved."""
     if not losses:
         return ()
@@ -336,7 +338,7 @@ def smooth(losses: Sequence[float]) -> tuple[float, ...]:
 
 
 @final
-class Ending:
+class DivergenceStop:
     """Hears one loss after the other, and knows when the test is over."""
 
     def __init__(self) -> None:
@@ -353,8 +355,12 @@ class Ending:
         mean = self._mean / self._weight
         self._least = min(self._least, mean)
         # For losses below zero too, of which four times the least would be less.
-        is_high = mean > self._least + (TOO_HIGH - 1) * abs(self._least)
-        return f"the loss is {TOO_HIGH:g} times the least" if is_high and self._is_settled else ""
+        is_high = mean > self._least + (DIVERGENCE_FACTOR - 1) * abs(self._least)
+        return (
+            f"the loss is {DIVERGENCE_FACTOR:g} times the least"
+            if is_high and self._is_settled
+            else ""
+        )
 
     @property
     def _is_settled(self) -> bool:

@@ -10,17 +10,17 @@ from typing_extensions import Unpack
 
 from epochal.check import Default, Opaque
 from epochal.config import load
-from epochal.engine.capture.obstacles import find_obstacle
-from epochal.engine.execute import describe
+from epochal.engine.capture.obstacles import find_capture_obstacle
+from epochal.engine.execute import describe_plan
 from epochal.engine.feed.feed import named_loaders
-from epochal.engine.optim.average import AVERAGED
+from epochal.engine.optim.average import AVERAGED_SPLIT
 from epochal.engine.optim.group_rates import read_rate
-from epochal.engine.optim.parameters import is_open
-from epochal.engine.stages.rate_preview import Preview, preview_rates
+from epochal.engine.optim.parameters import is_uninitialized
+from epochal.engine.stages.rate_preview import RatePreview, preview_rates
 from epochal.engine.stages.transition import StageRow, list_stages
 from epochal.engine.tracking.tracker import describe_trackers
 from epochal.experiment.experiment import Experiment
-from epochal.experiment.run_experiment import locating, plan_experiment
+from epochal.experiment.run_experiment import build_unrecorded_run, locating_errors
 from epochal.hooks.banner import describe_data, describe_model, describe_optimizer
 
 if TYPE_CHECKING:
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
     from epochal.engine.events.step_plan import PlanRow
     from epochal.engine.run import Run
-    from epochal.engine.stages.training_length import Limits
+    from epochal.engine.stages.training_length import TrainingLimits
     from epochal.experiment.config.choices import Choices
 
-    Group = dict[str, Any]  # torch's own: options by name
+    ParamGroup = dict[str, Any]  # torch's own: options by name
 
 
 @final
 @dataclass(frozen=True)
-class Planned:
+class RunPlan:
     """A run that was not started."""
 
     title: str
@@ -48,7 +48,7 @@ class Planned:
     """Empty when nothing is trained."""
 
     data: str
-    limits: Limits
+    limits: TrainingLimits
     rows: list[PlanRow]
     """Who acts at which event, how often, in order."""
 
@@ -76,19 +76,20 @@ class Planned:
     trackers: str = ""
     """Where points are shown besides the record; empty if nowhere."""
 
-    rates: Preview | None = None
+    rates: RatePreview | None = None
     """Learning rates to come, if they were asked for and anything is trained."""
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain values."""
         values = asdict(self) | {"rows": [asdict(row) for row in self.rows]}
         values["defaults"] = [
-            {"key": one.key, "value": shown(one.value), "owner": one.owner} for one in self.defaults
+            {"key": one.key, "value": printable_default(one.value), "owner": one.owner}
+            for one in self.defaults
         ]
         return values
 
 
-def shown(value: object) -> object:
+def printable_default(value: object) -> object:
     """A default as it can be printed: its text when only running code could tell more."""
     return str(value) if isinstance(value, Opaque) else value
 
@@ -99,7 +100,7 @@ def plan_file(
     overrides: Sequence[str] = (),
     is_drawn: bool = False,
     **choices: Unpack[Choices],
-) -> Iterator[Planned]:
+) -> Iterator[RunPlan]:
     """The plan of a file, or of each of its variants with ``variant="all"``.
 
     With ``is_drawn`` learning rates are looked up for every step.
@@ -116,15 +117,15 @@ def plan_file(
         yield _plan_one(experiment, variant, is_drawn=is_drawn)
 
 
-def _plan_one(experiment: Experiment, variant: str | None, *, is_drawn: bool) -> Planned:
-    run, runner, report = plan_experiment(experiment, experiment.loaded)
-    with locating(report.expanded):
-        rows = describe(run, runner)
+def _plan_one(experiment: Experiment, variant: str | None, *, is_drawn: bool) -> RunPlan:
+    run, runner, report = build_unrecorded_run(experiment, experiment.loaded)
+    with locating_errors(report.expanded):
+        rows = describe_plan(run, runner)
     title = run.tag if variant is None else f"{run.tag} (variant {variant})"
     train = run.options.train
     if train.folds is not None:
         title = f"{title}, fold {train.fold or 1} of {train.folds}"
-    return Planned(
+    return RunPlan(
         title,
         type(runner).__name__,
         str(run.device),
@@ -152,14 +153,14 @@ def _describe_average(run: Run) -> str:
     every = run.options.train.eval_periods.get("val")
     if every is None or every.is_never or not named_loaders(run.task, "val"):
         return kind
-    return f"{kind}; val is evaluated twice, with averaged weights as {AVERAGED}"
+    return f"{kind}; val is evaluated twice, with averaged weights as {AVERAGED_SPLIT}"
 
 
 def _describe_step(run: Run) -> str:
     step, wish = run.choices.get("step"), run.options.engine.step
     if step is None or wish == "eager":
         return "" if step is None else "eager"
-    obstacle = find_obstacle(run)
+    obstacle = find_capture_obstacle(run)
     if not obstacle:
         return "captured as a CUDA graph, once that is seen to train the same"
     return f"{'compiled, not captured' if step == 'compile' else 'eager'}: {obstacle}"
@@ -201,7 +202,7 @@ def list_groups(run: Run) -> list[GroupRow]:
     return rows if len(rows) > 1 else []
 
 
-def _row(group: Group, groups: Sequence[Group], index: int) -> GroupRow:
+def _row(group: ParamGroup, groups: Sequence[ParamGroup], index: int) -> GroupRow:
     tensors, parameters = _sizes(group["params"])
     rate: float | Tensor = group["initial_lr"] if "initial_lr" in group else group["lr"]
     others = {name: value for name, value in group.items() if name not in _SHOWN}
@@ -225,5 +226,5 @@ def _plain(value: object) -> object:
 
 
 def _sizes(parameters: Iterable[Tensor]) -> tuple[int, int]:
-    sizes = [0 if is_open(one) else one.numel() for one in parameters]
+    sizes = [0 if is_uninitialized(one) else one.numel() for one in parameters]
     return len(sizes), sum(sizes)

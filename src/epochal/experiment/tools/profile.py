@@ -17,27 +17,27 @@ from epochal.engine.feed.feed import named_loaders
 from epochal.engine.interfaces.every import Every
 from epochal.errors import RecordError, TaskError
 from epochal.experiment.experiment import Experiment
-from epochal.experiment.run_experiment import plan_experiment
-from epochal.text.escape import on_disk
+from epochal.experiment.run_experiment import build_unrecorded_run
+from epochal.text.escape import to_file_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from epochal.engine import Run, RunResult
-    from epochal.engine.analysis.model_summary import Anatomy
+    from epochal.engine.analysis.model_summary import ModelSummary
     from epochal.experiment.config.choices import Choices
     from epochal.hooks.profiler import Profile, Profiler
 
 logger = logging.getLogger(__name__)
 
-MODEL_NAME = "model.txt"
+MODEL_FILE = "model.txt"
 _LAST = 10_000
 _NEVER_REACHED = Every(1e9, "ep")
 
 
 @final
 @dataclass(frozen=True)
-class Profiled:
+class ProfileResult:
     """Steps that were looked at, and how the short run ended."""
 
     tag: str
@@ -46,7 +46,7 @@ class Profiled:
     profile: Profile | None
     """None when the run failed before a step was recorded."""
 
-    model: Anatomy | None = None
+    model: ModelSummary | None = None
     """None when the run failed, or its model cannot work on a single sample."""
 
     def to_json(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def profile_file(
     out: Path | None = None,
     overrides: Sequence[str] = (),
     **choices: Unpack[Choices],
-) -> Profiled:
+) -> ProfileResult:
     """Train as long as the profiler takes, as the config says but for evaluations.
 
     Args:
@@ -86,19 +86,19 @@ def profile_file(
     if out is not None:
         _require_new(out)  # before anything is built
     experiment = Experiment(path, overrides=overrides, choices=choices)
-    run, runner, _ = plan_experiment(experiment, experiment.loaded, is_quiet=True)
+    run, runner, _ = build_unrecorded_run(experiment, experiment.loaded, is_quiet=True)
     if run.optimizer is None and runner.needs_optimizer is False:
         raise TaskError(
             f"{path}: its runner takes no steps, so there is nothing to profile\n"
             "  profile a config that trains, or set runner=train"
         )
-    name = re.sub(r"[^\w.-]+", "-", on_disk(run.tag))
+    name = re.sub(r"[^\w.-]+", "-", to_file_name(run.tag))
     profiler.dir = out or Path(f"profile-{name}")
     profiler.stops_run = True
     _require_new(profiler.dir)
-    leave_out_evaluations(run)
+    disable_evaluation(run)
     run.events.add_hook(profiler)
-    look = _Look()
+    look = _ModelAnalyzer()
     run.on("stage_end", look, priority=_LAST)
     device = str(run.device)
     result = execute(run, runner)
@@ -109,17 +109,17 @@ def profile_file(
             f"least {needed} are needed\n"
             f"  write train.for={needed}st, or choose smaller numbers for --wait and --warmup"
         )
-    done = Profiled(run.tag, device, result, profiler.result, look.found)
+    done = ProfileResult(run.tag, device, result, profiler.result, look.found)
     _write_model(done)
     return done
 
 
 @final
-class _Look:
+class _ModelAnalyzer:
     """Looks at the model after the last step, when the optimizer has its state."""
 
     def __init__(self) -> None:
-        self.found: Anatomy | None = None
+        self.found: ModelSummary | None = None
 
     def __call__(self, run: Run) -> None:
         if run.stop_status == "interrupted":
@@ -130,13 +130,13 @@ class _Look:
             logger.warning("the model is left out, since one sample alone fails: %s", error)
 
 
-def _write_model(done: Profiled) -> None:
+def _write_model(done: ProfileResult) -> None:
     """Write every layer of the model next to the trace."""
     dir = None if done.profile is None else done.profile.dir
     if dir is None or done.model is None:
         return
     try:
-        durable.write_text(dir / MODEL_NAME, "\n".join([*done.model.lines(rows=None), ""]))
+        durable.write_text(dir / MODEL_FILE, "\n".join([*done.model.lines(rows=None), ""]))
     except OSError as error:
         logger.warning("the table of layers is lost: %s", error)
 
@@ -149,7 +149,7 @@ def _require_new(dir: Path) -> None:
         )
 
 
-def leave_out_evaluations(run: Run) -> None:
+def disable_evaluation(run: Run) -> None:
     """Have nothing evaluated in a run that has not started yet."""
     # A period that is never reached: what is never evaluated at all would be warned of.
     train = run.options.train

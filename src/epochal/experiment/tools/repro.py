@@ -20,8 +20,8 @@ from epochal.engine.interfaces.hook import Hook
 from epochal.errors import EpochalError, TaskError
 from epochal.experiment.experiment import Experiment
 from epochal.experiment.record.failure import show_failure
-from epochal.experiment.run_experiment import plan_experiment
-from epochal.experiment.tools.profile import leave_out_evaluations
+from epochal.experiment.run_experiment import build_unrecorded_run
+from epochal.experiment.tools.profile import disable_evaluation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from epochal.engine.measure.meter import Window
     from epochal.experiment.config.choices import Choices
 
-Moment = dict[str, dict[str, str]]
+StepDigests = dict[str, dict[str, str]]
 """What a step came to: digests by part (losses, weights, optimizer) and name."""
 
 _LAST = 10_000
@@ -48,7 +48,7 @@ _HINTS = {
 
 @final
 @dataclass(frozen=True)
-class Comparison:
+class ReproResult:
     """Two trainings of the same config, step by step."""
 
     steps: int
@@ -75,7 +75,7 @@ class Comparison:
 
 def check_repro(
     path: Path, *, steps: int, overrides: Sequence[str] = (), choices: Choices | None = None
-) -> Comparison:
+) -> ReproResult:
     """Train ``steps`` steps twice, each time in a fresh process, and compare; leaves no record."""
     request = {
         "path": str(path),
@@ -83,7 +83,7 @@ def check_repro(
         "overrides": list(overrides),
         "choices": {key: _plain(value) for key, value in (choices or {}).items()},
     }
-    traces: list[list[Moment]] = []
+    traces: list[list[StepDigests]] = []
     with tempfile.TemporaryDirectory(prefix="epochal-repro-") as folder:
         for number in range(2):
             out = Path(folder, f"{number}.json")
@@ -91,16 +91,16 @@ def check_repro(
             text = json.dumps(request)
             done = subprocess.run(words, input=text, text=True, check=False)
             if done.returncode or not out.exists():
-                return Comparison(steps=0, exit_code=done.returncode or 1)
+                return ReproResult(steps=0, exit_code=done.returncode or 1)
             traces.append(json.loads(out.read_bytes()))
-    return compare(*traces)
+    return compare_traces(*traces)
 
 
 def _plain(value: object) -> object:
     return str(value) if isinstance(value, Path) else value
 
 
-def compare(first: Sequence[Moment], second: Sequence[Moment]) -> Comparison:
+def compare_traces(first: Sequence[StepDigests], second: Sequence[StepDigests]) -> ReproResult:
     """Where two traces part, and what may be behind it."""
     steps = min(len(first), len(second)) - 1
     for step, (one, other) in enumerate(zip(first, second, strict=False)):
@@ -108,14 +108,14 @@ def compare(first: Sequence[Moment], second: Sequence[Moment]) -> Comparison:
         if parts:
             kind = "losses" if parts[0].startswith("losses") else "rest"
             hint = _HINTS["start" if step == 0 else kind]
-            return Comparison(steps, step, parts, hint, exit_code=1)
+            return ReproResult(steps, step, parts, hint, exit_code=1)
     if len(first) != len(second):
         counts = f"{len(first) - 1} and {len(second) - 1} steps were taken"
-        return Comparison(steps, steps + 1, (counts,), _HINTS["losses"], exit_code=1)
-    return Comparison(steps)
+        return ReproResult(steps, steps + 1, (counts,), _HINTS["losses"], exit_code=1)
+    return ReproResult(steps)
 
 
-def _differences(one: Moment, other: Moment) -> Iterator[str]:
+def _differences(one: StepDigests, other: StepDigests) -> Iterator[str]:
     for part in dict.fromkeys((*one, *other)):
         here, there = one.get(part, {}), other.get(part, {})
         names = [n for n in dict.fromkeys((*here, *there)) if here.get(n) != there.get(n)]
@@ -124,18 +124,18 @@ def _differences(one: Moment, other: Moment) -> Iterator[str]:
             yield f"{part}: {', '.join(names[:5])}{more}"
 
 
-def trace(
+def trace_steps(
     path: Path, *, steps: int, overrides: Sequence[str] = (), choices: Choices | None = None
-) -> list[Moment] | int:
+) -> list[StepDigests] | int:
     """What each of the first steps comes to; the exit code if the training fails before."""
     experiment = Experiment(path, overrides=overrides, choices=choices)
-    run, runner, _ = plan_experiment(experiment, experiment.loaded, is_quiet=True)
+    run, runner, _ = build_unrecorded_run(experiment, experiment.loaded, is_quiet=True)
     if run.optimizer is None:
         raise TaskError(
             f"{path}: trains nothing, so there is nothing to repeat\n  check a config that trains"
         )
-    leave_out_evaluations(run)
-    hook = _Digests(steps)
+    disable_evaluation(run)
+    hook = _DigestHook(steps)
     run.events.add_hook(hook)
     result = execute(run, runner)
     if not result.ok:
@@ -145,14 +145,14 @@ def trace(
 
 
 @final
-class _Digests(Hook):
+class _DigestHook(Hook):
     """Takes a digest of everything that a step leaves, and ends the run after a few steps."""
 
     priority = _LAST
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
-        self.moments: list[Moment] = []
+        self.moments: list[StepDigests] = []
 
     @override
     def run_start(self, run: Run) -> None:
@@ -198,7 +198,7 @@ def main(out: Path, text: str) -> int:
     choices: Choices = request["choices"]
     path, steps, overrides = Path(request["path"]), request["steps"], request["overrides"]
     try:
-        found = trace(path, steps=steps, overrides=overrides, choices=choices)
+        found = trace_steps(path, steps=steps, overrides=overrides, choices=choices)
     except EpochalError as error:
         print(error, file=sys.stderr)  # noqa: T201 - the parent's standard error
         return error.exit_code

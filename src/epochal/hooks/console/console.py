@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
-from epochal.engine.measure.clock import Lap, peak_memory_bytes
+from epochal.engine.measure.clock import SpeedMeter, peak_memory_bytes
 from epochal.hooks.console.log_handler import LogRedirect
 from epochal.hooks.console.number_format import (
     format_clock,
@@ -77,7 +77,7 @@ class Console(Hook):
     def run_start(self, run: Run) -> None:
         assert self.screen is not None
         self._window: Window = run.meter.window("console")
-        self._lap = Lap(run)
+        self._lap = SpeedMeter(run)
         run.on("checkpoint_loaded", lambda run: self._follow(run).resume_epoch())
         is_drawable = self.screen.is_terminal and not self.screen.is_dumb_terminal
         if self._has_bar and is_drawable and not (self.every and self.every.is_never):

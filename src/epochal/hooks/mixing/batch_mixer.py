@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import Tensor
 
-from epochal.engine.step.loss_inputs import known_names, pick
+from epochal.engine.step.loss_inputs import find_by_path, known_names
 from epochal.errors import ConfigError, Problem, TaskError, suggest
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class BatchMixer:
         return (target.unsqueeze(1) == classes).to(dtype)
 
     def _with_classes(self, batch: Batch) -> Batch:
-        target = None if self._target is None else pick(batch, (self._target,))
+        target = None if self._target is None else find_by_path(batch, (self._target,))
         if isinstance(target, Tensor) and target.shape[1:] == (self._classes,):
             return _with_parts(batch, {str(self._target): target.argmax(dim=1)}, self._owner)
         return batch
@@ -116,7 +116,7 @@ class BatchMixer:
         run.replace_task_method(name, function)
 
     def _pick(self, batch: Batch, path: str | None) -> Tensor:
-        found = pick(batch, (str(path),))
+        found = find_by_path(batch, (str(path),))
         if not isinstance(found, Tensor):
             names = known_names(batch)
             raise TaskError(
@@ -126,7 +126,7 @@ class BatchMixer:
 
     def _find_parts(self, batch: Batch) -> None:
         """Find inputs and targets by dtype and shape, if that is unambiguous."""
-        tensors = {name: pick(batch, (name,)) for name in known_names(batch)}
+        tensors = {name: find_by_path(batch, (name,)) for name in known_names(batch)}
         tensors = {name: one for name, one in tensors.items() if isinstance(one, Tensor)}
         floats = [name for name, one in tensors.items() if one.is_floating_point()]
         rows = [name for name in tensors if name not in floats and tensors[name].dim() == 1]

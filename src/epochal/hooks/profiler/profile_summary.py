@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.records.metrics.time_spent import WAIT, advise, format_time
+from epochal.records.metrics.time_spent import DATA_WAIT, format_precise_time, suggest_speedup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -64,7 +64,7 @@ class Profile:
     @property
     def advice(self) -> str:
         """How to make such steps faster, in one sentence."""
-        found = advise(self.times, {}, shortest=0.0)
+        found = suggest_speedup(self.times, {}, shortest=0.0)
         if found and found != "nothing stands out":
             return found
         if self.device_seconds and self.busy_share < _BUSY_SHARE:
@@ -85,7 +85,7 @@ class Profile:
     def shares(self) -> dict[str, float]:
         """Shares of the step time: data wait, host, and device busy in parallel."""
         total = sum(self.times.values())
-        wait = self.times.get(WAIT, 0.0) / total if total else 0.0
+        wait = self.times.get(DATA_WAIT, 0.0) / total if total else 0.0
         device = {"device": self.busy_share} if self.device_seconds else {}
         return {"data wait": wait, "host": 1 - wait, **device}
 
@@ -120,8 +120,8 @@ def operator_lines(profile: Profile, limit: int) -> list[str]:
         (
             _shorten(one.name),
             f"{one.calls:.3g}",
-            format_time(one.cpu_seconds),
-            *((format_time(one.device_seconds),) if has_device else ()),
+            format_precise_time(one.cpu_seconds),
+            *((format_precise_time(one.device_seconds),) if has_device else ()),
             f"{_share(one, profile):.0%}",
         )
         for one in profile.operators[:limit]

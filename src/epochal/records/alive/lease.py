@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
 from epochal.errors import RecordError
-from epochal.records.layout.os_errors import recording
-from epochal.records.layout.process import host_name, is_gone, process_token
+from epochal.records.layout.os_errors import raising_record_errors
+from epochal.records.layout.process import host_name, is_process_gone, process_token
 
 if sys.platform != "win32":
     import fcntl
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-FILE_NAME = "lease.json"
-SILENCE_SECONDS = 600.0
+LEASE_FILE = "lease.json"
+STALE_SECONDS = 600.0
 """After how long without a sign a process of another machine counts as dead."""
 
 
@@ -30,10 +30,10 @@ class Lease:
     """The right of this process to work on one folder, until it is given back."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / FILE_NAME
+        self._path = folder / LEASE_FILE
         self._owner = _describe_self()
-        with _alone(folder), recording():
-            _refuse_living(folder, durable.find_object(self._path))
+        with _locked_folder(folder), raising_record_errors():
+            _require_free(folder, durable.find_object(self._path))
             durable.write_json(self._path, self._owner)
 
     def release(self) -> None:
@@ -44,7 +44,7 @@ class Lease:
 
 
 @contextmanager
-def holding(folder: Path) -> Iterator[None]:
+def holding_lease(folder: Path) -> Iterator[None]:
     """Work on ``folder`` alone in a block.
 
     Raises:
@@ -67,35 +67,35 @@ def _identity(owner: dict[str, Any]) -> tuple[object, ...]:
     return owner.get("host"), owner.get("pid"), owner.get("process")
 
 
-def _refuse_living(folder: Path, owner: dict[str, Any]) -> None:
+def _require_free(folder: Path, owner: dict[str, Any]) -> None:
     host, pid = owner.get("host"), owner.get("pid")
     if not isinstance(host, str) or not isinstance(pid, int):
         return  # nobody, or nobody that could be named
     token = owner.get("process")
-    if is_gone(pid, host=host, token=token if isinstance(token, str) else ""):
+    if is_process_gone(pid, host=host, token=token if isinstance(token, str) else ""):
         return
-    if host != host_name() and _is_silent(folder):
+    if host != host_name() and _is_stale(folder):
         return
     since = f" since {owner['time']}" if isinstance(owner.get("time"), str) else ""
     hint = "wait for its end, or stop it first"
     if host != host_name():
-        hint = f"if it is surely gone, delete {folder / FILE_NAME}"
+        hint = f"if it is surely gone, delete {folder / LEASE_FILE}"
     elif pid == os.getpid():
         hint = "end that run before another one goes on with it"
     raise RecordError(f"{folder}: process {pid} on {host} works on this run{since}\n  {hint}")
 
 
-def _is_silent(folder: Path) -> bool:
+def _is_stale(folder: Path) -> bool:
     """Whether nothing has been written for long, by the clock of the files' own machine."""
-    signs = (folder / name for name in (FILE_NAME, "status.json", "heartbeat.json", "metrics.bin"))
+    signs = (folder / name for name in (LEASE_FILE, "status.json", "heartbeat.json", "metrics.bin"))
     times = []
     for sign in signs:
         with suppress(OSError):
             times.append(sign.stat().st_mtime)
-    return _now_there(folder) - max(times, default=0.0) > SILENCE_SECONDS
+    return _file_system_time(folder) - max(times, default=0.0) > STALE_SECONDS
 
 
-def _now_there(folder: Path) -> float:
+def _file_system_time(folder: Path) -> float:
     try:
         os.utime(folder)
         return folder.stat().st_mtime
@@ -104,12 +104,12 @@ def _now_there(folder: Path) -> float:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _locked_folder(folder: Path) -> Iterator[None]:
     """Hold back other processes of this machine while the lease is looked at and taken."""
     if sys.platform == "win32":  # folders cannot be opened there
         yield
         return
-    with recording():
+    with raising_record_errors():
         descriptor = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):  # some network file systems cannot lock

@@ -1,13 +1,21 @@
 """The code of a run: kept by content, listed, and laid back."""
 
 from epochal.records.code.code_manifest import (
-    File,
+    CodeFile,
+    CodeManifest,
     Framework,
-    Manifest,
-    Other,
-    digest_of,
+    SkippedEntry,
+    read_code_digest,
     read_file,
     read_manifest,
 )
 
-__all__ = ["File", "Framework", "Manifest", "Other", "digest_of", "read_file", "read_manifest"]
+__all__ = [
+    "CodeFile",
+    "CodeManifest",
+    "Framework",
+    "SkippedEntry",
+    "read_code_digest",
+    "read_file",
+    "read_manifest",
+]

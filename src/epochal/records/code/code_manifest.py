@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-FORMAT = 1
-CODE = "code"
+CODE_MANIFEST_FORMAT = 1
+CODE_DIR = "code"
 """The part of a run's folder that holds its code."""
 
-PROJECT = "project"
-ASIDE = "aside"
-MANIFEST = "manifest.json"
-RESTORED = ".epochal-restored"
+PROJECT_DIR = "project"
+ASIDE_DIR = "aside"
+CODE_MANIFEST_FILE = "manifest.json"
+RESTORED_FILE = ".epochal-restored"
 """Names, as lines of ``.gitignore``, what ``epochal restore`` added to the files of a project."""
 
 _ATTEMPT = "attempt-"
@@ -28,7 +28,7 @@ _MAX_BYTES = 1 << 32
 _NUMBERS = ("size", "mode", "is_redacted")
 _ALWAYS = ("size", "mode", "version", "digest")
 
-Kind = Literal[
+SkipReason = Literal[
     "link",
     "fifo",
     "socket",
@@ -50,7 +50,7 @@ Kind = Literal[
 
 @final
 @dataclass(frozen=True, slots=True)
-class File:
+class CodeFile:
     """One file that was kept."""
 
     path: str
@@ -72,16 +72,16 @@ class File:
     @property
     def place(self) -> str:
         """Where it is kept, below the folder of the code."""
-        return self.at or f"{PROJECT}/{self.path}"
+        return self.at or f"{PROJECT_DIR}/{self.path}"
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Other:
+class SkippedEntry:
     """Something that was not kept, and why."""
 
     path: str
-    kind: Kind
+    kind: SkipReason
     text: str = ""
     """Where a link leads, how large a file is, which commit a submodule is at, ..."""
 
@@ -99,19 +99,19 @@ class Framework:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
+class CodeManifest:
     """The code of a run."""
 
     project: str
     """The folder that it was taken from."""
 
-    files: tuple[File, ...]
-    others: tuple[Other, ...] = ()
+    files: tuple[CodeFile, ...]
+    others: tuple[SkippedEntry, ...] = ()
     framework: Framework | None = None
     left_out: int = 0
     """How many more were not kept than ``others`` lists."""
 
-    by_path: Mapping[str, File] = field(init=False, repr=False, compare=False)
+    by_path: Mapping[str, CodeFile] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_path", {file.path: file for file in self.files})
@@ -131,10 +131,10 @@ class Manifest:
         """The same as JSON, with one line for each file."""
         own = self.framework
         head = {
-            "format": FORMAT,
+            "format": CODE_MANIFEST_FORMAT,
             "project": self.project,
             "digest": self.digest,
-            "epochal": None if own is None else _full(own),
+            "epochal": None if own is None else _to_fields(own),
             "left_out": self.left_out,
         }
         return b"%s,\n%s,\n%s\n}\n" % (
@@ -144,55 +144,57 @@ class Manifest:
         )
 
 
-def _lines(name: str, entries: Sequence[File | Other]) -> bytes:
-    lines = b",\n".join(durable.encode_json(_full(entry)) for entry in entries)
+def _lines(name: str, entries: Sequence[CodeFile | SkippedEntry]) -> bytes:
+    lines = b",\n".join(durable.encode_json(_to_fields(entry)) for entry in entries)
     return b'"%s": [\n%s\n]' % (name.encode(), lines)
 
 
-def _full(value: File | Other | Framework) -> dict[str, Any]:
+def _to_fields(value: CodeFile | SkippedEntry | Framework) -> dict[str, Any]:
     """The fields that say something."""
     found = {name: getattr(value, name) for name in value.__slots__}
     return {name: one for name, one in found.items() if one or name in _ALWAYS}
 
 
-def code_dir(run_dir: Path, attempt: int = 0) -> Path:
+def find_code_dir(run_dir: Path, attempt: int = 0) -> Path:
     """Where the code of an attempt is kept: that of the last one before whose code differed."""
-    folder = run_dir / CODE
-    later = [number for number in _later(folder) if number <= attempt]
-    return attempt_dir(run_dir, max(later)) if later else folder
+    folder = run_dir / CODE_DIR
+    later = [number for number in _list_attempt_dirs(folder) if number <= attempt]
+    return get_attempt_dir(run_dir, max(later)) if later else folder
 
 
-def attempt_dir(run_dir: Path, attempt: int) -> Path:
+def get_attempt_dir(run_dir: Path, attempt: int) -> Path:
     """Where the code of one attempt belongs."""
-    return run_dir / CODE / f"{_ATTEMPT}{attempt}" if attempt else run_dir / CODE
+    return run_dir / CODE_DIR / f"{_ATTEMPT}{attempt}" if attempt else run_dir / CODE_DIR
 
 
-def _later(folder: Path) -> list[int]:
+def _list_attempt_dirs(folder: Path) -> list[int]:
     names = (path.name.removeprefix(_ATTEMPT) for path in folder.glob(f"{_ATTEMPT}*"))
     return [int(name) for name in names if name.isdecimal()]
 
 
-def read_manifest(run_dir: Path, attempt: int = 0) -> Manifest | None:
+def read_manifest(run_dir: Path, attempt: int = 0) -> CodeManifest | None:
     """What code a run kept; None if it kept none or the list is damaged."""
-    value = durable.find_object(code_dir(run_dir, attempt) / MANIFEST)
+    value = durable.find_object(find_code_dir(run_dir, attempt) / CODE_MANIFEST_FILE)
     try:
         return _from_json(value) if value else None
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 
 
-def _from_json(value: Mapping[str, Any]) -> Manifest:
+def _from_json(value: Mapping[str, Any]) -> CodeManifest:
     own = value.get("epochal")
-    return Manifest(
+    return CodeManifest(
         project=str(value["project"]),
-        files=tuple(File(**_checked(one, File)) for one in value["files"]),
-        others=tuple(Other(**_checked(one, Other)) for one in value["others"]),
+        files=tuple(CodeFile(**_checked(one, CodeFile)) for one in value["files"]),
+        others=tuple(SkippedEntry(**_checked(one, SkippedEntry)) for one in value["others"]),
         framework=None if own is None else Framework(**_checked(own, Framework)),
         left_out=int(value.get("left_out", 0)),
     )
 
 
-def _checked(entry: Mapping[str, Any], kind: type[File | Other | Framework]) -> dict[str, Any]:
+def _checked(
+    entry: Mapping[str, Any], kind: type[CodeFile | SkippedEntry | Framework]
+) -> dict[str, Any]:
     """The known fields of an entry; a path that leads out of the folder is a damaged list."""
     known = {name: value for name, value in entry.items() if name in kind.__slots__}
     for name, value in known.items():
@@ -209,10 +211,10 @@ def read_file(run_dir: Path, path: str, attempt: int = 0) -> bytes | None:
     """The content of a file as a run used it; None if it was not kept or is damaged."""
     manifest = read_manifest(run_dir, attempt)
     file = None if manifest is None else manifest.by_path.get(path)
-    return None if file is None else read_kept(code_dir(run_dir, attempt), file)
+    return None if file is None else read_snapshot_file(find_code_dir(run_dir, attempt), file)
 
 
-def read_kept(folder: Path, file: File) -> bytes | None:
+def read_snapshot_file(folder: Path, file: CodeFile) -> bytes | None:
     """The content of a file that a manifest in ``folder`` lists; None if it is damaged."""
     try:
         content = read_content(folder / file.place, max_bytes=_MAX_BYTES)
@@ -223,8 +225,8 @@ def read_kept(folder: Path, file: File) -> bytes | None:
     return content.data
 
 
-def digest_of(run_dir: Path, attempt: int = 0) -> str:
+def read_code_digest(run_dir: Path, attempt: int = 0) -> str:
     """One digest of a run's whole code; empty if it kept none."""
-    value = durable.find_object(code_dir(run_dir, attempt) / MANIFEST)
+    value = durable.find_object(find_code_dir(run_dir, attempt) / CODE_MANIFEST_FILE)
     digest = value.get("digest")
     return digest if isinstance(digest, str) else ""

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
-from epochal.records.code.file_content import FRESH_NS, Stamp
-from epochal.records.code.framework import archive_name
+from epochal.records.code.file_content import FRESH_NS, FileStamp
+from epochal.records.code.framework import get_archive_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from epochal.records.code.framework import Package
+    from epochal.records.code.framework import FrameworkPackage
 
-STORE = "code"
+CODE_STORE_DIR = "code"
 """Its name below the folder that belongs to all runs."""
 
 _THREADS = 8
@@ -28,7 +28,7 @@ _THREADS = 8
 
 @final
 @dataclass(frozen=True, slots=True)
-class Store:
+class ContentStore:
     """A folder of files that are named by the SHA-256 of their content.
 
     It only saves space and time: whatever is gone from it is written anew.
@@ -36,19 +36,19 @@ class Store:
 
     folder: Path
 
-    def place_of(self, name: str) -> Path:
+    def path_of(self, name: str) -> Path:
         """Where the content with this hash is, or would be."""
         return Path(f"{self.folder}/{name[:2]}/{name}")
 
     def has(self, name: str, size: int) -> bool:
         """Whether it holds this content, as far as that can be told without reading it."""
-        return durable.is_untouched(self.place_of(name), size)
+        return durable.is_untouched(self.path_of(name), size)
 
     def put(self, contents: Mapping[str, bytes]) -> None:
         """Take in contents by their hashes."""
-        for folder in {self.place_of(name).parent for name in contents}:
+        for folder in {self.path_of(name).parent for name in contents}:
             folder.mkdir(parents=True, exist_ok=True)
-        places = {self.place_of(name): data for name, data in contents.items()}
+        places = {self.path_of(name): data for name, data in contents.items()}
         if len(places) < 4:
             for place, data in places.items():
                 durable.write_readonly(place, data)
@@ -58,7 +58,7 @@ class Store:
             for done in [pool.submit(durable.write_readonly, *item) for item in places.items()]:
                 done.result()
 
-    def keep_package(self, package: Package) -> str:
+    def keep_package(self, package: FrameworkPackage) -> str:
         """Take in Epochal itself, if it is not there yet; gives its digest.
 
         Raises:
@@ -74,23 +74,23 @@ class Store:
         digest, data = package.archive()
         self.folder.mkdir(parents=True, exist_ok=True)
         if not self._has_archive(digest, len(data)):
-            durable.write_readonly(self.folder / archive_name(digest), data)
-        if not package.is_young:
+            durable.write_readonly(self.folder / get_archive_name(digest), data)
+        if not package.may_still_change:
             durable.write_json(memory, {"stamp": stamp, "digest": digest, "size": len(data)})
         return digest
 
     def _has_archive(self, digest: str, size: object) -> bool:
         return isinstance(size, int) and durable.is_untouched(
-            self.folder / archive_name(digest), size
+            self.folder / get_archive_name(digest), size
         )
 
-    def drop_unused(self) -> int:
+    def remove_unused(self) -> int:
         """Remove what no run's folder shares any more; gives the bytes that were freed.
 
         A snapshot that is being taken meanwhile writes anew what it misses.
         """
         freed = 0
-        for path in (*self.folder.glob("??/*"), *self.folder.glob(archive_name("*"))):
+        for path in (*self.folder.glob("??/*"), *self.folder.glob(get_archive_name("*"))):
             with suppress(OSError):
                 status = path.stat()
                 if status.st_nlink == 1:
@@ -101,10 +101,10 @@ class Store:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Known:
+class CachedFile:
     """What a file was when it was last read."""
 
-    stamp: Stamp
+    stamp: FileStamp
     sha256: str
     size: int
     is_redacted: bool
@@ -112,7 +112,7 @@ class Known:
 
 @final
 @dataclass
-class Seen:
+class FileCache:
     """The files of one project as earlier snapshots read them, so that these need not be read.
 
     Args:
@@ -122,14 +122,14 @@ class Seen:
 
     path: Path | None
     key: str = ""
-    files: dict[str, Known] = field(default_factory=dict)
+    files: dict[str, CachedFile] = field(default_factory=dict)
     told: frozenset[str] = frozenset()
     """What people know to be left out."""
 
     has_changed: bool = False
 
     @classmethod
-    def load(cls, store: Store | None, project: Path, key: str) -> Seen:
+    def load(cls, store: ContentStore | None, project: Path, key: str) -> FileCache:
         """What is known of the files of ``project``; nothing without a store."""
         if store is None:
             return cls(None, key)
@@ -141,16 +141,19 @@ class Seen:
         if value.get("key") == key:
             with suppress(TypeError, ValueError, AttributeError):  # then all is read again
                 seen.files.update(
-                    {path: _known(entry) for path, entry in value.get("files", {}).items()}
+                    {
+                        path: _parse_cached_file(entry)
+                        for path, entry in value.get("files", {}).items()
+                    }
                 )
         return seen
 
-    def find(self, path: str, stamp: Stamp) -> Known | None:
+    def find(self, path: str, stamp: FileStamp) -> CachedFile | None:
         """What ``path`` holds, if it is as it was."""
         known = self.files.get(path)
         return known if known is not None and known.stamp == stamp else None
 
-    def add(self, path: str, known: Known) -> None:
+    def add(self, path: str, known: CachedFile) -> None:
         """Remember a file that was read just now, unless it may still change unnoticed."""
         youngest = max(known.stamp.modified, known.stamp.changed)
         if time.time_ns() - youngest > FRESH_NS:
@@ -178,12 +181,12 @@ class Seen:
             durable.write_bytes(self.path, durable.encode_json(value))
 
 
-def _known(entry: Any) -> Known:  # noqa: ANN401 - a list from a file that may hold anything
+def _parse_cached_file(entry: Any) -> CachedFile:  # noqa: ANN401 - a list from a file that may hold anything
     size, modified, changed, inode, sha256, kept, is_redacted = entry
-    stamp = Stamp(int(size), int(modified), int(changed), int(inode))
-    return Known(stamp, str(sha256), int(kept), bool(is_redacted))
+    stamp = FileStamp(int(size), int(modified), int(changed), int(inode))
+    return CachedFile(stamp, str(sha256), int(kept), bool(is_redacted))
 
 
-def is_missing(error: OSError) -> bool:
+def is_missing_file_error(error: OSError) -> bool:
     """Whether a content was gone when it was to be shared."""
     return error.errno == errno.ENOENT

@@ -26,7 +26,7 @@ _CHUNK_BYTES = 1 << 20
 
 @final
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class FileStamp:
     """What changes whenever a file does, and costs nothing to look at."""
 
     size: int
@@ -37,23 +37,23 @@ class Stamp:
     inode: int
 
     @classmethod
-    def of(cls, status: os.stat_result) -> Stamp:
+    def of(cls, status: os.stat_result) -> FileStamp:
         """The stamp of a file of which ``stat`` was asked."""
         return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Content:
+class FileContent:
     """What was read of a file."""
 
     data: bytes
-    stamp: Stamp
-    is_steady: bool
+    stamp: FileStamp
+    is_stable: bool
     """Whether it stayed the same while it was read."""
 
 
-def read_content(path: Path | str, *, max_bytes: int) -> Content | None:
+def read_content(path: Path | str, *, max_bytes: int) -> FileContent | None:
     """What stands in a file; None if it is larger, or no plain file.
 
     Raises:
@@ -62,23 +62,23 @@ def read_content(path: Path | str, *, max_bytes: int) -> Content | None:
     content = None
     for _ in range(_TRIES):
         content = _read_once(path, max_bytes)
-        if content is None or content.is_steady:
+        if content is None or content.is_stable:
             break
     return content
 
 
-def _read_once(path: Path | str, max_bytes: int) -> Content | None:
+def _read_once(path: Path | str, max_bytes: int) -> FileContent | None:
     descriptor = os.open(path, _FLAGS)
     try:
         before = os.fstat(descriptor)
         if not stat.S_ISREG(before.st_mode) or before.st_size > max_bytes:
             return None
         data = _read_all(descriptor, before.st_size)
-        after = Stamp.of(os.fstat(descriptor))
+        after = FileStamp.of(os.fstat(descriptor))
     finally:
         os.close(descriptor)
-    is_steady = after == Stamp.of(before) and len(data) == after.size
-    return Content(data, after, is_steady)
+    is_stable = after == FileStamp.of(before) and len(data) == after.size
+    return FileContent(data, after, is_stable)
 
 
 def _read_all(descriptor: int, size: int) -> bytes:

@@ -5,27 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from epochal.records.code.code_manifest import Kind, Other
+from epochal.records.code.code_manifest import SkippedEntry, SkipReason
 from epochal.text.formatting import format_bytes, format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from epochal.records.code.file_content import Stamp
+    from epochal.records.code.file_content import FileStamp
 
-_CODE = frozenset((
+_CODE_SUFFIXES = frozenset((
     "py", "pyi", "pyx", "pxd", "ipynb", "sh", "bash", "zsh", "fish", "ps1", "bat", "c", "cc",
     "cpp", "cxx", "cu", "cuh", "h", "hh", "hpp", "rs", "go", "java", "js", "jsx", "ts", "tsx",
     "rb", "jl", "lua", "r", "scala", "swift", "kt", "m", "mm", "cs", "php", "pl", "sql", "proto",
     "cmake", "mk", "tex",
 ))  # fmt: skip
-_CONFIGS = ("yaml", "yml", "toml", "ini", "cfg")
+_CONFIG_SUFFIXES = ("yaml", "yml", "toml", "ini", "cfg")
 _DATA_SHARE = 4
 
 
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class SnapshotLimits:
     """How much is looked at, and how much is kept."""
 
     max_file_bytes: int = 1 << 20
@@ -52,34 +52,36 @@ class Limits:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Found:
+class CandidateFile:
     """A file that may be kept."""
 
     path: str
-    stamp: Stamp
+    stamp: FileStamp
     mode: int
     group: str = ""
     """Of a file that may be data: the pattern that it shares with others beside it."""
 
 
-def group_of(path: str) -> str:
+def get_data_group(path: str) -> str:
     """The files of the same kind in a folder, such as ``a/*.json``; empty for code."""
     folder, slash, name = path.rpartition("/")
     _, dot, suffix = name.rpartition(".")
-    if dot and suffix.lower() in _CODE:
+    if dot and suffix.lower() in _CODE_SUFFIXES:
         return ""
     # Numbers that count files are no kinds.
     return f"{folder}{slash}*" + (f".{suffix}" if dot and not suffix.isdecimal() else "")
 
 
-def choose(found: Sequence[Found], limits: Limits) -> tuple[list[Found], list[Other]]:
+def select_files(
+    found: Sequence[CandidateFile], limits: SnapshotLimits
+) -> tuple[list[CandidateFile], list[SkippedEntry]]:
     """The files to keep, and one line for each that is not, or for a whole group.
 
     Code comes first, of it Python files and upper levels. Of data, a group is kept whole or not
     at all: configs and small groups come first.
     """
-    kept: list[Found] = []
-    others: list[Other] = []
+    kept: list[CandidateFile] = []
+    others: list[SkippedEntry] = []
     size = 0
     code = (file for file in found if not file.group)
     for file in sorted(code, key=lambda f: (not f.path.endswith(".py"), f.path.count("/"))):
@@ -87,7 +89,7 @@ def choose(found: Sequence[Found], limits: Limits) -> tuple[list[Found], list[Ot
             kept.append(file)
             size += file.stamp.size
         else:
-            others.append(Other(file.path, "many", "beyond the limit of all files"))
+            others.append(SkippedEntry(file.path, "many", "beyond the limit of all files"))
     files_left = min(limits.max_data_files, limits.max_files - len(kept))
     bytes_left = min(limits.max_data_bytes, limits.max_bytes - size)
     for group in sorted(_groups(found), key=lambda group: (not group.is_config, group.size)):
@@ -101,30 +103,30 @@ def choose(found: Sequence[Found], limits: Limits) -> tuple[list[Found], list[Ot
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _DataGroup:
     name: str
-    files: list[Found]
+    files: list[CandidateFile]
     size: int
 
     @property
     def is_config(self) -> bool:
-        return self.name.rpartition(".")[2] in _CONFIGS
+        return self.name.rpartition(".")[2] in _CONFIG_SUFFIXES
 
-    def left_out(self, limits: Limits) -> Other:
+    def left_out(self, limits: SnapshotLimits) -> SkippedEntry:
         count, size = len(self.files), format_bytes(self.size)
         is_data = count > limits.max_data_files or self.size > limits.max_data_bytes
-        kind: Kind = "data" if is_data else "many"
+        kind: SkipReason = "data" if is_data else "many"
         if count == 1:
-            return Other(self.files[0].path, kind, size)
-        return Other(self.name, kind, f"{format_count(count, 'file')}, {size}")
+            return SkippedEntry(self.files[0].path, kind, size)
+        return SkippedEntry(self.name, kind, f"{format_count(count, 'file')}, {size}")
 
 
-def _groups(found: Iterable[Found]) -> list[_Group]:
-    members: dict[str, list[Found]] = {}
+def _groups(found: Iterable[CandidateFile]) -> list[_DataGroup]:
+    members: dict[str, list[CandidateFile]] = {}
     for file in found:
         if file.group:
             members.setdefault(file.group, []).append(file)
     return [
-        _Group(name, files, sum(file.stamp.size for file in files))
+        _DataGroup(name, files, sum(file.stamp.size for file in files))
         for name, files in members.items()
     ]

@@ -23,19 +23,19 @@ _DIGITS = 16
 _LEVEL = 3
 
 
-def archive_name(digest: str) -> str:
+def get_archive_name(digest: str) -> str:
     """What the archive with this digest is called."""
     return f"{PACKAGE}-{digest}.zip"
 
 
-def package_dir() -> Path:
+def get_package_dir() -> Path:
     """Where the files of the running Epochal are."""
     return Path(__file__).absolute().parents[2]
 
 
 @final
 @dataclass(frozen=True)
-class Package:
+class FrameworkPackage:
     """The files of Epochal below ``root``."""
 
     root: Path
@@ -43,7 +43,7 @@ class Package:
     """Each file's name, size and time in nanoseconds."""
 
     @classmethod
-    def find(cls, root: Path) -> Package:
+    def find(cls, root: Path) -> FrameworkPackage:
         """The package below ``root``.
 
         Raises:
@@ -57,7 +57,7 @@ class Package:
         return hashlib.sha256(repr((str(self.root), self.stamps)).encode()).hexdigest()
 
     @property
-    def is_young(self) -> bool:
+    def may_still_change(self) -> bool:
         """Whether a file may still change without changing the stamp."""
         return time.time_ns() - max((when for _, _, when in self.stamps), default=0) < FRESH_NS
 
@@ -82,12 +82,12 @@ def _archive(root: Path, stamps: tuple[tuple[str, int, int], ...]) -> tuple[str,
 def digest_package(root: Path) -> str:
     """The digest of the package below ``root``; empty if it cannot be read."""
     try:
-        return Package.find(root).archive()[0]
+        return FrameworkPackage.find(root).archive()[0]
     except OSError:
         return ""
 
 
-def unpack(archive: Path, target: Path) -> None:
+def unpack_framework(archive: Path, target: Path) -> None:
     """Lay the package of an archive below ``target``, which must be there.
 
     Raises:

@@ -11,11 +11,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, final
 
-from epochal.records.code.code_manifest import RESTORED, Kind, Other
-from epochal.records.code.file_content import Stamp, read_content
-from epochal.records.code.file_selection import Found, Limits, group_of
+from epochal.records.code.code_manifest import RESTORED_FILE, SkippedEntry, SkipReason
+from epochal.records.code.file_content import FileStamp, read_content
+from epochal.records.code.file_selection import CandidateFile, SnapshotLimits, get_data_group
 from epochal.records.code.ignore import IgnoreRules, is_rarely_code
-from epochal.records.layout.epochal_dir import HOME
+from epochal.records.layout.epochal_dir import EPOCHAL_DIR
 from epochal.records.secrets import is_secret_file
 from epochal.text.formatting import format_count
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _ENVIRONMENTS = {"pyvenv.cfg", "conda-meta"}
-_RECORD = {"run.json", "status.json"}
+_RECORD_FILES = {"run.json", "status.json"}
 _IGNORE_FILE = ".gitignore"
 _MAX_IGNORE_BYTES = 1 << 16
 _MANY = 20
 """A folder with so many files, none of them code, holds data."""
 
-_KINDS: tuple[tuple[int, Kind], ...] = (
+_KINDS: tuple[tuple[int, SkipReason], ...] = (
     (stat.S_IFIFO, "fifo"),
     (stat.S_IFSOCK, "socket"),
     (stat.S_IFCHR, "device"),
@@ -43,7 +43,7 @@ _Groups: TypeAlias = dict[str, _Files]
 
 
 @final
-class _Folder(NamedTuple):
+class _QueuedFolder(NamedTuple):
     path: str
     depth: int
     is_wanted: bool
@@ -56,7 +56,7 @@ class _Folder(NamedTuple):
 
 
 @final
-class Walk:
+class ProjectScanner:
     """One look through a project's folder, the upper levels first.
 
     Args:
@@ -71,7 +71,7 @@ class Walk:
         root: Path,
         *,
         ignore: Sequence[str] = (),
-        limits: Limits,
+        limits: SnapshotLimits,
         run_dir: Path | None = None,
     ) -> None:
         self.root = root
@@ -79,18 +79,18 @@ class Walk:
         # Links above may lead to one place under two names; below the root none is followed.
         self._real_root = os.path.realpath(root)
         self._run_dir = None if run_dir is None else os.path.realpath(run_dir)
-        self.found: list[Found] = []
-        self.others: list[Other] = []
+        self.found: list[CandidateFile] = []
+        self.others: list[SkippedEntry] = []
         self._given, self._files, self._restored = IgnoreRules(), IgnoreRules(), IgnoreRules()
         self._given.add(ignore)
         self._num_entries = 0
-        self._waiting = deque([_Folder("", 0, is_wanted=False)])
-        self._late: deque[_Folder] = deque()
+        self._waiting = deque([_QueuedFolder("", 0, is_wanted=False)])
+        self._late: deque[_QueuedFolder] = deque()
         self._with_data: set[str] = set()
 
     def look(self) -> None:
         """Fill ``found`` and ``others``."""
-        if _is_everything(self.root):
+        if _is_too_broad(self.root):
             self._leave(".", "many", "no project but a home, temporary or top folder")
             return
         while queue := self._waiting or self._late:
@@ -102,7 +102,7 @@ class Walk:
             else:
                 self._look_into(folder)
 
-    def _look_into(self, place: _Folder) -> None:
+    def _look_into(self, place: _QueuedFolder) -> None:
         folder = place.path
         try:
             with os.scandir(self.root / folder) as scan:
@@ -119,8 +119,8 @@ class Walk:
             if folder:
                 return
         prefix = f"{folder}/" if folder else ""
-        if not folder and RESTORED in names:
-            self._restored.add(_read_lines(self.root / RESTORED))
+        if not folder and RESTORED_FILE in names:
+            self._restored.add(_read_lines(self.root / RESTORED_FILE))
         if _IGNORE_FILE in names:
             self._files.add(_read_lines(self.root / folder / _IGNORE_FILE), base=prefix)
         groups: _Groups = {}
@@ -134,8 +134,8 @@ class Walk:
     def _is_no_code(self, folder: str, names: set[str]) -> bool:
         """Whether a folder is another thing as a whole, which its names tell."""
         if ".git" in names:
-            self._leave(folder, "submodule", _commit_of(self.root / folder / ".git"))
-        elif HOME in names or names >= _RECORD:
+            self._leave(folder, "submodule", _read_submodule_commit(self.root / folder / ".git"))
+        elif EPOCHAL_DIR in names or names >= _RECORD_FILES:
             self._leave(folder, "records")
         elif names & _ENVIRONMENTS:
             self._leave(folder, "ignored", "an environment of packages")
@@ -143,7 +143,9 @@ class Walk:
             return False
         return True
 
-    def _take(self, entry: os.DirEntry[str], path: str, place: _Folder, groups: _Groups) -> None:
+    def _take(
+        self, entry: os.DirEntry[str], path: str, place: _QueuedFolder, groups: _Groups
+    ) -> None:
         try:
             path.encode()
         except UnicodeEncodeError:
@@ -162,9 +164,9 @@ class Walk:
         if is_kept is False:
             pass
         elif is_folder:
-            self._enter(_Folder(path, place.depth + 1, is_wanted=is_wanted))
+            self._enter(_QueuedFolder(path, place.depth + 1, is_wanted=is_wanted))
         else:
-            groups.setdefault("" if is_wanted else group_of(path), []).append((path, entry))
+            groups.setdefault("" if is_wanted else get_data_group(path), []).append((path, entry))
 
     def _find_verdict(self, path: str, *, is_folder: bool) -> bool | None:
         """False for what is left out, True for what the config wants to be kept."""
@@ -184,7 +186,7 @@ class Walk:
             return False
         return None
 
-    def _enter(self, folder: _Folder) -> None:
+    def _enter(self, folder: _QueuedFolder) -> None:
         if f"{self._real_root}/{folder.path}" == self._run_dir:
             self._leave(folder.path, "records")
         elif folder.depth > self.limits.max_depth:
@@ -210,13 +212,15 @@ class Walk:
         elif status.st_size > self.limits.max_file_bytes:
             self._leave(path, "large", f"{status.st_size} bytes")
         else:
-            self.found.append(Found(path, Stamp.of(status), stat.S_IMODE(status.st_mode), group))
+            self.found.append(
+                CandidateFile(path, FileStamp.of(status), stat.S_IMODE(status.st_mode), group)
+            )
 
-    def _leave(self, path: str, kind: Kind, text: str = "") -> None:
-        self.others.append(Other(path, kind, text))
+    def _leave(self, path: str, kind: SkipReason, text: str = "") -> None:
+        self.others.append(SkippedEntry(path, kind, text))
 
 
-def _is_everything(root: Path) -> bool:
+def _is_too_broad(root: Path) -> bool:
     """Whether a folder holds all kinds of things, so that only what is imported is taken."""
     places = [Path(root.anchor), Path(tempfile.gettempdir())]
     with suppress(RuntimeError):  # nobody may know whose process this is
@@ -232,7 +236,7 @@ def _read_lines(path: Path) -> list[str]:
     return [] if content is None else content.data.decode("utf-8", "replace").splitlines()
 
 
-def _commit_of(git: Path) -> str:
+def _read_submodule_commit(git: Path) -> str:
     """The commit that a repository inside of the project is at, if plain files tell."""
     try:
         if git.is_file():

@@ -8,17 +8,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
 from epochal import durable
-from epochal.records.code.code_manifest import ASIDE, File, Manifest, Other
-from epochal.records.code.content_store import Known, Seen, Store, is_missing
-from epochal.records.code.file_content import Content, read_content
+from epochal.records.code.code_manifest import ASIDE_DIR, CodeFile, CodeManifest, SkippedEntry
+from epochal.records.code.content_store import (
+    CachedFile,
+    ContentStore,
+    FileCache,
+    is_missing_file_error,
+)
+from epochal.records.code.file_content import FileContent, read_content
 from epochal.records.secrets import redact_bytes
-from epochal.records.secrets.process_secrets import known_secrets
+from epochal.records.secrets.process_secrets import get_secret_patterns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from epochal.records.code.file_selection import Found
+    from epochal.records.code.file_selection import CandidateFile
 
 _MAX_IMPORTED_BYTES = 1 << 24
 
@@ -34,28 +39,30 @@ class CodeReader:
         key: What else the stored contents depend on; empty to read all files.
     """
 
-    def __init__(self, root: Path, store: Store | None, *, max_bytes: int, key: str = "") -> None:
+    def __init__(
+        self, root: Path, store: ContentStore | None, *, max_bytes: int, key: str = ""
+    ) -> None:
         self.root = root
         self.max_bytes = max_bytes
         self.store = store
-        self.seen = Seen.load(self.store if key else None, self.root, key)
-        self._secrets = known_secrets()
-        self.files: list[File] = []
-        self.others: list[Other] = []
+        self.seen = FileCache.load(self.store if key else None, self.root, key)
+        self._secrets = get_secret_patterns()
+        self.files: list[CodeFile] = []
+        self.others: list[SkippedEntry] = []
         self.new: dict[str, bytes] = {}
         """Contents that the store lacks."""
 
-    def read(self, found: Found) -> None:
+    def read(self, found: CandidateFile) -> None:
         """Add a file that a walk found."""
         known = self.seen.find(found.path, found.stamp)
         if known is not None and self._is_still_good(found.path, known):
             self.files.append(
-                File(found.path, known.sha256, known.size, found.mode, known.is_redacted)
+                CodeFile(found.path, known.sha256, known.size, found.mode, known.is_redacted)
             )
             return
         self._read(found.path, found.mode, self.max_bytes)
 
-    def _is_still_good(self, path: str, known: Known) -> bool:
+    def _is_still_good(self, path: str, known: CachedFile) -> bool:
         """Whether the stored content of an unchanged file can be used: it may hold a new secret."""
         if self.store is None or not self.store.has(known.sha256, known.size):
             return False
@@ -72,14 +79,14 @@ class CodeReader:
         """Add an imported file, even a large one."""
         self._read(path, 0o644, _MAX_IMPORTED_BYTES)
 
-    def read_imported(self, before: Manifest) -> None:
+    def read_imported(self, before: CodeManifest) -> None:
         """Add the files of an earlier attempt that no walk finds, such as imported ones."""
         known = {file.path for file in self.files}
         for path in before.by_path:
             if path not in known and (self.root / path).is_file():
                 self.read_whole(path)
 
-    def fetch(self, file: File) -> bytes:
+    def fetch(self, file: CodeFile) -> bytes:
         """The content of a file that was added, read again if only the store has it.
 
         Raises:
@@ -97,23 +104,25 @@ class CodeReader:
         try:
             content = read_content(self.root / path, max_bytes=max_bytes)
         except OSError as error:
-            self.others.append(Other(path, "unreadable", (error.strerror or str(error)).lower()))
+            self.others.append(
+                SkippedEntry(path, "unreadable", (error.strerror or str(error)).lower())
+            )
             return
         if content is None:
-            self.others.append(Other(path, "large", "it grew, or became another thing"))
+            self.others.append(SkippedEntry(path, "large", "it grew, or became another thing"))
             return
         self._take(path, mode, content)
 
-    def _take(self, path: str, mode: int, content: Content) -> None:
+    def _take(self, path: str, mode: int, content: FileContent) -> None:
         data = redact_bytes(content.data, name=path)
         sha256 = hashlib.sha256(data).hexdigest()
         is_redacted = data != content.data
-        note = "" if content.is_steady else "it changed while it was read"
-        self.files.append(File(path, sha256, len(data), mode, is_redacted, note=note))
+        note = "" if content.is_stable else "it changed while it was read"
+        self.files.append(CodeFile(path, sha256, len(data), mode, is_redacted, note=note))
         if self.store is None or not self.store.has(sha256, len(data)):
             self.new[sha256] = data
-        if content.is_steady:
-            self.seen.add(path, Known(content.stamp, sha256, len(data), is_redacted))
+        if content.is_stable:
+            self.seen.add(path, CachedFile(content.stamp, sha256, len(data), is_redacted))
 
 
 @final
@@ -132,8 +141,8 @@ class CodeWriter:
         self._made: set[Path] = set()
 
     def write(
-        self, files: Iterable[File], before: Iterable[File] = ()
-    ) -> tuple[list[File], list[Other]]:
+        self, files: Iterable[CodeFile], before: Iterable[CodeFile] = ()
+    ) -> tuple[list[CodeFile], list[SkippedEntry]]:
         """The files that were written, and those that could not be."""
         taken = {_folded(name) for file in before for name in with_parents(file.path)}
         kept, others = [], []
@@ -151,15 +160,15 @@ class CodeWriter:
                     self._place(placed)
             except OSError as error:
                 reason = (error.strerror or str(error)).lower()
-                others.append(Other(file.path, "unwritten", reason))
+                others.append(SkippedEntry(file.path, "unwritten", reason))
             else:
                 kept.append(placed)
         return kept, others
 
-    def _aside(self, file: File) -> File:
-        return replace(file, at=f"{ASIDE}/{file.sha256}")
+    def _aside(self, file: CodeFile) -> CodeFile:
+        return replace(file, at=f"{ASIDE_DIR}/{file.sha256}")
 
-    def _place(self, file: File) -> None:
+    def _place(self, file: CodeFile) -> None:
         target = self.folder / file.place
         if target.parent not in self._made:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -170,9 +179,9 @@ class CodeWriter:
             durable.write_readonly(target, self.fetch(file))
             return
         try:
-            durable.link_or_copy(self.store.place_of(file.sha256), target)
+            durable.link_or_copy(self.store.path_of(file.sha256), target)
         except OSError as error:
-            if not is_missing(error):
+            if not is_missing_file_error(error):
                 raise
             durable.write_readonly(target, self.fetch(file))  # removed in the meantime
 

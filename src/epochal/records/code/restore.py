@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, final
 
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.records.code.code_manifest import (
-    RESTORED,
-    Manifest,
-    Other,
-    code_dir,
-    read_kept,
+    RESTORED_FILE,
+    CodeManifest,
+    SkippedEntry,
+    find_code_dir,
     read_manifest,
+    read_snapshot_file,
 )
-from epochal.records.code.framework import digest_package, package_dir, unpack
-from epochal.records.folder.configs import find_expanded
+from epochal.records.code.framework import digest_package, get_package_dir, unpack_framework
+from epochal.records.folder.configs import find_expanded_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,11 +30,11 @@ FRAMEWORK_DIR = ".epochal-code"
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Restored:
+class RestoreResult:
     """What was laid back, and what was not."""
 
     dir: Path
-    manifest: Manifest
+    manifest: CodeManifest
     config: Path | None
     """The expanded config; None if the record has lost it."""
 
@@ -44,14 +44,14 @@ class Restored:
     lost: tuple[str, ...] = ()
     """Files that the record lists, but that are damaged or gone, or cannot be written here."""
 
-    others: tuple[Other, ...] = ()
+    others: tuple[SkippedEntry, ...] = ()
     """What the record does not hold."""
 
     ignored: tuple[str, ...] = ()
     """What it does not hold since a rule says so, without what Python or a tool makes again."""
 
 
-def restore(run_dir: Path, target: Path, *, attempt: int = 0) -> Restored:
+def restore_code(run_dir: Path, target: Path, *, attempt: int = 0) -> RestoreResult:
     """Lay the code and the config of a run into ``target``, a new or empty folder.
 
     Args:
@@ -72,33 +72,37 @@ def restore(run_dir: Path, target: Path, *, attempt: int = 0) -> Restored:
         )
     _require_empty(target)
     target.mkdir(parents=True, exist_ok=True)
-    folder = code_dir(run_dir, attempt)
-    lost = [file.path for file in manifest.files if not _lay(folder, target, manifest, file.path)]
-    linked = {other.path for other in manifest.others if _link(target, other)}
-    linked -= _unlink_leading_out(target, linked)
+    folder = find_code_dir(run_dir, attempt)
+    lost = [
+        file.path
+        for file in manifest.files
+        if not _restore_file(folder, target, manifest, file.path)
+    ]
+    linked = {other.path for other in manifest.others if _restore_link(target, other)}
+    linked -= _remove_escaping_links(target, linked)
     others = tuple(
         other
         for other in manifest.others
         if other.kind not in ("ignored", "records") and other.path not in linked
     )
-    config = _lay_config(run_dir, target)
+    config = _restore_config(run_dir, target)
     added = () if config is None else (config.name,)
-    return Restored(
+    return RestoreResult(
         dir=target,
         manifest=manifest,
         config=config,
-        framework_dir=_lay_framework(folder, target, manifest, lost),
+        framework_dir=_restore_framework(folder, target, manifest, lost),
         lost=tuple(lost),
         others=others,
         ignored=tuple(
             other.path
             for other in manifest.others
-            if other.kind == "ignored" and not _is_made(other.path) and other.path not in added
+            if other.kind == "ignored" and not _is_generated(other.path) and other.path not in added
         ),
     )
 
 
-def _is_made(path: str) -> bool:
+def _is_generated(path: str) -> bool:
     """Whether something is hidden, or a cache."""
     name = path.rpartition("/")[2]
     return name.startswith(".") or name == "__pycache__" or name.endswith(".pyc")
@@ -110,9 +114,9 @@ def _require_empty(target: Path) -> None:
         raise ConfigError(Problem(str(target), "exists already and is not empty", hint=hint))
 
 
-def _lay(folder: Path, target: Path, manifest: Manifest, path: str) -> bool:
+def _restore_file(folder: Path, target: Path, manifest: CodeManifest, path: str) -> bool:
     file = manifest.by_path[path]
-    data = read_kept(folder, file)
+    data = read_snapshot_file(folder, file)
     place = target / path
     if data is None:
         return False
@@ -126,7 +130,7 @@ def _lay(folder: Path, target: Path, manifest: Manifest, path: str) -> bool:
     return True
 
 
-def _link(target: Path, other: Other) -> bool:
+def _restore_link(target: Path, other: SkippedEntry) -> bool:
     """Make a link again that stays inside of the folder; all others are only named."""
     if other.kind != "link" or os.path.isabs(other.text):  # noqa: PTH117 - a text, no path yet
         return False
@@ -142,7 +146,7 @@ def _link(target: Path, other: Other) -> bool:
     return False
 
 
-def _unlink_leading_out(target: Path, paths: Iterable[str]) -> set[str]:
+def _remove_escaping_links(target: Path, paths: Iterable[str]) -> set[str]:
     """Remove the links that lead out of the folder through other links; gives their paths."""
     out = {path for path in paths if not _is_inside(target / path, target)}
     for path in out:
@@ -158,8 +162,8 @@ def _is_inside(place: Path, folder: Path) -> bool:
         return True
 
 
-def _lay_config(run_dir: Path, target: Path) -> Path | None:
-    source = find_expanded(run_dir)
+def _restore_config(run_dir: Path, target: Path) -> Path | None:
+    source = find_expanded_config(run_dir)
     if source is None:
         return None
     place = target / f"restored{source.suffix}"
@@ -168,19 +172,21 @@ def _lay_config(run_dir: Path, target: Path) -> Path | None:
     with place.open("xb") as out:
         out.write(source.read_bytes())
     # Without this line, the next run would take the config for a part of the project.
-    with suppress(OSError), (target / RESTORED).open("x", encoding="utf-8") as out:
+    with suppress(OSError), (target / RESTORED_FILE).open("x", encoding="utf-8") as out:
         out.write(f"/{place.name}\n")
     return place
 
 
-def _lay_framework(folder: Path, target: Path, manifest: Manifest, lost: list[str]) -> Path | None:
+def _restore_framework(
+    folder: Path, target: Path, manifest: CodeManifest, lost: list[str]
+) -> Path | None:
     own = manifest.framework
-    if own is None or not own.digest or own.digest == digest_package(package_dir()):
+    if own is None or not own.digest or own.digest == digest_package(get_package_dir()):
         return None
     place = target / FRAMEWORK_DIR
     try:
         place.mkdir()
-        unpack(folder / own.archive, place)
+        unpack_framework(folder / own.archive, place)
     except (OSError, ValueError):
         lost.append(own.archive or "epochal")
         return None

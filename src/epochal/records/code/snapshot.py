@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, final
 
 from epochal import durable
 from epochal.records.code.code_manifest import (
-    MANIFEST,
-    File,
+    CODE_MANIFEST_FILE,
+    CodeFile,
+    CodeManifest,
     Framework,
-    Manifest,
-    Other,
-    attempt_dir,
-    code_dir,
+    SkippedEntry,
+    find_code_dir,
+    get_attempt_dir,
     read_manifest,
 )
-from epochal.records.code.content_store import STORE, Seen, Store
-from epochal.records.code.file_selection import Limits, choose
-from epochal.records.code.framework import Package, archive_name, package_dir
-from epochal.records.code.project_scan import Walk
+from epochal.records.code.content_store import CODE_STORE_DIR, ContentStore, FileCache
+from epochal.records.code.file_selection import SnapshotLimits, select_files
+from epochal.records.code.framework import FrameworkPackage, get_archive_name, get_package_dir
+from epochal.records.code.project_scan import ProjectScanner
 from epochal.records.code.reading import CodeReader, CodeWriter, with_parents
 from epochal.records.secrets import is_secret_file
 
@@ -37,7 +37,7 @@ _KEEP_MORE = "to keep more: record.ignore: ['!NAME'], or a larger record.max_fil
 
 @final
 @dataclass(frozen=True, slots=True)
-class Taken:
+class SnapshotResult:
     """What came of keeping the code of a run."""
 
     digest: str
@@ -49,7 +49,7 @@ class Taken:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Snapshot:
+class CodeSnapshot:
     """What code is kept, where from and where to.
 
     Args:
@@ -66,16 +66,16 @@ class Snapshot:
     run_dir: Path
     home: Path | None = None
     ignore: Sequence[str] = ()
-    limits: Limits = field(default_factory=Limits)
+    limits: SnapshotLimits = field(default_factory=SnapshotLimits)
     version: str = ""
     attempt: int = 0
 
     @property
-    def store(self) -> Store | None:
+    def store(self) -> ContentStore | None:
         """Where contents are shared with other runs."""
-        return None if self.home is None else Store(self.home / STORE)
+        return None if self.home is None else ContentStore(self.home / CODE_STORE_DIR)
 
-    def take(self) -> Taken:
+    def take(self) -> SnapshotResult:
         """Keep the project's files and Epochal.
 
         Of an attempt that goes on with code as it was, nothing is kept again.
@@ -84,7 +84,7 @@ class Snapshot:
             OSError: The list cannot be written.
         """
         own = self._keep_framework()
-        walk = Walk(
+        walk = ProjectScanner(
             self.project.absolute(),
             ignore=self.ignore,
             limits=self.limits,
@@ -92,24 +92,26 @@ class Snapshot:
         )
         walk.look()
         reader = self._make_reader(own.digest)
-        chosen, beyond = choose(walk.found, self.limits)
+        chosen, beyond = select_files(walk.found, self.limits)
         for found in chosen:
             reader.read(found)
         before = read_manifest(self.run_dir, self.attempt) if self.attempt else None
         if before is not None:
             reader.read_imported(before)
         others = sorted([*walk.others, *beyond, *reader.others], key=lambda other: other.path)
-        now = Manifest(project="", files=_sorted(reader.files), others=tuple(others))
+        now = CodeManifest(project="", files=_sorted(reader.files), others=tuple(others))
         if before is not None and before.digest == now.digest and _is_same(before.framework, own):
-            return Taken(before.digest)
+            return SnapshotResult(before.digest)
         return self._write(reader, others, own)
 
     def _make_reader(self, key: str) -> CodeReader:
         limit = self.limits.max_file_bytes
         return CodeReader(self.project.absolute(), self.store, max_bytes=limit, key=key)
 
-    def _write(self, reader: CodeReader, others: list[Other], own: Framework) -> Taken:
-        folder = attempt_dir(self.run_dir, self.attempt)
+    def _write(
+        self, reader: CodeReader, others: list[SkippedEntry], own: Framework
+    ) -> SnapshotResult:
+        folder = get_attempt_dir(self.run_dir, self.attempt)
         if self.attempt and folder.is_dir():  # of one that was refused
             durable.remove_tree(folder, "code")
         folder.mkdir(parents=True, exist_ok=True)
@@ -117,27 +119,27 @@ class Snapshot:
             self.store.put(reader.new)
         files, unwritten = CodeWriter(folder, reader).write(reader.files)
         others += unwritten
-        manifest = Manifest(
+        manifest = CodeManifest(
             project=str(self.project.absolute()).encode("utf-8", "replace").decode(),
             files=_sorted(files),
             others=tuple(others[:_MAX_OTHERS]),
             framework=self._lay_framework(folder, own),
             left_out=max(len(others) - _MAX_OTHERS, 0),
         )
-        durable.write_bytes(folder / MANIFEST, manifest.to_json())
+        durable.write_bytes(folder / CODE_MANIFEST_FILE, manifest.to_json())
         notes = _notes(others, reader.seen)
         reader.seen.save({file.path for file in files})
-        return Taken(manifest.digest, notes)
+        return SnapshotResult(manifest.digest, notes)
 
     def _keep_framework(self) -> Framework:
         """Epochal itself, in the store or, without one, not yet kept anywhere."""
         try:
-            package = Package.find(package_dir())
-            digest = "" if self.store is None else _keep(package, self.store)
+            package = FrameworkPackage.find(get_package_dir())
+            digest = "" if self.store is None else _store_package(package, self.store)
             digest = digest or package.archive()[0]
         except OSError:  # it runs from an archive, or not all of it is ours to read
             return Framework(self.version, "")
-        return Framework(self.version, digest, archive_name(digest))
+        return Framework(self.version, digest, get_archive_name(digest))
 
     def _lay_framework(self, folder: Path, own: Framework) -> Framework:
         if not own.archive:
@@ -145,14 +147,16 @@ class Snapshot:
         target = folder / own.archive
         try:
             if self.store is None or not (self.store.folder / own.archive).is_file():
-                durable.write_readonly(target, Package.find(package_dir()).archive()[1])
+                durable.write_readonly(
+                    target, FrameworkPackage.find(get_package_dir()).archive()[1]
+                )
             else:
                 durable.link_or_copy(self.store.folder / own.archive, target)
         except OSError:
             return replace(own, archive="")
         return own
 
-    def add_imported(self, imported: Mapping[str, str]) -> Taken:
+    def add_imported(self, imported: Mapping[str, str]) -> SnapshotResult:
         """Keep also what was left out and then imported.
 
         Args:
@@ -164,7 +168,7 @@ class Snapshot:
         """
         manifest = read_manifest(self.run_dir, self.attempt)
         if manifest is None:
-            return Taken("")
+            return SnapshotResult("")
         changed = [
             name
             for name, digest in imported.items()
@@ -176,10 +180,10 @@ class Snapshot:
         if missing:
             manifest, more = self._add(manifest, missing)
             notes += more
-        return Taken(manifest.digest, tuple(f"{_INCOMPLETE}: {note}" for note in notes))
+        return SnapshotResult(manifest.digest, tuple(f"{_INCOMPLETE}: {note}" for note in notes))
 
-    def _add(self, manifest: Manifest, missing: list[str]) -> tuple[Manifest, list[str]]:
-        folder = code_dir(self.run_dir, self.attempt)
+    def _add(self, manifest: CodeManifest, missing: list[str]) -> tuple[CodeManifest, list[str]]:
+        folder = find_code_dir(self.run_dir, self.attempt)
         reader = self._make_reader("")
         lost = []
         for name in missing:
@@ -195,11 +199,11 @@ class Snapshot:
             again = {file.path for file in files}
             rest = tuple(other for other in manifest.others if other.path not in again)
             manifest = replace(manifest, files=_sorted([*manifest.files, *files]), others=rest)
-            durable.write_bytes(folder / MANIFEST, manifest.to_json())
+            durable.write_bytes(folder / CODE_MANIFEST_FILE, manifest.to_json())
         return manifest, [f"imported, but not kept: {_list(lost)}"] if lost else []
 
 
-def _keep(package: Package, store: Store) -> str:
+def _store_package(package: FrameworkPackage, store: ContentStore) -> str:
     """The digest of Epochal, once it is in the store; empty if that cannot be written."""
     try:
         return store.keep_package(package)
@@ -211,16 +215,16 @@ def _is_same(before: Framework | None, now: Framework) -> bool:
     return before is not None and before.digest == now.digest
 
 
-def _sorted(files: Iterable[File]) -> tuple[File, ...]:
+def _sorted(files: Iterable[CodeFile]) -> tuple[CodeFile, ...]:
     return tuple(sorted(files, key=lambda file: file.path))
 
 
-def _is_behind_link(path: str, others: Iterable[Other]) -> bool:
+def _is_behind_link(path: str, others: Iterable[SkippedEntry]) -> bool:
     links = {other.path for other in others if other.kind == "link"}
     return any(name in links for name in with_parents(path))
 
 
-def _notes(others: Sequence[Other], seen: Seen) -> tuple[str, ...]:
+def _notes(others: Sequence[SkippedEntry], seen: FileCache) -> tuple[str, ...]:
     """What could not be kept, each time; what is left out for its size, once."""
     failed = [f"{one.path} ({one.text})" for one in others if one.kind in _TROUBLE]
     notes = [f"{_INCOMPLETE}: {_list(failed)}"] if failed else []

@@ -1,5 +1,5 @@
 """How runs differ: parameters, code, packages, hardware, data, metrics and curves."""
 
-from epochal.records.compare.comparison import SECTIONS, Comparison, describe, diff
+from epochal.records.compare.comparison import SECTIONS, Comparison, describe_differences, diff
 
-__all__ = ["SECTIONS", "Comparison", "describe", "diff"]
+__all__ = ["SECTIONS", "Comparison", "describe_differences", "diff"]

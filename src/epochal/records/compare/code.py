@@ -6,14 +6,14 @@ import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, final
 
-from epochal.records.code.code_manifest import code_dir, read_kept, read_manifest
-from epochal.records.compare.difference import Facts, lay_out
+from epochal.records.code.code_manifest import find_code_dir, read_manifest, read_snapshot_file
+from epochal.records.compare.difference import SectionComparison, compare_tables
 from epochal.records.compare.environment import git_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from epochal.records.code.code_manifest import File, Manifest
+    from epochal.records.code.code_manifest import CodeFile, CodeManifest
     from epochal.records.folder.record import RunRecord
 
 MAX_BYTES = 512 * 1024
@@ -26,12 +26,12 @@ _CONTEXT = 3
 _DIGITS = 12
 _SNIFFED_BYTES = 8192
 
-Source = Literal["snapshot", "imports", "nothing"]
+CodeSource = Literal["snapshot", "imports", "nothing"]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Version:
+class FileVersion:
     """A file as one run had it."""
 
     digest: str
@@ -47,7 +47,7 @@ class FileDifference:
     """A file that is not the same in all runs."""
 
     path: str
-    versions: tuple[Version | None, ...]
+    versions: tuple[FileVersion | None, ...]
     """One for each run; None where it has no such file."""
 
     added: int = 0
@@ -68,7 +68,7 @@ class CodeComparison:
 
     files: tuple[FileDifference, ...] = ()
     num_same: int = 0
-    source: Source = "snapshot"
+    source: CodeSource = "snapshot"
     """Whether whole snapshots were compared, or only what all runs noted of their imports."""
 
     epochal: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class CodeComparison:
     epochal_files: tuple[str, ...] = ()
     """Which of its files are not the same, as far as the runs kept them."""
 
-    git: Facts
+    git: SectionComparison
     """Commit and branch, where there was a repository, and whether anything was changed since."""
 
 
@@ -85,7 +85,7 @@ def compare_code(records: Sequence[RunRecord]) -> CodeComparison:
     """What differs between the files of some runs, each as its last process had them."""
     manifests = [read_manifest(one.path, _last_attempt(one)) for one in records]
     known = [manifest for manifest in manifests if manifest is not None]
-    git = lay_out([git_table(one) for one in records])
+    git = compare_tables([git_table(one) for one in records])
     if len(known) < len(records):
         return _compare_imports(records, git)
     trees = [_versions(manifest) for manifest in known]
@@ -107,23 +107,25 @@ def _last_attempt(record: RunRecord) -> int:
     return max((one.attempt for one in record.attempts), default=0)
 
 
-def _versions(manifest: Manifest) -> dict[str, Version]:
+def _versions(manifest: CodeManifest) -> dict[str, FileVersion]:
     kept = {
-        file.path: Version(file.sha256[:_DIGITS], file.size, bool(file.mode & 0o111))
+        file.path: FileVersion(file.sha256[:_DIGITS], file.size, bool(file.mode & 0o111))
         for file in manifest.files
     }
     links = {
-        other.path: Version(f"-> {other.text}") for other in manifest.others if other.kind == "link"
+        other.path: FileVersion(f"-> {other.text}")
+        for other in manifest.others
+        if other.kind == "link"
     }
     return kept | links
 
 
-def _compare_imports(records: Sequence[RunRecord], git: Facts) -> CodeComparison:
+def _compare_imports(records: Sequence[RunRecord], git: SectionComparison) -> CodeComparison:
     """What is known of runs without a snapshot: digests of the files that they imported."""
     imported = [next((a.code for a in reversed(one.attempts) if a.code), {}) for one in records]
     if not all(imported):
         return CodeComparison(source="nothing", git=git)
-    trees = [{path: Version(digest) for path, digest in code.items()} for code in imported]
+    trees = [{path: FileVersion(digest) for path, digest in code.items()} for code in imported]
     files = tuple(
         FileDifference(path=path, versions=versions, note="only its digest was kept")
         for path, versions in _differing(trees)
@@ -132,18 +134,18 @@ def _compare_imports(records: Sequence[RunRecord], git: Facts) -> CodeComparison
 
 
 def _differing(
-    trees: Sequence[Mapping[str, Version]],
-) -> list[tuple[str, tuple[Version | None, ...]]]:
+    trees: Sequence[Mapping[str, FileVersion]],
+) -> list[tuple[str, tuple[FileVersion | None, ...]]]:
     paths = sorted({path for tree in trees for path in tree})
     rows = [(path, tuple(tree.get(path) for tree in trees)) for path in paths]
     return [(path, versions) for path, versions in rows if len(set(versions)) > 1]
 
 
-def _count_same(trees: Sequence[Mapping[str, Version]]) -> int:
+def _count_same(trees: Sequence[Mapping[str, FileVersion]]) -> int:
     return len({path for tree in trees for path in tree}) - len(_differing(trees))
 
 
-def _frameworks(manifests: Sequence[Manifest]) -> tuple[str, ...]:
+def _frameworks(manifests: Sequence[CodeManifest]) -> tuple[str, ...]:
     names = tuple(
         f"{own.version} {own.digest[:_DIGITS]}" if (own := one.framework) else ""
         for one in manifests
@@ -152,27 +154,27 @@ def _frameworks(manifests: Sequence[Manifest]) -> tuple[str, ...]:
 
 
 def _framework_files(
-    manifests: Sequence[Manifest], records: Sequence[RunRecord]
+    manifests: Sequence[CodeManifest], records: Sequence[RunRecord]
 ) -> tuple[str, ...]:
     """The files of Epochal that differ; none if an archive is missing or damaged."""
     import zipfile
 
     trees = []
     for manifest, record in zip(manifests, records, strict=True):
-        folder, own = code_dir(record.path, _last_attempt(record)), manifest.framework
+        folder, own = find_code_dir(record.path, _last_attempt(record)), manifest.framework
         try:
             with zipfile.ZipFile(folder / (own.archive if own else "")) as archive:
                 listed = archive.infolist()
         except (OSError, zipfile.BadZipFile):
             return ()
-        trees.append({one.filename: Version(f"{one.CRC:08x}", one.file_size) for one in listed})
+        trees.append({one.filename: FileVersion(f"{one.CRC:08x}", one.file_size) for one in listed})
     return tuple(path for path, _ in _differing(trees))
 
 
 def _describe(
     path: str,
-    versions: tuple[Version | None, ...],
-    files: tuple[File | None, ...],
+    versions: tuple[FileVersion | None, ...],
+    files: tuple[CodeFile | None, ...],
     records: Sequence[RunRecord],
 ) -> FileDifference:
     """The difference of one file; its lines for two runs only."""
@@ -200,10 +202,10 @@ def _describe(
     )
 
 
-def _read(file: File | None, record: RunRecord) -> bytes | None:
+def _read(file: CodeFile | None, record: RunRecord) -> bytes | None:
     """What a run kept of a file, nothing where it had none; None if the copy is damaged."""
-    folder = code_dir(record.path, _last_attempt(record))
-    return b"" if file is None else read_kept(folder, file)
+    folder = find_code_dir(record.path, _last_attempt(record))
+    return b"" if file is None else read_snapshot_file(folder, file)
 
 
 def is_binary(content: bytes) -> bool:

@@ -11,16 +11,20 @@ from typing_extensions import override
 
 from epochal.errors import RecordError
 from epochal.records.compare.code import CodeComparison, compare_code
-from epochal.records.compare.curves import TOLERANCE, Curves, compare_curves
-from epochal.records.compare.difference import Facts, lay_out
+from epochal.records.compare.curves import TOLERANCE, CurveComparison, compare_curves
+from epochal.records.compare.difference import SectionComparison, compare_tables
 from epochal.records.compare.environment import (
     data_table,
     environment_table,
     hardware_table,
     package_table,
 )
-from epochal.records.compare.metrics import Score, read_scores
-from epochal.records.compare.replicate_groups import Group, find_group, ignore
+from epochal.records.compare.metrics import MetricComparison, compare_metrics
+from epochal.records.compare.replicate_groups import (
+    ReplicateGroup,
+    find_replicates,
+    ignore_progress,
+)
 from epochal.records.compare.settings import parameter_tables, seed_table
 from epochal.records.folder.record import read_run
 from epochal.text.formatting import format_count
@@ -28,11 +32,11 @@ from epochal.text.formatting import format_count
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from epochal.records.compare.replicate_groups import Progress
+    from epochal.records.compare.replicate_groups import ProgressCallback
     from epochal.records.folder.record import RunRecord
 
-CAUSES = ("params", "seed", "code", "packages", "hardware", "environment", "data")
-SECTIONS = (*CAUSES, "metrics", "curves")
+INPUT_SECTIONS = ("params", "seed", "code", "packages", "hardware", "environment", "data")
+SECTIONS = (*INPUT_SECTIONS, "metrics", "curves")
 """What runs are compared by, in the order in which it is shown."""
 
 
@@ -46,18 +50,18 @@ class Comparison:
     """Where replicates are looked for."""
 
     tolerance: float = TOLERANCE
-    progress: Progress = ignore
+    progress: ProgressCallback = ignore_progress
     """Is told how far the search for replicates is."""
 
     @cached_property
-    def params(self) -> Facts:
+    def params(self) -> SectionComparison:
         """The parameters; a default that was written out equals one that was not."""
-        return lay_out(parameter_tables(self.records))
+        return compare_tables(parameter_tables(self.records))
 
     @cached_property
-    def seed(self) -> Facts:
+    def seed(self) -> SectionComparison:
         """The seed."""
-        return lay_out([seed_table(record) for record in self.records])
+        return compare_tables([seed_table(record) for record in self.records])
 
     @cached_property
     def code(self) -> CodeComparison:
@@ -65,46 +69,46 @@ class Comparison:
         return compare_code(self.records)
 
     @cached_property
-    def packages(self) -> Facts:
+    def packages(self) -> SectionComparison:
         """Packages with their versions, Python among them."""
-        return lay_out([package_table(record) for record in self.records])
+        return compare_tables([package_table(record) for record in self.records])
 
     @cached_property
-    def hardware(self) -> Facts:
+    def hardware(self) -> SectionComparison:
         """Machine and device."""
-        return lay_out([hardware_table(record) for record in self.records])
+        return compare_tables([hardware_table(record) for record in self.records])
 
     @cached_property
-    def environment(self) -> Facts:
+    def environment(self) -> SectionComparison:
         """The variables of the environment that may change what is computed."""
-        return lay_out([environment_table(record) for record in self.records])
+        return compare_tables([environment_table(record) for record in self.records])
 
     @cached_property
-    def data(self) -> Facts:
+    def data(self) -> SectionComparison:
         """The fingerprint of the data."""
-        return lay_out([data_table(record) for record in self.records])
+        return compare_tables([data_table(record) for record in self.records])
 
     @cached_property
-    def metrics(self) -> list[Score]:
+    def metrics(self) -> list[MetricComparison]:
         """All metrics, also those that are the same."""
-        return read_scores(self.records)
+        return compare_metrics(self.records)
 
     @cached_property
-    def curves(self) -> list[Curves]:
+    def curves(self) -> list[CurveComparison]:
         """Of each run but the first, where it parts from the first."""
         first, *others = self.records
         return [compare_curves(first, other, tolerance=self.tolerance) for other in others]
 
     @cached_property
-    def groups(self) -> tuple[Group | None, ...]:
+    def groups(self) -> tuple[ReplicateGroup | None, ...]:
         """The replicates of each run."""
-        return tuple(find_group(record, self.root, self.progress) for record in self.records)
+        return tuple(find_replicates(record, self.root, self.progress) for record in self.records)
 
     @property
     def is_same_but_for_results(self) -> bool:
         """Whether the same was run, as far as is known, but not the same came of it."""
         is_known = self.code.source != "nothing" and not self.data.unknown
-        return is_known and not self.differing(CAUSES) and bool(self.count("curves"))
+        return is_known and not self.differing(INPUT_SECTIONS) and bool(self.count("curves"))
 
     def count(self, section: str) -> int:
         """How many things differ in a section, without defaults that only some runs have.
@@ -117,7 +121,7 @@ class Comparison:
             return sum(not score.is_same for score in self.metrics)
         if section == "curves":
             return sum(one.bitwise is not None for one in self.curves)
-        facts: Facts = getattr(self, section)
+        facts: SectionComparison = getattr(self, section)
         return sum(not one.is_minor for one in facts.differences)
 
     def differing(self, sections: Iterable[str] = SECTIONS) -> list[str]:
@@ -137,7 +141,7 @@ class Comparison:
 
     @override
     def __str__(self) -> str:
-        return describe(self)
+        return describe_differences(self)
 
 
 _NOUNS = {
@@ -152,7 +156,7 @@ _NOUNS = {
 }
 
 
-def describe(found: Comparison, sections: Iterable[str] = SECTIONS) -> str:
+def describe_differences(found: Comparison, sections: Iterable[str] = SECTIONS) -> str:
     """One sentence: in what the runs differ."""
     words, differing = [], found.differing(sections)
     for section in differing:
@@ -181,7 +185,7 @@ def diff(
     *runs: RunRecord | Path | str,
     root: Path | str = "runs",
     tolerance: float = TOLERANCE,
-    progress: Progress = ignore,
+    progress: ProgressCallback = ignore_progress,
 ) -> Comparison:
     """What two or more runs have not in common.
 

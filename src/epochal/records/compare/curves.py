@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from epochal.records.metrics.points import TRAIN, is_mean_of_steps
+from epochal.records.metrics.points import TRAIN_PREFIX, is_step_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from epochal.records.folder.record import RunRecord
 
-    Curve = tuple[NDArray[np.int64], NDArray[np.float64]]
+    SeriesArrays = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 TOLERANCE = 0.01
 """By what share of the larger value two values may differ and still count as close."""
 
-_MEASURED = re.compile(
+_MACHINE_DEPENDENT = re.compile(
     r"(^|[/_. ])(time|seconds|memory|throughput|speed|rate|per_second|gpu\w*|util\w*)($|[/_. ])"
 )
 """Names of what depends on the machine and its moods, and never is the same twice."""
@@ -29,7 +29,7 @@ _MEASURED = re.compile(
 
 @final
 @dataclass(frozen=True, slots=True)
-class Parting:
+class Divergence:
     """The first step after which two runs do not show the same."""
 
     step: int
@@ -42,7 +42,7 @@ class Parting:
 
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Curves:
+class CurveComparison:
     """The curves of two runs, laid over each other at the steps that both recorded."""
 
     num_series: int
@@ -51,10 +51,10 @@ class Curves:
     num_points: int
     """At how many points, over all series."""
 
-    bitwise: Parting | None
+    bitwise: Divergence | None
     """Where the first bit differs; None if none does."""
 
-    beyond: Parting | None
+    beyond: Divergence | None
     """Where they differ by more than the tolerance; None if they never do."""
 
     same_until: int | None
@@ -70,7 +70,9 @@ class Curves:
     """The steps at or before the parting from which each run went on or to which it went back."""
 
 
-def compare_curves(one: RunRecord, other: RunRecord, *, tolerance: float = TOLERANCE) -> Curves:
+def compare_curves(
+    one: RunRecord, other: RunRecord, *, tolerance: float = TOLERANCE
+) -> CurveComparison:
     """Where two runs part; only what still counts of each is looked at, not redone attempts.
 
     Args:
@@ -82,23 +84,28 @@ def compare_curves(one: RunRecord, other: RunRecord, *, tolerance: float = TOLER
     shared = sorted(
         {*one.metric_names()} & {*other.metric_names()},
         # The most telling first: what decides, then what training itself shows.
-        key=lambda name: (name != monitor, name != "train/loss", not name.startswith(TRAIN), name),
+        key=lambda name: (
+            name != monitor,
+            name != "train/loss",
+            not name.startswith(TRAIN_PREFIX),
+            name,
+        ),
     )
-    names = [name for name in shared if not _MEASURED.search(name)]
+    names = [name for name in shared if not _MACHINE_DEPENDENT.search(name)]
     merged, num_uneven = {}, 0
     for name in names:
         series = one.series(name), other.series(name)
-        curve, uneven = _merge(*series, is_mean=is_mean_of_steps(name))
+        curve, uneven = _align_series(*series, is_mean=is_step_mean(name))
         num_uneven += uneven
         if len(curve[0]):
             merged[name] = curve
-    bitwise = _first(merged, 0.0)
+    bitwise = _find_divergence(merged, 0.0)
     resumed = (_restarts(one, bitwise), _restarts(other, bitwise))
-    return Curves(
+    return CurveComparison(
         num_series=len(merged),
         num_points=sum(len(steps) for steps, _, _ in merged.values()),
         bitwise=bitwise,
-        beyond=None if bitwise is None else _first(merged, tolerance),
+        beyond=None if bitwise is None else _find_divergence(merged, tolerance),
         same_until=_last_before(merged, bitwise),
         num_uneven=num_uneven,
         left_out=tuple(name for name in shared if name not in names),
@@ -106,10 +113,12 @@ def compare_curves(one: RunRecord, other: RunRecord, *, tolerance: float = TOLER
     )
 
 
-_Merged = tuple["NDArray[np.int64]", "NDArray[np.float64]", "NDArray[np.float64]"]
+_AlignedSeries = tuple["NDArray[np.int64]", "NDArray[np.float64]", "NDArray[np.float64]"]
 
 
-def _merge(one: Curve, other: Curve, *, is_mean: bool) -> tuple[_Merged, int]:
+def _align_series(
+    one: SeriesArrays, other: SeriesArrays, *, is_mean: bool
+) -> tuple[_AlignedSeries, int]:
     """What both have at the steps that both recorded, and how many points cannot be compared.
 
     Means can be if they are over the same steps: if the points before them are at one step, too.
@@ -125,7 +134,7 @@ def _merge(one: Curve, other: Curve, *, is_mean: bool) -> tuple[_Merged, int]:
     return merged, int((~is_even).sum())
 
 
-def _first(merged: dict[str, _Merged], tolerance: float) -> Parting | None:
+def _find_divergence(merged: dict[str, _AlignedSeries], tolerance: float) -> Divergence | None:
     """The earliest step at which any series differs by more than a tolerance; 0 is bit for bit."""
     found: dict[str, int] = {}
     for name, (_, here, there) in merged.items():
@@ -138,7 +147,7 @@ def _first(merged: dict[str, _Merged], tolerance: float) -> Parting | None:
     names = tuple(name for name, place in found.items() if merged[name][0][place] == first)
     _, here, there = merged[names[0]]
     place = found[names[0]]
-    return Parting(first, names, (float(here[place]), float(there[place])))
+    return Divergence(first, names, (float(here[place]), float(there[place])))
 
 
 def _differs(
@@ -157,7 +166,7 @@ def _differs(
     return differs
 
 
-def _last_before(merged: dict[str, _Merged], parting: Parting | None) -> int | None:
+def _last_before(merged: dict[str, _AlignedSeries], parting: Divergence | None) -> int | None:
     lasts = []
     for steps, _, _ in merged.values():
         before = steps if parting is None else steps[steps < parting.step]
@@ -165,6 +174,6 @@ def _last_before(merged: dict[str, _Merged], parting: Parting | None) -> int | N
     return max(lasts, default=None)
 
 
-def _restarts(record: RunRecord, parting: Parting | None) -> tuple[int, ...]:
+def _restarts(record: RunRecord, parting: Divergence | None) -> tuple[int, ...]:
     steps: Sequence[int] = [one.step for one in record.attempts if one.checkpoint]
     return tuple(step for step in steps if parting is not None and step <= parting.step)

@@ -9,7 +9,7 @@ from typing import Any, final
 
 @final
 @dataclass(frozen=True, slots=True)
-class Side:
+class RunValue:
     """What one run has under a name."""
 
     value: Any  # whatever JSON can hold
@@ -25,7 +25,7 @@ class Difference:
     """One name under which runs do not have the same."""
 
     key: str
-    sides: tuple[Side | None, ...]
+    sides: tuple[RunValue | None, ...]
     """One for each run, in their order; None where it has no such thing."""
 
     @property
@@ -35,12 +35,12 @@ class Difference:
         return len(present) < len(self.sides) and all(side.is_default for side in present)
 
 
-Table = Mapping[str, Side]
+ValueTable = Mapping[str, RunValue]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Facts:
+class SectionComparison:
     """Things of one kind that runs have by name."""
 
     differences: tuple[Difference, ...]
@@ -53,12 +53,12 @@ class Facts:
     """The places of runs whose records say nothing at all; only the others are compared."""
 
 
-def lay_out(tables: Sequence[Table | None]) -> Facts:
+def compare_tables(tables: Sequence[ValueTable | None]) -> SectionComparison:
     """The names and values of each run, laid side by side; None for one that kept nothing."""
     known = [table for table in tables if table is not None]
     unknown = tuple(place for place, table in enumerate(tables) if table is None)
     if len(known) < 2:
-        return Facts((), 0, unknown)
+        return SectionComparison((), 0, unknown)
     found, num_same = [], 0
     for key in dict.fromkeys(key for table in known for key in table):
         if _is_same_everywhere(key, known):
@@ -66,23 +66,25 @@ def lay_out(tables: Sequence[Table | None]) -> Facts:
         else:
             sides = tuple(None if table is None else table.get(key) for table in tables)
             found.append(Difference(key, sides))
-    return Facts(tuple(found), num_same, unknown)
+    return SectionComparison(tuple(found), num_same, unknown)
 
 
-def _is_same_everywhere(key: str, tables: Sequence[Table]) -> bool:
+def _is_same_everywhere(key: str, tables: Sequence[ValueTable]) -> bool:
     first, *others = (table.get(key) for table in tables)
     return all(
-        first is other or (first and other and is_same(first.value, other.value))
+        first is other or (first and other and is_equal_value(first.value, other.value))
         for other in others
     )
 
 
-def is_same(one: object, other: object) -> bool:
+def is_equal_value(one: object, other: object) -> bool:
     """Whether two plain values are equal: 1 is 1.0, NaN is NaN, true is not 1."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(is_same(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(
+            is_equal_value(one[key], other[key]) for key in one
+        )
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(is_same, one, other))
+        return len(one) == len(other) and all(map(is_equal_value, one, other))
     if isinstance(one, float) and isinstance(other, float) and one != one:
         return other != other
     return isinstance(one, bool) == isinstance(other, bool) and one == other

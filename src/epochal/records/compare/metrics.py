@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, final
 
-from epochal.records.compare.difference import is_same
+from epochal.records.compare.difference import is_equal_value
 from epochal.records.compare.settings import read_settings
-from epochal.records.metrics.monitor import MONITOR_KEYS, mode_of
-from epochal.records.metrics.points import TRAIN, is_mean_of_steps
+from epochal.records.metrics.monitor import MONITOR_KEYS, get_monitor_mode
+from epochal.records.metrics.points import TRAIN_PREFIX, is_step_mean
 from epochal.records.metrics.summary import summarise_series
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _SMALLER_IS_BETTER = ("loss", "err")
 
 @final
 @dataclass(frozen=True, slots=True)
-class Score:
+class MetricComparison:
     """One metric of several runs; None where a run has no value."""
 
     name: str
@@ -41,7 +41,9 @@ class Score:
     def is_same(self) -> bool:
         """Whether all runs came to the same, also on the way."""
         return all(
-            is_same(column[0], value) for column in (self.last, self.best) for value in column
+            is_equal_value(column[0], value)
+            for column in (self.last, self.best)
+            for value in column
         )
 
     def to_json(self) -> dict[str, object]:
@@ -61,7 +63,7 @@ def deltas(values: Values) -> Values:
     return tuple(None if first is None or value is None else value - first for value in values)
 
 
-def read_scores(records: Sequence[RunRecord]) -> list[Score]:
+def compare_metrics(records: Sequence[RunRecord]) -> list[MetricComparison]:
     """Every metric that any of the runs recorded: the monitored first, training last."""
     monitors = [find_monitor(record) for record in records]
     decisive = {name for name, _ in monitors}
@@ -69,16 +71,16 @@ def read_scores(records: Sequence[RunRecord]) -> list[Score]:
 
     def rank(name: str) -> tuple[bool, bool, bool, str]:
         is_rate = "lr" in (name.partition("/")[0], name.rpartition("/")[2])
-        return (name not in decisive, is_rate, name.startswith(TRAIN), name)
+        return (name not in decisive, is_rate, name.startswith(TRAIN_PREFIX), name)
 
     names = sorted({name for one in series for name in one}, key=rank)
-    found = [(name, _mode_of(name, monitors)) for name in names]
-    if not _record_alike(records):  # of means over fewer steps the best is better
-        found = [(name, None if is_mean_of_steps(name) else mode) for name, mode in found]
-    return [_score(name, mode, series) for name, mode in found]
+    found = [(name, _infer_mode(name, monitors)) for name in names]
+    if not _log_equally_often(records):  # of means over fewer steps the best is better
+        found = [(name, None if is_step_mean(name) else mode) for name, mode in found]
+    return [_compare_metric(name, mode, series) for name, mode in found]
 
 
-def _record_alike(records: Sequence[RunRecord]) -> bool:
+def _log_equally_often(records: Sequence[RunRecord]) -> bool:
     """Whether points of training are means over as many steps in all runs."""
     sides = [read_settings(record).get("log.record_every") for record in records]
     return len({str(side.value) for side in sides if side is not None}) < 2
@@ -90,10 +92,12 @@ def find_monitor(record: RunRecord) -> tuple[str, Mode | None]:
     if not isinstance(name, str):
         return "", None
     settings = read_settings(record)
-    return name, mode_of({key: settings[key].value for key in MONITOR_KEYS if key in settings})
+    return name, get_monitor_mode(
+        {key: settings[key].value for key in MONITOR_KEYS if key in settings}
+    )
 
 
-def _mode_of(name: str, monitors: Sequence[tuple[str, Mode | None]]) -> Mode | None:
+def _infer_mode(name: str, monitors: Sequence[tuple[str, Mode | None]]) -> Mode | None:
     """What the monitors say of a name, else of the same in another split; losses are known."""
     last = name.rpartition("/")[2]
     exact = {mode for known, mode in monitors if known == name}
@@ -104,11 +108,15 @@ def _mode_of(name: str, monitors: Sequence[tuple[str, Mode | None]]) -> Mode | N
     return "min" if not found and last in _SMALLER_IS_BETTER else None
 
 
-def _score(name: str, mode: Mode | None, series: Sequence[dict[str, SeriesSummary]]) -> Score:
+def _compare_metric(
+    name: str, mode: Mode | None, series: Sequence[dict[str, SeriesSummary]]
+) -> MetricComparison:
     found = [one.get(name) for one in series]
     best: Values = (None,) * len(found)
     if mode is not None:
         best = tuple(
             None if one is None else one.low if mode == "min" else one.high for one in found
         )
-    return Score(name, mode, tuple(None if one is None else one.last for one in found), best)
+    return MetricComparison(
+        name, mode, tuple(None if one is None else one.last for one in found), best
+    )

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
-from epochal.records.folder.writer import DONE
-from epochal.records.index.replicates import last_of_each, replicate_key
+from epochal.records.folder.writer import COMPLETED_STATUSES
+from epochal.records.index.replicates import latest_per_seed, replicate_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,7 @@ _COLUMNS = "path, run, status, parent_kind, seed, best"
 
 @final
 @dataclass(frozen=True, slots=True)
-class Relative:
+class RelatedRun:
     """Another run, as far as a line about it needs."""
 
     path: str
@@ -36,22 +36,24 @@ class Relative:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Relatives:
+class RelatedRuns:
     """All that belong to one run."""
 
-    children: tuple[Relative, ...] = ()
+    children: tuple[RelatedRun, ...] = ()
     """Whose parent it is."""
 
-    replicates: tuple[Relative, ...] = ()
+    replicates: tuple[RelatedRun, ...] = ()
     """Those that finished, one of each seed, the run itself among them; empty if it is alone."""
 
 
-def find_relatives(record: RunRecord, root: Path, progress: Callable[[str], None]) -> Relatives:
+def find_related_runs(
+    record: RunRecord, root: Path, progress: Callable[[str], None]
+) -> RelatedRuns:
     """The relatives of a run among those below ``root``; none for a run that lies elsewhere."""
     from epochal.records.index import Index
 
     if Path(root).absolute() not in record.path.absolute().parents:
-        return Relatives()
+        return RelatedRuns()
     key = replicate_key(record.run, record.provenance)
     with Index.open(root) as index:
         index.refresh(progress)
@@ -59,10 +61,10 @@ def find_relatives(record: RunRecord, root: Path, progress: Callable[[str], None
         children = index.fetch(f"{ask} parent = ? ORDER BY started, path", [record.path.name])
         alike = index.fetch(
             f"{ask} replicate = ? AND status IN (?, ?) ORDER BY started, path",
-            [key, *DONE],
+            [key, *COMPLETED_STATUSES],
         )
-    found = [Relative(*row) for row in alike] if key else []
-    found = [found[place] for place in last_of_each([one.seed for one in found])]
-    return Relatives(
-        tuple(Relative(*row) for row in children), tuple(found) if len(found) > 1 else ()
+    found = [RelatedRun(*row) for row in alike] if key else []
+    found = [found[place] for place in latest_per_seed([one.seed for one in found])]
+    return RelatedRuns(
+        tuple(RelatedRun(*row) for row in children), tuple(found) if len(found) > 1 else ()
     )

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from epochal.records.folder.record import read_run
-from epochal.records.folder.writer import DONE
-from epochal.records.index.replicates import Mean, last_of_each, replicate_key, summarise
+from epochal.records.folder.writer import COMPLETED_STATUSES
+from epochal.records.index.replicates import (
+    MeanEstimate,
+    estimate_mean,
+    latest_per_seed,
+    replicate_key,
+)
 from epochal.records.metrics.points import is_epoch_mean
 
 if TYPE_CHECKING:
@@ -17,7 +22,7 @@ if TYPE_CHECKING:
 
     from epochal.records.folder.record import RunRecord
 
-    Progress = Callable[[str], None]
+    ProgressCallback = Callable[[str], None]
 
 BEST = "best"
 SEED = "seed"
@@ -25,7 +30,7 @@ SEED = "seed"
 
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Group:
+class ReplicateGroup:
     """Runs that differ only by seed, each seed once, and the means of what they came to."""
 
     key: str
@@ -36,15 +41,17 @@ class Group:
     """How many more there are by what keeps them out: a status such as ``failed``, or ``seed``
     for those that repeat one."""
 
-    means: Mapping[str, Mean]
+    means: Mapping[str, MeanEstimate]
     """By metric, of the last values; ``best`` is that of the monitor's best values."""
 
 
-def ignore(_: str) -> None:
+def ignore_progress(_: str) -> None:
     """Hears how far something is, and says nothing."""
 
 
-def find_group(record: RunRecord, root: Path, progress: Progress = ignore) -> Group | None:
+def find_replicates(
+    record: RunRecord, root: Path, progress: ProgressCallback = ignore_progress
+) -> ReplicateGroup | None:
     """The replicates of a run, itself among them; None if its config is lost.
 
     Args:
@@ -57,29 +64,31 @@ def find_group(record: RunRecord, root: Path, progress: Progress = ignore) -> Gr
     if not key:
         return None
     is_inside = root.absolute() in record.path.absolute().parents
-    found = _in_index(key, root, progress) if is_inside else _beside(key, record)
-    ended = [one for one in found if one.summary.status in DONE]
-    counted = [ended[place] for place in last_of_each([one.run.get("seed") for one in ended])]
-    return Group(
+    found = _find_in_index(key, root, progress) if is_inside else _find_in_siblings(key, record)
+    ended = [one for one in found if one.summary.status in COMPLETED_STATUSES]
+    counted = [ended[place] for place in latest_per_seed([one.run.get("seed") for one in ended])]
+    return ReplicateGroup(
         key=key,
         runs=tuple(one.summary.id for one in counted),
         left_out=_count_others(found, len(ended) - len(counted)),
-        means=_means(counted),
+        means=_estimate_means(counted),
     )
 
 
 def _count_others(found: Sequence[RunRecord], repeated: int) -> dict[str, int]:
-    open_ends = Counter(one.summary.status for one in found if one.summary.status not in DONE)
+    open_ends = Counter(
+        one.summary.status for one in found if one.summary.status not in COMPLETED_STATUSES
+    )
     return {**dict(sorted(open_ends.items())), **({SEED: repeated} if repeated else {})}
 
 
-def are_replicates(groups: Sequence[Group | None]) -> bool:
+def are_replicates(groups: Sequence[ReplicateGroup | None]) -> bool:
     """Whether the runs of these groups differ only by seed, or not at all."""
     keys = {None if group is None else group.key for group in groups}
     return None not in keys and len(keys) == 1
 
 
-def _in_index(key: str, root: Path, progress: Progress) -> list[RunRecord]:
+def _find_in_index(key: str, root: Path, progress: ProgressCallback) -> list[RunRecord]:
     from epochal.records.index import Index
 
     with Index.open(root) as index:
@@ -88,21 +97,21 @@ def _in_index(key: str, root: Path, progress: Progress) -> list[RunRecord]:
         return [read_run(root / path) for (path,) in index.fetch(question, [key])]
 
 
-def _beside(key: str, record: RunRecord) -> list[RunRecord]:
+def _find_in_siblings(key: str, record: RunRecord) -> list[RunRecord]:
     folders = sorted(one.parent for one in record.path.absolute().parent.glob("*/run.json"))
     found = [read_run(folder) for folder in folders]
     alike = [one for one in found if replicate_key(one.run, one.provenance) == key]
     return sorted(alike, key=lambda one: one.summary.started)
 
 
-def _means(records: list[RunRecord]) -> dict[str, Mean]:
+def _estimate_means(records: list[RunRecord]) -> dict[str, MeanEstimate]:
     """The mean of every figure that all of them came to."""
-    figures = [_figures(record) for record in records]
+    figures = [_final_values(record) for record in records]
     names = [name for name in figures[0] if all(name in one for one in figures)] if figures else []
-    return {name: summarise(one[name] for one in figures) for name in names}
+    return {name: estimate_mean(one[name] for one in figures) for name in names}
 
 
-def _figures(record: RunRecord) -> dict[str, float]:
+def _final_values(record: RunRecord) -> dict[str, float]:
     metrics = record.result.get("metrics")
     found = {**(metrics if isinstance(metrics, dict) else {}), BEST: record.result.get(BEST)}
     return {

@@ -6,39 +6,39 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from epochal.records.compare.difference import Side
-from epochal.records.folder.provenance import where_from
+from epochal.records.compare.difference import RunValue
+from epochal.records.folder.provenance import format_origin
 from epochal.records.layout.config_leaves import iter_leaves
 
 if TYPE_CHECKING:
-    from epochal.records.compare.difference import Table
+    from epochal.records.compare.difference import ValueTable
     from epochal.records.folder.record import RunRecord
 
 SEED = "seed"
-_NO_PARAMETERS = (SEED, "tag", "desc", "record")
+_IGNORED_KEYS = (SEED, "tag", "desc", "record")
 _TYPE_OF_ELEMENT = re.compile(r"(.+)\.(\d+)\.type")
 
 
-def read_settings(record: RunRecord) -> dict[str, Side]:
+def read_settings(record: RunRecord) -> dict[str, RunValue]:
     """Every value of a run's config by dotted key, defaults included, with who set it.
 
     What was changed when the run went on counts; a default that was written out is a default.
     """
     known = {
-        key: _side(origins[0])
+        key: _run_value(origins[0])
         for key, origins in record.provenance.items()
         if isinstance(origins, list) and origins and isinstance(origins[0], Mapping)
     }
     if not known:  # the file is lost; the values may still be there
-        return {key: Side(value) for key, value in iter_leaves(record.expanded)}
+        return {key: RunValue(value) for key, value in iter_leaves(record.expanded)}
     return known
 
 
-def _side(origin: Mapping[str, object]) -> Side:
-    return Side(origin.get("value"), where_from(origin), origin.get("layer") == "default")
+def _run_value(origin: Mapping[str, object]) -> RunValue:
+    return RunValue(origin.get("value"), format_origin(origin), origin.get("layer") == "default")
 
 
-def parameter_tables(records: Sequence[RunRecord]) -> list[Table | None]:
+def parameter_tables(records: Sequence[RunRecord]) -> list[ValueTable | None]:
     """The parameters of each run, without its seed, its name and where it is kept.
 
     Elements of lists that do not hold the same types in all runs go by their type, so that one
@@ -48,7 +48,7 @@ def parameter_tables(records: Sequence[RunRecord]) -> list[Table | None]:
         {
             key: side
             for key, side in read_settings(record).items()
-            if key.partition(".")[0] not in _NO_PARAMETERS
+            if key.partition(".")[0] not in _IGNORED_KEYS
         }
         for record in records
     ]
@@ -63,15 +63,15 @@ def parameter_tables(records: Sequence[RunRecord]) -> list[Table | None]:
     ]
 
 
-def seed_table(record: RunRecord) -> Table | None:
+def seed_table(record: RunRecord) -> ValueTable | None:
     """The seed of a run, with who set it; None if it is lost."""
     side, recorded = read_settings(record).get(SEED), record.run.get(SEED)
     if side is None and recorded is not None:
-        side = Side(recorded)
+        side = RunValue(recorded)
     return None if side is None else {SEED: side}
 
 
-def _types_by_list(table: Table) -> dict[str, list[str]]:
+def _types_by_list(table: ValueTable) -> dict[str, list[str]]:
     """The types of the elements of each list of specs, by the list's path."""
     found: dict[str, list[str]] = {}
     for key, side in table.items():

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FORMAT = 1
-MANIFEST = "manifest.json"
-TENSORS = "tensors.safetensors"
-STATE = "state.json"
-DAMAGED = ".damaged"
+MANIFEST_FILE = "manifest.json"
+TENSORS_FILE = "tensors.safetensors"
+STATE_FILE = "state.json"
+DAMAGED_SUFFIX = ".damaged"
 """How the names of checkpoints end that were found damaged and set aside."""
 
 _AT_AN_END = {"end", "error", "preempted"}
 
-LINKS = ("last", "best")
+LINK_NAMES = ("last", "best")
 """Names in the folder of checkpoints that point to others; readers never trust them."""
 
 
@@ -44,7 +44,7 @@ class StoredFile:
 
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Manifest:
+class CheckpointManifest:
     """What is known of a checkpoint without opening its tensors."""
 
     path: Path
@@ -107,13 +107,17 @@ class Manifest:
         return value if self.mode == "max" else -value
 
 
-FACTS = frozenset(field.name for field in fields(Manifest)) - {"path", "files", "format"}
+MANIFEST_FIELDS = frozenset(field.name for field in fields(CheckpointManifest)) - {
+    "path",
+    "files",
+    "format",
+}
 """What the writer of a checkpoint may say about it."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Damage:
+class CheckpointDamage:
     """Why a checkpoint cannot be used."""
 
     path: Path
@@ -129,7 +133,7 @@ class Damage:
         return f"{self.path / self.file}: damaged: {self.what}"
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
+def encode_manifest(manifest: CheckpointManifest) -> bytes:
     """The text of ``manifest.json``; its ``digest`` covers everything else in it."""
     from epochal import durable
 
@@ -139,47 +143,49 @@ def encode_manifest(manifest: Manifest) -> bytes:
     return durable.encode_json({**text, "digest": _digest(text)}, indent=1) + b"\n"
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Path) -> CheckpointManifest:
     """The manifest of the checkpoint in the folder ``path``; raises RecordError without one."""
     found = _read(path)
-    if isinstance(found, Damage):
+    if isinstance(found, CheckpointDamage):
         raise RecordError(f"{found}\n  `ls {path.parent}` shows the other checkpoints")
     return found
 
 
-def verify(path: Path) -> Damage | None:
+def verify_checkpoint(path: Path) -> CheckpointDamage | None:
     """What is wrong with the checkpoint in the folder ``path``; every byte of it is read."""
     found = _read(path)
-    return found if isinstance(found, Damage) else _check_files(found)
+    return found if isinstance(found, CheckpointDamage) else _check_files(found)
 
 
-def find_checkpoints(folder: Path) -> list[Manifest]:
+def find_checkpoints(folder: Path) -> list[CheckpointManifest]:
     """The checkpoints in ``folder`` whose manifests can be read, oldest first; bytes unchecked."""
     return _read_all(folder)[0]
 
 
-def newest_valid(folder: Path) -> tuple[Manifest | None, list[Damage]]:
+def find_newest_checkpoint(
+    folder: Path,
+) -> tuple[CheckpointManifest | None, list[CheckpointDamage]]:
     """The newest checkpoint that is whole, and what was found damaged on the way to it."""
     found, damage = _read_all(folder)
-    return _first_whole(reversed(found), damage)
+    return _first_undamaged(reversed(found), damage)
 
 
-def best_valid(folder: Path) -> tuple[Manifest | None, list[Damage]]:
+def find_best_checkpoint(folder: Path) -> tuple[CheckpointManifest | None, list[CheckpointDamage]]:
     """The whole checkpoint with the best monitored value, and what was damaged on the way."""
     found, damage = _read_all(folder)
-    return _first_whole(rank(found), damage)
+    return _first_undamaged(rank_by_score(found), damage)
 
 
-def rank(manifests: Iterable[Manifest]) -> list[Manifest]:
+def rank_by_score(manifests: Iterable[CheckpointManifest]) -> list[CheckpointManifest]:
     """Those that have a score, best first; of equal ones, the older first."""
     scored = [(one.score, one) for one in manifests if one.score is not None]
     scored.sort(key=lambda pair: pair[1].order)
     return [one for _, one in sorted(scored, key=lambda pair: -pair[0])]
 
 
-def _first_whole(
-    candidates: Iterable[Manifest], damage: list[Damage]
-) -> tuple[Manifest | None, list[Damage]]:
+def _first_undamaged(
+    candidates: Iterable[CheckpointManifest], damage: list[CheckpointDamage]
+) -> tuple[CheckpointManifest | None, list[CheckpointDamage]]:
     for manifest in candidates:
         wrong = _check_files(manifest)
         if wrong is None:
@@ -188,13 +194,13 @@ def _first_whole(
     return None, damage
 
 
-def _read_all(folder: Path) -> tuple[list[Manifest], list[Damage]]:
-    found: list[Manifest] = []
-    damage: list[Damage] = []
+def _read_all(folder: Path) -> tuple[list[CheckpointManifest], list[CheckpointDamage]]:
+    found: list[CheckpointManifest] = []
+    damage: list[CheckpointDamage] = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:
         if is_checkpoint(path):
             one = _read(path)
-            if isinstance(one, Damage):
+            if isinstance(one, CheckpointDamage):
                 damage.append(one)
             else:
                 found.append(one)
@@ -203,42 +209,44 @@ def _read_all(folder: Path) -> tuple[list[Manifest], list[Damage]]:
 
 def is_checkpoint(path: Path) -> bool:
     """Whether a folder is meant to be a checkpoint: committed, and not set aside."""
-    if path.name.startswith(".") or DAMAGED in path.name or path.is_symlink():
+    if path.name.startswith(".") or DAMAGED_SUFFIX in path.name or path.is_symlink():
         return False
-    return any((path / name).exists() for name in (MANIFEST, STATE, TENSORS))
+    return any((path / name).exists() for name in (MANIFEST_FILE, STATE_FILE, TENSORS_FILE))
 
 
-def _read(path: Path) -> Manifest | Damage:
+def _read(path: Path) -> CheckpointManifest | CheckpointDamage:
     try:
-        text = json.loads((path / MANIFEST).read_bytes())
+        text = json.loads((path / MANIFEST_FILE).read_bytes())
         digest = text.pop("digest")
     except OSError as error:
-        return Damage(path, MANIFEST, _explain(error))
+        return CheckpointDamage(path, MANIFEST_FILE, _explain(error))
     except (ValueError, RecursionError, KeyError, AttributeError, TypeError):
-        return Damage(path, MANIFEST, "not the text of a manifest")
+        return CheckpointDamage(path, MANIFEST_FILE, "not the text of a manifest")
     if digest != _digest(text):
-        return Damage(path, MANIFEST, "its text was changed")
+        return CheckpointDamage(path, MANIFEST_FILE, "its text was changed")
     if text.get("format") != FORMAT:
         version = text.get("format")
-        return Damage(path, MANIFEST, f"format {version!r}, and this version reads {FORMAT}")
+        return CheckpointDamage(
+            path, MANIFEST_FILE, f"format {version!r}, and this version reads {FORMAT}"
+        )
     return _parse(path, text)
 
 
-def _parse(path: Path, text: Mapping[str, Any]) -> Manifest | Damage:
+def _parse(path: Path, text: Mapping[str, Any]) -> CheckpointManifest | CheckpointDamage:
     from epochal import durable
 
     plain: Any = durable.decode_json(json.dumps(text).encode())
-    if not _is_sound(plain):
-        return Damage(path, MANIFEST, "it makes no sense")
+    if not _has_valid_types(plain):
+        return CheckpointDamage(path, MANIFEST_FILE, "it makes no sense")
     try:
         files = {str(name): StoredFile(**stored) for name, stored in plain["files"].items()}
     except TypeError as error:
-        return Damage(path, MANIFEST, f"it makes no sense: {error}")
-    facts = {name: plain[name] for name in FACTS if name in plain}
-    return Manifest(path=path, files=files, format=plain["format"], **facts)
+        return CheckpointDamage(path, MANIFEST_FILE, f"it makes no sense: {error}")
+    facts = {name: plain[name] for name in MANIFEST_FIELDS if name in plain}
+    return CheckpointManifest(path=path, files=files, format=plain["format"], **facts)
 
 
-def _is_sound(plain: Mapping[str, Any]) -> bool:
+def _has_valid_types(plain: Mapping[str, Any]) -> bool:
     """Whether values are of the types that whoever sorts and compares them expects."""
     files, metrics = plain.get("files"), plain.get("metrics", {})
     if not isinstance(files, dict) or not isinstance(metrics, dict):
@@ -258,14 +266,14 @@ def _digest(text: object) -> str:
     return hashlib.sha256(plain).hexdigest()
 
 
-def _check_files(manifest: Manifest) -> Damage | None:
-    for name in (STATE, TENSORS):
+def _check_files(manifest: CheckpointManifest) -> CheckpointDamage | None:
+    for name in (STATE_FILE, TENSORS_FILE):
         if name not in manifest.files:
-            return Damage(manifest.path, name, f"not named in {MANIFEST}")
+            return CheckpointDamage(manifest.path, name, f"not named in {MANIFEST_FILE}")
     for name, stored in manifest.files.items():
         what = _check_file(manifest.path / name, stored)
         if what:
-            return Damage(manifest.path, name, what)
+            return CheckpointDamage(manifest.path, name, what)
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from epochal import durable
-from epochal.records.folder.folder import FOLDS
+from epochal.records.folder.folder import FOLDS_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 _SUFFIXES = {".yaml", ".toml", ".json"}
 
 
-def find_expanded(run_dir: Path) -> Path | None:
+def find_expanded_config(run_dir: Path) -> Path | None:
     """The config with every default; None if it is lost."""
     found = sorted((run_dir / "config").glob("expanded.*"))
     return next((path for path in found if path.suffix in _SUFFIXES), None)
 
 
-def missing_configs(run_dir: Path, *, has_begun: bool) -> Iterator[str]:
+def find_missing_configs(run_dir: Path, *, has_begun: bool) -> Iterator[str]:
     """One line for each config that is gone.
 
     Args:
@@ -33,19 +33,19 @@ def missing_configs(run_dir: Path, *, has_begun: bool) -> Iterator[str]:
     except OSError:
         yield "config: missing"
         return
-    if find_expanded(run_dir) is None:
+    if find_expanded_config(run_dir) is None:
         yield "config/expanded.*: missing"
     if "provenance.json" not in names:
         yield "config/provenance.json: missing"
     # The runs inside of a cross validation build parts, the whole does not.
-    if has_begun and "observed.json" not in names and not (run_dir / FOLDS).is_dir():
+    if has_begun and "observed.json" not in names and not (run_dir / FOLDS_DIR).is_dir():
         yield "config/observed.json: missing"
-    for name in _written(folder):
+    for name in _written_config_names(folder):
         if not (folder / name).is_file():
             yield f"config/{name}: missing"
 
 
-def _written(folder: Path) -> list[str]:
+def _written_config_names(folder: Path) -> list[str]:
     """The copies of what the user wrote, as far as the record still says which there were."""
     try:
         sources = durable.decode_json((folder / "sources.json").read_bytes())

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from epochal.records.folder.folder import RunFolder
-from epochal.records.folder.readme import UNTITLED, parse_page
-from epochal.records.layout.coerce import as_numbers, as_text
+from epochal.records.folder.readme import UNTITLED, parse_readme
+from epochal.records.layout.coerce import as_finite_numbers, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 def tag_of(record: RunRecord) -> str:
     """The title of a run's page, which people may change; else the tag that it was given."""
-    title = parse_page(record.readme).title
+    title = parse_readme(record.readme).title
     return title if title not in ("", UNTITLED) else record.summary.tag
 
 
 def desc_of(record: RunRecord) -> str:
     """What a run is for by its page; what was said at its start if it has none."""
-    return parse_page(record.readme).text if record.readme else as_text(record.run.get("desc"))
+    return parse_readme(record.readme).text if record.readme else as_text(record.run.get("desc"))
 
 
 def seconds_of(record: RunRecord) -> float | None:
@@ -34,7 +34,7 @@ def seconds_of(record: RunRecord) -> float | None:
     killed before it told anything, nobody knows.
     """
     for source in (record.result, record.status):
-        if seconds := as_numbers(source).get("seconds"):
+        if seconds := as_finite_numbers(source).get("seconds"):
             return seconds
     last = record.summary.ended or as_text(record.status.get("updated"))
     try:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DiskPart:
+class DiskUsage:
     """One folder of a run, or the files beside them, which are called ``files``."""
 
     name: str
@@ -24,7 +24,7 @@ class DiskPart:
     """What has other names elsewhere, such as code that runs share."""
 
 
-def read_disk(folder: Path) -> list[DiskPart]:
+def measure_disk_usage(folder: Path) -> list[DiskUsage]:
     """The parts of a run's folder, the largest first; what cannot be read is left out."""
     sizes: dict[str, list[int]] = {}
     for name, status in _walk(folder):
@@ -33,7 +33,7 @@ def read_disk(folder: Path) -> list[DiskPart]:
         total[1] += 1
         total[2] += status.st_size if status.st_nlink > 1 else 0
     parts = [
-        DiskPart(name=name, num_bytes=size, num_files=count, shared_bytes=shared)
+        DiskUsage(name=name, num_bytes=size, num_files=count, shared_bytes=shared)
         for name, (size, count, shared) in sizes.items()
     ]
     return sorted(parts, key=lambda part: (-part.num_bytes, part.name))

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Annotated, final
 from epochal import durable
 from epochal.config.bounds import AtLeast
 from epochal.errors import RecordError
-from epochal.records.layout.os_errors import recording
+from epochal.records.layout.os_errors import raising_record_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FOLDS = "folds"
+FOLDS_DIR = "folds"
 """Where the runs of a cross validation are, inside the folder of the whole: one for each fold."""
 
 _MAX_NAME_BYTES = 80
@@ -110,7 +110,7 @@ class RunFolder:
         return self.path / "checkpoints"
 
 
-@recording()
+@raising_record_errors()
 def create_run_folder(
     options: RecordOptions, *, project: str, tag: str, base: Path = Path()
 ) -> RunFolder:
@@ -122,15 +122,15 @@ def create_run_folder(
         tag: Second level below ``log_dir``; any text, made safe for paths.
         base: What a relative ``log_dir`` starts from.
     """
-    inner = [_inside(name, "record.subdirs") for name in options.subdirs]
-    log_file = _inside(options.log_file, "record.log_file")
+    inner = [_require_inside(name, "record.subdirs") for name in options.subdirs]
+    log_file = _require_inside(options.log_file, "record.log_file")
     root = base / options.log_dir
-    with _making(root):
+    with _explaining_unwritable(root):
         if options.exact:
-            _claim(root)
+            _require_empty_folder(root)
             folder = RunFolder(root, log_file)
         else:
-            parent = root / slug(project, default="default") / slug(tag, default="untagged")
+            parent = root / slugify(project, default="default") / slugify(tag, default="untagged")
             folder = RunFolder(_make_unique(parent), log_file)
         _make_parts(folder, [*inner, str(PurePosixPath("logs", log_file).parent)])
     return folder
@@ -148,7 +148,7 @@ def _make_parts(folder: RunFolder, more: list[str]) -> None:
 
 
 @contextmanager
-def _making(root: Path) -> Iterator[None]:
+def _explaining_unwritable(root: Path) -> Iterator[None]:
     """Say of a place where nothing can be made that it is the wrong place."""
     try:
         yield
@@ -162,7 +162,7 @@ def _making(root: Path) -> Iterator[None]:
         ) from error
 
 
-def slug(text: str, *, default: str) -> str:
+def slugify(text: str, *, default: str) -> str:
     """``text`` as one path component: letters and digits of any script, ``_ . + = @ -``."""
     kept = (
         char if unicodedata.category(char)[0] in "LNM" or char in "_.+=@-" else "-"
@@ -185,7 +185,7 @@ def _make_unique(parent: Path) -> Path:
             return parent / time_id
 
 
-def _claim(path: Path) -> None:
+def _require_empty_folder(path: Path) -> None:
     if not path.exists():
         durable.make_dir(path)
     elif not path.is_dir():
@@ -197,7 +197,7 @@ def _claim(path: Path) -> None:
 _ELSEWHERE = "name a new folder with record.log_dir=PATH, or say record.exact=false"
 
 
-def _inside(name: str, key: str) -> str:
+def _require_inside(name: str, key: str) -> str:
     path = PurePosixPath(name.replace("\\", "/"))
     is_outside = path.is_absolute() or ".." in path.parts or PureWindowsPath(name).drive
     if is_outside or not path.name or "\0" in name:

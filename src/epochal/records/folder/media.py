@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
 from epochal.errors import RecordError
-from epochal.records.folder.folder import slug
-from epochal.records.layout.attempts import MAX_COUNT, find_limits, read_attempts
-from epochal.records.layout.os_errors import recording
-from epochal.records.metrics.points import read_lines
+from epochal.records.folder.folder import slugify
+from epochal.records.layout.attempts import MAX_COUNT, find_valid_ranges, read_attempts
+from epochal.records.layout.os_errors import raising_record_errors
+from epochal.records.metrics.points import read_json_lines
 from epochal.records.secrets import redact
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from epochal.records.folder.writer import Writer
 
-EVENT = "media"
-KINDS = {
+MEDIA_EVENT = "media"
+SUFFIXES_BY_KIND = {
     "image": ("png", "jpg", "jpeg", "gif", "webp", "svg", "bmp"),
     "audio": ("wav", "mp3", "flac", "ogg"),
     "video": ("mp4", "webm", "mov"),
@@ -94,18 +94,18 @@ def save_media(
         suffix: What the name of the file ends with, for bytes.
     """
     content, found = _encode(name, data)
-    suffix = (suffix or found or KINDS.get(kind, ("",))[0]).lstrip(".").lower()
+    suffix = (suffix or found or SUFFIXES_BY_KIND.get(kind, ("",))[0]).lstrip(".").lower()
     if not suffix:
         raise RecordError(f"{name}: what kind of file is it?\n  say suffix='wav', or kind='audio'")
-    kind = slug(kind or kind_of(suffix), default="file")
-    file = Path(EVENT, kind, f"{_file_name(name)}-{step:06}.{slug(suffix, default='bin')}")
+    kind = slugify(kind or get_media_kind(suffix), default="file")
+    file = Path(MEDIA_EVENT, kind, f"{_file_name(name)}-{step:06}.{slugify(suffix, default='bin')}")
     if writer.path is None:
         return None
-    with recording():
+    with raising_record_errors():
         path = writer.path / file
         path.parent.mkdir(parents=True, exist_ok=True)
         durable.write_bytes(path, content)
-    writer.event(EVENT, media=kind, name=name, step=step, file=file.as_posix())
+    writer.event(MEDIA_EVENT, media=kind, name=name, step=step, file=file.as_posix())
     return Media(kind, name, step, path, time.time())
 
 
@@ -116,12 +116,16 @@ def read_media(folder: Path, *, before: int = MAX_COUNT) -> list[Media]:
         folder: Of the run.
         before: Leaves out what this attempt and later ones showed.
     """
-    lines = [line for line in read_lines(folder / "events.jsonl")[0] if line.get("kind") == EVENT]
+    lines = [
+        line
+        for line in read_json_lines(folder / "events.jsonl")[0]
+        if line.get("kind") == MEDIA_EVENT
+    ]
     attempts = read_attempts(durable.find_object(folder / "run.json"))
     numbers = {int(line.get("attempt", 0)) for line in lines}
     # Of files it is not known how many there were, only which step they belong to.
     by_step = [replace(one, kept_points=None) for one in attempts]
-    limits = find_limits(dict.fromkeys(numbers, -MAX_COUNT), by_step) if attempts else {}
+    limits = find_valid_ranges(dict.fromkeys(numbers, -MAX_COUNT), by_step) if attempts else {}
     found: dict[tuple[str, str, int], Media] = {}
     for line in lines:
         one, attempt = _read_one(folder, line), int(line.get("attempt", 0))
@@ -148,7 +152,7 @@ def _seconds(text: object) -> float:
 
 
 def _file_name(name: str) -> str:
-    parts = [slug(part, default="_") for part in name.split("/") if part] or ["_"]
+    parts = [slugify(part, default="_") for part in name.split("/") if part] or ["_"]
     safe = "/".join(parts)
     if safe == name:
         return safe
@@ -156,9 +160,9 @@ def _file_name(name: str) -> str:
     return f"{safe}~{zlib.crc32(name.encode('utf-8', 'surrogatepass')):08x}"
 
 
-def kind_of(suffix: str) -> str:
+def get_media_kind(suffix: str) -> str:
     """The kind of a file whose name ends so."""
-    return next((kind for kind, known in KINDS.items() if suffix in known), "file")
+    return next((kind for kind, known in SUFFIXES_BY_KIND.items() if suffix in known), "file")
 
 
 def _encode(name: str, data: object) -> tuple[bytes, str]:

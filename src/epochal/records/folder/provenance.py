@@ -19,7 +19,7 @@ Origin = Mapping[str, object]
 """Who set a value once: value, source, line, column, layer, and the text as written."""
 
 
-class Record(Protocol):
+class HasProvenance(Protocol):
     """Anything that knows a run's folder and the origins of its config."""
 
     @property
@@ -77,7 +77,7 @@ def _origin(node: Node, owner: str) -> Origin:
     return origin
 
 
-def change_provenance(
+def apply_attempt_overrides(
     provenance: Mapping[str, object], expanded: object, attempts: Sequence[Attempt]
 ) -> Mapping[str, object]:
     """Who set each value at last, with what a run that went on was told to change.
@@ -100,14 +100,16 @@ def change_provenance(
         before = provenance.get(key)
         older = before if isinstance(before, list) else []
         if key and (node.layer == COMMAND_LINE or not older):
-            source = f"{COMMAND_LINE} of attempt {_who_changed(node.place.text, attempts)}"
+            source = (
+                f"{COMMAND_LINE} of attempt {_find_changing_attempt(node.place.text, attempts)}"
+            )
             found[key] = [{**_origin(node, ""), "source": source, "layer": COMMAND_LINE}, *older]
         elif key:
             found[key] = older
     return found
 
 
-def _who_changed(override: str, attempts: Sequence[Attempt]) -> int:
+def _find_changing_attempt(override: str, attempts: Sequence[Attempt]) -> int:
     """The attempt since which a change holds."""
     since = list(takewhile(lambda one: override in one.overrides, reversed(attempts)))
     return (since or attempts)[-1].attempt
@@ -124,7 +126,7 @@ def _redact_origins(key: str, origins: object) -> Iterable[object]:
         yield {**redact_tree(origin), "value": value}
 
 
-def explain(record: Record, key: str) -> str:
+def explain(record: HasProvenance, key: str) -> str:
     """Lines that say what ``key`` was, who set it, and what that replaced.
 
     For a section, the lines of every value in it.
@@ -134,14 +136,14 @@ def explain(record: Record, key: str) -> str:
         return "\n".join(_explain_one(key, provenance[key]))
     inside = [known for known in provenance if known.startswith(f"{key}.")] if key else []
     if not provenance:
-        raise _lost(record, key)
+        raise _missing_provenance_error(record, key)
     if not inside:
         hint = suggest(key, provenance) or f"this run has {len(provenance)} values"
         raise RecordError(f"{key}: not in the config of {record.path}\n  {hint}")
     return "\n".join(line for known in inside for line in _explain_one(known, provenance[known]))
 
 
-def _lost(record: Record, key: str) -> RecordError:
+def _missing_provenance_error(record: HasProvenance, key: str) -> RecordError:
     path = record.path / "config" / "provenance.json"
     what = "is damaged or empty" if path.exists() else "is missing"
     return RecordError(
@@ -156,25 +158,25 @@ def _explain_one(key: str, origins: object) -> list[str]:
     if not known:
         return [f"{key}: its origin is lost"]
     newest, *older = known
-    lines = [f"{key} = {_show(newest.get('value'))}", f"  {_who(newest)}"]
+    lines = [f"{key} = {_show(newest.get('value'))}", f"  {_describe_setter(newest)}"]
     for origin in older:
         is_default = origin.get("layer") == "default"
         joint = "" if is_default else "from "
-        lines.append(f"  over {_show(origin.get('value'))} {joint}{where_from(origin)}")
+        lines.append(f"  over {_show(origin.get('value'))} {joint}{format_origin(origin)}")
     return lines
 
 
-def _who(origin: Origin) -> str:
+def _describe_setter(origin: Origin) -> str:
     layer, text = origin.get("layer"), origin.get("text")
     if layer == COMMAND_LINE:
-        return f"set by {where_from(origin)}" + (f": {text}" if text else "")
+        return f"set by {format_origin(origin)}" + (f": {text}" if text else "")
     if layer == "default":
-        return where_from(origin)
+        return format_origin(origin)
     written = f", written as {text}" if text else ""
-    return f"set in {where_from(origin)}{written}"
+    return f"set in {format_origin(origin)}{written}"
 
 
-def where_from(origin: Origin) -> str:
+def format_origin(origin: Origin) -> str:
     """The place of a value in few words: ``a.yaml:3:5``, ``command line`` or ``default of X``."""
     source, line, layer = origin.get("source"), origin.get("line"), origin.get("layer")
     if layer == "default":

@@ -11,7 +11,7 @@ from epochal.records.secrets import redact
 if TYPE_CHECKING:
     from pathlib import Path
 
-README = "README.md"
+README_FILE = "README.md"
 UNTITLED = "untitled"
 """The title of a run without a tag."""
 
@@ -21,7 +21,7 @@ _RULE = "---"
 
 @final
 @dataclass(frozen=True, slots=True)
-class Page:
+class RunReadme:
     """What people say of a run."""
 
     title: str
@@ -34,15 +34,15 @@ class Page:
     """What stands below that line, with the line."""
 
 
-def read_page(run_dir: Path) -> Page:
+def read_readme(run_dir: Path) -> RunReadme:
     """What the page of a run says; empty if it has none."""
     try:
-        return parse_page((run_dir / README).read_text("utf-8", "replace"))
+        return parse_readme((run_dir / README_FILE).read_text("utf-8", "replace"))
     except OSError:
-        return Page("", "")
+        return RunReadme("", "")
 
 
-def parse_page(content: str) -> Page:
+def parse_readme(content: str) -> RunReadme:
     """The parts of a page, however people wrote it."""
     lines = content.lstrip("\ufeff").splitlines()
     heading = next((i for i, line in enumerate(lines) if line.strip()), len(lines))
@@ -53,10 +53,10 @@ def parse_page(content: str) -> Page:
     end = rules[-1] if rules else len(lines)  # a rule of one's own may come before ours
     text = "\n".join(lines[start:end]).strip()
     rest = "\n".join(lines[end:])
-    return Page(title, "" if text == _PROMPT else text, rest)
+    return RunReadme(title, "" if text == _PROMPT else text, rest)
 
 
-def write_page(run_dir: Path, page: Page) -> None:
+def write_readme(run_dir: Path, page: RunReadme) -> None:
     """Put ``page`` in place of what was there.
 
     Raises:
@@ -65,4 +65,4 @@ def write_page(run_dir: Path, page: Page) -> None:
     title = " ".join(page.title.split()) or UNTITLED
     parts = [f"# {title}", page.text.strip() or _PROMPT, page.rest.strip("\n")]
     text = "\n\n".join(part for part in parts if part)
-    durable.write_text(run_dir / README, f"{redact(text)}\n")
+    durable.write_text(run_dir / README_FILE, f"{redact(text)}\n")

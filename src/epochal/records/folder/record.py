@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
 
 from epochal import durable
 from epochal.errors import ConfigError, RecordError
-from epochal.records.alive.heartbeat import is_silent
-from epochal.records.folder.configs import find_expanded, missing_configs
-from epochal.records.folder.folder import FOLDS
-from epochal.records.folder.provenance import change_provenance
+from epochal.records.alive.heartbeat import is_heartbeat_stale
+from epochal.records.folder.configs import find_expanded_config, find_missing_configs
+from epochal.records.folder.folder import FOLDS_DIR
+from epochal.records.folder.provenance import apply_attempt_overrides
 from epochal.records.layout.attempts import ROLLBACK, Attempt, read_attempts
-from epochal.records.layout.coerce import as_count, as_numbers, as_text
-from epochal.records.layout.process import host_name, is_gone
-from epochal.records.layout.run_folders import is_run, iter_runs, started_by_name
-from epochal.records.metrics.dataframe import Library, to_frame
-from epochal.records.metrics.points import load_points, read_lines, read_names
+from epochal.records.layout.coerce import as_count, as_finite_numbers, as_text
+from epochal.records.layout.process import host_name, is_process_gone
+from epochal.records.layout.run_folders import is_run_folder, iter_run_folders, parse_start_time
+from epochal.records.metrics.dataframe import Library, to_dataframe
+from epochal.records.metrics.points import read_json_lines, read_metric_points, read_series_names
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class RunRecord:
         attempts = self.attempts
         if not written or not attempts or not attempts[-1].overrides:
             return written
-        return change_provenance(written, self.expanded, attempts)
+        return apply_attempt_overrides(written, self.expanded, attempts)
 
     @property
     def attempts(self) -> list[Attempt]:
@@ -120,39 +120,41 @@ class RunRecord:
     @cached_property
     def points(self) -> Points:
         """All metric points, with a count of those that are damaged."""
-        return load_points(self.path)
+        return read_metric_points(self.path)
 
     @cached_property
     def events(self) -> list[dict[str, Any]]:
         """What happened, in order; damaged lines are left out."""
-        return read_lines(self.path / "events.jsonl")[0]
+        return read_json_lines(self.path / "events.jsonl")[0]
 
     @property
     def times(self) -> dict[str, float]:
         """Seconds of each part of its time, also while it runs; empty when unknown."""
-        return as_numbers(self.result.get("times")) or as_numbers(self.status.get("times"))
+        return as_finite_numbers(self.result.get("times")) or as_finite_numbers(
+            self.status.get("times")
+        )
 
     @property
     def device_time(self) -> dict[str, float]:
         """What was seen of its steps on a GPU; empty when nothing was."""
-        return as_numbers(self.result.get("device_time"))
+        return as_finite_numbers(self.result.get("device_time"))
 
     @property
     def folds(self) -> list[RunRecord]:
         """The runs of a cross validation, as far as they were begun; none for any other run."""
-        found = [path for path in (self.path / FOLDS).glob("*") if path.name.isdecimal()]
+        found = [path for path in (self.path / FOLDS_DIR).glob("*") if path.name.isdecimal()]
         return [read_run(path) for path in sorted(found, key=lambda path: int(path.name))]
 
     @property
     def damage(self) -> tuple[str, ...]:
         """One line for each thing that is missing or had to be left out."""
-        damaged_events = read_lines(self.path / "events.jsonl")[1]
+        damaged_events = read_json_lines(self.path / "events.jsonl")[1]
         events = (f"events.jsonl: {format_count(damaged_events, 'damaged line')} left out",)
         return (*self.summary.damage, *self.points.damage, *(events if damaged_events else ()))
 
     def metric_names(self) -> list[str]:
         """The names of all recorded metrics, sorted."""
-        return sorted(set(read_names(self.path)[0].values()))
+        return sorted(set(read_series_names(self.path)[0].values()))
 
     def series(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Steps and values of one metric; raises RecordError when there is no such metric."""
@@ -160,7 +162,7 @@ class RunRecord:
 
     def frame(self, *names: str, library: Library = "pandas") -> Any:  # noqa: ANN401 - of that library
         """A DataFrame with a row per step and a column per metric; without names all metrics."""
-        return to_frame(self.points, names, library)
+        return to_dataframe(self.points, names, library)
 
     def last(self, name: str) -> Point:
         """The point of ``name`` at the highest step."""
@@ -189,8 +191,8 @@ def find_runs(root: Path) -> list[RunSummary]:
 
     ``root`` may be the folder of all runs, of a project, of a tag, or of one run.
     """
-    runs = [_summarise(path)[0] for path in iter_runs(root)]
-    return sorted(runs, key=lambda run: (run.started or started_by_name(run.id), run.id))
+    runs = [_summarise(path)[0] for path in iter_run_folders(root)]
+    return sorted(runs, key=lambda run: (run.started or parse_start_time(run.id), run.id))
 
 
 def read_run(path_or_id: Path | str, root: Path = Path("runs")) -> RunRecord:
@@ -202,11 +204,11 @@ def read_run(path_or_id: Path | str, root: Path = Path("runs")) -> RunRecord:
         root: Where ids are looked up.
     """
     path = Path(path_or_id)
-    if is_run(path):
+    if is_run_folder(path):
         return read_folder(path)
-    from epochal.records.find import find_one
+    from epochal.records.find import resolve_run
 
-    return read_folder(find_one(str(path_or_id), root))
+    return read_folder(resolve_run(str(path_or_id), root))
 
 
 def read_folder(path: Path) -> RunRecord:
@@ -234,7 +236,7 @@ def _summarise(path: Path) -> _Parts:
         files = (path / "metrics.bin", path / "series.jsonl")
         damage += [f"{file.name}: missing" for file in files if not file.exists()]
     if state not in ("starting", "damaged"):
-        damage += missing_configs(path, has_begun=bool(status.get("step")))
+        damage += find_missing_configs(path, has_begun=bool(status.get("step")))
     if not has_ended and _is_lost(path, status):
         state = "lost"
     summary = RunSummary(
@@ -261,9 +263,9 @@ def _is_lost(path: Path, status: Mapping[str, Any]) -> bool:
     """Whether its process is gone: known at once on its own machine, elsewhere by its silence."""
     host = as_text(status.get("host"))
     if host and host != host_name():
-        return is_silent(path)
+        return is_heartbeat_stale(path)
     pid, token = as_count(status.get("pid")), as_text(status.get("process"))
-    return is_gone(pid, host=host, token=token)
+    return is_process_gone(pid, host=host, token=token)
 
 
 def _read_mapping(path: Path, damage: list[str]) -> Mapping[str, Any]:
@@ -285,7 +287,7 @@ def _read_mapping(path: Path, damage: list[str]) -> Mapping[str, Any]:
 def _read_expanded(path: Path) -> Mapping[str, Any]:
     from epochal.config import load
 
-    found = find_expanded(path)
+    found = find_expanded_config(path)
     try:
         value = {} if found is None else load(found).root.to_public()
     except (ConfigError, OSError):

@@ -13,10 +13,10 @@ from epochal import durable
 from epochal.records.folder import redacted as clean
 from epochal.records.folder.provenance import redact_provenance
 from epochal.records.layout import attempts
-from epochal.records.layout.os_errors import recording
+from epochal.records.layout.os_errors import raising_record_errors
 from epochal.records.layout.process import host_name, process_token
 from epochal.records.metrics.points import MetricWriter
-from epochal.records.metrics.row_format import POINT
+from epochal.records.metrics.row_format import POINT_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from epochal.records.folder.folder import RunFolder
 
 Status = Literal["starting", "running", "finished", "stopped", "failed", "interrupted", "preempted"]
-DONE: tuple[Status, ...] = ("finished", "stopped")
+COMPLETED_STATUSES: tuple[Status, ...] = ("finished", "stopped")
 """It came to its end, planned or early, and what it came to counts."""
 
-ENDED: tuple[Status, ...] = (*DONE, "failed", "interrupted", "preempted")
+ENDED_STATUSES: tuple[Status, ...] = (*COMPLETED_STATUSES, "failed", "interrupted", "preempted")
 
-FORMAT = 1
+RECORD_FORMAT = 1
 """Version of the record's layout, kept in ``run.json``."""
 
 
-class Source(Protocol):
+class ConfigFileText(Protocol):
     """One config file as it was read."""
 
     @property
@@ -60,7 +60,7 @@ class Writer(Protocol):
 
     def write_config(
         self,
-        written: Sequence[Source],
+        written: Sequence[ConfigFileText],
         expanded_text: str,
         format: str,
         provenance: Mapping[str, object],
@@ -135,17 +135,17 @@ class RunWriter(Writer):
         return self.folder.path
 
     @override
-    @recording()
+    @raising_record_errors()
     def write_readme(self, tag: str, desc: str = "") -> None:
         path = self.path / "README.md"
         if not path.exists():
             clean.write_text(path, _readme(tag, desc))
 
     @override
-    @recording()
+    @raising_record_errors()
     def write_config(
         self,
-        written: Sequence[Source],
+        written: Sequence[ConfigFileText],
         expanded_text: str,
         format: str,
         provenance: Mapping[str, object],
@@ -163,23 +163,23 @@ class RunWriter(Writer):
         durable.write_json(config_dir / "provenance.json", redact_provenance(provenance))
 
     @override
-    @recording()
+    @raising_record_errors()
     def write_observed(self, data: Mapping[str, object]) -> None:
         clean.write_json(self.folder.config_dir / "observed.json", data)
 
     @override
-    @recording()
+    @raising_record_errors()
     def write_run(self, info: Mapping[str, object]) -> None:
-        always = {"format": FORMAT, "id": self.folder.id, "created": _now()}
+        always = {"format": RECORD_FORMAT, "id": self.folder.id, "created": _now()}
         clean.write_json(self.path / "run.json", {**always, **info})
 
     @override
-    @recording()
+    @raising_record_errors()
     def go_back(self, *, checkpoint: str, origin: int, step: int, points: object) -> int:
         path = self.path / "run.json"
         run: Any = durable.decode_json(path.read_bytes())
         number = self.attempt + 1
-        again = attempts.go_back(
+        again = attempts.add_rollback_attempt(
             run, number, checkpoint=checkpoint, origin=origin, step=step, points=points
         )
         clean.write_json(path, again)
@@ -187,20 +187,20 @@ class RunWriter(Writer):
         return number
 
     @override
-    @recording()
+    @raising_record_errors()
     def write_status(self, status: Status, **fields: object) -> None:
         now = _now()
         if not self._status:
             self._status = {"reason": "", "step": 0, "epoch": 0, "started": now}
         owner = {"pid": os.getpid(), "host": host_name(), "process": process_token(os.getpid())}
-        ended = now if status in ENDED else None
+        ended = now if status in ENDED_STATUSES else None
         owner |= {"attempt": self.attempt}
         self._status |= {"status": status, **owner, "updated": now, "ended": ended, **fields}
         self._metrics.sync()  # a reader must find the points of the step that the status names
         clean.write_json(self.path / "status.json", self._status)
 
     @override
-    @recording()
+    @raising_record_errors()
     def write_result(self, result: Mapping[str, object]) -> None:
         clean.write_json(self.path / "result.json", {"attempt": self.attempt, **result})
 
@@ -218,7 +218,7 @@ class RunWriter(Writer):
         self._metrics.sync()
 
     @override
-    @recording()
+    @raising_record_errors()
     def event(self, kind: str, **data: object) -> None:
         if self._events is None:
             self._events = durable.open_lines(self.path / "events.jsonl")
@@ -226,7 +226,7 @@ class RunWriter(Writer):
         self._events.append(clean.encode_line({"time": _now(), "kind": kind, **attempt, **data}))
 
     @override
-    @recording()
+    @raising_record_errors()
     def close(self) -> None:
         self._metrics.sync()
         self._metrics.close()
@@ -252,7 +252,7 @@ class NullWriter(Writer):
     @override
     def write_config(
         self,
-        written: Sequence[Source],
+        written: Sequence[ConfigFileText],
         expanded_text: str,
         format: str,
         provenance: Mapping[str, object],
@@ -314,7 +314,7 @@ def _now() -> str:
 def _readme(tag: str, desc: str) -> str:
     title = " ".join(tag.split()) or "untitled"
     body = desc.strip() or "_Write here what this run is for and what came of it._"
-    fields = ", ".join(f'("{name}", "{kind}")' for name, kind in POINT)
+    fields = ", ".join(f'("{name}", "{kind}")' for name, kind in POINT_FIELDS)
     return (
         f"# {title}\n\n{body}\n\n---\n\n"
         "`metrics.bin` holds all points, `series.jsonl` the names of the series:\n\n"
@@ -323,7 +323,7 @@ def _readme(tag: str, desc: str) -> str:
     )
 
 
-def _place_sources(sources: Sequence[Source], format: str) -> list[str]:
+def _place_sources(sources: Sequence[ConfigFileText], format: str) -> list[str]:
     # Below their common folder, so that `$BASE: ../base.yaml` still leads to the copy.
     paths = [
         os.path.normpath(Path(source.path).absolute()) if source.path else "" for source in sources

@@ -1,6 +1,6 @@
 """The index of all runs: a SQLite cache that answers at once and is rebuilt from the folders."""
 
 from epochal.records.index.index import Index
-from epochal.records.index.refresh import Refreshed
+from epochal.records.index.refresh import RefreshResult
 
-__all__ = ["Index", "Refreshed"]
+__all__ = ["Index", "RefreshResult"]

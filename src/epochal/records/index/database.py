@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
 
-from epochal.records.index.schema import APPLICATION_ID, VERSION, create_tables
+from epochal.records.index.schema import APPLICATION_ID, SCHEMA_VERSION, create_tables
 
 if sys.platform != "win32":
     import fcntl
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-FILE_NAME = "index.db"
+INDEX_FILE = "index.db"
 _BUSY_MILLISECONDS = 30_000
 _CACHE_KIB = 65_536
 _SIDES = ("-wal", "-shm", "-journal")
 
-State = Literal["usable", "missing", "damaged", "foreign", "newer", "older"]
+IndexFileState = Literal["usable", "missing", "damaged", "foreign", "newer", "older"]
 
 
-def examine(path: Path) -> State:
+def inspect_index_file(path: Path) -> IndexFileState:
     """What lies at ``path``; other processes may be at work on it.
 
     Raises:
@@ -43,17 +43,19 @@ def examine(path: Path) -> State:
         finally:
             connection.close()
     except sqlite3.DatabaseError as error:
-        if is_damage(error):
+        if is_corruption_error(error):
             return "damaged"
         raise
     if application == 0 and not tables:
         return "missing"  # its maker was killed before the first table
     if application != APPLICATION_ID:
         return "foreign"
-    return "usable" if version == VERSION else "newer" if version > VERSION else "older"
+    return (
+        "usable" if version == SCHEMA_VERSION else "newer" if version > SCHEMA_VERSION else "older"
+    )
 
 
-def is_damage(error: sqlite3.Error) -> bool:
+def is_corruption_error(error: sqlite3.Error) -> bool:
     """Whether an error says that the file is no sound database."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -80,13 +82,13 @@ def open_writer(path: Path, *, is_shared: bool) -> sqlite3.Connection:
     return connection
 
 
-def fold_log(connection: sqlite3.Connection) -> None:
+def truncate_wal(connection: sqlite3.Connection) -> None:
     """Bring what the write-ahead log holds into the file, unless somebody reads from it now."""
     connection.execute("PRAGMA busy_timeout = 0")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
-def open_memory(source: Path) -> sqlite3.Connection:
+def open_in_memory(source: Path) -> sqlite3.Connection:
     """An index that is nowhere on disk, with what the one at ``source`` holds, if that is sound."""
     for options in ("mode=ro", "mode=ro&immutable=1"):  # a write-ahead log needs its folder
         memory = _connect("file::memory:")
@@ -98,7 +100,7 @@ def open_memory(source: Path) -> sqlite3.Connection:
                 file.backup(memory)
             finally:
                 file.close()
-            if _is_ours(memory):
+            if _is_current_index(memory):
                 return memory
         except sqlite3.DatabaseError:
             pass
@@ -113,10 +115,10 @@ def _has_log(path: Path) -> bool:
     return log.exists() and log.stat().st_size > 0
 
 
-def _is_ours(connection: sqlite3.Connection) -> bool:
+def _is_current_index(connection: sqlite3.Connection) -> bool:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    return bool((application, version) == (APPLICATION_ID, VERSION))
+    return bool((application, version) == (APPLICATION_ID, SCHEMA_VERSION))
 
 
 def _connect(uri: str) -> sqlite3.Connection:
@@ -127,7 +129,7 @@ def _connect(uri: str) -> sqlite3.Connection:
     return connection
 
 
-def remove(path: Path) -> None:
+def remove_index_file(path: Path) -> None:
     """Delete the file and what belongs to it; only for who holds the lock."""
     for name in (path.name, *(f"{path.name}{side}" for side in _SIDES)):
         with suppress(FileNotFoundError):
@@ -135,7 +137,7 @@ def remove(path: Path) -> None:
 
 
 @contextmanager
-def locking(path: Path, *, waits: bool = False) -> Iterator[bool]:
+def holding_writer_lock(path: Path, *, waits: bool = False) -> Iterator[bool]:
     """Be the only writer in a block; gives False if another process is, and ``waits`` is not said.
 
     The lock is one of the operating system: it goes with its process, however that ends.

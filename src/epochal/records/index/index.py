@@ -8,18 +8,18 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, final
 
 from epochal.records.index import database as store
-from epochal.records.index.refresh import Refreshed, refresh_tables
+from epochal.records.index.refresh import RefreshResult, refresh_tables
 from epochal.records.index.schema import create_tables
-from epochal.records.index.search_text import to_match
-from epochal.records.layout.epochal_dir import HOME, home_of
-from epochal.records.layout.run_folders import is_run
-from epochal.records.machine.mounts import find_kind, is_shared
+from epochal.records.index.search_text import to_fts_query
+from epochal.records.layout.epochal_dir import EPOCHAL_DIR, make_epochal_dir
+from epochal.records.layout.run_folders import is_run_folder
+from epochal.records.machine.mounts import find_file_system, is_network_file_system
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from epochal.records.index.refresh import Progress
+    from epochal.records.index.refresh import ProgressCallback
 
 _PATIENCE_SECONDS = 1.0
 """How long another process may be busy with a built index before its last state must do."""
@@ -40,7 +40,7 @@ def _ignore(_: str) -> None:
     pass
 
 
-def _identity(path: Path) -> object:
+def _file_identity(path: Path) -> object:
     """What tells a file from another one that took its place; None if there is none."""
     try:
         place = path.stat()
@@ -80,11 +80,11 @@ class Index:
             is_kept: Whether it may be written there.
         """
         index = cls(root)
-        if not is_kept or not root.is_dir() or is_run(root):  # nothing is written there
-            index._connection = store.open_memory(root / HOME / store.FILE_NAME)
+        if not is_kept or not root.is_dir() or is_run_folder(root):  # nothing is written there
+            index._connection = store.open_in_memory(root / EPOCHAL_DIR / store.INDEX_FILE)
             return index
         try:
-            index._open_file(home_of(root) / store.FILE_NAME)
+            index._open_file(make_epochal_dir(root) / store.INDEX_FILE)
         except (OSError, sqlite3.OperationalError) as error:
             index._retreat(error)
         return index
@@ -105,7 +105,7 @@ class Index:
         try:
             return self.connection.execute(question, values).fetchall()
         except sqlite3.DatabaseError as error:
-            if not store.is_damage(error):
+            if not store.is_corruption_error(error):
                 raise
         self._replace("damaged")
         self.refresh()
@@ -113,7 +113,7 @@ class Index:
 
     def search(self, words: str) -> list[int]:
         """The ids of runs that have all words, or words that begin with them, the best first."""
-        match = to_match(words.split())
+        match = to_fts_query(words.split())
         if not match:
             return []
         order = f"bm25(search, {_WEIGHTS}), rowid DESC"
@@ -122,7 +122,9 @@ class Index:
         )
         return [row[0] for row in rows]
 
-    def refresh(self, progress: Progress = _ignore, *, is_all: bool = False) -> Refreshed:
+    def refresh(
+        self, progress: ProgressCallback = _ignore, *, is_all: bool = False
+    ) -> RefreshResult:
         """Read what is new or changed in the folders, and forget what is gone.
 
         Args:
@@ -137,7 +139,7 @@ class Index:
             self._retreat(error)
             return _refresh_memory(self.connection, self.root, progress, is_all=is_all)
         except sqlite3.DatabaseError as error:
-            if not store.is_damage(error):
+            if not store.is_corruption_error(error):
                 raise
             self._replace("damaged")
             return self._refresh_file(self.path, progress, is_all=True)
@@ -156,21 +158,21 @@ class Index:
 
     def _open_file(self, path: Path) -> None:
         self.path = path
-        self.is_shared = is_shared(find_kind(path.parent)[0])
-        state = store.examine(path)
+        self.is_shared = is_network_file_system(find_file_system(path.parent)[0])
+        state = store.inspect_index_file(path)
         if state == "usable":
             self._open_reader(path)
         else:
             self._replace(state)
 
-    def _replace(self, state: store.State) -> None:
+    def _replace(self, state: store.IndexFileState) -> None:
         """Put an empty index in the place of one that is of no use, unless somebody just did."""
         assert self.path is not None
         self.close()
-        with store.locking(self.path, waits=True):
-            is_same = _identity(self.path) == self._identity
-            if (state == "damaged" and is_same) or store.examine(self.path) != "usable":
-                store.remove(self.path)
+        with store.holding_writer_lock(self.path, waits=True):
+            is_same = _file_identity(self.path) == self._identity
+            if (state == "damaged" and is_same) or store.inspect_index_file(self.path) != "usable":
+                store.remove_index_file(self.path)
                 writer = store.open_writer(self.path, is_shared=self.is_shared)
                 try:
                     writer.execute("BEGIN IMMEDIATE")
@@ -183,24 +185,26 @@ class Index:
         self._open_reader(self.path)
 
     def _open_reader(self, path: Path) -> None:
-        self._identity = _identity(path)
+        self._identity = _file_identity(path)
         self._connection = store.open_reader(path)
 
-    def _refresh_file(self, path: Path, progress: Progress, *, is_all: bool) -> Refreshed:
+    def _refresh_file(
+        self, path: Path, progress: ProgressCallback, *, is_all: bool
+    ) -> RefreshResult:
         give_up = time.monotonic() + _PATIENCE_SECONDS
         while True:
-            with store.locking(path) as is_mine:
+            with store.holding_writer_lock(path) as is_mine:
                 if is_mine:
                     writer = store.open_writer(path, is_shared=self.is_shared)
                     try:
                         done = refresh_tables(writer, self.root, progress=progress, is_all=is_all)
-                        store.fold_log(writer)
+                        store.truncate_wal(writer)
                     finally:
                         writer.close()
                     return done
             (total,) = self.fetch("SELECT count(*) FROM runs")[0]
             if self.is_built and time.monotonic() > give_up:
-                return Refreshed(total, is_current=False)
+                return RefreshResult(total, is_current=False)
             progress(f"another process reads the runs: {total} so far")
             time.sleep(_POLL_SECONDS)
 
@@ -208,18 +212,18 @@ class Index:
         """Go on in memory, where the file cannot be used."""
         with suppress(sqlite3.Error):
             self.close()
-        path = self.root / HOME / store.FILE_NAME
+        path = self.root / EPOCHAL_DIR / store.INDEX_FILE
         reason = getattr(error, "strerror", None) or str(error)
         self.notes.append(
             f"{path} cannot be written ({reason.lower()}); what changed is read each time"
         )
         self.path = None
-        self._connection = store.open_memory(path)
+        self._connection = store.open_in_memory(path)
 
 
 def _refresh_memory(
-    connection: sqlite3.Connection, root: Path, progress: Progress, *, is_all: bool
-) -> Refreshed:
+    connection: sqlite3.Connection, root: Path, progress: ProgressCallback, *, is_all: bool
+) -> RefreshResult:
     connection.execute("PRAGMA query_only = OFF")
     try:
         return refresh_tables(connection, root, progress=progress, is_all=is_all)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from epochal import durable
 from epochal.records.index.schema import MAX_INTEGER, MIN_INTEGER
-from epochal.records.layout.coerce import as_real
+from epochal.records.layout.coerce import as_float
 from epochal.records.layout.config_leaves import iter_leaves
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Param(NamedTuple):
     """Whether nobody set it."""
 
 
-def params_of(provenance: Mapping[str, Any]) -> list[Param]:
+def read_params(provenance: Mapping[str, Any]) -> list[Param]:
     """Every value that ``provenance.json`` knows, with the lists that they are elements of."""
     found: dict[str, Param] = {}
     leaves: dict[str, tuple[Any, bool]] = {}
@@ -42,10 +42,10 @@ def params_of(provenance: Mapping[str, Any]) -> list[Param]:
     return list(found.values())
 
 
-def params_of_values(values: Mapping[str, Any]) -> list[Param]:
+def params_from_values(values: Mapping[str, Any]) -> list[Param]:
     """The same for plain values of which nobody knows who set them."""
     provenance = {key: [{"value": value}] for key, value in iter_leaves(values)}
-    return params_of(provenance)
+    return read_params(provenance)
 
 
 def _param(key: str, value: object, *, is_default: bool) -> Param:
@@ -62,7 +62,7 @@ def _param(key: str, value: object, *, is_default: bool) -> Param:
 
 def _number(value: float) -> float | None:
     is_kept = isinstance(value, int) and MIN_INTEGER <= value <= MAX_INTEGER
-    return value if is_kept else as_real(value)
+    return value if is_kept else as_float(value)
 
 
 def _lists(leaves: Mapping[str, tuple[Any, bool]]) -> Iterator[tuple[str, object, bool]]:
@@ -83,11 +83,11 @@ def _lists(leaves: Mapping[str, tuple[Any, bool]]) -> Iterator[tuple[str, object
     for owner, keys in owners.items():
         tree: dict[str, Any] = {}
         for key in keys:
-            _plant(tree, key[len(owner) + 1 :].split("."), leaves[key][0])
+            _set_nested(tree, key[len(owner) + 1 :].split("."), leaves[key][0])
         yield owner, _as_lists(tree), all(leaves[key][1] for key in keys)
 
 
-def _plant(tree: dict[str, Any], words: list[str], value: object) -> None:
+def _set_nested(tree: dict[str, Any], words: list[str], value: object) -> None:
     for word in words[:-1]:
         below = tree.setdefault(word, {})
         if not isinstance(below, dict):  # a damaged file may name a leaf and something in it

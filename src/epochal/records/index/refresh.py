@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, final
 
 from epochal.records.folder.record import read_folder
 from epochal.records.index.run_rows import (
-    clean,
     count_points,
+    escape_surrogates,
     find_best,
     find_step,
     read_metrics,
-    read_rows,
+    read_run_rows,
 )
-from epochal.records.index.scan import Known, walk_runs
+from epochal.records.index.scan import IndexedRun, scan_run_folders
 from epochal.records.index.schema import RUN_COLUMNS
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from epochal.records.index.run_rows import MetricRow, RunRows
-    from epochal.records.index.scan import Found
+    from epochal.records.index.scan import ScannedRun
 
-    Progress = Callable[[str], None]
+    ProgressCallback = Callable[[str], None]
 
 _COMMIT_SECONDS = 0.5
 """How long others may have to wait for what was read."""
@@ -39,7 +39,7 @@ _PARTS = ("params", "metrics")
 
 @final
 @dataclass(frozen=True, slots=True)
-class Refreshed:
+class RefreshResult:
     """What a look at the folders found."""
 
     total: int
@@ -54,8 +54,8 @@ class Refreshed:
 
 
 def refresh_tables(
-    connection: sqlite3.Connection, root: Path, *, progress: Progress, is_all: bool = False
-) -> Refreshed:
+    connection: sqlite3.Connection, root: Path, *, progress: ProgressCallback, is_all: bool = False
+) -> RefreshResult:
     """Read what is new or changed below ``root``, and forget what is gone.
 
     Args:
@@ -66,12 +66,14 @@ def refresh_tables(
     """
     known = _load_known(connection)
     progress("looking for runs")
-    found = {clean(one.path): one for one in walk_runs(str(root.absolute()), known)}
+    found = {
+        escape_surrogates(one.path): one for one in scan_run_folders(str(root.absolute()), known)
+    }
     gone = [one.id for path, one in known.items() if path not in found]
     work = [
         (path, one)
         for path, one in found.items()
-        if is_all or one.is_changed or not known[path].is_settled
+        if is_all or one.is_changed or not known[path].is_inactive
     ]
     batch = _Batch(connection)
     for i, (path, one) in enumerate(work):
@@ -79,13 +81,13 @@ def refresh_tables(
         _read_one(connection, root, one, known.get(path), is_all=is_all)
         batch.commit_if_due()
     for run_id in gone:
-        _forget_parts(connection, run_id)
+        _delete_parts(connection, run_id)
         connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
         batch.commit_if_due()
     connection.execute("UPDATE state SET is_built = 1 WHERE is_built = 0")
     batch.commit()
     read = sum(is_all or one.is_changed for _, one in work)
-    return Refreshed(len(found), read, len(gone))
+    return RefreshResult(len(found), read, len(gone))
 
 
 @final
@@ -109,33 +111,38 @@ class _Batch:
         self._since = time.monotonic()
 
 
-def _load_known(connection: sqlite3.Connection) -> dict[str, Known]:
+def _load_known(connection: sqlite3.Connection) -> dict[str, IndexedRun]:
     rows = connection.execute("SELECT path, id, stamp, status, host, points FROM runs")
-    return {path: Known(*values) for path, *values in rows}
+    return {path: IndexedRun(*values) for path, *values in rows}
 
 
 def _read_one(
-    connection: sqlite3.Connection, root: Path, one: Found, known: Known | None, *, is_all: bool
+    connection: sqlite3.Connection,
+    root: Path,
+    one: ScannedRun,
+    known: IndexedRun | None,
+    *,
+    is_all: bool,
 ) -> None:
     folder = root / one.path
     if known is not None and not one.is_changed and not is_all:
-        _look_again(connection, folder, known)
+        _update_active_run(connection, folder, known)
         return
-    rows = read_rows(folder)
+    rows = read_run_rows(folder)
     if not folder.is_dir():  # moved or deleted meanwhile: the next look finds out where it is
         return
-    given = {**rows.values, "path": clean(one.path), "stamp": one.stamp}
+    given = {**rows.values, "path": escape_surrogates(one.path), "stamp": one.stamp}
     values = [given[name] for name in _COLUMNS]
     if known is None:
         run_id = connection.execute(_INSERT_RUN, values).lastrowid or 0
     else:
         run_id = known.id
         connection.execute(_UPDATE_RUN, (*values, run_id))
-        _forget_parts(connection, run_id)
+        _delete_parts(connection, run_id)
     _write_parts(connection, run_id, rows)
 
 
-def _look_again(connection: sqlite3.Connection, folder: Path, known: Known) -> None:
+def _update_active_run(connection: sqlite3.Connection, folder: Path, known: IndexedRun) -> None:
     """Bring a run that works up to date whose files are the same: it logs points, or it died."""
     record = read_folder(folder)
     status, points = record.summary.status, count_points(folder)
@@ -151,7 +158,7 @@ def _look_again(connection: sqlite3.Connection, folder: Path, known: Known) -> N
         )
 
 
-def _forget_parts(connection: sqlite3.Connection, run_id: int) -> None:
+def _delete_parts(connection: sqlite3.Connection, run_id: int) -> None:
     for table in _PARTS:
         connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
     connection.execute("DELETE FROM search WHERE rowid = ?", (run_id,))

@@ -15,21 +15,21 @@ from epochal import durable
 from epochal.records.layout.attempts import read_attempts
 from epochal.text.formatting import format_value
 
-_NAMES_AND_PLACES = ("seed", "tag", "desc", "log", "record", "checkpoint")
+_IGNORED_KEYS = ("seed", "tag", "desc", "log", "record", "checkpoint")
 """Keys, also as sections, that name, watch or keep a run and do not decide what it computes."""
 
 _SEED = "${seed}"
 _DIGITS = 16
-_NORMAL = 1.959963984540054
+_NORMAL_QUANTILE = 1.959963984540054
 """What leaves 2.5 % of a normal distribution above it."""
 
-_MANY = 200
+_ASYMPTOTIC_FREEDOM = 200
 """Degrees of freedom from which on a series gives Student's distribution to nine digits."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Mean:
+class MeanEstimate:
     """The mean of a few runs with its 95 % confidence interval; NaN where nothing can be said."""
 
     mean: float
@@ -66,58 +66,58 @@ def replicate_key(run: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
     values = {
         key: value
         for key, origins in provenance.items()
-        if not _is_free(key) and (value := _value(origins)) is not _LOST
+        if not _is_ignored_key(key) and (value := _value(origins)) is not _LOST
     }
     if not values:
         return ""
     attempts = read_attempts(run)
     codes = {_digest(sorted(one.code.items())) for one in attempts if one.code}
-    changes = {text for one in attempts for text in one.overrides if not _is_free(text)}
+    changes = {text for one in attempts for text in one.overrides if not _is_ignored_key(text)}
     facts = {name: run.get(name) for name in ("project", "runner", "epochal", "torch")}
     return _digest([sorted(values.items()), facts, sorted(codes), sorted(changes)])
 
 
-def last_of_each(seeds: Sequence[object]) -> list[int]:
+def latest_per_seed(seeds: Sequence[object]) -> list[int]:
     """The places of the runs that count: of those with one seed, which say the same, the last."""
     return sorted({repr(seed): place for place, seed in enumerate(seeds)}.values())
 
 
-def summarise(values: Iterable[float]) -> Mean:
+def estimate_mean(values: Iterable[float]) -> MeanEstimate:
     """The mean of independent values, with the 95 % interval of Student's distribution."""
     known = [float(value) for value in values]
     count = len(known)
     if not count or not all(map(math.isfinite, known)):
         mean = sum(known) / count if count else math.nan
-        return Mean(mean=mean, low=math.nan, high=math.nan, count=count, spread=math.nan)
+        return MeanEstimate(mean=mean, low=math.nan, high=math.nan, count=count, spread=math.nan)
     mean = math.fsum(value / count for value in known)
     if count == 1:
-        return Mean(mean=mean, low=math.nan, high=math.nan, count=1, spread=math.nan)
+        return MeanEstimate(mean=mean, low=math.nan, high=math.nan, count=1, spread=math.nan)
     largest = max(abs(value - mean) for value in known) or 1.0  # squares must not overflow
     squares = math.fsum(((value - mean) / largest) ** 2 for value in known)
     spread = largest * math.sqrt(squares / (count - 1))
-    half = student_factor(count - 1) * spread / math.sqrt(count)
-    return Mean(mean=mean, low=mean - half, high=mean + half, count=count, spread=spread)
+    half = t_critical_value(count - 1) * spread / math.sqrt(count)
+    return MeanEstimate(mean=mean, low=mean - half, high=mean + half, count=count, spread=spread)
 
 
 @lru_cache(maxsize=256)
-def student_factor(freedom: int) -> float:
+def t_critical_value(freedom: int) -> float:
     """How many standard errors a 95 % interval reaches to each side of a mean.
 
     Args:
         freedom: Degrees of freedom: one less than there are values.
     """
-    if freedom > _MANY:
-        return _expand(freedom)
+    if freedom > _ASYMPTOTIC_FREEDOM:
+        return _t_critical_value_asymptotic(freedom)
     low, high = 0.0, math.pi / 2
     while (angle := (low + high) / 2) not in (low, high):
-        if _share_within(angle, freedom) < 0.95:
+        if _t_probability_within(angle, freedom) < 0.95:
             low = angle
         else:
             high = angle
     return math.tan(angle) * math.sqrt(freedom)
 
 
-def _share_within(angle: float, freedom: int) -> float:
+def _t_probability_within(angle: float, freedom: int) -> float:
     """The share of Student's distribution within ±t, where t is tan(angle) * sqrt(freedom).
 
     The finite sums for whole degrees of freedom: Abramowitz and Stegun, 26.7.3 and 26.7.4.
@@ -132,9 +132,9 @@ def _share_within(angle: float, freedom: int) -> float:
     return 2 / math.pi * (angle + sine * total) if is_odd else sine * total
 
 
-def _expand(freedom: int) -> float:
+def _t_critical_value_asymptotic(freedom: int) -> float:
     """The same from the normal distribution, by the series in 1 / freedom (26.7.5)."""
-    z = _NORMAL
+    z = _NORMAL_QUANTILE
     terms = (
         (z**3 + z) / 4,
         (5 * z**5 + 16 * z**3 + 3 * z) / 96,
@@ -158,8 +158,8 @@ def _value(origins: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _is_free(key: str) -> bool:
-    return key.partition("=")[0].partition(".")[0] in _NAMES_AND_PLACES
+def _is_ignored_key(key: str) -> bool:
+    return key.partition("=")[0].partition(".")[0] in _IGNORED_KEYS
 
 
 def _digest(value: object) -> str:

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from epochal.records.layout.process import host_name
-from epochal.records.layout.run_folders import MAX_DEPTH, looks_like_run
+from epochal.records.layout.run_folders import MAX_DEPTH, looks_like_run_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,11 +19,11 @@ _EDITED = ("README.md", "status.json")
 _YOUNG_SECONDS = 2.0
 """For how long a folder may change again without getting another time: clocks of files tick."""
 
-YOUNG = "young"
+RECENT_STAMP = "young"
 """The stamp of a folder that was read while it was young: it is read again."""
 
 
-class Known(NamedTuple):
+class IndexedRun(NamedTuple):
     """One run as the index knows it."""
 
     id: int
@@ -33,14 +33,14 @@ class Known(NamedTuple):
     points: int
 
     @property
-    def is_settled(self) -> bool:
+    def is_inactive(self) -> bool:
         """Whether only a change of its folder can change what is known of it."""
         # A process of this machine that is gone stays gone; another machine may be heard again.
         is_away = self.status == "lost" and self.host != host_name()
         return self.status not in _AT_WORK and not is_away
 
 
-class Found(NamedTuple):
+class ScannedRun(NamedTuple):
     """One run folder on disk."""
 
     path: str
@@ -51,23 +51,23 @@ class Found(NamedTuple):
     """Whether the index does not know it as it is now."""
 
 
-def walk_runs(root: str, known: Mapping[str, Known]) -> list[Found]:
+def scan_run_folders(root: str, known: Mapping[str, IndexedRun]) -> list[ScannedRun]:
     """Every run folder below ``root``; those that are known and unchanged are not looked into.
 
     A folder gets another time when a file in it is written anew, as all of a record are; what
     people edit may be written in place, so it is looked at too.
     """
-    walk = _Walk(known)
+    walk = _RunScanner(known)
     walk.visit(root, ".", MAX_DEPTH)
     return walk.found
 
 
 @final
-class _Walk:
+class _RunScanner:
     """One way through all folders; the system is asked as little as possible, and by text."""
 
-    def __init__(self, known: Mapping[str, Known]) -> None:
-        self.found: list[Found] = []
+    def __init__(self, known: Mapping[str, IndexedRun]) -> None:
+        self.found: list[ScannedRun] = []
         self._known = known
         self._seen: set[tuple[int, int]] = set()
         self._young = time.time_ns() - int(_YOUNG_SECONDS * 1e9)
@@ -83,17 +83,17 @@ class _Walk:
             return
         self._seen.add(spot)
         one = self._known.get(path)
-        if one is not None and one.stamp == (stamp := self._stamp(folder, place)) != YOUNG:
-            self.found.append(Found(path, stamp, is_changed=False))
+        if one is not None and one.stamp == (stamp := self._stamp(folder, place)) != RECENT_STAMP:
+            self.found.append(ScannedRun(path, stamp, is_changed=False))
             return
         try:
             with os.scandir(folder) as entries:
                 inner = {entry.name: entry for entry in entries}
         except OSError:
             return
-        if looks_like_run(os.path.basename(folder), inner.keys()):  # noqa: PTH119
+        if looks_like_run_folder(os.path.basename(folder), inner.keys()):  # noqa: PTH119
             stamp = self._stamp(folder, place)
-            self.found.append(Found(path, stamp, is_changed=True))
+            self.found.append(ScannedRun(path, stamp, is_changed=True))
         elif depth:
             for name in sorted(inner):
                 if not name.startswith(".") and _is_folder(inner[name]):
@@ -111,7 +111,7 @@ class _Walk:
                 newest = max(newest, file.st_ctime_ns)
                 written += f":{file.st_mtime_ns}:{file.st_size}"
         if newest > self._young:
-            return YOUNG
+            return RECENT_STAMP
         return f"{place.st_ino}:{place.st_mtime_ns}:{place.st_ctime_ns}{written}"
 
 

@@ -9,7 +9,7 @@ from epochal.errors import RecordError
 APPLICATION_ID = 0x45504F43
 """What tells an index from any other SQLite file."""
 
-VERSION = 4
+SCHEMA_VERSION = 4
 """Of the tables; an index of another version is built anew."""
 
 RUN_COLUMNS = {
@@ -48,7 +48,7 @@ RUN_COLUMNS = {
 MIN_INTEGER, MAX_INTEGER = -(2**63), 2**63 - 1
 """Between which integers are kept exactly; a config may hold larger ones, up to 2**64."""
 
-HIDDEN = ("stamp",)
+INTERNAL_COLUMNS = ("stamp",)
 """Columns that are nobody's business outside of the index."""
 
 _TABLES = (
@@ -91,4 +91,4 @@ def create_tables(connection: sqlite3.Connection) -> None:
                 "  use a Python from your distribution, conda or python.org"
             ) from error
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -15,13 +15,13 @@ _UNSPACED = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]
 """Kana and Chinese characters, which stand without spaces between words: each is a word."""
 
 _MAX_VALUE = 1000
-_SAID_BY_ALL = re.compile(
+_README_TEMPLATE = re.compile(
     r"^---\n+`metrics\.bin` holds all points.*?(\n```python\n.*?\n```|\Z)|^_Write here .*_$",
     re.DOTALL | re.MULTILINE,
 )
 
 
-class Words(NamedTuple):
+class SearchText(NamedTuple):
     """What can be found of one run, by where it stands."""
 
     about: str
@@ -34,28 +34,28 @@ class Words(NamedTuple):
     """Keys and values that were left as they are."""
 
 
-def words_of(record: RunRecord, params: Iterable[Param]) -> Words:
+def build_search_text(record: RunRecord, params: Iterable[Param]) -> SearchText:
     """The words of one run."""
     summary = record.summary
     names = (summary.id, summary.project, summary.tag, str(record.run.get("variant") or ""))
-    about = "\n".join((*names, own_text(record.readme)))
+    about = "\n".join((*names, strip_readme_template(record.readme)))
     lines: tuple[list[str], list[str]] = ([], [])
     for one in params:
         lines[one.is_default].append(f"{one.key} {(one.text or '')[:_MAX_VALUE]}")
-    return Words(*(_spaced(text) for text in (about, *map("\n".join, lines))))
+    return SearchText(*(_separate_characters(text) for text in (about, *map("\n".join, lines))))
 
 
-def own_text(readme: str) -> str:
+def strip_readme_template(readme: str) -> str:
     """What people wrote into a README, without what every run's page says."""
-    return _SAID_BY_ALL.sub("", readme).strip()
+    return _README_TEMPLATE.sub("", readme).strip()
 
 
-def to_match(words: Sequence[str]) -> str:
+def to_fts_query(words: Sequence[str]) -> str:
     """A question to the search: runs that have all of these, or words that begin with them."""
-    tokens = [_spaced(word.replace('"', " ")) for word in words]
+    tokens = [_separate_characters(word.replace('"', " ")) for word in words]
     return " AND ".join(f'"{token}"*' for token in tokens if any(map(str.isalnum, token)))
 
 
-def _spaced(text: str) -> str:
+def _separate_characters(text: str) -> str:
     # A text from a file may hold halves of characters, which the database refuses.
     return _UNSPACED.sub(r" \1 ", text).encode("utf-8", "replace").decode()

@@ -7,15 +7,15 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from epochal.records.index.refresh import refresh_tables
-from epochal.records.index.schema import HIDDEN, RUN_COLUMNS, create_tables
+from epochal.records.index.schema import INTERNAL_COLUMNS, RUN_COLUMNS, create_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from epochal.records.index.index import Index
-    from epochal.records.index.refresh import Progress
+    from epochal.records.index.refresh import ProgressCallback
 
-_COLUMNS = [name for name in RUN_COLUMNS if name not in (*HIDDEN, "path")]
+_COLUMNS = [name for name in RUN_COLUMNS if name not in (*INTERNAL_COLUMNS, "path")]
 _RUNS = f"SELECT path, id, {', '.join(_COLUMNS)} FROM runs"
 _PARTS = {
     "config": "SELECT key, text, number, is_default FROM params WHERE run_id = ? ORDER BY key",
@@ -25,7 +25,7 @@ _PARTS = {
 }
 
 
-def find_faults(index: Index, progress: Progress) -> Iterator[str]:
+def find_index_errors(index: Index, progress: ProgressCallback) -> Iterator[str]:
     """One line for each thing that is not in the index as it is on disk.
 
     Runs that are at work may change while they are compared, and then differ.

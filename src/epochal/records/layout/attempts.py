@@ -90,7 +90,7 @@ def find_cause(status: str, *, is_supervised: bool) -> str:
     return "resumed"
 
 
-def go_back(
+def add_rollback_attempt(
     run: Mapping[str, Any], number: int, *, checkpoint: str, origin: int, step: int, points: object
 ) -> dict[str, Any]:
     """A ``run.json`` whose last attempt is over, and goes on as another one from a checkpoint."""
@@ -144,7 +144,7 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def find_limits(
+def find_valid_ranges(
     first_steps: Mapping[int, int], known: Sequence[Attempt]
 ) -> dict[int, tuple[int, int]]:
     """How far the points of each attempt belong to the run as it is now; others do not at all.
@@ -179,7 +179,7 @@ def find_limits(
     return found
 
 
-def select_current(
+def select_current_points(
     numbers: NDArray[np.integer[Any]], steps: NDArray[np.integer[Any]], known: Sequence[Attempt]
 ) -> NDArray[np.bool_]:
     """Which points belong to the run as it is now, and were not done again by a later attempt.
@@ -194,7 +194,7 @@ def select_current(
     found = np.unique(numbers)
     first_steps = {int(number): int(steps[numbers == number].min()) for number in found}
     current = np.zeros(len(numbers), dtype=bool)
-    for number, (row, step) in find_limits(first_steps, known).items():
+    for number, (row, step) in find_valid_ranges(first_steps, known).items():
         own = numbers[:row] == number
         current[:row] |= own & (steps[:row] <= step)
     return current

@@ -22,7 +22,7 @@ def as_mapping(value: object) -> dict[str, Any]:
     return dict(value) if isinstance(value, Mapping) else {}
 
 
-def as_real(value: object) -> float | None:
+def as_float(value: object) -> float | None:
     """The number; None if it is none, is NaN, or lies beyond all floats."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
@@ -33,7 +33,7 @@ def as_real(value: object) -> float | None:
     return None if math.isnan(number) else number
 
 
-def as_numbers(value: object) -> dict[str, float]:
+def as_finite_numbers(value: object) -> dict[str, float]:
     """The finite numbers of a mapping, by name."""
-    found = {str(name): as_real(number) for name, number in as_mapping(value).items()}
+    found = {str(name): as_float(number) for name, number in as_mapping(value).items()}
     return {name: one for name, one in found.items() if one is not None and math.isfinite(one)}

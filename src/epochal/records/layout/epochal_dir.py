@@ -10,13 +10,13 @@ from epochal import durable
 if TYPE_CHECKING:
     from pathlib import Path
 
-HOME = ".epochal"
+EPOCHAL_DIR = ".epochal"
 """Its name below the folder of all runs; whoever walks over runs leaves it out."""
 
 _IGNORE = "# Written by Epochal: nothing in here belongs into a repository.\n*\n"
 
 
-def home_of(root: Path) -> Path:
+def make_epochal_dir(root: Path) -> Path:
     """The folder for all runs below ``root``; made if it is not there.
 
     Args:
@@ -25,7 +25,7 @@ def home_of(root: Path) -> Path:
     Raises:
         OSError: It is not there and cannot be made.
     """
-    home = root / HOME
+    home = root / EPOCHAL_DIR
     if not home.is_dir():
         try:
             durable.make_dir(home)

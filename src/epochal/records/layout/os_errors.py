@@ -24,15 +24,15 @@ _HINTS = {
 }
 
 
-def explain_failure(error: OSError) -> str:
+def explain_os_error(error: OSError) -> str:
     """The words of ``error``, and below them what to do now."""
     return f"{error}\n  {_HINTS.get(error.errno or 0, _ELSEWHERE)}"
 
 
 @contextmanager
-def recording() -> Iterator[None]:
+def raising_record_errors() -> Iterator[None]:
     """Turns a failure of the disk into a RecordError; also decorates functions."""
     try:
         yield
     except OSError as error:
-        raise RecordError(explain_failure(error)) from error
+        raise RecordError(explain_os_error(error)) from error

@@ -23,7 +23,7 @@ def process_token(pid: int) -> str:
     return f"{boot}:{fields[_START_FIELD]}"
 
 
-def is_gone(pid: int, *, host: str, token: str = "") -> bool:
+def is_process_gone(pid: int, *, host: str, token: str = "") -> bool:
     """Whether that process surely ended; False when it ran on another machine."""
     if host != host_name() or pid <= 0:
         return False

@@ -16,26 +16,26 @@ MAX_DEPTH = 6
 _TIME_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 
 
-def iter_runs(root: Path) -> Iterator[Path]:
+def iter_run_folders(root: Path) -> Iterator[Path]:
     """The folder of every run below ``root``, which may be one itself."""
     yield from _walk(root, MAX_DEPTH, set())
 
 
-def is_run(path: Path) -> bool:
+def is_run_folder(path: Path) -> bool:
     """Whether a folder is that of a run."""
     try:
         entries = {entry.name for entry in path.iterdir()}
-        return looks_like_run(path.resolve().name, entries)
+        return looks_like_run_folder(path.resolve().name, entries)
     except (OSError, ValueError):
         return False
 
 
-def looks_like_run(name: str, entries: Set[str]) -> bool:
+def looks_like_run_folder(name: str, entries: Set[str]) -> bool:
     """Whether a folder of this name, in which these lie, is that of a run."""
     return "run.json" in entries or "status.json" in entries or bool(_TIME_ID.fullmatch(name))
 
 
-def started_by_name(run_id: str) -> str:
+def parse_start_time(run_id: str) -> str:
     """When a run began by its name, in the time of its machine; empty for another name."""
     if not _TIME_ID.fullmatch(run_id):
         return ""
@@ -51,7 +51,7 @@ def _walk(folder: Path, depth: int, seen: set[tuple[int, int]]) -> Iterator[Path
     if (place.st_dev, place.st_ino) in seen:  # a link that leads back
         return
     seen.add((place.st_dev, place.st_ino))
-    if looks_like_run(folder.name, {entry.name for entry in entries}):
+    if looks_like_run_folder(folder.name, {entry.name for entry in entries}):
         yield folder
     elif depth:
         for entry in entries:

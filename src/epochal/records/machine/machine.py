@@ -52,7 +52,7 @@ _VARIABLES = {
     "VIRTUAL_ENV",
     "WORLD_SIZE",
 }
-_FAMILIES = (
+_VARIABLE_PREFIXES = (
     "CUDA_",
     "CUDNN_",
     "EPOCHAL_",
@@ -142,7 +142,7 @@ def read_environment() -> dict[str, str]:
     return {
         name: redact(value)
         for name, value in sorted(os.environ.items())
-        if (name in _VARIABLES or name.startswith(_FAMILIES)) and not is_secret_name(name)
+        if (name in _VARIABLES or name.startswith(_VARIABLE_PREFIXES)) and not is_secret_name(name)
     }
 
 

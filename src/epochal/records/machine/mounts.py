@@ -11,7 +11,7 @@ _SHARED = re.compile(
 )
 
 
-def find_kind(folder: Path) -> tuple[str, str]:
+def find_file_system(folder: Path) -> tuple[str, str]:
     """The type of a folder's file system and where that is mounted; empty when unknown."""
     try:
         mounts = MOUNTS.read_text("utf-8", "surrogateescape")
@@ -29,6 +29,6 @@ def find_kind(folder: Path) -> tuple[str, str]:
     return best
 
 
-def is_shared(kind: str) -> bool:
+def is_network_file_system(kind: str) -> bool:
     """Whether a file system of this type is reached over a network."""
     return bool(_SHARED.fullmatch(kind))

@@ -38,7 +38,7 @@ def describe_repository(directory: Path) -> dict[str, Any] | None:
     }
 
 
-def read_diff(directory: Path) -> str:
+def read_git_diff(directory: Path) -> str:
     """What tracked files have beyond the commit, without secrets; empty if nobody can tell."""
     options = ("--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
     text = _git(directory, "diff", *options, "HEAD") or ""

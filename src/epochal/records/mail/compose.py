@@ -11,11 +11,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.errors import RecordError
-from epochal.records.alive.heartbeat import FILE_NAME as HEARTBEAT
+from epochal.records.alive.heartbeat import HEARTBEAT_FILE as HEARTBEAT
 from epochal.records.folder.derived_fields import describe_error, seconds_of, step_of
-from epochal.records.folder.writer import DONE
+from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.mail.mailbox import Kind, Mail, make_id, utc_now
-from epochal.records.metrics.points import TRAIN, is_epoch_mean
+from epochal.records.metrics.points import TRAIN_PREFIX, is_epoch_mean
 from epochal.records.secrets import redact, redact_tree
 from epochal.text.formatting import format_seconds, format_value
 
@@ -136,7 +136,7 @@ def _figures(content: MailContent) -> str:
     """The metrics of a run that has no best value, such as a test."""
     if content.kind != "finished":
         return ""
-    found = [item for item in content.metrics.items() if not item[0].startswith(TRAIN)]
+    found = [item for item in content.metrics.items() if not item[0].startswith(TRAIN_PREFIX)]
     return ", ".join(f"{name} {format_value(value)}" for name, value in found[:_MAX_FIGURES])
 
 
@@ -172,7 +172,7 @@ def _lines(content: MailContent) -> Iterator[str]:
 
 def mail_kind(status: str, reason: str) -> Kind | None:
     """The mail for an ended run; None if a user ended it or it will be resumed."""
-    if status in DONE:
+    if status in COMPLETED_STATUSES:
         return "diverged" if reason == "diverged" else "finished"
     if status == "failed":
         return "out_of_disk" if reason == "disk_full" else "failed"

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
 from epochal.errors import RecordError
-from epochal.records.alive.heartbeat import FILE_NAME as HEARTBEAT
-from epochal.records.alive.heartbeat import is_silent
-from epochal.records.alive.lease import SILENCE_SECONDS
+from epochal.records.alive.heartbeat import HEARTBEAT_FILE as HEARTBEAT
+from epochal.records.alive.heartbeat import is_heartbeat_stale
+from epochal.records.alive.lease import STALE_SECONDS
 from epochal.records.folder.record import read_run
-from epochal.records.layout.process import host_name, is_gone, process_token
+from epochal.records.layout.process import host_name, is_process_gone, process_token
 from epochal.records.mail.compose import compose, describe_run, mail_kind
 from epochal.records.mail.mailbox import Mailbox, make_id, utc_now
 from epochal.records.mail.outbox import locked, queue_mail
@@ -144,11 +144,11 @@ def _is_owner_alive(box: Mailbox, expected: ExpectedMail) -> bool:
     if not isinstance(pid, int) or not isinstance(host, str):
         return False
     if host == host_name():
-        return not is_gone(pid, host=host, token=token if isinstance(token, str) else "")
+        return not is_process_gone(pid, host=host, token=token if isinstance(token, str) else "")
     if not expected.is_supervised:
-        return not is_silent(folder)
+        return not is_heartbeat_stale(folder)
     try:  # there is no heartbeat between two processes of a supervised run
-        return time.time() - (folder / HEARTBEAT).stat().st_mtime < SILENCE_SECONDS
+        return time.time() - (folder / HEARTBEAT).stat().st_mtime < STALE_SECONDS
     except OSError:
         return True
 

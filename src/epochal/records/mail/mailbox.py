@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, final, get_args
 
 from epochal import durable
 from epochal.errors import RecordError
-from epochal.records.layout.epochal_dir import HOME, home_of
+from epochal.records.layout.epochal_dir import EPOCHAL_DIR, make_epochal_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -107,11 +107,11 @@ class Mailbox:
     @property
     def folder(self) -> Path:
         """Folder of its files; it may not exist yet."""
-        return self.root / HOME / FOLDER
+        return self.root / EPOCHAL_DIR / FOLDER
 
     def make_folder(self, name: str) -> Path:
         """One of its subfolders, created if missing; may raise OSError."""
-        folder = home_of(self.root) / FOLDER / name
+        folder = make_epochal_dir(self.root) / FOLDER / name
         if not folder.is_dir():
             try:
                 durable.make_dir(folder)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Library = Literal["pandas", "polars"]
 
 
-def to_frame(points: Points, names: Sequence[str], library: Library) -> Any:  # noqa: ANN401 - of that library
+def to_dataframe(points: Points, names: Sequence[str], library: Library) -> Any:  # noqa: ANN401 - of that library
     """One row per step, one column per metric; empty where a metric has no value.
 
     Args:

@@ -13,7 +13,7 @@ MONITOR_KEYS = ("monitor", "monitor.metric", "monitor.mode")
 """What says it: ``+val/acc`` under one of the first two, or ``max`` under the last."""
 
 
-def mode_of(settings: Mapping[str, object]) -> Mode:
+def get_monitor_mode(settings: Mapping[str, object]) -> Mode:
     """Which way is better, by the values of a config under these keys.
 
     Where they say nothing it is an error that the task computes, and less of it is better.

@@ -19,9 +19,14 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
 from epochal.errors import RecordError, suggest
-from epochal.records.layout.attempts import read_attempts, select_current
-from epochal.records.layout.os_errors import explain_failure, recording
-from epochal.records.metrics.row_format import POINT_BYTES, find_good_bytes, find_whole, point_type
+from epochal.records.layout.attempts import read_attempts, select_current_points
+from epochal.records.layout.os_errors import explain_os_error, raising_record_errors
+from epochal.records.metrics.row_format import (
+    POINT_BYTES,
+    count_valid_bytes,
+    get_point_dtype,
+    mask_valid_rows,
+)
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
@@ -34,12 +39,12 @@ if TYPE_CHECKING:
     from epochal.records.layout.attempts import Attempt
     from epochal.records.metrics.row_format import Rows
 
-TRAIN = "train/"
-EPOCH_MEANS = f"{TRAIN}epoch/"
+TRAIN_PREFIX = "train/"
+EPOCH_MEAN_PREFIX = f"{TRAIN_PREFIX}epoch/"
 """Stands before the names of means over epochs; other points of training are means of few steps."""
 
 MAX_SERIES = 100_000
-MAX_NAME = 500
+MAX_NAME_LENGTH = 500
 
 _pack_head = struct.Struct("<IIqdd").pack
 _pack_crc = struct.Struct("<I").pack
@@ -47,12 +52,12 @@ _pack_crc = struct.Struct("<I").pack
 
 def is_epoch_mean(name: str) -> bool:
     """Whether a series holds the means of epochs; results have their last one as ``train/...``."""
-    return name.startswith(EPOCH_MEANS)
+    return name.startswith(EPOCH_MEAN_PREFIX)
 
 
-def is_mean_of_steps(name: str) -> bool:
+def is_step_mean(name: str) -> bool:
     """Whether points of a series are means since the point before, as those of training are."""
-    return name.startswith(TRAIN) and not is_epoch_mean(name)
+    return name.startswith(TRAIN_PREFIX) and not is_epoch_mean(name)
 
 
 @final
@@ -82,7 +87,7 @@ class MetricWriter:
             if self._points is not None:
                 self._points.append(b"".join(rows))
         except OSError as error:
-            raise RecordError(explain_failure(error)) from error
+            raise RecordError(explain_os_error(error)) from error
         except (struct.error, TypeError, ValueError, OverflowError) as error:
             raise RecordError(
                 f"metric {name!r}: cannot be recorded: value {value!r} at step {step!r}\n"
@@ -93,17 +98,17 @@ class MetricWriter:
     def num_points(self) -> int:
         """How many points the file holds, also those of earlier processes."""
         try:
-            return find_good_bytes(self._folder / "metrics.bin") // POINT_BYTES
+            return count_valid_bytes(self._folder / "metrics.bin") // POINT_BYTES
         except OSError:  # it cannot be read
             return 0
 
-    @recording()
+    @raising_record_errors()
     def sync(self) -> None:
         """Bring all points onto the disk, so that they outlive a power cut too."""
         if self._points is not None:
             self._points.sync()
 
-    @recording()
+    @raising_record_errors()
     def close(self) -> None:
         """Let go of the files; the next ``log`` opens them again."""
         for appender in (self._points, self._series):
@@ -115,7 +120,7 @@ class MetricWriter:
     def _add_series(self, name: object) -> int:
         if self._series is None:
             self._series = self._open()
-        is_name = isinstance(name, str) and 0 < len(name) <= MAX_NAME
+        is_name = isinstance(name, str) and 0 < len(name) <= MAX_NAME_LENGTH
         if not is_name or len(self._ids) >= MAX_SERIES:
             raise RecordError(
                 f"metric {str(name)[:40]!r}: cannot start series {len(self._ids) + 1} of this run\n"
@@ -135,11 +140,11 @@ class MetricWriter:
         path = self._folder / "metrics.bin"
         try:
             # What a power cut left after the last whole row was never acknowledged as synced.
-            self._points = durable.Appender(path, keep=find_good_bytes(path))
+            self._points = durable.Appender(path, keep=count_valid_bytes(path))
         except OSError:
             lines.close()
             raise
-        names, damaged = read_names(self._folder)
+        names, damaged = read_series_names(self._folder)
         self._ids.update((name, series) for series, name in names.items())
         # A damaged line had an id too, and points may carry it.
         self._next_id = max(max(names, default=-1) + 1, len(names) + damaged)
@@ -187,7 +192,7 @@ class Points:
         """Steps and values of one metric, by step, without what a later attempt redid."""
         numbers = [number for number, known in self.names.items() if known == name]
         if not numbers:
-            raise RecordError(explain_unknown(name, list(self.names.values())))
+            raise RecordError(explain_unknown_metric(name, list(self.names.values())))
         return self.series_of(numbers)
 
     def series_of(self, numbers: list[int]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -200,13 +205,13 @@ class Points:
         return rows["step"].astype(np.int64), rows["value"].astype(np.float64)
 
 
-def explain_unknown(name: str, known: list[str]) -> str:
+def explain_unknown_metric(name: str, known: list[str]) -> str:
     """What to tell who asked for a metric that is not there."""
     hint = suggest(name, known) or f"this run recorded {len(known)} metrics"
     return f"{name}: no such metric\n  {hint}"
 
 
-def load_points(folder: Path) -> Points:
+def read_metric_points(folder: Path) -> Points:
     """Every point of the run in ``folder`` that is whole; damage is counted, never raised."""
     import numpy as np
 
@@ -215,13 +220,13 @@ def load_points(folder: Path) -> Points:
     except OSError:  # a run that ended before its first point has no such file
         data = b""
     torn_bytes = len(data) % POINT_BYTES
-    rows = np.frombuffer(data, point_type(), len(data) // POINT_BYTES)
-    good = find_whole(rows)
-    names, bad_names = read_names(folder)
+    rows = np.frombuffer(data, get_point_dtype(), len(data) // POINT_BYTES)
+    good = mask_valid_rows(rows)
+    names, bad_names = read_series_names(folder)
     # The attempts count all rows, but a damaged one may claim to be of any attempt.
     numbers = np.where(good, rows["attempt"], 0)
     steps = np.where(good, rows["step"], 0)
-    current = select_current(numbers, steps, _read_attempts(folder)) & good
+    current = select_current_points(numbers, steps, _read_attempts(folder)) & good
     return Points(rows[good], names, current[good], int((~good).sum()), torn_bytes, bad_names)
 
 
@@ -231,17 +236,17 @@ def _read_attempts(folder: Path) -> list[Attempt]:
 
 def read_points(folder: Path) -> Rows:
     """The points of the run in ``folder`` as one structured array; see ``POINT``."""
-    return load_points(folder).rows
+    return read_metric_points(folder).rows
 
 
 def read_series(folder: Path, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Steps and values of one metric of the run in ``folder``."""
-    return load_points(folder).series(name)
+    return read_metric_points(folder).series(name)
 
 
-def read_names(folder: Path) -> tuple[dict[int, str], int]:
+def read_series_names(folder: Path) -> tuple[dict[int, str], int]:
     """Series numbers with their names, and how many lines were damaged."""
-    lines, damaged = read_lines(folder / "series.jsonl")
+    lines, damaged = read_json_lines(folder / "series.jsonl")
     names: dict[int, str] = {}
     for line in lines:
         number, name = line.get("id"), line.get("name")
@@ -252,7 +257,7 @@ def read_names(folder: Path) -> tuple[dict[int, str], int]:
     return names, damaged
 
 
-def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+def read_json_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The whole lines of a JSON-lines file, and how many were damaged."""
     try:
         lines = path.read_bytes().splitlines(keepends=True)

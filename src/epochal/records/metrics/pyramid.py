@@ -1,9 +1,9 @@
 """The points of one metric on disk, and above them the extremes of ever larger blocks of points.
 
-Level 0 is the points by step. Each entry of a level sums up a block of ``FAN`` entries of the
-level below, and holds the checksum of their bytes; the checksum of the highest level is kept
-elsewhere. So nothing is believed that was not checked, and what is asked of ten million points is
-answered by some thousand entries. Files are read, never mapped: somebody may cut them meanwhile.
+Level 0 is the points by step. Each entry of a level summarises ``BLOCK_SIZE`` entries of the level
+below and holds the checksum of their bytes; the checksum of the highest level is stored elsewhere.
+So every entry is verified before it is used, and a query over ten million points reads a few
+thousand entries. Files are read, never memory-mapped: another process may truncate them.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
     Steps = NDArray[np.int64]
     Values = NDArray[np.float64]
-    Entries = NDArray[np.void]
+    Blocks = NDArray[np.void]
 
 
-FAN = 128
-POINT = np.dtype([("step", "<i8"), ("value", "<f8")])
+BLOCK_SIZE = 128
+CURVE_DTYPE = np.dtype([("step", "<i8"), ("value", "<f8")])
 
 
-class DamagedError(Exception):
+class CacheDamagedError(Exception):
     """What is on disk is not what was written there."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Root:
+class PyramidRoot:
     """What must be known of a pyramid to believe it."""
 
     count: int = 0
@@ -50,8 +50,8 @@ class Root:
     def sizes(self) -> list[int]:
         """How many entries each level has; the highest one is a single block."""
         sizes = [self.count]
-        while sizes[-1] > FAN:
-            sizes.append(-(-sizes[-1] // FAN))
+        while sizes[-1] > BLOCK_SIZE:
+            sizes.append(-(-sizes[-1] // BLOCK_SIZE))
         return sizes
 
 
@@ -71,12 +71,12 @@ class Curve(Protocol):
     def steps_at(self, positions: Steps) -> Steps:
         """The steps of some points."""
 
-    def fold(self, starts: Steps, ends: Steps) -> Entries:
+    def fold(self, starts: Steps, ends: Steps) -> Blocks:
         """The extremes of pieces between positions; pieces ascend and do not overlap."""
 
 
 @final
-class Plain(Curve):
+class InMemoryCurve(Curve):
     """A curve in memory."""
 
     def __init__(self, steps: Steps, values: Values) -> None:
@@ -100,13 +100,13 @@ class Plain(Curve):
         return self._steps[positions]
 
     @override
-    def fold(self, starts: Steps, ends: Steps) -> Entries:
-        flat = flatten(starts, ends)
-        return reduce_points(self._steps[flat], self._values[flat], starts, ends)
+    def fold(self, starts: Steps, ends: Steps) -> Blocks:
+        flat = concatenate_ranges(starts, ends)
+        return reduce_points_to_blocks(self._steps[flat], self._values[flat], starts, ends)
 
 
 @final
-class Pyramid(Curve):
+class PyramidCurve(Curve):
     """A curve on disk, of which every part is checked before it is believed.
 
     Args:
@@ -114,10 +114,10 @@ class Pyramid(Curve):
         root: What is known of it.
     """
 
-    def __init__(self, stem: Path, root: Root) -> None:
+    def __init__(self, stem: Path, root: PyramidRoot) -> None:
         self._stem, self._root, self._sizes = stem, root, root.sizes
-        self._rows = [np.empty(0, _kind(level)) for level in range(len(self._sizes))]
-        self._places = [np.full(-(-size // FAN), -1) for size in self._sizes]
+        self._rows = [np.empty(0, _level_dtype(level)) for level in range(len(self._sizes))]
+        self._places = [np.full(-(-size // BLOCK_SIZE), -1) for size in self._sizes]
 
     @property
     @override
@@ -132,7 +132,7 @@ class Pyramid(Curve):
     def rows(self, level: int, start: int, end: int) -> NDArray[np.void]:
         """Entries of a level between two positions; of level 0, points."""
         if start == end:
-            return np.empty(0, _kind(level))
+            return np.empty(0, _level_dtype(level))
         return self._pick(level, np.arange(start, end))
 
     @override
@@ -140,9 +140,9 @@ class Pyramid(Curve):
         found = np.zeros(len(steps), np.int64)
         for level in range(self.highest, -1, -1) if self.count else ():
             self._check(level, np.unique(found))
-            firsts = self._rows[level]["step"].reshape(-1, FAN)[self._places[level][found]]
-            is_there = found[:, None] * FAN + np.arange(FAN) < self._sizes[level]
-            found = found * FAN + ((firsts < steps[:, None]) & is_there).sum(axis=1)
+            firsts = self._rows[level]["step"].reshape(-1, BLOCK_SIZE)[self._places[level][found]]
+            is_there = found[:, None] * BLOCK_SIZE + np.arange(BLOCK_SIZE) < self._sizes[level]
+            found = found * BLOCK_SIZE + ((firsts < steps[:, None]) & is_there).sum(axis=1)
             if level:  # down into the block that the last of them begins
                 found = np.maximum(found - 1, 0)
         return found
@@ -157,29 +157,29 @@ class Pyramid(Curve):
         return self._pick(0, positions)["step"].astype(np.int64)
 
     @override
-    def fold(self, starts: Steps, ends: Steps) -> Entries:
+    def fold(self, starts: Steps, ends: Steps) -> Blocks:
         return self._fold(0, starts, ends)
 
-    def _fold(self, level: int, starts: Steps, ends: Steps) -> Entries:
-        if level == self.highest or (ends - starts).sum() <= 2 * FAN * len(starts):
+    def _fold(self, level: int, starts: Steps, ends: Steps) -> Blocks:
+        if level == self.highest or (ends - starts).sum() <= 2 * BLOCK_SIZE * len(starts):
             return self._gather(level, starts, ends)
-        inner_starts, inner_ends = -(-starts // FAN), ends // FAN
+        inner_starts, inner_ends = -(-starts // BLOCK_SIZE), ends // BLOCK_SIZE
         has_inner = inner_starts < inner_ends
-        head_ends = np.where(has_inner, inner_starts * FAN, ends)
-        tail_starts = np.where(has_inner, inner_ends * FAN, ends)
+        head_ends = np.where(has_inner, inner_starts * BLOCK_SIZE, ends)
+        tail_starts = np.where(has_inner, inner_ends * BLOCK_SIZE, ends)
         heads = self._gather(level, starts, head_ends)
         tails = self._gather(level, tail_starts, ends)
         inner = self._fold(level + 1, inner_starts[has_inner], inner_ends[has_inner])
-        return merge(heads, tails, spread(inner, has_inner))
+        return merge_blocks(heads, tails, scatter_blocks(inner, has_inner))
 
-    def _gather(self, level: int, starts: Steps, ends: Steps) -> Entries:
-        return _reduce(level, self._pick(level, flatten(starts, ends)), starts, ends)
+    def _gather(self, level: int, starts: Steps, ends: Steps) -> Blocks:
+        return _reduce(level, self._pick(level, concatenate_ranges(starts, ends)), starts, ends)
 
     def _pick(self, level: int, positions: Steps) -> NDArray[np.void]:
         """Entries at ascending positions."""
-        owners = positions // FAN
+        owners = positions // BLOCK_SIZE
         self._check(level, owners[np.diff(owners, prepend=-1) != 0])
-        return self._rows[level][self._places[level][owners] * FAN + positions % FAN]
+        return self._rows[level][self._places[level][owners] * BLOCK_SIZE + positions % BLOCK_SIZE]
 
     def _check(self, level: int, blocks: Steps) -> None:
         """Have distinct blocks, in ascending order, in memory as they were written."""
@@ -191,21 +191,21 @@ class Pyramid(Curve):
         if level < self.highest:
             expected = self._pick(level + 1, missing)["crc"].tolist()
         rows = self._load(level, missing)
-        data, size = rows.view(np.uint8).data, FAN * rows.itemsize
+        data, size = rows.view(np.uint8).data, BLOCK_SIZE * rows.itemsize
         end = self._sizes[level] * rows.itemsize
         found = [
             zlib.crc32(data[i * size : i * size + min(size, end - block * size)])
             for i, block in enumerate(missing.tolist())
         ]
         if found != expected:
-            raise DamagedError
-        places[missing] = np.arange(len(missing)) + len(self._rows[level]) // FAN
+            raise CacheDamagedError
+        places[missing] = np.arange(len(missing)) + len(self._rows[level]) // BLOCK_SIZE
         self._rows[level] = np.concatenate((self._rows[level], rows))
 
     def _load(self, level: int, blocks: Steps) -> NDArray[np.void]:
         """Read some blocks; those that lie side by side are read at once."""
-        rows = np.zeros(len(blocks) * FAN, _kind(level))
-        data, size = rows.view(np.uint8).data, FAN * rows.itemsize
+        rows = np.zeros(len(blocks) * BLOCK_SIZE, _level_dtype(level))
+        data, size = rows.view(np.uint8).data, BLOCK_SIZE * rows.itemsize
         bounds = [0, *(np.flatnonzero(np.diff(blocks) > 1) + 1).tolist(), len(blocks)]
         try:
             with self._stem.with_suffix(f".{level}").open("rb", buffering=0) as file:
@@ -213,57 +213,57 @@ class Pyramid(Curve):
                     part = data[start * size : end * size]
                     os.preadv(file.fileno(), [part], int(blocks[start]) * size)
         except FileNotFoundError as error:
-            raise DamagedError from error
+            raise CacheDamagedError from error
         return rows
 
 
-def extend_pyramid(stem: Path, root: Root, steps: Steps, values: Values) -> Root:
+def extend_pyramid(stem: Path, root: PyramidRoot, steps: Steps, values: Values) -> PyramidRoot:
     """Add points whose steps ascend; a known step and all that follow it are merged.
 
     Raises:
         DamagedError: What they are to be added to cannot be believed.
     """
-    old, kept = Pyramid(stem, root), root.count
+    old, kept = PyramidCurve(stem, root), root.count
     if kept and steps[0] <= old.steps_at(np.array([kept - 1]))[0]:
         kept = int(old.find(steps[:1])[0])
         later = old.read(kept, root.count)
         steps = np.concatenate((later[0], steps))
-        steps, values = keep_last(steps, np.concatenate((later[1], values)))
-    fresh = np.empty(len(steps), POINT)
+        steps, values = keep_last_per_step(steps, np.concatenate((later[1], values)))
+    fresh = np.empty(len(steps), CURVE_DTYPE)
     fresh["step"], fresh["value"] = steps, values
     count, level = kept + len(steps), 0
     while True:
         # A level that was the highest has none above it that knows its blocks.
-        block = kept // FAN if level < old.highest else 0
-        before = old.rows(level, block * FAN, kept)
+        block = kept // BLOCK_SIZE if level < old.highest else 0
+        before = old.rows(level, block * BLOCK_SIZE, kept)
         whole = np.concatenate((before, fresh)) if len(before) else fresh
         extend(stem.with_suffix(f".{level}"), kept * fresh.itemsize, fresh.tobytes())
-        above = _sum_up(level, whole)
-        if kept + len(fresh) <= FAN:
-            return Root(count, int(above["crc"][0]))
+        above = _summarise_blocks(level, whole)
+        if kept + len(fresh) <= BLOCK_SIZE:
+            return PyramidRoot(count, int(above["crc"][0]))
         level, kept, fresh = level + 1, block, above
 
 
-def _kind(level: int) -> np.dtype[np.void]:
-    return ENTRY if level else POINT
+def _level_dtype(level: int) -> np.dtype[np.void]:
+    return BLOCK_DTYPE if level else CURVE_DTYPE
 
 
-def _reduce(level: int, rows: NDArray[np.void], starts: Steps, ends: Steps) -> Entries:
+def _reduce(level: int, rows: NDArray[np.void], starts: Steps, ends: Steps) -> Blocks:
     if level:
-        return reduce(rows, starts, ends)
-    return reduce_points(rows["step"], rows["value"], starts, ends)
+        return reduce_blocks(rows, starts, ends)
+    return reduce_points_to_blocks(rows["step"], rows["value"], starts, ends)
 
 
-def _sum_up(level: int, rows: NDArray[np.void]) -> Entries:
+def _summarise_blocks(level: int, rows: NDArray[np.void]) -> Blocks:
     """One entry for each block of a level."""
-    starts = np.arange(0, len(rows), FAN)
+    starts = np.arange(0, len(rows), BLOCK_SIZE)
     above = _reduce(level, rows, starts, np.append(starts[1:], len(rows)))
-    data, size = rows.view(np.uint8).data, FAN * rows.itemsize
+    data, size = rows.view(np.uint8).data, BLOCK_SIZE * rows.itemsize
     above["crc"] = [zlib.crc32(data[i : i + size]) for i in range(0, len(data), size)]
     return above
 
 
-ENTRY = np.dtype(
+BLOCK_DTYPE = np.dtype(
     [
         ("step", "<i8"),
         ("low", "<f8"),
@@ -280,10 +280,10 @@ Without such a value the extremes are NaN. ``crc`` is for whoever keeps entries 
 
 _COLUMNS = ("step", "low", "high", "total", "count")
 
-EMPTY = np.array((0, np.nan, np.nan, 0.0, 0, 0), ENTRY)
+EMPTY_BLOCK = np.array((0, np.nan, np.nan, 0.0, 0, 0), BLOCK_DTYPE)
 
 
-def reduce(entries: Entries, starts: Steps, ends: Steps) -> Entries:
+def reduce_blocks(entries: Blocks, starts: Steps, ends: Steps) -> Blocks:
     """One entry for each piece; the entries of the pieces lie one after the other.
 
     Args:
@@ -294,7 +294,7 @@ def reduce(entries: Entries, starts: Steps, ends: Steps) -> Entries:
     return _reduce_columns({name: entries[name] for name in _COLUMNS}, starts, ends)
 
 
-def reduce_points(steps: Steps, values: Values, starts: Steps, ends: Steps) -> Entries:
+def reduce_points_to_blocks(steps: Steps, values: Values, starts: Steps, ends: Steps) -> Blocks:
     """The same of pieces that are made of points."""
     is_number = ~np.isnan(values)
     known = values if is_number.all() else np.where(is_number, values, 0.0)
@@ -302,11 +302,11 @@ def reduce_points(steps: Steps, values: Values, starts: Steps, ends: Steps) -> E
     return _reduce_columns(dict(zip(_COLUMNS, columns, strict=True)), starts, ends)
 
 
-def _reduce_columns(columns: dict[str, NDArray[Any]], starts: Steps, ends: Steps) -> Entries:
+def _reduce_columns(columns: dict[str, NDArray[Any]], starts: Steps, ends: Steps) -> Blocks:
     is_there = ends > starts
     lengths = (ends - starts)[is_there]
     offsets = np.cumsum(lengths) - lengths
-    found = np.zeros(len(offsets), ENTRY)
+    found = np.zeros(len(offsets), BLOCK_DTYPE)
     if len(offsets):
         found["step"] = columns["step"][offsets]
         found["low"] = np.fmin.reduceat(columns["low"], offsets)
@@ -314,22 +314,22 @@ def _reduce_columns(columns: dict[str, NDArray[Any]], starts: Steps, ends: Steps
         found["count"] = np.add.reduceat(columns["count"], offsets)
         with np.errstate(invalid="ignore", over="ignore"):  # infinite values have no sum
             found["total"] = np.add.reduceat(columns["total"], offsets)
-    return spread(found, is_there)
+    return scatter_blocks(found, is_there)
 
 
-def spread(found: Entries, places: NDArray[np.bool_]) -> Entries:
+def scatter_blocks(found: Blocks, places: NDArray[np.bool_]) -> Blocks:
     """The same entries at some places of a longer row, and empty ones at the others."""
-    row = np.full(len(places), EMPTY)
+    row = np.full(len(places), EMPTY_BLOCK)
     row[places] = found
     return row
 
 
-def merge(*several: Entries) -> Entries:
+def merge_blocks(*several: Blocks) -> Blocks:
     """Entry by entry the extremes of all; the step is that of the first."""
-    return fold(_merge, several)
+    return fold(_merge_pair, several)
 
 
-def _merge(left: Entries, right: Entries) -> Entries:
+def _merge_pair(left: Blocks, right: Blocks) -> Blocks:
     found = left.copy()
     found["low"] = np.fmin(left["low"], right["low"])
     found["high"] = np.fmax(left["high"], right["high"])
@@ -339,13 +339,13 @@ def _merge(left: Entries, right: Entries) -> Entries:
     return found
 
 
-def flatten(starts: Steps, ends: Steps) -> Steps:
+def concatenate_ranges(starts: Steps, ends: Steps) -> Steps:
     """All positions of some pieces, one after the other."""
     lengths = ends - starts
     return np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
 
 
-def keep_last(steps: Steps, values: Values) -> tuple[Steps, Values]:
+def keep_last_per_step(steps: Steps, values: Values) -> tuple[Steps, Values]:
     """Points by step, of which the last word for each step counts."""
     if (steps[1:] > steps[:-1]).all():
         return steps, values

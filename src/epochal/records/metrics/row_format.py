@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Rows = np.ndarray[tuple[int], np.dtype[np.void]]
 
-POINT = (
+POINT_FIELDS = (
     ("series", "<u4"),
     ("attempt", "<u4"),
     ("step", "<i8"),
@@ -29,13 +29,13 @@ POINT_BYTES = 36
 HEAD_BYTES = 32
 """Those of which the last field is the CRC-32."""
 
-SMALL_BYTES = 1 << 20
+SMALL_FILE_BYTES = 1 << 20
 """A file of this size is read as a whole each time, since that takes a few milliseconds."""
 
 _CHUNK_ROWS = 16_384  # their bytes, transposed, fit into the cache of a core
 
 
-def find_good_bytes(path: Path) -> int:
+def count_valid_bytes(path: Path) -> int:
     """Where a file of rows ends before a torn or damaged tail; 0 when there is no file."""
     try:
         file = path.open("rb")
@@ -52,13 +52,13 @@ def find_good_bytes(path: Path) -> int:
     return end
 
 
-def find_whole(rows: Rows) -> NDArray[np.bool_]:
+def mask_valid_rows(rows: Rows) -> NDArray[np.bool_]:
     """Which rows have the checksum that their bytes ask for."""
     import numpy as np
 
     data = rows.view(np.uint8).reshape(len(rows), POINT_BYTES)
     crcs = np.full(len(rows), zlib.crc32(bytes(HEAD_BYTES)), np.uint32)
-    tables = _tables()
+    tables = _crc_tables()
     for start in range(0, len(rows), _CHUNK_ROWS):
         columns = np.ascontiguousarray(data[start : start + _CHUNK_ROWS, :HEAD_BYTES].T)
         chunk = crcs[start : start + _CHUNK_ROWS]
@@ -69,7 +69,7 @@ def find_whole(rows: Rows) -> NDArray[np.bool_]:
 
 
 @cache
-def _tables() -> NDArray[np.uint32]:
+def _crc_tables() -> NDArray[np.uint32]:
     """What each value of each byte changes in the CRC-32 of an empty head; a CRC is linear."""
     import numpy as np
 
@@ -82,8 +82,8 @@ def _tables() -> NDArray[np.uint32]:
     return np.array(tables[::-1])
 
 
-def point_type() -> np.dtype[Any]:
+def get_point_dtype() -> np.dtype[Any]:
     """The type of a row as numpy sees it."""
     import numpy as np
 
-    return np.dtype(list(POINT))
+    return np.dtype(list(POINT_FIELDS))

@@ -6,8 +6,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
-from epochal.records.metrics.points import EPOCH_MEANS, TRAIN, is_epoch_mean, load_points
-from epochal.records.metrics.row_format import SMALL_BYTES
+from epochal.records.metrics.points import (
+    EPOCH_MEAN_PREFIX,
+    TRAIN_PREFIX,
+    is_epoch_mean,
+    read_metric_points,
+)
+from epochal.records.metrics.row_format import SMALL_FILE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from epochal.records.metrics.curve_cache import Curves
+    from epochal.records.metrics.curve_cache import RunCurves
     from epochal.records.metrics.points import Points
 
 
@@ -41,15 +46,15 @@ class SeriesSummary:
 def summarise_series(folder: Path) -> dict[str, SeriesSummary]:
     """Every metric of the run in ``folder`` that has a readable point, by name."""
     with suppress(OSError):
-        if (folder / "metrics.bin").stat().st_size > SMALL_BYTES:
-            return _end_with_epochs(_summarise_curves(folder))
-    return _end_with_epochs(summarise_points(load_points(folder)))
+        if (folder / "metrics.bin").stat().st_size > SMALL_FILE_BYTES:
+            return _use_last_epoch_means(_summarise_curves(folder))
+    return _use_last_epoch_means(summarise_points(read_metric_points(folder)))
 
 
-def _end_with_epochs(found: dict[str, SeriesSummary]) -> dict[str, SeriesSummary]:
+def _use_last_epoch_means(found: dict[str, SeriesSummary]) -> dict[str, SeriesSummary]:
     """The same with the mean of the last epoch as the last value of training."""
     epochs = filter(is_epoch_mean, found)
-    means = {f"{TRAIN}{name.removeprefix(EPOCH_MEANS)}": name for name in epochs}
+    means = {f"{TRAIN_PREFIX}{name.removeprefix(EPOCH_MEAN_PREFIX)}": name for name in epochs}
     return {
         name: replace(one, last=found[means[name]].last) if name in means else one
         for name, one in found.items()
@@ -57,12 +62,12 @@ def _end_with_epochs(found: dict[str, SeriesSummary]) -> dict[str, SeriesSummary
 
 
 def _summarise_curves(folder: Path) -> dict[str, SeriesSummary]:
-    from epochal.records.metrics.curve_cache import ask_curves
+    from epochal.records.metrics.curve_cache import query_curves
 
-    return ask_curves(folder, lambda curves: dict(_summarise(curves)))
+    return query_curves(folder, lambda curves: dict(_summarise(curves)))
 
 
-def _summarise(curves: Curves) -> Iterator[tuple[str, SeriesSummary]]:
+def _summarise(curves: RunCurves) -> Iterator[tuple[str, SeriesSummary]]:
     import numpy as np
 
     for name in curves.names:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.records.layout.coerce import as_count, as_numbers
+from epochal.records.layout.coerce import as_count, as_finite_numbers
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
@@ -13,38 +13,38 @@ if TYPE_CHECKING:
 
     from epochal.records.folder.record import RunRecord
 
-START = "start-up"
-IMPORTS = f"{START}/imports"
-CHECKS = f"{START}/checks"
-RECORD = f"{START}/record"
-BUILDING = f"{START}/building"
-FIRST_BATCH = f"{START}/first batch"
-WAIT = "data wait"
+STARTUP = "start-up"
+IMPORTS = f"{STARTUP}/imports"
+CHECKS = f"{STARTUP}/checks"
+RECORD = f"{STARTUP}/record"
+BUILDING = f"{STARTUP}/building"
+FIRST_BATCH = f"{STARTUP}/first batch"
+DATA_WAIT = "data wait"
 STEPS = "steps"
 EVALUATION = "evaluation"
 SAVING = "saving"
 CAPTURE = "capture"
 OTHER = "other"
-HOOKS = "hooks/"
+HOOKS_PREFIX = "hooks/"
 """Stands before the name of each hook."""
 
 _SMALLEST_SHARE = 0.005
 _SHORT_SECONDS = 2.0
 _PERIODS = {"Console": "log.console_every", "Recording": "log.record_every"}
-_NOTABLE = {WAIT: 0.1, EVALUATION: 0.3, SAVING: 0.1, CAPTURE: 0.2, START: 0.3, OTHER: 0.2}
+_NOTABLE = {DATA_WAIT: 0.1, EVALUATION: 0.3, SAVING: 0.1, CAPTURE: 0.2, STARTUP: 0.3, OTHER: 0.2}
 _NOTABLE_HOOK = 0.05
 _REMEDIES = {
     EVALUATION: "evaluate less often with train.eval_every",
     SAVING: "save less often, or to a faster disk",
     CAPTURE: "that pays in longer runs, and engine.step: eager leaves it out",
-    START: "longer runs will hardly notice",
+    STARTUP: "longer runs will hardly notice",
     OTHER: "`epochal profile FILE` shows what the steps do, a Python profiler the rest",
 }
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Share:
+class TimeShare:
     """One part of a run's time."""
 
     name: str
@@ -58,7 +58,7 @@ class Share:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Spent:
+class TimeSpent:
     """What all processes of a run took together, so far."""
 
     times: Mapping[str, float] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Spent:
         """All of it."""
         return sum(self.times.values())
 
-    def go_back(self, at: Spent) -> Spent:
+    def go_back(self, at: TimeSpent) -> TimeSpent:
         """The same when the run goes on from the state that it had then."""
         redone = at.redone_seconds + max(0.0, self.seconds - at.seconds)
         return replace(self, redone_seconds=redone) if at.times else self
@@ -86,22 +86,22 @@ class Spent:
         return times | {"redone_seconds": self.redone_seconds, "killed": self.killed}
 
 
-def read_spent(record: RunRecord) -> Spent:
+def read_time_spent(record: RunRecord) -> TimeSpent:
     """What a run took according to its record; of one whose process is gone, as far as it told."""
-    spent = spent_of(record.result if record.result.get("times") else record.status)
+    spent = parse_time_spent(record.result if record.result.get("times") else record.status)
     return replace(spent, killed=spent.killed + (record.summary.status == "lost"))
 
 
-def spent_of(fields: Mapping[str, Any]) -> Spent:
+def parse_time_spent(fields: Mapping[str, Any]) -> TimeSpent:
     """What was kept of it in a file or a checkpoint, which may be damaged."""
-    redone = as_numbers(fields).get("redone_seconds", 0.0)
-    return Spent(as_numbers(fields.get("times")), redone, as_count(fields.get("killed")))
+    redone = as_finite_numbers(fields).get("redone_seconds", 0.0)
+    return TimeSpent(as_finite_numbers(fields.get("times")), redone, as_count(fields.get("killed")))
 
 
-def join_spent(several: Iterable[Spent]) -> Spent:
+def sum_time_spent(several: Iterable[TimeSpent]) -> TimeSpent:
     """What several runs took together."""
     parts = list(several)
-    return Spent(
+    return TimeSpent(
         add_times(*(one.times for one in parts)),
         sum(one.redone_seconds for one in parts),
         sum(one.killed for one in parts),
@@ -115,18 +115,20 @@ def add_times(*several: Mapping[str, float]) -> dict[str, float]:
     return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
 
-def describe_attempts(spent: Spent, attempts: int) -> str:
+def describe_attempts(spent: TimeSpent, attempts: int) -> str:
     """How sure the time of a run over several attempts is, in words; empty for a single one."""
     words = [f"over {format_count(attempts, 'attempt')}"] if attempts > 1 else []
     if spent.killed:
         who = "one was" if spent.killed == 1 else f"{spent.killed} were"
         words.append(f"at least, since {who} killed and could not tell of the last seconds")
     if spent.redone_seconds:
-        words.append(f"{format_time(spent.redone_seconds)} of it for steps that do not count")
+        words.append(
+            f"{format_precise_time(spent.redone_seconds)} of it for steps that do not count"
+        )
     return "; ".join(words)
 
 
-def share_out(times: Mapping[str, float]) -> list[Share]:
+def compute_time_shares(times: Mapping[str, float]) -> list[TimeShare]:
     """The parts of a run's time, the largest first; small ones come together, as the last.
 
     The start-up is one part, with a note of what it was.
@@ -135,18 +137,18 @@ def share_out(times: Mapping[str, float]) -> list[Share]:
     if total <= 0:
         return []
     shares = [
-        Share(_name(part), seconds, seconds / total, _describe_start(times) * (part == START))
+        TimeShare(_name(part), seconds, seconds / total, _describe_start(times) * (part == STARTUP))
         for part, seconds in _join_start(times).items()
         if part != OTHER and seconds >= _SMALLEST_SHARE * total
     ]
     shares.sort(key=lambda one: -one.seconds)
     rest = total - sum(one.seconds for one in shares)
     if rest >= _SMALLEST_SHARE * total:
-        shares.append(Share(OTHER, rest, rest / total))
+        shares.append(TimeShare(OTHER, rest, rest / total))
     return shares
 
 
-def advise(
+def suggest_speedup(
     times: Mapping[str, float],
     device_time: Mapping[str, float],
     *,
@@ -163,7 +165,7 @@ def advise(
     if total <= 0:
         return ""
     parts = _join_start(times)
-    if total - parts[START] < shortest:
+    if total - parts[STARTUP] < shortest:
         return "too short a run to say what slows it down"
     notable = {
         part: seconds / total
@@ -187,13 +189,13 @@ def describe_device_time(device_time: Mapping[str, float]) -> str:
     if not device_time.get("samples"):
         return ""
     seconds, behind = device_time.get("step_seconds", 0.0), device_time.get("behind", 0.0)
-    pace = f"{format_time(seconds)} a step"
+    pace = f"{format_precise_time(seconds)} a step"
     if not behind:
         return f"waits for the host, {pace}"
     return f"busy in {behind:.0%} of the steps looked at, {pace}"
 
 
-def format_time(seconds: float) -> str:
+def format_precise_time(seconds: float) -> str:
     """A time in three digits or so: ``12.3 ms``, ``4.56 s``, ``2:03:45``."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.0f} µs"
@@ -206,44 +208,46 @@ def format_time(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}"
 
 
-def is_start(part: str) -> bool:
+def is_startup_part(part: str) -> bool:
     """Whether a part belongs to the start-up."""
-    return part.partition("/")[0] == START
+    return part.partition("/")[0] == STARTUP
 
 
 def _join_start(times: Mapping[str, float]) -> dict[str, float]:
     """The parts with the whole start-up as one of them."""
-    rest = {part: seconds for part, seconds in times.items() if not is_start(part)}
-    return rest | {START: sum(seconds for part, seconds in times.items() if is_start(part))}
+    rest = {part: seconds for part, seconds in times.items() if not is_startup_part(part)}
+    return rest | {
+        STARTUP: sum(seconds for part, seconds in times.items() if is_startup_part(part))
+    }
 
 
 def _describe_start(times: Mapping[str, float]) -> str:
     """The largest part of the start-up; empty where only the whole is known."""
-    named = {part: times[part] for part in times if is_start(part) and part != START}
+    named = {part: times[part] for part in times if is_startup_part(part) and part != STARTUP}
     if not named:
         return ""
     largest = max(named, key=lambda part: named[part])
-    return f"mostly {largest.removeprefix(f'{START}/')}, {format_time(named[largest])}"
+    return f"mostly {largest.removeprefix(f'{STARTUP}/')}, {format_precise_time(named[largest])}"
 
 
 def _name(part: str) -> str:
-    return part.removeprefix(HOOKS)
+    return part.removeprefix(HOOKS_PREFIX)
 
 
 def _threshold(part: str) -> float:
-    if part.startswith(HOOKS):
+    if part.startswith(HOOKS_PREFIX):
         return _NOTABLE_HOOK
     return _NOTABLE.get(part, 1.1)
 
 
 def _advise_on(part: str, share: float) -> str:
-    if part == WAIT:
+    if part == DATA_WAIT:
         return (
             f"the run waited for data {share:.0%} of the time: raise data.train.workers, or "
             "keep small data in memory with ep.data.Tensors"
         )
     name = _name(part)
-    if part.startswith(HOOKS):
+    if part.startswith(HOOKS_PREFIX):
         key = _PERIODS.get(name)
         remedy = f"raise {key}" if key else "let it act less often with every:"
         return f"{name} took {share:.0%} of the time: {remedy}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from epochal.records.metrics.curve_cache import ask_curves
+from epochal.records.metrics.curve_cache import query_curves
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from epochal.records.metrics.curve_cache import Curves
+    from epochal.records.metrics.curve_cache import RunCurves
     from epochal.records.metrics.pyramid import Curve
 
 MIN_STEP, MAX_STEP = -(2**63), 2**63 - 1
@@ -59,10 +59,10 @@ def zoom(
     if buckets < 1:
         raise ValueError(f"buckets: must be at least 1, got {buckets!r}")
 
-    def ask(curves: Curves) -> Zoom:
+    def ask(curves: RunCurves) -> Zoom:
         return _zoom(curves.get(name), first, last, buckets)
 
-    return ask_curves(folder, ask, progress)
+    return query_curves(folder, ask, progress)
 
 
 def _count_before(curve: Curve, step: int) -> int:

@@ -16,7 +16,7 @@ _BLOCK_BYTES = 512  # the unit of st_blocks, whatever blocks a disk has
 
 @final
 @dataclass
-class Usage:
+class FreedSpace:
     """What is freed when everything that was added is deleted.
 
     A file with several names, such as code that runs share, is freed with the last of them.
@@ -54,9 +54,9 @@ class Usage:
                 self._shared[place] = size, left - 1
 
 
-def measure(folder: Path) -> int:
+def measure_freed_bytes(folder: Path) -> int:
     """The bytes that are free when ``folder`` alone is deleted."""
-    usage = Usage()
+    usage = FreedSpace()
     usage.add(folder)
     return usage.freed_bytes
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from epochal import durable
 from epochal.errors import RecordError
-from epochal.records.alive.lease import holding
+from epochal.records.alive.lease import holding_lease
 from epochal.records.folder.record import read_folder
-from epochal.records.layout.epochal_dir import HOME
-from epochal.records.layout.process import host_name, is_gone
-from epochal.records.prune.retention import AT_WORK, CHECKPOINTS
+from epochal.records.layout.epochal_dir import EPOCHAL_DIR
+from epochal.records.layout.process import host_name, is_process_gone
+from epochal.records.prune.retention import ACTIVE_STATUSES, CHECKPOINTS_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,35 +35,35 @@ def remove_checkpoints(folder: Path) -> None:
     Raises:
         RecordError: It is at work, or they cannot be deleted.
     """
-    _remove(folder, folder / CHECKPOINTS)
+    _remove(folder, folder / CHECKPOINTS_DIR)
 
 
-def clean_up(folders: Iterable[Path]) -> None:
+def finish_interrupted_removals(folders: Iterable[Path]) -> None:
     """Finish what was killed in the middle: what it had renamed in these folders goes."""
     for folder in folders:
         with suppress(OSError):  # another process may be doing the same
             durable.remove_stale(folder, _is_stale)
 
 
-def code_of(root: Path) -> Path:
+def get_code_store_dir(root: Path) -> Path:
     """The folder of the code that runs share."""
-    from epochal.records.code.content_store import STORE  # not needed to list runs
+    from epochal.records.code.content_store import CODE_STORE_DIR  # not needed to list runs
 
-    return root / HOME / STORE
+    return root / EPOCHAL_DIR / CODE_STORE_DIR
 
 
-def drop_unused_code(root: Path) -> int:
+def remove_unused_code(root: Path) -> int:
     """Delete code that no run has any more; gives the bytes that were freed."""
-    from epochal.records.code.content_store import Store
+    from epochal.records.code.content_store import ContentStore
 
-    return Store(code_of(root)).drop_unused()
+    return ContentStore(get_code_store_dir(root)).remove_unused()
 
 
 def _remove(folder: Path, target: Path) -> None:
     try:
-        with _holding(folder):
+        with _holding_lease_if_possible(folder):
             # It may have gone on since somebody looked.
-            if read_folder(folder).summary.status in AT_WORK:
+            if read_folder(folder).summary.status in ACTIVE_STATUSES:
                 raise RecordError(f"{folder}: is at work\n  wait for its end, or stop it first")
             if target.is_dir():
                 durable.remove_tree(target, f"prune.{os.getpid()}")
@@ -73,11 +73,11 @@ def _remove(folder: Path, target: Path) -> None:
 
 
 @contextmanager
-def _holding(folder: Path) -> Iterator[None]:
+def _holding_lease_if_possible(folder: Path) -> Iterator[None]:
     """Hold the lease of a run; on a full disk, where none can be written, only look at it."""
     with ExitStack() as stack:
         try:
-            stack.enter_context(holding(folder))
+            stack.enter_context(holding_lease(folder))
         except RecordError as error:
             if getattr(error.__cause__, "errno", None) not in (errno.ENOSPC, errno.EDQUOT):
                 raise
@@ -86,4 +86,4 @@ def _holding(folder: Path) -> Iterator[None]:
 
 def _is_stale(owner: str) -> bool:
     word, _, number = owner.partition(".")
-    return word == "prune" and number.isdecimal() and is_gone(int(number), host=host_name())
+    return word == "prune" and number.isdecimal() and is_process_gone(int(number), host=host_name())

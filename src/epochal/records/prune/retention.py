@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.records.metrics.monitor import MONITOR_KEYS, mode_of
+from epochal.records.metrics.monitor import MONITOR_KEYS, get_monitor_mode
 from epochal.records.query.names import ConfigKey
 from epochal.records.query.sheet import read_time
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from epochal.records.metrics.monitor import Mode
     from epochal.records.query.ask import Answer
 
-AT_WORK = ("starting", "running")
+ACTIVE_STATUSES = ("starting", "running")
 """What is never deleted."""
 
-CHECKPOINTS = "checkpoints"
+CHECKPOINTS_DIR = "checkpoints"
 _WEIGHTS = ("init_from", "init_from.path")
-_LOOSE = ("", "retried")
+_INDEPENDENT_KINDS = ("", "retried")
 """As what a run may outlive the one it came from: it needs nothing of it."""
 
-Row = dict[str, Any]
+RunRow = dict[str, Any]
 
 
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Policy:
+class RetentionPolicy:
     """What may go; what is not said does not matter."""
 
     older_seconds: float = 0.0
@@ -53,15 +53,17 @@ class Policy:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PrunePlan:
     """What is to be deleted."""
 
-    doomed: list[Row]
-    spared: list[tuple[Row, str]]
+    to_delete: list[RunRow]
+    protected: list[tuple[RunRow, str]]
     """Runs that the policy names and that stay, each with the reason."""
 
 
-def plan(whole: Answer, chosen: Answer, policy: Policy, *, now: datetime) -> Plan:
+def plan_pruning(
+    whole: Answer, chosen: Answer, policy: RetentionPolicy, *, now: datetime
+) -> PrunePlan:
     """What a policy means for the runs that are there.
 
     Args:
@@ -70,24 +72,24 @@ def plan(whole: Answer, chosen: Answer, policy: Policy, *, now: datetime) -> Pla
         policy: What must hold for them to go.
         now: What time it is.
     """
-    spared: dict[int, tuple[Row, str]] = {}
-    doomed: dict[int, Row] = {}
+    protected: dict[int, tuple[RunRow, str]] = {}
+    to_delete: dict[int, RunRow] = {}
     kept = _kept_by_rank(whole, policy)
     for row in chosen.rows:
         if _is_young(row, policy.older_seconds, now):
             continue
-        doomed[row["id"]] = row
-        if row["status"] in AT_WORK:
-            spared[row["id"]] = row, "is at work"
+        to_delete[row["id"]] = row
+        if row["status"] in ACTIVE_STATUSES:
+            protected[row["id"]] = row, "is at work"
         elif row["id"] in kept:
-            spared[row["id"]] = row, kept[row["id"]]
-    for number in spared:
-        del doomed[number]
-    _spare_what_others_need(whole, doomed, spared)
-    return Plan(list(doomed.values()), list(spared.values()))
+            protected[row["id"]] = row, kept[row["id"]]
+    for number in protected:
+        del to_delete[number]
+    _protect_required_runs(whole, to_delete, protected)
+    return PrunePlan(list(to_delete.values()), list(protected.values()))
 
 
-def _is_young(row: Row, least: float, now: datetime) -> bool:
+def _is_young(row: RunRow, least: float, now: datetime) -> bool:
     if not least:
         return False
     moment = read_time(row["ended"]) or read_time(row["started"])
@@ -96,9 +98,9 @@ def _is_young(row: Row, least: float, now: datetime) -> bool:
     return (now - moment.astimezone(now.tzinfo)).total_seconds() < least
 
 
-def _kept_by_rank(whole: Answer, policy: Policy) -> dict[int, str]:
+def _kept_by_rank(whole: Answer, policy: RetentionPolicy) -> dict[int, str]:
     kept: dict[int, str] = {}
-    tags: dict[tuple[Any, ...], list[Row]] = {}
+    tags: dict[tuple[Any, ...], list[RunRow]] = {}
     for row in whole.rows:
         tags.setdefault((row["project"], row["tag"], row["runner"]), []).append(row)
     for rows in tags.values():
@@ -115,7 +117,9 @@ def _kept_by_rank(whole: Answer, policy: Policy) -> dict[int, str]:
     return kept
 
 
-def _kept_by_best(rows: Sequence[Row], policy: Policy, modes: Mapping[int, Mode]) -> dict[int, str]:
+def _kept_by_best(
+    rows: Sequence[RunRow], policy: RetentionPolicy, modes: Mapping[int, Mode]
+) -> dict[int, str]:
     """Those of the runs that watched one metric which stay, oldest first, and why."""
     ranked = [row for row in rows if _has_best(row)]
     ranked.sort(key=lambda row: row["best"] * (-1 if modes[row["id"]] == "max" else 1))
@@ -126,7 +130,7 @@ def _kept_by_best(rows: Sequence[Row], policy: Policy, modes: Mapping[int, Mode]
     return kept or {rows[-1]["id"]: "is the newest of its tag, where none has a best value"}
 
 
-def _has_best(row: Row) -> bool:
+def _has_best(row: RunRow) -> bool:
     return row["best"] is not None and math.isfinite(row["best"])
 
 
@@ -139,36 +143,36 @@ def _modes(whole: Answer) -> dict[int, Mode]:
     columns = [whole.values(ConfigKey(key, key)) for key in MONITOR_KEYS]
     values = zip(*columns, strict=True)
     return {
-        row["id"]: mode_of(dict(zip(MONITOR_KEYS, one, strict=True)))
+        row["id"]: get_monitor_mode(dict(zip(MONITOR_KEYS, one, strict=True)))
         for row, one in zip(whole.rows, values, strict=True)
     }
 
 
-def _spare_what_others_need(
-    whole: Answer, doomed: dict[int, Row], spared: dict[int, tuple[Row, str]]
+def _protect_required_runs(
+    whole: Answer, to_delete: dict[int, RunRow], protected: dict[int, tuple[RunRow, str]]
 ) -> None:
     """Spare each run that one which stays came from, began with, or links to."""
-    needs = list(_needs(whole))
+    needs = list(_iter_requirements(whole))
     while True:
-        names = {row["run"]: row for row in doomed.values()}
+        names = {row["run"]: row for row in to_delete.values()}
         held = [
             (names[other], by, how)
             for by, other, how in needs
-            if other in names and by["id"] not in doomed
+            if other in names and by["id"] not in to_delete
         ]
         if not held:
             return
         for row, by, how in held:
-            spared[row["id"]] = row, f"{by['run']} {how}"
-            doomed.pop(row["id"], None)
+            protected[row["id"]] = row, f"{by['run']} {how}"
+            to_delete.pop(row["id"], None)
 
 
-def _needs(whole: Answer) -> Iterator[tuple[Row, str, str]]:
+def _iter_requirements(whole: Answer) -> Iterator[tuple[RunRow, str, str]]:
     """Which run needs which other one by name, and how that is said."""
     weights = [whole.values(ConfigKey(key, key)) for key in _WEIGHTS]
     folders = {os.path.realpath(whole.path(row)): row["run"] for row in whole.rows}
     for i, row in enumerate(whole.rows):
-        if row["parent"] and row["parent_kind"] not in _LOOSE:
+        if row["parent"] and row["parent_kind"] not in _INDEPENDENT_KINDS:
             yield row, row["parent"], f"came from it ({row['parent_kind']})"
         for column in weights:
             for part in Path(str(column[i] or "")).parts:
@@ -181,7 +185,7 @@ def _needs(whole: Answer) -> Iterator[tuple[Row, str, str]]:
 
 def _linked(folder: Path) -> Iterator[str]:
     """Where the links in a run's folder lead, and those among its checkpoints."""
-    for place in (folder, folder / CHECKPOINTS):
+    for place in (folder, folder / CHECKPOINTS_DIR):
         try:
             with os.scandir(place) as entries:
                 links = [entry.path for entry in entries if entry.is_symlink()]

@@ -9,8 +9,8 @@ from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.records.index.schema import HIDDEN, MAX_INTEGER, RUN_COLUMNS
-from epochal.records.layout.epochal_dir import HOME
+from epochal.records.index.schema import INTERNAL_COLUMNS, MAX_INTEGER, RUN_COLUMNS
+from epochal.records.layout.epochal_dir import EPOCHAL_DIR
 from epochal.records.query.compile import Compiler, Sql
 from epochal.records.query.grammar import parse_names, parse_query, parse_sort_keys
 from epochal.records.query.names import AGE, FACTS, ConfigKey, Fact, Measure, NameResolver
@@ -29,7 +29,7 @@ CHANGED = "changed"
 
 _MAX_ABOVE = 3
 _FEW = 500
-_COLUMNS = ("id", *(name for name in RUN_COLUMNS if name not in HIDDEN))
+_COLUMNS = ("id", *(name for name in RUN_COLUMNS if name not in INTERNAL_COLUMNS))
 
 
 @final
@@ -205,10 +205,10 @@ def locate(folder: Path) -> tuple[Path, str]:
 
     So the runs of one project are found in the index of all runs.
     """
-    if not (folder / HOME).is_dir():
+    if not (folder / EPOCHAL_DIR).is_dir():
         whole = folder.absolute()
         for above in whole.parents[:_MAX_ABOVE]:
-            if (above / HOME / "index.db").is_file():
+            if (above / EPOCHAL_DIR / "index.db").is_file():
                 root = above if folder.is_absolute() else Path(os.path.relpath(above))
                 return root, whole.relative_to(above).as_posix()
     return folder, ""
@@ -216,7 +216,7 @@ def locate(folder: Path) -> tuple[Path, str]:
 
 def is_root(folder: Path) -> bool:
     """Whether a folder is the root of all runs, and not a folder above it."""
-    return (folder / HOME).is_dir() or any(folder.glob("*/*/*/run.json"))
+    return (folder / EPOCHAL_DIR).is_dir() or any(folder.glob("*/*/*/run.json"))
 
 
 def decode(text: str | None, number: float | None) -> str | float | bool | None:

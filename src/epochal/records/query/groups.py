@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.records.folder.writer import DONE
-from epochal.records.index.replicates import Mean, last_of_each, summarise
+from epochal.records.folder.writer import COMPLETED_STATUSES
+from epochal.records.index.replicates import MeanEstimate, estimate_mean, latest_per_seed
 from epochal.records.query.names import Fact
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ class RunGroup:
     counted: tuple[int, ...]
     """The runs that count: they ended, and no later run repeats them."""
 
-    def mean(self, values: Sequence[Any] | Mapping[int, Any]) -> Mean | None:
+    def mean(self, values: Sequence[Any] | Mapping[int, Any]) -> MeanEstimate | None:
         """The mean over the runs that count; None if none has a value, or one is no number."""
         known = [values[place] for place in self.counted if values[place] is not None]
         if not known or not all(_is_number(value) for value in known):
             return None
-        return summarise(known)
+        return estimate_mean(known)
 
     def distinct(self, values: Sequence[Any]) -> list[Any]:
         """The distinct values; numbers sorted, others in the order of the runs."""
@@ -72,14 +72,14 @@ def sort_groups(
     )
 
 
-_ZERO = summarise([0.0])
+_ZERO = estimate_mean([0.0])
 
 
 def _make_group(answer: Answer, places: list[int], *, is_by_replicate: bool) -> RunGroup:
-    done = [place for place in places if answer.rows[place]["status"] in DONE]
+    done = [place for place in places if answer.rows[place]["status"] in COMPLETED_STATUSES]
     if is_by_replicate:
         done.sort(key=lambda place: str(answer.rows[place]["started"]))
-        done = [done[i] for i in last_of_each([answer.rows[place]["seed"] for place in done])]
+        done = [done[i] for i in latest_per_seed([answer.rows[place]["seed"] for place in done])]
     return RunGroup(tuple(places), tuple(sorted(done)))
 
 

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from epochal.errors import suggest
-from epochal.records.index.schema import HIDDEN, RUN_COLUMNS
+from epochal.records.index.schema import INTERNAL_COLUMNS, RUN_COLUMNS
 from epochal.records.query.tree import Name
 
 if TYPE_CHECKING:
@@ -165,5 +165,5 @@ def _suggest(text: str, known: Iterable[str]) -> str:
     return suggest(text, names)
 
 
-FACTS = (*(name for name in RUN_COLUMNS if name not in HIDDEN), AGE)
+FACTS = (*(name for name in RUN_COLUMNS if name not in INTERNAL_COLUMNS), AGE)
 """The names of the columns of a run."""

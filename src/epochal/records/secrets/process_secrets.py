@@ -37,7 +37,7 @@ _FIRST_SLASHES = r"\\{1,8}"
 
 @final
 @dataclass(frozen=True)
-class Spelled:
+class SecretPattern:
     """What finds one text in each of its spellings."""
 
     core: str
@@ -54,7 +54,7 @@ class Spelled:
         return self.core in text and self.pattern.search(text) is not None
 
 
-def spell(text: str, *, is_word: bool = False) -> Spelled:
+def compile_secret_pattern(text: str, *, is_word: bool = False) -> SecretPattern:
     """The spellings of a text that is neither empty nor blank.
 
     Args:
@@ -64,16 +64,16 @@ def spell(text: str, *, is_word: bool = False) -> Spelled:
     core = max(_CORE.findall(text), key=len, default="")
     parts, slash = [], _FIRST_SLASHES
     for unit in _UNIT.findall(text.strip()):
-        parts.append(_spell_unit(unit, slash))
+        parts.append(_compile_unit(unit, slash))
         # The slashes of the text itself take those that escape what follows, too.
         slash = _MORE_SLASHES if unit[0] == "\\" else _ANY_SLASHES
     pattern = "".join(parts)
     if is_word:
         pattern = rf"(?<![^\W_]){pattern}(?![^\W_])"
-    return Spelled(core, re.compile(pattern))
+    return SecretPattern(core, re.compile(pattern))
 
 
-def _spell_unit(unit: str, slash: str) -> str:
+def _compile_unit(unit: str, slash: str) -> str:
     char = unit[0]
     if (char.isascii() and char.isalnum()) or char in "_-.~":
         return re.escape(char)
@@ -121,7 +121,7 @@ _hidden: tuple[frozenset[str], ...] = ()
 
 
 @contextmanager
-def hiding(values: Iterable[str]) -> Iterator[None]:
+def hiding_secrets(values: Iterable[str]) -> Iterator[None]:
     """Take ``values`` for secrets wherever they appear as text, in every thread."""
     global _hidden  # like the handlers of logging: whatever writes must see it
     ours = frozenset(value for value in values if _is_long(value, _SHORTEST_GIVEN))
@@ -134,12 +134,12 @@ def hiding(values: Iterable[str]) -> Iterator[None]:
         _hidden = tuple(kept)
 
 
-def known_secrets() -> tuple[Spelled, ...]:
+def get_secret_patterns() -> tuple[SecretPattern, ...]:
     """What finds each known secret in a text, however it is quoted there; the longest first."""
-    return _spell(known_values())
+    return _compile_patterns(get_secret_values())
 
 
-def known_values() -> frozenset[str]:
+def get_secret_values() -> frozenset[str]:
     """The values themselves."""
     return _from_environment(tuple(os.environ.items())).union(*_hidden)
 
@@ -167,12 +167,12 @@ def _is_path(value: str) -> bool:
 
 
 @lru_cache(maxsize=16)
-def _spell(values: frozenset[str]) -> tuple[Spelled, ...]:
+def _compile_patterns(values: frozenset[str]) -> tuple[SecretPattern, ...]:
     # A diff or a log puts something before each line of a text, so that a line alone counts, too.
     lines = (line for value in values for line in value.splitlines() if _is_long(line, _SHORTEST))
     texts = {text.strip() for text in (*values, *lines)}
     longest_first = sorted(texts, key=lambda text: (-len(text), text))
-    return tuple(spell(text, is_word=_is_word(text)) for text in longest_first)
+    return tuple(compile_secret_pattern(text, is_word=_is_word(text)) for text in longest_first)
 
 
 def _is_word(text: str) -> bool:

@@ -63,12 +63,12 @@ def is_secret_name(name: str) -> bool:
     if name in _FOLDERS or _FILE.search(name):
         return False
     parts = _split_dotted(name)
-    return _is_surely_secret(parts) or _is_token(parts[-1])
+    return _is_always_secret(parts) or _is_token(parts[-1])
 
 
 def is_token_name(name: str) -> bool:
     """Whether a secret name may also be that of a piece of text, such as ``token``."""
-    return is_secret_name(name) and not _is_surely_secret(_split_dotted(name))
+    return is_secret_name(name) and not _is_always_secret(_split_dotted(name))
 
 
 def is_login_name(name: str) -> bool:
@@ -88,7 +88,7 @@ def _split(part: str) -> list[str]:
     return words
 
 
-def _is_surely_secret(parts: list[list[str]]) -> bool:
+def _is_always_secret(parts: list[list[str]]) -> bool:
     is_pass = len(parts) > 1 and parts[-1] == ["pass"] and parts[-2]
     return any(map(_ends_secret, parts)) or bool(is_pass and _ends_secret([*parts[-2], "pass"]))
 

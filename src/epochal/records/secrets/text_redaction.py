@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, final
 
 from epochal.config.scalar import REDACTED
 from epochal.records.secrets import token_formats as formats
-from epochal.records.secrets.process_secrets import known_secrets
+from epochal.records.secrets.process_secrets import get_secret_patterns
 from epochal.records.secrets.secret_names import is_secret_name, is_token_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from epochal.records.secrets.process_secrets import Spelled
+    from epochal.records.secrets.process_secrets import SecretPattern
 
 _MOST_PASSES = 8
 _PLAIN = re.compile(r"[\w ./]{0,14}")
@@ -50,9 +50,9 @@ _SET = re.compile(
 )
 """What stands before the name of a variable that is set for programs."""
 
-_REMARK = re.compile(r"(?<!\S)(?:#|//)")
-_MADE = re.compile(r"(?=[^\d]*\d)(?=[^A-Za-z]*[A-Za-z]).{6,}")
-_SPOKEN = re.compile(
+_COMMENT = re.compile(r"(?<!\S)(?:#|//)")
+_RANDOM_LOOKING = re.compile(r"(?=[^\d]*\d)(?=[^A-Za-z]*[A-Za-z]).{6,}")
+_DESCRIPTIVE_WORD = re.compile(
     r"[a-z_]\w*(?:\.[a-z_]\w*)+|(?:u?int|b?float|complex|sha|md|base|utf|iso|ascii)[-_]?\d+\S*",
     re.IGNORECASE,
 )
@@ -66,7 +66,7 @@ _LOGIN = re.compile(
 _NEAR = 160
 """Characters within which a user must stand so that a ``pass`` is a password."""
 
-_NOTHING = re.compile(
+_PLACEHOLDER = re.compile(
     r"|none|null|nil|true|false|~|yes|no|str|int|bytes|bool|float|any|string|object|optional"
     r"|[*x.•…]+|<.*>|\[[A-Z_]+\]|.*<redacted>.*|.*\$\{.*|\$\w+|\$\(.*|.*\{[\w.!:\[\]]*\}.*|%\(.*"
     r"|(?:self|cls|os|args|config|cfg|options|settings|env|process)\.[\w.]+",
@@ -91,7 +91,7 @@ _LONGEST_LINE = 400
 
 @final
 @dataclass(frozen=True)
-class _Rules:
+class _TextKind:
     """What values without quotes can be in a text."""
 
     is_code: bool = False
@@ -105,21 +105,21 @@ def redact(text: str, *, is_code: bool = False, is_page: bool = False) -> str:
     config of this process has them. In code, only a value that is quoted or stands in a remark can
     belong to a name; on a page with code, also one that no word looks like.
     """
-    rules = _Rules(is_code=is_code or is_page, is_page=is_page)
-    return _redact(text, known_secrets(), rules)
+    rules = _TextKind(is_code=is_code or is_page, is_page=is_page)
+    return _redact(text, get_secret_patterns(), rules)
 
 
-def redactor() -> Callable[[str], str]:
+def make_redactor() -> Callable[[str], str]:
     """``redact`` for many texts at once, with the secrets that are known now."""
-    return partial(_redact, known=known_secrets(), rules=_Rules())
+    return partial(_redact, known=get_secret_patterns(), rules=_TextKind())
 
 
-def is_nothing(value: str) -> bool:
+def is_placeholder(value: str) -> bool:
     """Whether a value is empty, a placeholder or a reference, so that it gives nothing away."""
-    return _NOTHING.fullmatch(value.strip()) is not None
+    return _PLACEHOLDER.fullmatch(value.strip()) is not None
 
 
-def _redact(text: str, known: tuple[Spelled, ...], rules: _Rules) -> str:
+def _redact(text: str, known: tuple[SecretPattern, ...], rules: _TextKind) -> str:
     for _ in range(_MOST_PASSES):  # what was joined by a replacement is looked at again
         before, text = text, _redact_once(text, known, rules)
         if text == before:
@@ -127,43 +127,43 @@ def _redact(text: str, known: tuple[Spelled, ...], rules: _Rules) -> str:
     return text
 
 
-def _redact_once(text: str, known: tuple[Spelled, ...], rules: _Rules) -> str:
+def _redact_once(text: str, known: tuple[SecretPattern, ...], rules: _TextKind) -> str:
     for secret in known:
         text = secret.replace(text, REDACTED)
     if _PLAIN.fullmatch(text):
         return text
     if "PRIVATE KEY" in text:
-        text = formats.PEM.sub(rf"\g<1>{REDACTED}\g<3>", text)
+        text = formats.PRIVATE_KEY.sub(rf"\g<1>{REDACTED}\g<3>", text)
     for hint, pattern in formats.TOKENS:
         if hint in text:
             text = pattern.sub(REDACTED, text)
-    for hint, pattern in formats.PARTS:
+    for hint, pattern in formats.PREFIXED_TOKENS:
         if hint in text:
             text = pattern.sub(rf"\g<1>{REDACTED}", text)
     if "://" in text:
         text = formats.NOTICE_URL.sub(rf"\g<1>{REDACTED}", text)
         text = formats.URL_USER.sub(_without_user, text) if "@" in text else text
     if "=" in text:
-        text = formats.QUERY.sub(_without_value, text)
+        text = formats.URL_QUERY.sub(_without_value, text)
     return _redact_named(text, rules)
 
 
 def _without_user(match: re.Match[str]) -> str:
     is_name = match["scheme"].lower() in formats.USER_SCHEMES and not match["password"]
     user = match["user"]
-    is_empty = not user or (REDACTED not in user and is_nothing(user))
+    is_empty = not user or (REDACTED not in user and is_placeholder(user))
     return match[0] if is_name or is_empty else f"{match['scheme']}://{REDACTED}@"
 
 
 def _without_value(match: re.Match[str]) -> str:
     name = match["name"]
-    is_secret = formats.SIGNED.fullmatch(name) is not None or is_secret_name(name)
-    if not is_secret or is_nothing(match["value"]):
+    is_secret = formats.SIGNED_URL_PARAMETERS.fullmatch(name) is not None or is_secret_name(name)
+    if not is_secret or is_placeholder(match["value"]):
         return match[0]
     return f"{name}={REDACTED}"
 
 
-def _redact_named(text: str, rules: _Rules) -> str:
+def _redact_named(text: str, rules: _TextKind) -> str:
     pieces, at, seen = [], 0, 0
     for term in _find_terms(text):
         if term.start() < seen:  # part of a name that was judged, or of a value that is gone
@@ -200,7 +200,7 @@ def _is_pass(text: str, start: int, end: int) -> bool:
     return bool(before or _LOGIN.search(text, end, end + _NEAR))
 
 
-def _find_value(text: str, start: int, end: int, rules: _Rules) -> tuple[int, int, str] | None:
+def _find_value(text: str, start: int, end: int, rules: _TextKind) -> tuple[int, int, str] | None:
     """Where the secret after a name starts and ends, and what takes its place."""
     match, is_set = _match_value(text, start, end, rules)
     if match is None:
@@ -209,9 +209,13 @@ def _find_value(text: str, start: int, end: int, rules: _Rules) -> tuple[int, in
     is_bare = match["bare"] is not None
     group = "bare" if is_bare else "quoted"
     value = match[group]
-    if is_nothing(value) or _is_a_name(value, rules) or (is_bare and _is_same(value, name)):
+    if (
+        is_placeholder(value)
+        or _is_reference_name(value, rules)
+        or (is_bare and _is_same(value, name))
+    ):
         return None
-    if is_bare and not _is_told(match, start, rules, is_set=is_set):
+    if is_bare and not _is_literal_secret(match, start, rules, is_set=is_set):
         return None
     is_number = _NUMBER.fullmatch(value) is not None
     is_word = is_number or (rules.is_code and not is_bare and len(value) < _SHORTEST_TOKEN)
@@ -222,7 +226,7 @@ def _find_value(text: str, start: int, end: int, rules: _Rules) -> tuple[int, in
     return match.start(group), match.end(group), mark
 
 
-def _is_a_name(value: str, rules: _Rules) -> bool:
+def _is_reference_name(value: str, rules: _TextKind) -> bool:
     """Whether a value names what holds the secret, ``HF_TOKEN``, or in code, what becomes one."""
     if rules.is_code and _TEMPLATE.fullmatch(value):
         return True
@@ -236,7 +240,7 @@ def _is_same(value: str, name: str) -> bool:
 
 
 def _match_value(
-    text: str, start: int, end: int, rules: _Rules
+    text: str, start: int, end: int, rules: _TextKind
 ) -> tuple[re.Match[str] | None, bool]:
     """What a name is given, and whether it is set as a variable for programs."""
     name = text[start:end]
@@ -249,17 +253,19 @@ def _match_value(
     return match, is_set
 
 
-def _is_told(match: re.Match[str], start: int, rules: _Rules, *, is_set: bool) -> bool:
+def _is_literal_secret(match: re.Match[str], start: int, rules: _TextKind, *, is_set: bool) -> bool:
     """Whether a value without quotes can be the secret itself, and not where it comes from."""
     text, value = match.string, match["bare"]
     if not rules.is_code:
         return text[start - 1 : start] != "$"  # a shell compares it with something
-    is_made = _MADE.fullmatch(value) is not None and _SPOKEN.fullmatch(value) is None
+    is_made = (
+        _RANDOM_LOOKING.fullmatch(value) is not None and _DESCRIPTIVE_WORD.fullmatch(value) is None
+    )
     is_statement = text[match.end() : match.end() + 1] == ";"
-    return is_made and not is_statement and (is_set or rules.is_page or _is_remark(text, start))
+    return is_made and not is_statement and (is_set or rules.is_page or _is_comment(text, start))
 
 
-def _is_remark(text: str, start: int) -> bool:
+def _is_comment(text: str, start: int) -> bool:
     """Whether a place in code is behind a sign that makes the rest of its line a remark."""
     first = max(0, start - _LONGEST_LINE)
     found = text.rfind("\n", first, start)
@@ -267,7 +273,7 @@ def _is_remark(text: str, start: int) -> bool:
         return False
     # A notebook has each of its lines in quotes.
     line = text[max(found + 1, first) : start].lstrip().removeprefix('"')
-    for sign in _REMARK.finditer(line):
+    for sign in _COMMENT.finditer(line):
         before = line[: sign.start()]
         if before.count('"') % 2 == before.count("'") % 2 == 0:
             return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _START = r"(?<![A-Za-z0-9_])"
-_SPOKEN = r"(?=[\w-]*\d)(?=[\w-]*[A-Z])"
+_DIGIT_AND_CAPITAL = r"(?=[\w-]*\d)(?=[\w-]*[A-Z])"
 """Looks ahead for a digit and a capital, which names of packages do not have together."""
 
 _AFTER_NUMBER = "|".join(rf"(?<=(?<![\d.:])\d{{{digits}}}:)" for digits in (8, 9, 10))
@@ -28,7 +28,7 @@ TOKENS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("xapp-", _START, r"xapp-[\w-]{10,}"),
         ("hf_", _START, r"hf_[A-Za-z0-9]{30,}"),
         ("api_org_", _START, r"api_org_[A-Za-z0-9]{30,}"),
-        ("sk-", r"(?<![\w-])", _SPOKEN + r"sk-[\w-]{20,}"),
+        ("sk-", r"(?<![\w-])", _DIGIT_AND_CAPITAL + r"sk-[\w-]{20,}"),
         ("gsk_", _START, r"gsk_[A-Za-z0-9]{40,}"),
         ("xai-", r"(?<![\w-])", r"xai-[A-Za-z0-9]{40,}"),
         ("r8_", _START, r"r8_[A-Za-z0-9]{37}"),
@@ -53,7 +53,7 @@ TOKENS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 )
 """Words by which each pattern is found fast, and the pattern; all of a match is secret."""
 
-PARTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+PREFIXED_TOKENS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (hint, re.compile(pattern))
     for hint, pattern in (
         ("hooks.slack.com/", r"(hooks\.slack\.com/\w+/)(?!<)[\w/-]+"),
@@ -71,7 +71,7 @@ PARTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 )
 """The same for patterns whose first group is kept."""
 
-PEM = re.compile(
+PRIVATE_KEY = re.compile(
     r"(-----BEGIN (?P<kind>[A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?)-----)"
     r"(?:.{0,12000}?(-----END (?P=kind)-----)|(?:[^A-Za-z0-9+/=<]*[A-Za-z0-9+/=]{40,})+)",
     re.DOTALL,
@@ -96,8 +96,8 @@ NOTICE_URL = re.compile(
 )
 """Addresses of messengers as Apprise writes them: nearly all of one is the secret."""
 
-QUERY = re.compile(r"(?<=[?&;])(?P<name>[\w.%-]{1,80})=(?P<value>[^&#;\s\"'<>]+)")
-SIGNED = re.compile(
+URL_QUERY = re.compile(r"(?<=[?&;])(?P<name>[\w.%-]{1,80})=(?P<value>[^&#;\s\"'<>]+)")
+SIGNED_URL_PARAMETERS = re.compile(
     r"sig|(?:x-(?:amz|goog|oss)-|q-)?(?:signature|credential)|x-(?:amz|cos)-security-token"
     r"|(?:aws|oss)accesskeyid|googleaccessid|policy|key-pair-id|hmac",
     re.IGNORECASE,

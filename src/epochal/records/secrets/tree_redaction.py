@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from epochal.config.interpolate import ENV_OPENING
 from epochal.config.scalar import REDACTED
 from epochal.durable.encoding import to_plain
-from epochal.records.secrets.process_secrets import hiding, known_values
+from epochal.records.secrets.process_secrets import get_secret_values, hiding_secrets
 from epochal.records.secrets.secret_names import is_login_name, is_secret_name, is_token_name
-from epochal.records.secrets.text_redaction import is_nothing, redact, redactor
+from epochal.records.secrets.text_redaction import is_placeholder, make_redactor, redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from epochal.config.node import Node
 
 
-_Clean: TypeAlias = "Callable[[str], str]"
+_RedactText: TypeAlias = "Callable[[str], str]"
 
 _WORD = re.compile(r"[A-Za-z_]+")
 
 
 def redact_tree(value: object) -> Any:  # noqa: ANN401 - as open as JSON
     """``value`` as plain data without its secrets; names of keys decide as in a config."""
-    return _redact(to_plain(value), "", redactor())
+    return _redact(to_plain(value), "", make_redactor())
 
 
-def _redact(value: object, name: str, clean: _Clean) -> object:
+def _redact(value: object, name: str, clean: _RedactText) -> object:
     if isinstance(value, Mapping):
         return {
-            clean(key): _redact(child, _below(name, key, value), clean)
+            clean(key): _redact(child, _child_name(name, key, value), clean)
             for key, child in value.items()
         }
     if isinstance(value, list):
@@ -43,13 +43,13 @@ def _redact(value: object, name: str, clean: _Clean) -> object:
     return _redact_leaf(value, name, clean)
 
 
-def _redact_leaf(value: Any, name: str, clean: _Clean) -> Any:  # noqa: ANN401 - a scalar as it is
+def _redact_leaf(value: Any, name: str, clean: _RedactText) -> Any:  # noqa: ANN401 - a scalar as it is
     if _is_secret(value, name):
         return REDACTED
     return clean(value) if isinstance(value, str) else value
 
 
-def _redact_list(values: list[Any], name: str, clean: _Clean) -> list[object]:
+def _redact_list(values: list[Any], name: str, clean: _RedactText) -> list[object]:
     """Elements, of which one may be an option and the next its value."""
     names = _names_of(values, name)
     return [_redact(one, own, clean) for one, own in zip(values, names, strict=True)]
@@ -65,7 +65,7 @@ def _names_of(values: Iterable[object], name: str) -> list[str]:
     return names
 
 
-def _below(name: str, key: str, siblings: Iterable[str]) -> str:
+def _child_name(name: str, key: str, siblings: Iterable[str]) -> str:
     """The name by which a child is judged; that of a parent counts if all in it is secret.
 
     It also counts for a ``pass``, which is a password below a connection or beside a user.
@@ -80,11 +80,11 @@ def _is_secret(value: object, name: str) -> bool:
     if value is None or isinstance(value, bool | float) or not is_secret_name(name):
         return False
     if isinstance(value, str):
-        return not is_nothing(value)
+        return not is_placeholder(value)
     return not is_token_name(name)
 
 
-def secret_texts(value: object) -> Iterator[str]:
+def iter_tree_secrets(value: object) -> Iterator[str]:
     """Every text of a tree that is a secret by its name."""
     yield from _secret_texts(to_plain(value), "")
 
@@ -92,7 +92,7 @@ def secret_texts(value: object) -> Iterator[str]:
 def _secret_texts(value: object, name: str) -> Iterator[str]:
     if isinstance(value, Mapping):
         for key, child in value.items():
-            yield from _secret_texts(child, _below(name, key, value))
+            yield from _secret_texts(child, _child_name(name, key, value))
     elif isinstance(value, list):
         for one, own in zip(value, _names_of(value, name), strict=True):
             yield from _secret_texts(one, own)
@@ -100,16 +100,18 @@ def _secret_texts(value: object, name: str) -> Iterator[str]:
         yield str(value)
 
 
-def redact_node(root: Node) -> Node:
+def redact_config(root: Node) -> Node:
     """A config without its secrets; what comes from the environment stays a reference."""
-    with hiding(secret_values(root)):
-        return _redact_node(root, "", redactor())
+    with hiding_secrets(iter_config_secrets(root)):
+        return _redact_node(root, "", make_redactor())
 
 
-def _redact_node(node: Node, name: str, clean: _Clean) -> Node:
+def _redact_node(node: Node, name: str, clean: _RedactText) -> Node:
     if node.is_mapping:
         entries = {
-            _redact_key(key, clean): _redact_node(child, _below(name, key, node.mapping), clean)
+            _redact_key(key, clean): _redact_node(
+                child, _child_name(name, key, node.mapping), clean
+            )
             for key, child in node.mapping.items()
         }
         return replace(node, value=MappingProxyType(entries))
@@ -123,7 +125,7 @@ def _redact_node(node: Node, name: str, clean: _Clean) -> Node:
     return node if value == node.value else replace(node, value=value, template=None)
 
 
-def _redact_key(key: str, clean: _Clean) -> str:
+def _redact_key(key: str, clean: _RedactText) -> str:
     # A word such as `epochs` stays what it is, though it may be somebody's password too.
     return key if _WORD.fullmatch(key) else clean(key)
 
@@ -132,7 +134,7 @@ def _is_reference(node: Node) -> bool:
     return node.template is not None and ENV_OPENING in node.template
 
 
-def secret_values(root: Node) -> Iterator[str]:
+def iter_config_secrets(root: Node) -> Iterator[str]:
     """Every text of a config that is a secret, also what other values replaced."""
     yield from _secret_values(root, "")
 
@@ -142,7 +144,7 @@ def _secret_values(node: Node, name: str) -> Iterator[str]:
         yield from _secret_values(node.replaced, name)
     if node.is_mapping:
         for key, child in node.mapping.items():
-            yield from _secret_values(child, _below(name, key, node.mapping))
+            yield from _secret_values(child, _child_name(name, key, node.mapping))
     elif node.is_list:
         names = _names_of((one.value for one in node.elements), name)
         for one, own in zip(node.elements, names, strict=True):
@@ -200,7 +202,7 @@ def redact_bytes(data: bytes, *, name: str = "") -> bytes:
         name: Its name; in source code, fewer things can be secrets than in a config.
     """
     if b"\0" in data:
-        for value in known_values():
+        for value in get_secret_values():
             found = value.encode(errors="surrogateescape")
             data = data.replace(found, b"*" * len(found))
         return data

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from epochal.check import SECTIONS, check, template
+from epochal.check import SECTIONS, check, yaml_template
 from epochal.config import load
 from epochal.errors import UnknownComponentError
 from epochal.registry import Project, Registry
@@ -18,7 +18,7 @@ def uncommented(text: str) -> str:
 
 
 def test_a_component_shows_every_option_with_its_documentation() -> None:
-    lines = template("EarlyStopping").splitlines()
+    lines = yaml_template("EarlyStopping").splitlines()
     assert lines[0].startswith("# epochal.hooks.early_stopping.EarlyStopping: ")
     assert "type: EarlyStopping" in lines
     assert "patience:  # required: a whole number (at least 1)" in lines
@@ -28,7 +28,7 @@ def test_a_component_shows_every_option_with_its_documentation() -> None:
 
 def test_a_template_of_options_is_a_config_that_says_the_defaults(tmp_path) -> None:
     file = tmp_path / "a.yaml"
-    file.write_text("".join(template(name) for name in ("train", "log", "engine", "record")))
+    file.write_text("".join(yaml_template(name) for name in ("train", "log", "engine", "record")))
     config = load(file)
     report = check(config, runner="test")
     assert config.problems == ()
@@ -37,7 +37,7 @@ def test_a_template_of_options_is_a_config_that_says_the_defaults(tmp_path) -> N
 
 @pytest.mark.parametrize("name", list(SECTIONS))
 def test_every_section_has_a_template_that_can_be_read(name: str, tmp_path) -> None:
-    text = template(name)
+    text = yaml_template(name)
     assert text.startswith("# ")
     file = tmp_path / "a.yaml"
     file.write_text(uncommented(text))
@@ -47,20 +47,20 @@ def test_every_section_has_a_template_that_can_be_read(name: str, tmp_path) -> N
 
 
 def test_a_kind_lists_the_known_names() -> None:
-    text = template("optimizer")
+    text = yaml_template("optimizer")
     assert "#   type: AdamW  Implements AdamW" in text
-    assert text == template("optim")
+    assert text == yaml_template("optim")
 
 
 def test_without_a_name_the_whole_config_is_shown() -> None:
-    text = template()
+    text = yaml_template()
     assert all(re.search(rf"^(# )?{name}:", text, re.M) for name in SECTIONS)
 
 
 def test_a_class_of_the_user_has_a_template_too(write_files) -> None:
     text = 'class Net:\n    """A net."""\n    def __init__(self, a: int, b=make(), **more): ...'
     registry = Registry(Project(write_files({"m.py": text})))
-    assert template("m.Net", registry).splitlines() == [
+    assert yaml_template("m.Net", registry).splitlines() == [
         "# m.Net: A net.",
         "type: m.Net",
         "a:  # required: a whole number",
@@ -71,4 +71,4 @@ def test_a_class_of_the_user_has_a_template_too(write_files) -> None:
 
 def test_an_unknown_name_is_an_error() -> None:
     with pytest.raises(UnknownComponentError, match="unknown component 'Adamm'"):
-        template("Adamm")
+        yaml_template("Adamm")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from epochal.check.sections.losses import iter_terms, term_names
+from epochal.check.sections.losses import iter_loss_terms, loss_term_names
 from epochal.config.node import from_plain
 from epochal.errors import Place
 
@@ -74,7 +74,7 @@ def test_good_losses_have_no_problems_and_the_task_needs_none(problems, loss) ->
 def test_terms_are_called_by_name_key_or_type() -> None:
     def names(loss):
         root = from_plain({"loss": loss}, place=Place("test"))
-        return [(path, name) for path, name, _ in iter_terms(root)]
+        return [(path, name) for path, name, _ in iter_loss_terms(root)]
 
     assert names({"type": "mse"}) == [("loss", "loss")]
     assert names({"type": "mse", "name": "a"}) == [("loss", "a")]
@@ -84,8 +84,8 @@ def test_terms_are_called_by_name_key_or_type() -> None:
         ("loss.2", "l1"),
     ]
     assert names({"a": {"type": "mse"}, "b": {"type": "l1"}}) == [("loss.a", "a"), ("loss.b", "b")]
-    assert term_names(from_plain({"loss": ["l1"]}, place=Place("test"))) == {"l1", "loss"}
-    assert term_names(from_plain({}, place=Place("test"))) == set()
+    assert loss_term_names(from_plain({"loss": ["l1"]}, place=Place("test"))) == {"l1", "loss"}
+    assert loss_term_names(from_plain({}, place=Place("test"))) == set()
 
 
 def test_an_argument_that_the_loss_does_not_take_is_reported_with_the_nearest(problems) -> None:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.check.sections.methods import find_method, known_methods, misspelt_methods
+from epochal.check.sections.methods import find_misspelt_methods, has_method, known_methods
 from epochal.registry.library import Library
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def class_of(write_files):
 def test_a_misspelt_task_method_is_shown_in_its_file(class_of, written: str, meant: str) -> None:
     text = f"import epochal as ep\nclass T(ep.Task):\n    def {written}(self, out): ...\n"
     definition, library = class_of(text, "T")
-    (problem,) = misspelt_methods("task", "task", definition, library)
+    (problem,) = find_misspelt_methods("task", "task", definition, library)
     assert problem.what == f"m.T has a method {written!r}, which nothing calls"
     assert problem.hint.startswith(f"did you mean {meant!r}?")
     assert problem.place is not None
@@ -61,7 +61,7 @@ def test_a_misspelt_task_method_is_shown_in_its_file(class_of, written: str, mea
 )
 def test_known_own_and_private_methods_are_left_alone(class_of, body: str) -> None:
     text = f"import epochal as ep\nclass T(ep.Task):\n    {body}\n"
-    assert list(misspelt_methods("task", "task", *class_of(text, "T"))) == []
+    assert list(find_misspelt_methods("task", "task", *class_of(text, "T"))) == []
 
 
 ORDINARY = (
@@ -73,7 +73,7 @@ ORDINARY = (
 @pytest.mark.parametrize("name", ORDINARY.split())
 def test_ordinary_methods_of_users_are_left_alone(class_of, name: str) -> None:
     text = f"import epochal as ep\nclass T(ep.Task):\n    def {name}(self): ...\n"
-    assert list(misspelt_methods("task", "task", *class_of(text, "T"))) == []
+    assert list(find_misspelt_methods("task", "task", *class_of(text, "T"))) == []
 
 
 def test_a_method_that_the_module_calls_is_the_users_own(class_of) -> None:
@@ -83,7 +83,7 @@ def test_a_method_that_the_module_calls_is_the_users_own(class_of) -> None:
             def batch_metrics(self): ...
         def report(task): return task.batch_metrics()
     """
-    assert list(misspelt_methods("task", "task", *class_of(text, "T"))) == []
+    assert list(find_misspelt_methods("task", "task", *class_of(text, "T"))) == []
 
 
 def test_a_misspelt_event_of_a_hook_is_found_in_its_bases_too(class_of) -> None:
@@ -94,7 +94,7 @@ def test_a_misspelt_event_of_a_hook_is_found_in_its_bases_too(class_of) -> None:
         class H(Root):
             def batch_metrics(self): ...
     """
-    problems = list(misspelt_methods("hooks.0", "hook", *class_of(text, "H")))
+    problems = list(find_misspelt_methods("hooks.0", "hook", *class_of(text, "H")))
     assert [problem.hint.split("?")[0] for problem in problems] == ["did you mean 'step_end'"]
 
 
@@ -108,10 +108,10 @@ def test_a_method_is_found_in_bases_and_unknown_bases_leave_it_open(class_of) ->
             batch_metric = staticmethod(len)
         class C(Base): ...
     """
-    assert find_method(*_ask(class_of(text, "B"), "batch_loss")) is True
-    assert find_method(*_ask(class_of(text, "B"), "batch_metric")) is True
-    assert find_method(*_ask(class_of(text, "B"), "epoch_metric")) is False
-    assert find_method(*_ask(class_of(text, "C"), "batch_loss")) is None
+    assert has_method(*_ask(class_of(text, "B"), "batch_loss")) is True
+    assert has_method(*_ask(class_of(text, "B"), "batch_metric")) is True
+    assert has_method(*_ask(class_of(text, "B"), "epoch_metric")) is False
+    assert has_method(*_ask(class_of(text, "C"), "batch_loss")) is None
 
 
 def _ask(found: tuple[Definition, Library], name: str) -> tuple[Definition, str, Library]:

@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from epochal.check import SECTIONS
-from epochal.check.sections.sections import own_signature, read_table, split_names
+from epochal.check.sections.sections import read_table, section_signature, split_names
 from epochal.registry.library import Library
 
 LIBRARY = Library()
@@ -13,7 +13,7 @@ LIBRARY = Library()
 
 @pytest.mark.parametrize("name", [name for name, part in SECTIONS.items() if part.options])
 def test_every_section_finds_the_dataclass_of_its_keys(name: str) -> None:
-    found = own_signature(SECTIONS[name], LIBRARY)
+    found = section_signature(SECTIONS[name], LIBRARY)
     assert found.known
     assert found.parameters
     assert all(item.doc for item in found.parameters)
@@ -26,12 +26,12 @@ def test_the_keys_read_as_text_are_those_that_python_sees(name: str) -> None:
 
     real = getattr(options, SECTIONS[name].options.partition(":")[2])
     fields = inspect.signature(real).parameters
-    found = own_signature(SECTIONS[name], LIBRARY)
+    found = section_signature(SECTIONS[name], LIBRARY)
     assert [item.argument for item in found.parameters] == list(fields)
 
 
 def test_a_trailing_underscore_is_not_part_of_the_key() -> None:
-    assert own_signature(SECTIONS["train"], LIBRARY).get("for") is not None
+    assert section_signature(SECTIONS["train"], LIBRARY).get("for") is not None
 
 
 def test_every_section_has_documentation() -> None:

@@ -197,7 +197,7 @@ def test_mistakes_of_the_average_are_found(check_task, average: Any, key: str, w
 
 
 def test_the_name_of_averaged_weights_is_that_of_the_engine() -> None:
-    assert monitor.AVERAGED == average.AVERAGED
+    assert monitor.AVERAGED_SPLIT == average.AVERAGED_SPLIT
 
 
 @pytest.mark.parametrize(

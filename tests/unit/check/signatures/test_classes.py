@@ -2,7 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from epochal.check.signatures.classes import binds, class_definitions, lookup_order, method_of
+from epochal.check.signatures.classes import (
+    binds_name,
+    class_definitions,
+    find_method_node,
+    find_mro,
+)
 from epochal.registry.library import Library
 
 BASES = """
@@ -125,9 +130,9 @@ def test_the_order_of_a_diamond_is_the_one_of_python(write_files) -> None:
     leaf, loop = library.find_definition("m.Leaf"), library.find_definition("m.Loop")
     assert leaf is not None
     assert loop is not None
-    order = [item.node.name for item in lookup_order(leaf, library) if item is not None]
+    order = [item.node.name for item in find_mro(leaf, library) if item is not None]
     assert order == ["Leaf", "Left", "Right", "Root"]
-    assert len(lookup_order(loop, library)) >= 1
+    assert len(find_mro(loop, library)) >= 1
 
 
 def test_attributes_made_on_demand_leave_the_methods_open(write_files) -> None:
@@ -151,11 +156,11 @@ def test_names_of_a_class_body_are_found_and_the_last_method_counts(write_files)
     found = library.find_definition("m.A")
     assert found is not None
     node = found.node
-    assert [name for name in ("x", "y", "f", "inner", "self") if binds(node, name)] == [  # type: ignore[arg-type]  # a class
+    assert [name for name in ("x", "y", "f", "inner", "self") if binds_name(node, name)] == [  # type: ignore[arg-type]  # a class
         "x",
         "y",
         "f",
     ]
-    last = method_of(node, "f")  # type: ignore[arg-type]  # a class
+    last = find_method_node(node, "f")  # type: ignore[arg-type]  # a class
     assert last is not None
     assert len(last.args.args) == 2

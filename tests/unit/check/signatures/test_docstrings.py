@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import ast
 
-from epochal.check.signatures.docstrings import arguments_of, doc_of, field_docs, summary_of
+from epochal.check.signatures.docstrings import doc_of, field_docs, parse_argument_docs, summary_of
 from epochal.registry.library import Library
 
 GOOGLE = """Two layers and
@@ -27,7 +27,7 @@ def test_the_summary_is_the_first_paragraph_on_one_line() -> None:
 
 
 def test_google_arguments_are_read_with_their_continuation_lines() -> None:
-    assert arguments_of(GOOGLE) == {
+    assert parse_argument_docs(GOOGLE) == {
         "width": "Units of the hidden layer.",
         "lr": "learning rate (default: 1e-3)",
         "kwargs": "Passed on.",
@@ -35,7 +35,7 @@ def test_google_arguments_are_read_with_their_continuation_lines() -> None:
 
 
 def test_text_without_a_section_documents_nothing() -> None:
-    assert arguments_of("width: Units.") == {}
+    assert parse_argument_docs("width: Units.") == {}
 
 
 def test_strings_under_fields_are_their_documentation() -> None:
@@ -51,4 +51,4 @@ def test_a_docstring_assigned_below_the_class_is_found() -> None:
     assert adamw is not None
     doc = doc_of(adamw.module, adamw.node)
     assert summary_of(doc).startswith("Implements AdamW")
-    assert "learning rate" in arguments_of(doc)["lr"]
+    assert "learning rate" in parse_argument_docs(doc)["lr"]

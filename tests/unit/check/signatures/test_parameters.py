@@ -5,8 +5,8 @@ import ast
 from epochal.check.signatures.parameters import (
     Parameter,
     Signature,
+    add_docs,
     annotation_of,
-    documented,
     key_of,
 )
 from epochal.registry.library import Library
@@ -39,6 +39,6 @@ def test_a_trailing_underscore_is_no_part_of_the_key() -> None:
 
 def test_what_is_documented_already_keeps_its_text() -> None:
     first, second = Parameter("a", doc="own", argument="a"), Parameter("b", argument="b_")
-    found = documented((first, second), {"a": "other", "b_": "text"})
+    found = add_docs((first, second), {"a": "other", "b_": "text"})
     assert [item.doc for item in found] == ["own", "text"]
     assert Signature("x", found).get("b") == found[1]

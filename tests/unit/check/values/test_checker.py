@@ -1,18 +1,18 @@
 from __future__ import annotations
 
 from epochal.check.signatures.parameters import Parameter, Signature
-from epochal.check.values.checker import Walk, listing
+from epochal.check.values.checker import ConfigChecker, list_known
 from epochal.check.values.report import Mistakes
 from epochal.config import from_plain
 from epochal.errors import Place
 from epochal.registry import Project, Registry
 
 
-def problems_of(walk: Walk) -> list[tuple[str, str, str]]:
+def problems_of(walk: ConfigChecker) -> list[tuple[str, str, str]]:
     return [(item.key, item.what, item.hint) for item in walk.mistakes.problems]
 
 
-def test_a_spec_is_expanded_with_every_literal_default(walk: Walk) -> None:
+def test_a_spec_is_expanded_with_every_literal_default(walk: ConfigChecker) -> None:
     found = walk.spec("model", from_plain({"type": "user.model.Mlp", "classes": 3}), "model")
     assert found.to_plain() == {"type": "user.model.Mlp", "classes": 3, "width": 64, "act": None}
     assert found.mapping["width"].layer == "default"
@@ -23,19 +23,21 @@ def test_a_spec_is_expanded_with_every_literal_default(walk: Walk) -> None:
     ]
 
 
-def test_a_misspelt_argument_names_its_owner_and_excuses_the_missing_one(walk: Walk) -> None:
+def test_a_misspelt_argument_names_its_owner_and_excuses_the_missing_one(
+    walk: ConfigChecker,
+) -> None:
     walk.spec("model", from_plain({"type": "user.model.Mlp", "clases": 3}), "model")
     assert problems_of(walk) == [
         ("model.clases", "unknown argument 'clases' of user.model.Mlp", "did you mean 'classes'?")
     ]
 
 
-def test_an_argument_like_no_other_lists_the_known_ones(walk: Walk) -> None:
+def test_an_argument_like_no_other_lists_the_known_ones(walk: ConfigChecker) -> None:
     walk.spec("model", from_plain({"type": "user.model.Mlp", "classes": 1, "zzz": 3}), "model")
     assert problems_of(walk)[0][2] == "known: act, classes, width"
 
 
-def test_a_missing_argument_says_what_to_add(walk: Walk) -> None:
+def test_a_missing_argument_says_what_to_add(walk: ConfigChecker) -> None:
     walk.spec("model", from_plain({"type": "user.model.Mlp"}), "model")
     assert problems_of(walk) == [
         ("model.classes", "missing; user.model.Mlp requires it", "add classes: <a whole number>")
@@ -44,19 +46,19 @@ def test_a_missing_argument_says_what_to_add(walk: Walk) -> None:
 
 def test_a_missing_argument_without_a_known_type_is_left_to_the_user(write_files) -> None:
     folder = write_files({"m.py": "class A:\n    def __init__(self, block, norm: Foo | Bar): ..."})
-    walk = Walk(Registry(Project(folder)), Mistakes())
+    walk = ConfigChecker(Registry(Project(folder)), Mistakes())
     walk.spec("model", from_plain({"type": "m.A"}), "model")
     assert [hint for _, _, hint in problems_of(walk)] == ["add block: ...", "add norm: ..."]
 
 
-def test_nothing_is_missed_that_a_broken_file_may_hold(walk: Walk) -> None:
-    broken = Walk(walk.registry, Mistakes(frozenset({"model"})))
+def test_nothing_is_missed_that_a_broken_file_may_hold(walk: ConfigChecker) -> None:
+    broken = ConfigChecker(walk.registry, Mistakes(frozenset({"model"})))
     broken.spec("model", from_plain({"type": "user.model.Mlp", "widht": 3}), "model")
     broken.spec("model", from_plain({"width": 3}), "model")
     assert [key for key, _, _ in problems_of(broken)] == ["model.widht"]
 
 
-def test_specs_inside_arguments_are_checked_at_any_depth(walk: Walk) -> None:
+def test_specs_inside_arguments_are_checked_at_any_depth(walk: ConfigChecker) -> None:
     inner = {"type": "torch.nn.Linear", "in_feature": 3, "out_features": 2}
     node = from_plain({"type": "user.model.Mlp", "classes": 3, "act": inner})
     found = walk.spec("model", node, "model")
@@ -70,19 +72,19 @@ def test_specs_inside_arguments_are_checked_at_any_depth(walk: Walk) -> None:
     assert found.to_plain()["act"]["bias"] is True
 
 
-def test_a_list_of_specs_in_an_open_argument_is_checked_too(walk: Walk) -> None:
+def test_a_list_of_specs_in_an_open_argument_is_checked_too(walk: ConfigChecker) -> None:
     value = from_plain({"layers": [{"type": "torch.nn.ReLu"}]})
     walk.nested("task.options", value)
     assert problems_of(walk)[0][0] == "task.options.layers.0.type"
 
 
-def test_null_is_fine_where_it_is_the_default(walk: Walk) -> None:
+def test_null_is_fine_where_it_is_the_default(walk: ConfigChecker) -> None:
     parameter = Parameter("size", "int", None)
     walk.value("a.size", from_plain(None), parameter, "A")
     assert problems_of(walk) == []
 
 
-def test_a_function_given_by_name_must_exist(walk: Walk) -> None:
+def test_a_function_given_by_name_must_exist(walk: ConfigChecker) -> None:
     parameter = Parameter("collate", "Callable[[list], Any] | None", None)
     walk.value("data.train.collate", from_plain("user.task.colate"), parameter, "A")
     walk.value("data.train.collate", from_plain("user.task.Shapes"), parameter, "A")
@@ -90,7 +92,7 @@ def test_a_function_given_by_name_must_exist(walk: Walk) -> None:
     assert [key for key, _, _ in problems_of(walk)] == ["data.train.collate"] * 2
 
 
-def test_a_required_argument_that_a_section_key_hides_is_reported(walk: Walk) -> None:
+def test_a_required_argument_that_a_section_key_hides_is_reported(walk: ConfigChecker) -> None:
     own = Signature("section 'x'", (Parameter("classes", "int", 1),))
     walk.spec("x", from_plain({"type": "user.model.Mlp", "classes": 2}), "model", own)
     (key, what, _) = problems_of(walk)[0]
@@ -100,7 +102,7 @@ def test_a_required_argument_that_a_section_key_hides_is_reported(walk: Walk) ->
     )
 
 
-def test_messages_point_at_the_key_or_the_value(walk: Walk) -> None:
+def test_messages_point_at_the_key_or_the_value(walk: ConfigChecker) -> None:
     place = Place("a.yaml", 3, 5, "  width: x", 1)
     node = from_plain({"type": "user.model.Mlp", "classes": 1, "width": "x"}, place=place)
     walk.spec("model", node, "model")
@@ -108,13 +110,13 @@ def test_messages_point_at_the_key_or_the_value(walk: Walk) -> None:
 
 
 def test_listings_are_short() -> None:
-    assert listing([]) == "it takes none"
-    assert listing("abcdefghijklmnop").endswith("l, ...")
+    assert list_known([]) == "it takes none"
+    assert list_known("abcdefghijklmnop").endswith("l, ...")
 
 
 def test_what_comes_before_values_by_position_must_be_known(write_files) -> None:
     folder = write_files({"m.py": "class A:\n    def __init__(self, act=make(), *parts): ..."})
-    walk = Walk(Registry(Project(folder)), Mistakes())
+    walk = ConfigChecker(Registry(Project(folder)), Mistakes())
     walk.spec("model", from_plain({"type": "m.A", "parts": [1]}), "model")
     walk.spec("model", from_plain({"type": "m.A", "parts": []}), "model")
     walk.spec("model", from_plain({"type": "m.A"}), "model")
@@ -123,7 +125,7 @@ def test_what_comes_before_values_by_position_must_be_known(write_files) -> None
     ]
 
 
-def test_values_by_position_are_not_listed_as_defaults(walk: Walk) -> None:
+def test_values_by_position_are_not_listed_as_defaults(walk: ConfigChecker) -> None:
     found = walk.spec("model", from_plain({"type": "torch.nn.Sequential"}), "model")
     assert found.to_plain() == {"type": "torch.nn.Sequential"}
     assert walk.defaults == []

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from epochal.check.values.checker import Walk
+from epochal.check.values.checker import ConfigChecker
 from epochal.check.values.report import Mistakes
 from epochal.config import from_plain
 from epochal.config.scalar import show
@@ -58,7 +58,7 @@ KINDS = """
 def problems(write_files, annotation: str, value: object, default: str = "") -> list[tuple]:
     text = f"{MODULE}\n    class A:\n        def __init__(self, x: {annotation}{default}): ..."
     folder = write_files({"m.py": text, "kinds.py": KINDS})
-    walk = Walk(Registry(Project(folder)), Mistakes())
+    walk = ConfigChecker(Registry(Project(folder)), Mistakes())
     walk.spec("model", from_plain({"type": "m.A", "x": value}), "model")
     return [(problem.key, problem.what, problem.hint) for problem in walk.mistakes.problems]
 
@@ -156,7 +156,7 @@ def test_elements_of_a_list_are_looked_at_one_by_one(write_files, annotation: st
 
 def test_values_by_position_are_looked_at_too(write_files) -> None:
     text = "from torch import nn\nclass A:\n    def __init__(self, *parts: nn.Module): ..."
-    walk = Walk(Registry(Project(write_files({"m.py": text}))), Mistakes())
+    walk = ConfigChecker(Registry(Project(write_files({"m.py": text}))), Mistakes())
     walk.spec("model", from_plain({"type": "m.A", "parts": ["Tanh"]}), "model")
     (problem,) = walk.mistakes.problems
     assert (problem.key, problem.hint) == ("model.parts.0", "write {type: torch.nn.Tanh}")

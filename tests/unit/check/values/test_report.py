@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from epochal.check.values.report import Mistakes, Report, in_order
+from epochal.check.values.report import CheckReport, Mistakes, sort_problems
 from epochal.config.node import NOWHERE, from_plain
 from epochal.errors import Place, Problem
 from epochal.registry import Project
@@ -14,7 +14,7 @@ def test_problems_come_by_file_line_and_column_without_repetition() -> None:
     early = Problem("a", "x", Place("a.yaml", 2, 5))
     other = Problem("b", "x", Place("b.yaml", 1, 1))
     nowhere = Problem("d", "x")
-    assert in_order([other, late, early, late, nowhere]) == (nowhere, early, late, other)
+    assert sort_problems([other, late, early, late, nowhere]) == (nowhere, early, late, other)
 
 
 def test_what_a_broken_file_may_hold_is_not_missed() -> None:
@@ -44,8 +44,8 @@ def test_values_from_python_have_no_place() -> None:
 
 
 def test_a_report_without_problems_is_ok() -> None:
-    assert Report((), from_plain({}), (), Project(Path())).ok
-    assert not Report((Problem("a", "b"),), from_plain({}), (), Project(Path())).ok
+    assert CheckReport((), from_plain({}), (), Project(Path())).ok
+    assert not CheckReport((Problem("a", "b"),), from_plain({}), (), Project(Path())).ok
 
 
 def test_a_report_reads_as_its_problems_or_as_none(check_dict) -> None:

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from epochal.check.values.types import (
-    describe,
+    describe_type,
+    find_type_problem,
     hint_for,
     is_callable_path,
     parse_type,
-    problem_with,
 )
 from epochal.config import from_plain
 
@@ -85,18 +85,18 @@ WRONG = [
 
 @pytest.mark.parametrize(("annotation", "value"), FITTING)
 def test_fitting_values_have_no_problem(annotation: str, value: object) -> None:
-    assert problem_with(from_plain(value), annotation) is None
+    assert find_type_problem(from_plain(value), annotation) is None
 
 
 @pytest.mark.parametrize(("annotation", "value", "problem"), WRONG)
 def test_wrong_values_say_what_was_expected(annotation: str, value: object, problem: str) -> None:
-    assert problem_with(from_plain(value), annotation) == problem
+    assert find_type_problem(from_plain(value), annotation) == problem
 
 
 @pytest.mark.parametrize("annotation", ["Duration", "Every", "Duration | None", "int | Duration"])
 @pytest.mark.parametrize("text", ["10 epochs", "ten", "10", "-3ep", "0.5st", ""])
 def test_bad_durations_say_what_is_accepted(annotation: str, text: str) -> None:
-    problem = problem_with(from_plain(text), annotation)
+    problem = find_type_problem(from_plain(text), annotation)
     assert problem is not None
     assert "10ep (epochs), 500st (steps)" in problem
 
@@ -130,15 +130,15 @@ def test_hints_are_things_to_type(annotation: str, value: object, hint: str) -> 
 
 
 def test_long_values_are_shortened_in_messages() -> None:
-    problem = problem_with(from_plain(["x" * 200]), "int")
+    problem = find_type_problem(from_plain(["x" * 200]), "int")
     assert problem is not None
     assert len(problem) < 110
 
 
 def test_types_are_described_in_words() -> None:
-    assert describe(parse_type("int | None | Tensor")) == "a whole number or null"
-    assert describe(parse_type("tuple[()]")) == "an empty list"
-    assert describe(parse_type("Tensor")) == "a value"
+    assert describe_type(parse_type("int | None | Tensor")) == "a whole number or null"
+    assert describe_type(parse_type("tuple[()]")) == "an empty list"
+    assert describe_type(parse_type("Tensor")) == "a value"
 
 
 def test_a_text_names_a_callable_only_where_no_text_is_wanted() -> None:
@@ -167,9 +167,9 @@ def test_a_text_names_a_callable_only_where_no_text_is_wanted() -> None:
     ],
 )
 def test_bounds_are_part_of_a_type(value: Any, annotation: str, wrong: str | None) -> None:
-    found = problem_with(from_plain(value), annotation)
+    found = find_type_problem(from_plain(value), annotation)
     assert found is None if wrong is None else found is not None and found.startswith(wrong)
 
 
 def test_nothing_known_of_a_type_is_called_a_value() -> None:
-    assert describe(parse_type("")) == describe(parse_type("Foo | Bar")) == "a value"
+    assert describe_type(parse_type("")) == describe_type(parse_type("Foo | Bar")) == "a value"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from epochal.cli.draw.chart import Chart, draw, show
-from epochal.cli.draw.table import measure
+from epochal.cli.draw.chart import Chart, draw_chart, render_chart
+from epochal.cli.draw.table import display_width
 
 
 def chart(**changes: Any) -> Chart:
@@ -23,7 +23,7 @@ def chart(**changes: Any) -> Chart:
 
 
 def test_a_line_goes_from_corner_to_corner() -> None:
-    assert draw(chart(), width=34, is_plain=True) == [
+    assert draw_chart(chart(), width=34, is_plain=True) == [
         "a title",
         "   1 +                          **",
         "     |                        ***",
@@ -47,7 +47,7 @@ def test_a_line_goes_from_corner_to_corner() -> None:
 @pytest.mark.parametrize("width", [20, 80, 140, 300])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     lines = {"a": [1.0] * 101, "b": [step**2 for step in range(101)]}
-    text = draw(chart(lines=lines, title=""), width=width)
+    text = draw_chart(chart(lines=lines, title=""), width=width)
     assert max(len(line) for line in text[:-3]) <= width
     assert max(len(line) for line in text[1:14]) > width - 5
 
@@ -58,16 +58,16 @@ def test_titles_and_names_fit_the_terminal_too(width: int, is_plain: bool) -> No
     name = "val/a_name_that_is_longer_than_anybody_would_like_to_read_it"
     lines = {name: [1.0] * 101, "验证/准确率" * 9: [2.0] * 101}
     title = f"数字 (20261115-204810-9957): {name}, train/loss"
-    text = draw(chart(lines=lines, title=title), width=width, is_plain=is_plain)
-    words = max(map(measure, title.split()))
-    assert max(map(measure, text)) <= max(width, words + 2)
+    text = draw_chart(chart(lines=lines, title=title), width=width, is_plain=is_plain)
+    words = max(map(display_width, title.split()))
+    assert max(map(display_width, text)) <= max(width, words + 2)
     assert text[-2].endswith(": 1")
     assert text[-1].endswith(": 2")
 
 
 def test_without_colours_every_line_has_a_mark_that_is_explained() -> None:
     lines = {f"line {i}": [float(i)] * 101 for i in range(10)}
-    text = draw(chart(lines=lines), width=60)
+    text = draw_chart(chart(lines=lines), width=60)
     assert [line.strip()[0] for line in text[-9:-1]] == list("*ox+#@%&")
     assert text[-1].strip() == "and 2 more, of dots"
     for mark in "*ox+#@%&.":
@@ -76,59 +76,59 @@ def test_without_colours_every_line_has_a_mark_that_is_explained() -> None:
 
 def test_lines_that_run_together_take_turns() -> None:
     lines = {"a": [1.0] * 101, "b": [1.0] * 100 + [1.001], "c": [0.0] * 101}
-    top = draw(chart(lines=lines), width=40)[1]
+    top = draw_chart(chart(lines=lines), width=40)[1]
     assert "*o*o*o" in top
 
 
 def test_with_colours_lines_keep_their_dots_unless_there_are_more_than_colours() -> None:
-    few = draw(chart(lines={"a": [1.0] * 101, "b": [2.0] * 101}), width=60, has_colours=True)
+    few = draw_chart(chart(lines={"a": [1.0] * 101, "b": [2.0] * 101}), width=60, has_colours=True)
     assert any(0x2800 < ord(letter) < 0x2900 for line in few for letter in line)
     assert few[-1].strip() == "\x1b[33m━━\x1b[0m b: 2"
     lines = {f"line {i}": [float(i)] * 101 for i in range(7)}
-    many = draw(chart(lines=lines), width=60, has_colours=True)
+    many = draw_chart(chart(lines=lines), width=60, has_colours=True)
     assert many[-1].strip() == "\x1b[36m%\x1b[0m line 6: 6"
 
 
 def test_a_line_goes_on_over_steps_that_it_has_not_and_breaks_where_it_was_no_number() -> None:
     values = [0.0, None, 1.0, math.nan, 1.0, None, 0.0]
-    text = draw(chart(x=list(range(7)), lines={"y": values}), width=30, is_plain=True)
+    text = draw_chart(chart(x=list(range(7)), lines={"y": values}), width=30, is_plain=True)
     top = text[1].partition("+")[2]
     assert top.rstrip().count("*") == 2, "one on each side of the gap, and nothing between"
     assert all(line.count("*") >= 2 for line in text[2:13]), "both slopes are drawn"
 
 
 def test_braille_has_eight_dots_in_a_letter() -> None:
-    text = draw(chart(), width=34)
+    text = draw_chart(chart(), width=34)
     assert text[1].startswith("   1 ┤")
     assert any(0x2800 <= ord(letter) < 0x2900 for letter in text[1])
 
 
 def test_colours_are_used_only_when_asked_for() -> None:
-    assert not any("\x1b" in line for line in draw(chart(), width=60))
-    assert any("\x1b[36m" in line for line in draw(chart(), width=60, has_colours=True))
+    assert not any("\x1b" in line for line in draw_chart(chart(), width=60))
+    assert any("\x1b[36m" in line for line in draw_chart(chart(), width=60, has_colours=True))
 
 
 def test_standard_output_that_is_no_terminal_gets_no_colours(monkeypatch: Any) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    text = show(chart())
+    text = render_chart(chart())
     assert not any("\x1b" in line for line in text)
     assert max(len(line) for line in text) <= 60
 
 
 def test_lines_are_told_apart_by_their_names_and_how_high_they_are() -> None:
     lines = {"low": [0.0, 1.0], "high": [5.0, 10.0], "high too": [5.0, 10.0]}
-    text = draw(chart(x=[0, 1], lines=lines), width=60, is_plain=True)
+    text = draw_chart(chart(x=[0, 1], lines=lines), width=60, is_plain=True)
     assert [line.strip() for line in text[-2:]] == ["* low: 0 to 1", "o high, high too: 5 to 10"]
 
 
 def test_a_line_that_stays_where_it_is_has_one_number() -> None:
     lines = {"still": [3.0, 3.0], "moving": [1.0, 2.0]}
-    text = draw(chart(x=[0, 1], lines=lines), width=60, is_plain=True)
+    text = draw_chart(chart(x=[0, 1], lines=lines), width=60, is_plain=True)
     assert [line.strip() for line in text[-2:]] == ["* still: 3", "o moving: 1 to 2"]
 
 
 def test_marks_borders_and_points_are_drawn_and_explained() -> None:
-    text = draw(
+    text = draw_chart(
         chart(
             ticks={"evaluation": [50, 100]},
             borders={"first": 0, "second": 50},
@@ -145,41 +145,41 @@ def test_marks_borders_and_points_are_drawn_and_explained() -> None:
 
 def test_a_logarithmic_axis_has_powers_of_ten() -> None:
     x = [10 ** (power / 4) for power in range(-16, 1)]
-    text = draw(chart(x=x, lines={"y": x}, is_log=True), width=60)
+    text = draw_chart(chart(x=x, lines={"y": x}, is_log_x=True), width=60)
     assert text[-2].split() == ["1e-04", "1e-03", "1e-02", "1e-01", "1e+00"]
 
 
 def test_values_by_their_logarithm_have_even_steps_of_their_digits() -> None:
     values = [10 ** (power / 25) for power in range(101)]
-    text = draw(chart(lines={"y": values}, is_log_up=True), width=40)
+    text = draw_chart(chart(lines={"y": values}, is_log_y=True), width=40)
     assert [line.split()[0] for line in text[1:14:3]] == ["1e+04", "1e+03", "100", "10", "1"]
-    assert draw(chart(x=[0], lines={"y": [3.0]}, is_log_up=True), width=40)
-    assert draw(chart(x=[0], lines={"y": [math.nan]}, is_log_up=True), width=40)
+    assert draw_chart(chart(x=[0], lines={"y": [3.0]}, is_log_y=True), width=40)
+    assert draw_chart(chart(x=[0], lines={"y": [math.nan]}, is_log_y=True), width=40)
 
 
 def test_numbers_below_the_axis_are_round() -> None:
-    text = draw(chart(x=[7, 100], lines={"y": [0.0, 1.0]}), width=80)
+    text = draw_chart(chart(x=[7, 100], lines={"y": [0.0, 1.0]}), width=80)
     assert text[-2].split() == ["20", "40", "60", "80", "100"]
-    text = draw(chart(x=[7, 120], lines={"y": [0.0, 1.0]}), width=80)
+    text = draw_chart(chart(x=[7, 120], lines={"y": [0.0, 1.0]}), width=80)
     assert text[-2].split() == ["25", "50", "75", "100"]
 
 
 def test_what_is_not_finite_is_left_out_and_what_is_too_high_is_cut() -> None:
     lines = {"y": [1.0, math.nan, 2.0, 1e9, math.inf]}
-    text = draw(chart(x=[0, 1, 2, 3, 4], lines=lines, top=4.0), width=40)
+    text = draw_chart(chart(x=[0, 1, 2, 3, 4], lines=lines, top=4.0), width=40)
     assert text[1].startswith("4 ┤")
 
 
 @pytest.mark.parametrize("values", [[0.0, 0.0], [3.0, 3.0], [-1.0, -1.0], [math.nan, math.nan]])
 def test_flat_lines_and_none_at_all_can_be_drawn(values: list[float]) -> None:
-    assert len(draw(chart(x=[0, 1], lines={"y": values}), width=40)) == 17
+    assert len(draw_chart(chart(x=[0, 1], lines={"y": values}), width=40)) == 17
 
 
 def test_numbers_have_the_digits_that_tell_them_apart() -> None:
-    text = draw(chart(x=[0, 1], lines={"y": [2.3041, 2.3045]}), width=40)
+    text = draw_chart(chart(x=[0, 1], lines={"y": [2.3041, 2.3045]}), width=40)
     labels = [line.split()[0] for line in text[1:14:3]]
     assert labels == ["2.3045", "2.3044", "2.3043", "2.3042", "2.3041"]
 
 
 def test_one_point_can_be_drawn() -> None:
-    assert draw(chart(x=[0], lines={"y": [1.0]}), width=40)
+    assert draw_chart(chart(x=[0], lines={"y": [1.0]}), width=40)

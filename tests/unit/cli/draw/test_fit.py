@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from epochal.cli.draw.table import measure, pad, print_fitting, shorten, terminal_width, wrap
+from epochal.cli.draw.table import display_width, pad, print_wrapped, shorten, terminal_width, wrap
 
 
 def test_wide_characters_take_two_columns_and_accents_and_colours_none() -> None:
-    assert [measure(text) for text in ("abc", "数字", "e\u0301", "\x1b[31mred\x1b[0m", "ｱ")] == [
+    texts = ("abc", "数字", "e\u0301", "\x1b[31mred\x1b[0m", "ｱ")
+    assert [display_width(text) for text in texts] == [
         3, 4, 1, 3, 1,
     ]  # fmt: skip
     assert pad("数字", 6) == "数字  "
@@ -20,8 +21,8 @@ def test_wide_characters_take_two_columns_and_accents_and_colours_none() -> None
 )
 def test_names_lose_their_middle(text: str, width: int) -> None:
     short = shorten(text, width)
-    assert measure(short) <= width
-    assert (short == text) == (measure(text) <= width)
+    assert display_width(short) <= width
+    assert (short == text) == (display_width(text) <= width)
     assert short.endswith(text[-1])
 
 
@@ -55,5 +56,5 @@ def test_screens_without_room_for_anything_lose_nothing(width: int) -> None:
 
 def test_files_and_pipes_have_no_edge(capsys: pytest.CaptureFixture[str]) -> None:
     assert terminal_width() > 1_000_000
-    print_fitting(["word " * 100, "two\nlines"])
+    print_wrapped(["word " * 100, "two\nlines"])
     assert capsys.readouterr().out == "word " * 100 + "\ntwo\nlines\n"

@@ -52,7 +52,7 @@ def test_a_picture_is_written(tmp_path: Path) -> None:
 
 def test_both_axes_may_be_logarithmic(tmp_path: Path, drawn: list[Any]) -> None:
     lines = {"y": [1, 2000, math.inf]}
-    save_png(chart(x=[0.1, 1, 10], lines=lines, is_log=True, is_log_up=True), tmp_path / "a.png")
+    save_png(chart(x=[0.1, 1, 10], lines=lines, is_log_x=True, is_log_y=True), tmp_path / "a.png")
     (axes,) = drawn[0].axes
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     assert axes.get_ylim()[0] > 0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.cli.draw.sparkline import spark
+from epochal.cli.draw.sparkline import format_sparkline
 
 
 @pytest.mark.parametrize(
@@ -23,26 +23,26 @@ from epochal.cli.draw.sparkline import spark
     ],
 )
 def test_a_curve_is_a_bar_for_each_value(values: list[float], text: str) -> None:
-    assert spark(range(len(values)), values, width=20, is_plain=False) == text
+    assert format_sparkline(range(len(values)), values, width=20, is_plain=False) == text
 
 
 def test_many_values_are_brought_together() -> None:
-    assert spark(range(1000), range(1000), width=8, is_plain=False) == "▁▂▃▄▅▆▇█"
+    assert format_sparkline(range(1000), range(1000), width=8, is_plain=False) == "▁▂▃▄▅▆▇█"
 
 
 def test_steps_without_a_value_leave_a_gap() -> None:
-    assert spark([0, 10, 11], [1, 2, 3], width=3, is_plain=False) == "▁ █"
+    assert format_sparkline([0, 10, 11], [1, 2, 3], width=3, is_plain=False) == "▁ █"
 
 
 def test_few_values_at_uneven_steps_leave_none() -> None:
-    assert spark([10, 20, 25], [1, 2, 3], width=24, is_plain=False) == "▁▅█"
+    assert format_sparkline([10, 20, 25], [1, 2, 3], width=24, is_plain=False) == "▁▅█"
 
 
 def test_a_terminal_without_bars_gets_ascii() -> None:
-    assert spark(range(8), range(8), width=8, is_plain=True) == "_.-~=+*#"
+    assert format_sparkline(range(8), range(8), width=8, is_plain=True) == "_.-~=+*#"
 
 
 @given(st.lists(st.floats(), min_size=1, max_size=40), st.integers(1, 30))
 def test_any_values_fit_the_width(values: list[float], width: int) -> None:
-    text = spark(range(len(values)), values, width=width, is_plain=False)
+    text = format_sparkline(range(len(values)), values, width=width, is_plain=False)
     assert len(text) == min(width, len(values))

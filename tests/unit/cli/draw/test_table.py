@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from epochal.cli.draw.table import format_table, measure
+from epochal.cli.draw.table import display_width, format_table
 
 HEADER = ("run", "a_name_that_is_rather_long", "val/acc", "optim.lr", "result")
 ROWS = [
@@ -27,7 +27,7 @@ def test_columns_of_wide_characters_are_aligned() -> None:
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_lines_fit_the_terminal_and_keep_every_number(width: int) -> None:
     text = format_table(HEADER, ROWS, width=width)
-    assert max(map(measure, text.splitlines())) <= width
+    assert max(map(display_width, text.splitlines())) <= width
     for number in ("20261115-204729-22dd", "0.9405 ± 0.047", "0.003", "1e+30"):
         assert number in text
 

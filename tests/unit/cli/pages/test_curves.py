@@ -40,7 +40,7 @@ def test_the_monitored_metric_is_drawn_for_every_split(record: RunRecord) -> Non
     assert list(chart.lines) == ["train/acc", "val/acc"]
     assert chart.lines["train/acc"] == [0.1, 0.2, 0.3]
     assert chart.lines["val/acc"] == [None, 0.25, None]
-    assert not chart.is_log_up
+    assert not chart.is_log_y
 
 
 def test_names_and_patterns_choose_curves(record: RunRecord) -> None:
@@ -91,8 +91,8 @@ def test_values_over_decades_are_drawn_by_their_logarithm(tmp_path: Path) -> Non
         writer.log({"loss": value, "small": value, "zero": value * (step > 0)}, step)
     writer.close()
     record = read_run(tmp_path)
-    assert chart_curves([record], ["loss"]).is_log_up
-    assert not chart_curves([record], ["zero"]).is_log_up
+    assert chart_curves([record], ["loss"]).is_log_y
+    assert not chart_curves([record], ["zero"]).is_log_y
 
 
 def test_a_chart_says_when_its_points_are_means(tmp_path: Path) -> None:

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from epochal.cli.pages.diff_causes import describe_code, describe_facts, show
-from epochal.cli.pages.diff_view import View
-from epochal.records.compare.code import CodeComparison, FileDifference, Version
-from epochal.records.compare.difference import Difference, Facts, Side
+from epochal.cli.pages.diff_causes import describe_code, describe_values, format_config_value
+from epochal.cli.pages.diff_view import DiffView
+from epochal.records.compare.code import CodeComparison, FileDifference, FileVersion
+from epochal.records.compare.difference import Difference, RunValue, SectionComparison
 
-PAIR = View(names=("A", "B"), words=("a", "b"))
-THREE = View(names=("A", "B", "C"), words=("a", "b", "c"))
-ALL = View(names=("A", "B"), words=("a", "b"), has_all=True)
-NO_GIT = Facts((), 0)
-GIT = Facts(
+PAIR = DiffView(names=("A", "B"), words=("a", "b"))
+THREE = DiffView(names=("A", "B", "C"), words=("a", "b", "c"))
+ALL = DiffView(names=("A", "B"), words=("a", "b"), has_all=True)
+NO_GIT = SectionComparison((), 0)
+GIT = SectionComparison(
     (
-        Difference("commit", (Side("0123456789abcdef"), Side("fedcba9876543210"))),
-        Difference("dirty", (Side(False), Side(True))),
+        Difference("commit", (RunValue("0123456789abcdef"), RunValue("fedcba9876543210"))),
+        Difference("dirty", (RunValue(False), RunValue(True))),
     ),
     0,
 )
 
 
 def test_two_runs_show_values_and_who_set_them() -> None:
-    facts = Facts(
-        (Difference("optim.lr", (Side(0.1, "a.yaml:3:5"), Side(None, "command line"))),), 7
+    facts = SectionComparison(
+        (Difference("optim.lr", (RunValue(0.1, "a.yaml:3:5"), RunValue(None, "command line"))),), 7
     )
-    assert list(describe_facts("params", facts, PAIR)) == [
+    assert list(describe_values("params", facts, PAIR)) == [
         "parameters: 1 parameter differs, 7 are the same",
         "  parameter  A    B     A set by    B set by",
         "  optim.lr   0.1  null  a.yaml:3:5  command line",
@@ -34,45 +34,51 @@ def test_two_runs_show_values_and_who_set_them() -> None:
 
 
 def test_three_runs_are_a_table_of_values() -> None:
-    facts = Facts((Difference("optim.lr", (Side(0.1, "a"), None, Side(True, "b"))),), 0)
-    assert list(describe_facts("params", facts, THREE))[1:] == [
+    facts = SectionComparison(
+        (Difference("optim.lr", (RunValue(0.1, "a"), None, RunValue(True, "b"))),), 0
+    )
+    assert list(describe_values("params", facts, THREE))[1:] == [
         "  parameter  A    B  C",
         "  optim.lr   0.1  -  true",
     ]
 
 
 def test_defaults_of_some_are_counted_and_shown_on_request() -> None:
-    facts = Facts((Difference("optim.eps", (Side(0.1, "default", is_default=True), None)),), 2)
-    assert list(describe_facts("params", facts, PAIR)) == [
+    facts = SectionComparison(
+        (Difference("optim.eps", (RunValue(0.1, "default", is_default=True), None)),), 2
+    )
+    assert list(describe_values("params", facts, PAIR)) == [
         "parameters: nothing differs, 2 are the same",
         "  1 default that not all of them have: `epochal diff a b --only params --all`",
     ]
-    assert "optim.eps" in list(describe_facts("params", facts, ALL))[-1]
+    assert "optim.eps" in list(describe_values("params", facts, ALL))[-1]
 
 
 def test_many_differences_are_cut_and_counted() -> None:
-    many = tuple(Difference(f"p{i}", (Side("1"), Side("2"))) for i in range(20))
-    lines = list(describe_facts("packages", Facts(many, 0), PAIR))
+    many = tuple(Difference(f"p{i}", (RunValue("1"), RunValue("2"))) for i in range(20))
+    lines = list(describe_values("packages", SectionComparison(many, 0), PAIR))
     assert len(lines) == 1 + 1 + 16 + 1
     assert lines[-1] == "  4 more packages: `epochal diff a b --only packages --all`"
-    assert len(list(describe_facts("packages", Facts(many, 0), ALL))) == 22
+    assert len(list(describe_values("packages", SectionComparison(many, 0), ALL))) == 22
 
 
 def test_long_values_are_cut_unless_all_is_wanted() -> None:
-    facts = Facts((Difference("x", (Side("y" * 50), Side(""))),), 0)
-    assert f"{'y' * 35}…" in list(describe_facts("data", facts, PAIR))[-1]
-    assert "y" * 50 in list(describe_facts("data", facts, ALL))[-1]
+    facts = SectionComparison((Difference("x", (RunValue("y" * 50), RunValue(""))),), 0)
+    assert f"{'y' * 35}…" in list(describe_values("data", facts, PAIR))[-1]
+    assert "y" * 50 in list(describe_values("data", facts, ALL))[-1]
 
 
 def test_nothing_that_differs_is_one_line() -> None:
-    [line] = describe_facts("packages", Facts((), 57), PAIR)
+    [line] = describe_values("packages", SectionComparison((), 57), PAIR)
     assert line == "packages: nothing differs, 57 are the same"
-    assert list(describe_facts("seed", Facts((), 1), PAIR)) == ["seed: the same"]
+    assert list(describe_values("seed", SectionComparison((), 1), PAIR)) == ["seed: the same"]
 
 
 def test_seeds_that_differ_are_shown() -> None:
-    facts = Facts((Difference("seed", (Side(1, "command line"), Side(2, "a.yaml:1:1"))),), 0)
-    assert list(describe_facts("seed", facts, PAIR)) == [
+    facts = SectionComparison(
+        (Difference("seed", (RunValue(1, "command line"), RunValue(2, "a.yaml:1:1"))),), 0
+    )
+    assert list(describe_values("seed", facts, PAIR)) == [
         "seed: not the same",
         "  seed  A  B  A set by      B set by",
         "  seed  1  2  command line  a.yaml:1:1",
@@ -80,9 +86,9 @@ def test_seeds_that_differ_are_shown() -> None:
 
 
 def test_what_was_not_kept_is_called_unknown() -> None:
-    [line] = describe_facts("data", Facts((), 0, (1,)), PAIR)
+    [line] = describe_values("data", SectionComparison((), 0, (1,)), PAIR)
     assert line == "data: unknown, since B kept none"
-    [line] = describe_facts("data", Facts((), 3, (0,)), THREE)
+    [line] = describe_values("data", SectionComparison((), 3, (0,)), THREE)
     assert line == "data: nothing differs, 3 are the same; A kept none"
 
 
@@ -91,12 +97,12 @@ def test_what_was_not_kept_is_called_unknown() -> None:
     [(None, "null"), (True, "true"), (1e-8, "1e-08"), ("", '""'), ("a b", "a b"), ([], "[]")],
 )
 def test_values_look_as_in_a_config(value: object, text: str) -> None:
-    assert show(value) == text
+    assert format_config_value(value) == text
 
 
 CHANGED = FileDifference(
     path="task.py",
-    versions=(Version("aa", 3), Version("bb", 4)),
+    versions=(FileVersion("aa", 3), FileVersion("bb", 4)),
     added=1,
     removed=1,
     lines=("--- A/task.py", "+++ B/task.py", "@@ -1 +1 @@", "-x", "+\x1b[31my"),
@@ -120,24 +126,24 @@ def test_changed_file_is_listed_with_its_lines() -> None:
 
 
 def test_lines_are_coloured_on_a_terminal() -> None:
-    view = View(names=("A", "B"), words=(), has_colours=True)
+    view = DiffView(names=("A", "B"), words=(), has_colours=True)
     lines = list(describe_code(CodeComparison(files=(CHANGED,), git=NO_GIT), view))
     assert lines[-2:] == ["\x1b[31m  -x\x1b[0m", "\x1b[32m  +\\x1b[31my\x1b[0m"]
     assert lines[-4] == "\x1b[1m  +++ B/task.py\x1b[0m"
 
 
 def test_long_diffs_are_cut_and_counted() -> None:
-    long = FileDifference(path="a", versions=(None, Version("b")), lines=("+x",) * 90, added=90)
+    long = FileDifference(path="a", versions=(None, FileVersion("b")), lines=("+x",) * 90, added=90)
     lines = list(describe_code(CodeComparison(files=(long,), git=NO_GIT), PAIR))
     assert lines[-1] == "  30 more lines: `epochal diff a b --only code --all`"
 
 
 def test_files_of_one_run_and_files_without_lines_are_told() -> None:
     files = (
-        FileDifference(path="new.py", versions=(None, Version("bb", 4)), added=2),
-        FileDifference(path="old.py", versions=(Version("bb", 4), None), removed=2),
+        FileDifference(path="new.py", versions=(None, FileVersion("bb", 4)), added=2),
+        FileDifference(path="old.py", versions=(FileVersion("bb", 4), None), removed=2),
         FileDifference(
-            path="w.bin", versions=(Version("aa", 1000), Version("bb", 7)), note="binary"
+            path="w.bin", versions=(FileVersion("aa", 1000), FileVersion("bb", 7)), note="binary"
         ),
     )
     assert list(describe_code(CodeComparison(files=files, git=NO_GIT), PAIR))[2:] == [
@@ -148,7 +154,7 @@ def test_files_of_one_run_and_files_without_lines_are_told() -> None:
 
 
 def test_three_runs_show_digests() -> None:
-    file = FileDifference(path="a.py", versions=(Version("aa"), None, Version("bb")))
+    file = FileDifference(path="a.py", versions=(FileVersion("aa"), None, FileVersion("bb")))
     lines = list(describe_code(CodeComparison(files=(file,), git=NO_GIT), THREE))
     assert lines[1:] == ["  file  A   B  C", "  a.py  aa  -  bb"]
 

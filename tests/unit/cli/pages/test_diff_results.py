@@ -6,29 +6,29 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from comparing import make_run
-from epochal.cli.pages.diff_results import describe_curves, describe_replicates, describe_scores
-from epochal.cli.pages.diff_view import View
+from epochal.cli.pages.diff_results import describe_curves, describe_metrics, describe_replicates
+from epochal.cli.pages.diff_view import DiffView
 from epochal.records.compare import diff
-from epochal.records.compare.curves import Curves, Parting
-from epochal.records.compare.metrics import Score
+from epochal.records.compare.curves import CurveComparison, Divergence
+from epochal.records.compare.metrics import MetricComparison
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from epochal.records.folder.record import RunRecord
 
-PAIR = View(names=("A", "B"), words=("a", "b"))
-THREE = View(names=("A", "B", "C"), words=("a", "b", "c"))
+PAIR = DiffView(names=("A", "B"), words=("a", "b"))
+THREE = DiffView(names=("A", "B", "C"), words=("a", "b", "c"))
 
 
 def test_metrics_of_two_runs_have_deltas_and_a_verdict() -> None:
     scores = [
-        Score("val/acc", "max", (0.5, 0.75), (0.5, 0.75)),
-        Score("val/loss", "min", (2.0, 4.0), (1.0, 1.5)),
-        Score("speed", None, (1.0, 3.0), (None, None)),
-        Score("lr", None, (0.1, 0.1), (None, None)),
+        MetricComparison("val/acc", "max", (0.5, 0.75), (0.5, 0.75)),
+        MetricComparison("val/loss", "min", (2.0, 4.0), (1.0, 1.5)),
+        MetricComparison("speed", None, (1.0, 3.0), (None, None)),
+        MetricComparison("lr", None, (0.1, 0.1), (None, None)),
     ]
-    assert list(describe_scores(scores, PAIR)) == [
+    assert list(describe_metrics(scores, PAIR)) == [
         "metrics: 3 metrics differ, 1 is the same",
         "  metric    A last  B last  delta  A best  B best  delta  B is",
         "  val/acc   0.5     0.75    +0.25  0.5     0.75    +0.25  better",
@@ -38,18 +38,22 @@ def test_metrics_of_two_runs_have_deltas_and_a_verdict() -> None:
 
 
 def test_difference_in_the_last_bits_is_no_verdict() -> None:
-    [_, _, line] = describe_scores([Score("l", "min", (1.0, 1.0), (1.0, 1.0 + 1e-12))], PAIR)
+    [_, _, line] = describe_metrics(
+        [MetricComparison("l", "min", (1.0, 1.0), (1.0, 1.0 + 1e-12))], PAIR
+    )
     assert line.endswith("+1e-12")
 
 
 def test_verdicts_are_coloured_on_a_terminal() -> None:
-    view = View(names=("A", "B"), words=(), has_colours=True)
-    [_, _, line] = describe_scores([Score("l", "min", (1.0, 2.0), (1.0, 2.0))], view)
+    view = DiffView(names=("A", "B"), words=(), has_colours=True)
+    [_, _, line] = describe_metrics([MetricComparison("l", "min", (1.0, 2.0), (1.0, 2.0))], view)
     assert line.endswith("\x1b[31mworse\x1b[0m")
 
 
 def test_metrics_of_three_runs_are_a_table() -> None:
-    lines = list(describe_scores([Score("l", "min", (1.0, 2.0, None), (1.0, 2.0, None))], THREE))
+    lines = list(
+        describe_metrics([MetricComparison("l", "min", (1.0, 2.0, None), (1.0, 2.0, None))], THREE)
+    )
     assert lines[1:] == [
         "  metric  A last  B last  C last  A best  B best  C best",
         "  l       1       2       -       1       2       -",
@@ -57,20 +61,22 @@ def test_metrics_of_three_runs_are_a_table() -> None:
 
 
 def test_many_metrics_are_cut_and_same_metrics_are_one_line() -> None:
-    many = [Score(f"m{i}", None, (1.0, 2.0), (None, None)) for i in range(20)]
-    assert list(describe_scores(many, PAIR))[-1].startswith("  8 more metrics: ")
-    same = [Score("m", None, (1.0, 1.0), (None, None))]
-    assert list(describe_scores(same, PAIR)) == ["metrics: nothing differs, 1 is the same"]
+    many = [MetricComparison(f"m{i}", None, (1.0, 2.0), (None, None)) for i in range(20)]
+    assert list(describe_metrics(many, PAIR))[-1].startswith("  8 more metrics: ")
+    same = [MetricComparison("m", None, (1.0, 1.0), (None, None))]
+    assert list(describe_metrics(same, PAIR)) == ["metrics: nothing differs, 1 is the same"]
 
 
-def curves(bitwise: Parting | None = None, beyond: Parting | None = None, **more: Any) -> Curves:
+def curves(
+    bitwise: Divergence | None = None, beyond: Divergence | None = None, **more: Any
+) -> CurveComparison:
     facts = {"num_series": 2, "num_points": 40, "same_until": 20, **more}
-    return Curves(bitwise=bitwise, beyond=beyond, **facts)
+    return CurveComparison(bitwise=bitwise, beyond=beyond, **facts)
 
 
 def test_parting_is_told_with_series_values_and_restarts() -> None:
-    first = Parting(30, ("train/loss", "a", "b", "c", "d"), (0.51234, 0.51239))
-    later = Parting(50, ("train/loss",), (0.5, 0.6))
+    first = Divergence(30, ("train/loss", "a", "b", "c", "d"), (0.51234, 0.51239))
+    later = Divergence(50, ("train/loss",), (0.5, 0.6))
     found = curves(first, later, resumed=((), (20,)))
     assert list(describe_curves([found], 0.01, PAIR)) == [
         "curves: apart by step 30",
@@ -82,7 +88,7 @@ def test_parting_is_told_with_series_values_and_restarts() -> None:
 
 
 def test_values_have_as_many_digits_as_tell_them_apart() -> None:
-    found = curves(Parting(1, ("x",), (0.1, 0.1 + 1e-16)), same_until=None)
+    found = curves(Divergence(1, ("x",), (0.1, 0.1 + 1e-16)), same_until=None)
     lines = list(describe_curves([found], 0.01, PAIR))
     assert lines[1] == "  A and B: apart from the first point on"
     assert lines[2] == "    first by step 1: x (A 0.1, B 0.1000000000000001)"
@@ -90,12 +96,12 @@ def test_values_have_as_many_digits_as_tell_them_apart() -> None:
 
 
 def test_bits_that_no_digit_shows_are_still_told() -> None:
-    found = curves(Parting(1, ("x",), (math.nan, math.nan)))
+    found = curves(Divergence(1, ("x",), (math.nan, math.nan)))
     assert "x (A nan, B nan)" in list(describe_curves([found], 0.01, PAIR))[2]
 
 
 def test_runs_that_are_far_apart_at_once_say_it_once() -> None:
-    parting = Parting(5, ("l",), (1.0, 2.0))
+    parting = Divergence(5, ("l",), (1.0, 2.0))
     *_, last = describe_curves([curves(parting, parting)], 0.05, PAIR)
     assert last == "    by more than 5 % at once"
 
@@ -111,8 +117,8 @@ def test_curves_that_never_part_are_one_line() -> None:
 
 
 def test_three_runs_are_each_compared_with_the_first() -> None:
-    found = [curves(), curves(Parting(5, ("l",), (1.0, 2.0))), curves(num_points=0)]
-    view = View(names=("A", "B", "C", "D"), words=())
+    found = [curves(), curves(Divergence(5, ("l",), (1.0, 2.0))), curves(num_points=0)]
+    view = DiffView(names=("A", "B", "C", "D"), words=())
     lines = list(describe_curves(found, 0.01, view))
     assert lines[1] == "  A and B: the same bit for bit at 40 points"
     assert lines[2] == "  A and C: the same bit for bit until step 20"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from epochal.cli.pages.diff_view import View, count_differing, count_same
+from epochal.cli.pages.diff_view import DiffView, count_differing, count_same
 
-PAIR = View(names=("A", "B"), words=("one", "my run"))
+PAIR = DiffView(names=("A", "B"), words=("one", "my run"))
 
 
 def test_hint_can_be_typed() -> None:
@@ -22,12 +22,12 @@ def test_all_rows_are_shown_on_request() -> None:
     rows = list(range(9))
     assert PAIR.cut(rows, 5) == 5
     assert PAIR.cut(rows, 50) == 9
-    assert View(names=("A", "B"), words=(), has_all=True).cut(rows, 5) == 9
+    assert DiffView(names=("A", "B"), words=(), has_all=True).cut(rows, 5) == 9
 
 
 def test_colours_are_only_where_they_can_be_seen() -> None:
     assert PAIR.paint("x", 31) == "x"
-    assert View(names=("A",), words=(), has_colours=True).paint("x", 31) == "\x1b[31mx\x1b[0m"
+    assert DiffView(names=("A",), words=(), has_colours=True).paint("x", 31) == "\x1b[31mx\x1b[0m"
 
 
 def test_table_is_indented_and_cannot_steer_the_terminal() -> None:

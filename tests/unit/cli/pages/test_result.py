@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.cli.pages.result import describe_success, print_outcome
+from epochal.cli.pages.result import describe_success, print_result
 from epochal.engine import RunResult
 from epochal.engine.execute import result_of_error
 from epochal.errors import TaskError
@@ -83,9 +83,9 @@ def test_run_outside_the_usual_folder_is_named_by_its_path() -> None:
 def test_results_go_to_standard_output_and_failures_are_told_elsewhere(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    print_outcome(RunResult(status="finished", reason="completed"))
+    print_result(RunResult(status="finished", reason="completed"))
     assert capsys.readouterr() == ("finished (completed): 0.0 s\n", "")
-    print_outcome(result_of_error(TaskError("a: b")))
+    print_result(result_of_error(TaskError("a: b")))
     assert capsys.readouterr() == ("", "")
 
 

@@ -11,11 +11,11 @@ import pytest
 
 from epochal.cli.pages.run_list import (
     format_cell,
-    table_of_columns,
-    table_of_group_columns,
-    table_of_groups,
-    table_of_runs,
-    to_json,
+    format_columns,
+    format_group_columns,
+    format_groups,
+    format_runs,
+    run_to_json,
 )
 from epochal.records.index.schema import create_tables
 from epochal.records.query.ask import Question, ask
@@ -55,7 +55,7 @@ def test_table_says_what_came_of_each_run() -> None:
         {"status": "stopped", "reason": "time limit", "attempt": 3, "rollbacks": 1},
         {"status": "damaged", "damage": "run.json: missing\nstatus.json: missing"},
     )
-    header, *lines = table_of_runs(answer, []).splitlines()
+    header, *lines = format_runs(answer, []).splitlines()
     assert header.split() == [
         "run", "project", "tag", "runner", "status", "reason", "resumed", "steps", "time", "best",
         "result",
@@ -68,13 +68,13 @@ def test_table_says_what_came_of_each_run() -> None:
 
 
 def test_empty_columns_are_left_out() -> None:
-    header = table_of_runs(answer_of(run_with(0.9)), []).splitlines()[0]
+    header = format_runs(answer_of(run_with(0.9)), []).splitlines()[0]
     assert not {"variant", "reason", "resumed"} & set(header.split())
 
 
 def test_what_the_question_was_about_is_shown() -> None:
     answer = answer_of(run_with(0.9), run_with(0.8, lr=0.2))
-    header, first, second = table_of_runs(answer, [LR, Fact("status", "status")]).splitlines()
+    header, first, second = format_runs(answer, [LR, Fact("status", "status")]).splitlines()
     assert header.split()[-2:] == ["optim.lr", "result"]
     assert header.split().count("status") == 1
     assert first[header.index("optim.lr") :].startswith("0.1 ")
@@ -83,9 +83,9 @@ def test_what_the_question_was_about_is_shown() -> None:
 
 def test_narrow_terminals_lose_at_first_what_is_the_same_everywhere() -> None:
     answer = answer_of(run_with(0.9, tag="wide"), run_with(0.8, tag="narrow"))
-    wide = table_of_runs(answer, [], width=200).splitlines()[0].split()
-    narrow = table_of_runs(answer, [], width=60).splitlines()[0].split()
-    tiny = table_of_runs(answer, [LR], width=20)
+    wide = format_runs(answer, [], width=200).splitlines()[0].split()
+    narrow = format_runs(answer, [], width=60).splitlines()[0].split()
+    tiny = format_runs(answer, [LR], width=20)
     assert {"project", "runner", "time"} <= set(wide)
     assert narrow == ["run", "tag", "status", "best", "result"]
     assert tiny.splitlines()[0].split()[:2] == ["run", "status"]
@@ -94,9 +94,9 @@ def test_narrow_terminals_lose_at_first_what_is_the_same_everywhere() -> None:
 
 def test_columns_that_were_asked_for_are_all_shown() -> None:
     answer = answer_of(run_with(0.9))
-    lines = table_of_columns(answer, [Fact("host", "host"), ACC, Fact("run", "run")]).splitlines()
+    lines = format_columns(answer, [Fact("host", "host"), ACC, Fact("run", "run")]).splitlines()
     assert lines[0].split() == ["host", "val/acc", "run"]
-    assert table_of_columns(answer, [ACC]).splitlines()[1].split() == ["run-0", "0.9"]
+    assert format_columns(answer, [ACC]).splitlines()[1].split() == ["run-0", "0.9"]
 
 
 def test_groups_have_a_mean_with_its_interval() -> None:
@@ -105,14 +105,14 @@ def test_groups_have_a_mean_with_its_interval() -> None:
     failed = run_with(0.1, seed=7, replicate="a", status="failed")
     answer = answer_of(*runs, other, failed)
     groups = group(answer, [REPLICATE])
-    header, first, second = table_of_groups(answer, groups, [], []).splitlines()
+    header, first, second = format_groups(answer, groups, [], []).splitlines()
     assert first.split()[:4] == ["run-4", "3", "of", "4"]
     assert "0, 1, 2, 7" in first
     assert "0.9 ± 0.25  val/acc 0.9 ± 0.25" in first
     assert first[header.index("optim.lr") :].startswith("0.1 ")
     assert second.split()[:2] == ["run-3", "1"]
     assert "±" not in second
-    exact = table_of_group_columns(answer, groups, [ACC, LR]).splitlines()
+    exact = format_group_columns(answer, groups, [ACC, LR]).splitlines()
     assert exact[0].split() == ["newest", "runs", "val/acc", "optim.lr"]
     assert exact[1].endswith("0.9 ± 0.25  0.1")
 
@@ -120,10 +120,10 @@ def test_groups_have_a_mean_with_its_interval() -> None:
 def test_many_values_of_a_group_are_counted() -> None:
     answer = answer_of(*(run_with(0.9, lr=float(i), tag=f"t{i % 2}") for i in range(8)))
     groups = group(answer, [Fact("runner", "runner")])
-    table = table_of_groups(answer, groups, [Fact("runner", "runner")], [])
+    table = format_groups(answer, groups, [Fact("runner", "runner")], [])
     assert "optim.lr" not in table
     assert "t0, t1" in table
-    assert table_of_group_columns(answer, groups, [LR]).splitlines()[1].endswith("8 values")
+    assert format_group_columns(answer, groups, [LR]).splitlines()[1].endswith("8 values")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_cells(monkeypatch: pytest.MonkeyPatch, target: Any, value: object, show
 
 def test_json_of_a_run() -> None:
     answer = answer_of(run_with(0.9, damage="run.json: missing"))
-    facts = to_json(answer, answer.rows[0])
+    facts = run_to_json(answer, answer.rows[0])
     assert facts["metrics"] == {"train/loss": 1.0, "val/loss": 0.5, "val/acc": 0.9}
     assert facts["damage"] == ["run.json: missing"]
     assert (facts["id"], facts["variant"], facts["reason"]) == ("run-0", None, "")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from comparing import make_run
-from epochal.cli.pages.run_page import describe
+from epochal.cli.pages.run_page import describe_run
 from epochal.records import read_run
 from epochal.records.index import Index
-from epochal.records.metrics.time_spent import Spent
+from epochal.records.metrics.time_spent import TimeSpent
 from epochal.records.query.ask import Question, ask
 from indexed import record_run
 from past_runs import change
@@ -99,7 +99,7 @@ def test_overview_shows_title_and_purpose_as_people_rewrote_them(
 def test_best_error_is_the_smallest_though_the_config_names_no_monitor(tmp_path: Path) -> None:
     errors = {"val/error": {1: 0.5, 2: 0.2, 3: 0.9}}
     record = make_run(tmp_path / "a", {"monitor": None}, points=errors, monitor="val/error")
-    assert "  best     val/error 0.2 at step 2" in list(describe(record, tmp_path))
+    assert "  best     val/error 0.2 at step 2" in list(describe_run(record, tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_parent_is_one_line_and_can_be_asked_for(tmp_path: Path, kind: str, word
     root = tmp_path / "runs"
     folder = record_run(root, parent={"run": "other", "kind": kind})
     record_run(root)
-    assert f"  parent   {words}" in list(describe(read_run(folder), tmp_path))
+    assert f"  parent   {words}" in list(describe_run(read_run(folder), tmp_path))
     with Index.open(root) as index:
         index.refresh()
         found = ask(index, Question(where=f"parent_kind = {kind} and parent = other")).rows
@@ -133,7 +133,7 @@ def test_attempts_say_how_they_came_to_be(tmp_path: Path) -> None:
         {"attempt": 4, "checkpoint": "a-6", "step": 6},
     ]
     record = read_run(record_run(tmp_path, attempts=attempts))
-    lines = [one for one in describe(record, tmp_path) if "attempt  " in one or "x: 1" in one]
+    lines = [one for one in describe_run(record, tmp_path) if "attempt  " in one or "x: 1" in one]
     assert lines == [
         "  attempt  1: retried from a-4, step 4, today",
         "  attempt  2: went back to a-2, step 2",
@@ -146,15 +146,15 @@ def test_attempts_say_how_they_came_to_be(tmp_path: Path) -> None:
 def test_attempts_tell_the_time_as_the_start_of_the_run_does(tmp_path: Path) -> None:
     moment = datetime(2026, 11, 15, 21, 48, tzinfo=UTC)
     attempts = [{"attempt": 0}, {"attempt": 1, "started": moment.isoformat()}]
-    lines = describe(read_run(record_run(tmp_path, attempts=attempts)), tmp_path)
+    lines = describe_run(read_run(record_run(tmp_path, attempts=attempts)), tmp_path)
     assert f"  attempt  1: {moment.astimezone():%Y-%m-%d %H:%M}" in lines
 
 
 def test_time_of_several_attempts_is_told_as_one(tmp_path: Path) -> None:
     folder = record_run(tmp_path, attempts=[{"attempt": 0}, {"attempt": 1}])
-    spent = Spent({"steps": 60.0, "start-up/imports": 40.0}, redone_seconds=5.0, killed=1)
+    spent = TimeSpent({"steps": 60.0, "start-up/imports": 40.0}, redone_seconds=5.0, killed=1)
     change(folder / "result.json", **spent.to_fields())
-    lines = list(describe(read_run(folder), tmp_path))
+    lines = list(describe_run(read_run(folder), tmp_path))
     assert "  time     1 min 40 s" in lines
     (table,) = [one for one in lines if one.startswith("  time") and "share" in one]
     assert " ".join(table.split()).endswith("start-up 40% 40.0 s mostly imports, 40.0 s")
@@ -185,7 +185,7 @@ def test_every_status_says_what_to_do_next(
     change(tmp_path / "a" / "status.json", pid=NOBODY, host=socket.gethostname())
     record = read_run(tmp_path / "a")
     (tmp_path / "a" / "checkpoints" / "t-3").mkdir(parents=True)
-    shown = [line for line in describe(record, tmp_path) if line.startswith(HEADS)]
+    shown = [line for line in describe_run(record, tmp_path) if line.startswith(HEADS)]
     assert len(shown) == len(expected)
     assert all(map(str.startswith, shown, expected))
 
@@ -197,13 +197,13 @@ def test_a_run_that_was_lost_before_its_first_checkpoint_is_not_to_be_resumed(
     change(tmp_path / "a" / "status.json", pid=NOBODY, host=socket.gethostname())
     record = read_run(tmp_path / "a")
     assert record.summary.status == "lost"
-    assert not [line for line in describe(record, tmp_path) if line.startswith("  next")]
+    assert not [line for line in describe_run(record, tmp_path) if line.startswith("  next")]
 
 
 def test_a_test_shows_what_was_set_for_it_and_no_place_in_a_training(tmp_path: Path) -> None:
     inherited = [{"value": 1, "source": "runs/a/config/expanded.yaml", "line": 4, "layer": "file"}]
     record = make_run(tmp_path / "a", {"model.width": inherited}, runner="test", started="?")
-    lines = list(describe(record, tmp_path))
+    lines = list(describe_run(record, tmp_path))
     assert "  status   finished" in lines
     assert "  and 1 as in the run that it came from, which --config prints" in lines
     assert "model.width" not in "\n".join(lines)
@@ -213,6 +213,6 @@ def test_the_table_of_folds_stands_for_their_points(tmp_path: Path) -> None:
     points = {"val/acc": {1: 0.5, 2: 0.7}}
     make_run(tmp_path / "a", points=points, metrics={"val/acc": 0.6}, best=0.6)
     make_run(tmp_path / "a" / "folds" / "1", points=points, metrics={"val/acc": 0.5})
-    text = "\n".join(describe(read_run(tmp_path / "a"), tmp_path))
+    text = "\n".join(describe_run(read_run(tmp_path / "a"), tmp_path))
     assert "  fold  status    best  val/acc" in text
     assert "  metric " not in text

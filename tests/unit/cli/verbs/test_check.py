@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from epochal.experiment.tools.repro import Comparison
+from epochal.experiment.tools.repro import ReproResult
 from small_project import Command, tree, write
 
 
@@ -172,14 +172,14 @@ def test_steps_can_be_repeated_and_compared(shop: Path, epochal: Command) -> Non
 def test_trainings_that_differ_are_told_with_the_place(
     shop: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    differing = Comparison(3, 2, ("losses: loss",), "look for generators", exit_code=1)
+    differing = ReproResult(3, 2, ("losses: loss",), "look for generators", exit_code=1)
     monkeypatch.setattr("epochal.experiment.tools.repro.check_repro", lambda *_, **__: differing)
     done = epochal("check", "config.yaml", "--repro")
     assert done.code == 1
     assert "two trainings differ after step 2\n  losses: loss\n  look for generators" in done.err
     (found,) = json.loads(epochal("check", "config.yaml", "--repro", "--json").out)
     assert found["repro"]["first_difference"] == 2
-    failed = Comparison(0, exit_code=70)
+    failed = ReproResult(0, exit_code=70)
     monkeypatch.setattr("epochal.experiment.tools.repro.check_repro", lambda *_, **__: failed)
     done = epochal("check", "config.yaml", "--repro")
     assert (done.code, "the training failed" in done.err) == (70, True)

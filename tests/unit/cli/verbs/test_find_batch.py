@@ -9,7 +9,7 @@ import pytest
 
 from epochal.cli.verbs.find_batch import _describe
 from epochal.engine import RunResult
-from epochal.experiment.tools.find_batch import FoundBatch, Try
+from epochal.experiment.tools.find_batch import BatchSearchResult, BatchTry
 from small_project import Command, write
 
 if TYPE_CHECKING:
@@ -72,10 +72,10 @@ def test_mistakes_of_the_code_are_shown_as_those_of_a_run(shop: Path, epochal: C
 
 def test_memory_is_shown_where_it_was_counted() -> None:
     mib = 2**20
-    tries = (Try(1, True, 10 * mib), Try(2, True, 12 * mib), Try(4, False))
+    tries = (BatchTry(1, True, 10 * mib), BatchTry(2, True, 12 * mib), BatchTry(4, False))
     result = RunResult(status="finished", reason="completed")
-    lines = list(_describe(FoundBatch("digits", "cuda:0", tries, 64, 100, result)))
+    lines = list(_describe(BatchSearchResult("digits", "cuda:0", tries, 64, 100, result)))
     assert lines[0] == "digits on cuda:0"
     assert "2 samples fit at once, 2.0 MiB each" in lines
-    none = FoundBatch("digits", "cuda:0", (Try(1, False),), 64, 100, result)
+    none = BatchSearchResult("digits", "cuda:0", (BatchTry(1, False),), 64, 100, result)
     assert list(_describe(none))[-1].startswith("not even one sample fits")

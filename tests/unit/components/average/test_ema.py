@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from epochal.components.average.ema import Ema
-from epochal.engine.optim.average import UPDATES
+from epochal.engine.optim.average import UPDATES_KEY
 from epochal.errors import ConfigError
 
 
@@ -175,7 +175,7 @@ def test_with_a_warm_up_the_decay_grows_by_the_closed_formula() -> None:
         decay = min(0.5, (1 + count) / (10 + count))
         expected = decay * expected + (1 - decay) * tensors(model)["0.weight"]
     torch.testing.assert_close(averaged(average, model)["0.weight"], expected)
-    assert average.state_tensors()[UPDATES] == 12
+    assert average.state_tensors()[UPDATES_KEY] == 12
 
 
 def test_an_update_that_is_skipped_does_not_warm_up() -> None:

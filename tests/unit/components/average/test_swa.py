@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 import epochal as ep
 from epochal.checkpoint import load_weights
-from epochal.checkpoint.initial_weights import find_weights
+from epochal.checkpoint.initial_weights import load_weights_from
 from epochal.components.average.swa import Swa
-from epochal.engine.optim.average import UPDATES
+from epochal.engine.optim.average import UPDATES_KEY
 from epochal.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def test_as_long_as_nothing_counts_it_is_the_model() -> None:
     step(model)
     assert torch.equal(averaged(average, model)["0.weight"], model[0].weight)
     assert torch.equal(average.state_tensors()["0.weight"], model[0].weight)
-    assert int(average.state_tensors()[UPDATES]) == 0
+    assert int(average.state_tensors()[UPDATES_KEY]) == 0
 
 
 def test_its_tensors_are_all_of_its_state() -> None:
@@ -102,5 +102,5 @@ def test_a_run_may_begin_with_the_mean_of_another_one(shop: Path) -> None:
     wanted, own = (load_weights(folder / f"{one}.safetensors") for one in ("final-ema", "final"))
     assert not torch.equal(wanted["linear.weight"], own["linear.weight"])
     for path in (first.dir, folder / "last"):
-        tensors, _ = find_weights(path, try_ema="required")
+        tensors, _ = load_weights_from(path, try_ema="required")
         assert torch.equal(tensors["linear.weight"], wanted["linear.weight"])

@@ -20,7 +20,7 @@ from torch.utils.data import (
 )
 
 import epochal as ep
-from epochal.components.data.folds import choose, deal_out, find_labels, split_loader
+from epochal.components.data.folds import assign_folds, get_labels, select_samples, split_loader
 from epochal.components.data.repeated import Repeated
 from epochal.errors import ConfigError
 
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 @given(st.integers(2, 9), st.integers(0, 60), st.integers(0, 2**60))
 def test_every_sample_is_held_out_exactly_once(folds: int, more: int, seed: int) -> None:
     count = folds + more
-    dealt = deal_out(count, folds, seed=seed)
+    dealt = assign_folds(count, folds, seed=seed)
     assert sorted(index for fold in dealt for index in fold) == list(range(count))
     assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
-    assert dealt == deal_out(count, folds, seed=seed)
+    assert dealt == assign_folds(count, folds, seed=seed)
 
 
 @given(st.lists(st.sampled_from("abcd"), min_size=5, max_size=60), st.integers(2, 5))
 def test_labels_are_spread_over_the_folds(labels: list[str], folds: int) -> None:
-    dealt = deal_out(len(labels), folds, seed=1, labels=labels)
+    dealt = assign_folds(len(labels), folds, seed=1, labels=labels)
     assert sorted(index for fold in dealt for index in fold) == list(range(len(labels)))
     assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
     for label in set(labels):
@@ -48,8 +48,8 @@ def test_labels_are_spread_over_the_folds(labels: list[str], folds: int) -> None
 
 
 def test_the_seed_decides_who_is_in_which_fold() -> None:
-    assert deal_out(20, 4, seed=1) != deal_out(20, 4, seed=2)
-    assert deal_out(20, 4, seed=1)[0] != list(range(0, 20, 4))
+    assert assign_folds(20, 4, seed=1) != assign_folds(20, 4, seed=2)
+    assert assign_folds(20, 4, seed=1)[0] != list(range(0, 20, 4))
 
 
 def samples(loader: DataLoader[Any]) -> list[int]:
@@ -90,11 +90,11 @@ def test_loaders_of_a_fold_are_like_the_one_they_come_from() -> None:
 
 def test_rows_of_tensors_stay_tensors() -> None:
     data = ep.data.Tensors(x=torch.arange(4), y=torch.arange(4) * 2)
-    chosen = choose(data, [1, 3])
+    chosen = select_samples(data, [1, 3])
     assert type(chosen) is ep.data.Tensors
     assert (chosen.tensors[1].tolist(), len(data)) == ([2, 6], 4)
-    assert type(choose(TensorDataset(torch.arange(4)), [0])) is TensorDataset
-    assert type(choose([1, 2, 3], [0])) is Subset
+    assert type(select_samples(TensorDataset(torch.arange(4)), [0])) is TensorDataset
+    assert type(select_samples([1, 2, 3], [0])) is Subset
 
 
 def test_repetitions_of_a_sample_are_all_on_one_side() -> None:
@@ -136,7 +136,7 @@ class Pictures(Dataset):  # type: ignore[type-arg]  # reason: torch's generic at
     ],
 )
 def test_labels_are_found_in_the_data_or_in_its_samples(dataset: Any, where: Any) -> None:
-    assert find_labels(dataset, where) == [0, 1, 1]
+    assert get_labels(dataset, where) == [0, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_labels_that_are_not_there_are_an_error(dataset: Any, where: Any, messag
         dataset.targets = [0]
         where, message = "targets", "'targets' has 1 labels, and there are 3 samples"
     with pytest.raises(ConfigError, match=rf"train\.stratify: .*{message}"):
-        find_labels(dataset, where)
+        get_labels(dataset, where)
 
 
 def test_a_label_that_is_rarer_than_the_folds_is_warned_of(

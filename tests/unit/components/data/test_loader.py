@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 import epochal as ep
 from epochal.components.data.loader import LoaderOptions, build_loader
-from epochal.engine.feed.in_memory import find_table
+from epochal.engine.feed.in_memory import find_in_memory_source
 from epochal.errors import ConfigError, DataError
 from epochal.testing import TinyTask, tiny_run
 
@@ -126,14 +126,14 @@ def test_collate_makes_the_batches() -> None:
 def test_tensors_are_batched_by_gathering(split: str) -> None:
     data = ep.data.Tensors(x=torch.zeros(10, 2), label=torch.arange(10))
     loader = build(data, split=split, batch_size=4)
-    assert find_table(loader) is not None
+    assert find_in_memory_source(loader) is not None
     assert sorted(first_column(loader)) == list(range(10))
 
 
 def test_a_collate_that_was_given_is_used_for_tensors_too() -> None:
     loader = build(ep.data.Tensors(torch.arange(4)), split="val", batch_size=2, collate=len)
     assert list(loader) == [2, 2]
-    assert find_table(loader) is None
+    assert find_in_memory_source(loader) is None
 
 
 def test_a_ready_loader_comes_back_as_it_is() -> None:

@@ -16,7 +16,7 @@ import epochal as ep
 from epochal.components.data.loader import LoaderOptions, build_loader
 from epochal.components.data.repeated import Repeated
 from epochal.config import parse_duration
-from epochal.engine import Options, Parts, Setting
+from epochal.engine import Environment, Options, Parts
 from epochal.engine.feed.feed import Feed
 from epochal.engine.interfaces.options import TrainOptions
 from epochal.errors import ConfigError, DataError
@@ -131,6 +131,6 @@ def test_a_run_goes_on_in_the_midst_of_repetitions() -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         parts = Parts(task=Fitting(), model=model, optimizer=optimizer)
         options = Options(train=TrainOptions(for_=parse_duration("2ep")))
-        return ep.Run(parts, options, Setting(**settings))
+        return ep.Run(parts, options, Environment(**settings))
 
     assert assert_resumes_everywhere(make) >= 10

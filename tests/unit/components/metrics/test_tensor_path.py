@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from epochal.components.metrics.tensor_path import pick
+from epochal.components.metrics.tensor_path import get_tensor_by_path
 from epochal.errors import TaskError
 
 TENSOR = torch.ones(2)
@@ -26,7 +26,7 @@ TENSOR = torch.ones(2)
     ],
 )
 def test_keys_attributes_and_positions_lead_to_the_tensor(source: Any, path: str) -> None:
-    assert pick(source, path, reader="mean", of="the batch") is TENSOR
+    assert get_tensor_by_path(source, path, reader="mean", of="the batch") is TENSOR
 
 
 @pytest.mark.parametrize(
@@ -40,4 +40,4 @@ def test_keys_attributes_and_positions_lead_to_the_tensor(source: Any, path: str
 )
 def test_a_miss_says_what_there_is(source: Any, path: str, hint: str) -> None:
     with pytest.raises(TaskError, match=rf"mean: no '{path}' in the batch(.|\n)*{hint}"):
-        pick(source, path, reader="mean", of="the batch")
+        get_tensor_by_path(source, path, reader="mean", of="the batch")

@@ -7,7 +7,13 @@ import torch
 from torch import nn
 
 from epochal.engine.analysis.flops import Flops, count_flops
-from epochal.engine.analysis.layers import Layer, find_layers, fold, format_amount, layer_lines
+from epochal.engine.analysis.layers import (
+    Layer,
+    find_layers,
+    fold_layers,
+    format_amount,
+    layer_lines,
+)
 
 
 def block() -> nn.Module:
@@ -69,7 +75,7 @@ def test_a_model_without_parameters_has_layers_too() -> None:
 
 def test_equal_layers_in_a_row_become_one() -> None:
     model = nn.Sequential(nn.Linear(4, 2), nn.Linear(2, 4), *(block() for _ in range(3)))
-    folded = fold(looked_at(model))
+    folded = fold_layers(looked_at(model))
     assert [(one.name, one.repeats) for one in folded.children] == [("0", 1), ("1", 1), ("2-4", 3)]
     blocks = folded.children[-1]
     assert (blocks.parameters, blocks.flops) == (120, 3 * 64)
@@ -80,7 +86,7 @@ def test_equal_layers_in_a_row_become_one() -> None:
 def test_layers_that_differ_in_one_figure_stay_apart() -> None:
     model = nn.Sequential(block(), block())
     model[1][0].requires_grad_(False)
-    assert [one.name for one in fold(looked_at(model)).children] == ["0", "1"]
+    assert [one.name for one in fold_layers(looked_at(model)).children] == ["0", "1"]
 
 
 def test_the_table_ends_at_a_readable_depth() -> None:

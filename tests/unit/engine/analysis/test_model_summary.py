@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import epochal as ep
 from engine.parts import Sums, adder, fit, make_run, weights
 from epochal.engine.analysis import model_summary as anatomy
-from epochal.engine.analysis.model_summary import Anatomy, analyze, analyze_run
+from epochal.engine.analysis.model_summary import ModelSummary, analyze, analyze_run
 from epochal.engine.execute import execute
 from epochal.engine.runner import Train
 from epochal.errors import TaskError
@@ -33,7 +33,7 @@ class Picky(nn.Module):
         return self.wide(a) + self.narrow(b) + torch.rand(1)
 
 
-def look_at(run: Any) -> Anatomy:
+def look_at(run: Any) -> ModelSummary:
     """Train to the end, and look at the model there."""
     found = []
     run.on("run_end", lambda run: found.append(analyze_run(run)))

@@ -11,7 +11,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from epochal.components.data import Tensors
-from epochal.engine.analysis.sample import choose_inputs, copied, first_of, first_sample
+from epochal.engine.analysis.sample import (
+    copy_batch,
+    first_of_batch,
+    first_of_columns,
+    first_sample,
+)
 from epochal.errors import DataError, TaskError
 
 
@@ -89,26 +94,26 @@ def test_data_without_a_first_sample_are_named() -> None:
 
 
 def test_rows_of_nested_batches_are_narrowed() -> None:
-    pair = first_of(Pair(ROWS, ["a", "b", "c"]))
+    pair = first_of_batch(Pair(ROWS, ["a", "b", "c"]))
     assert (pair.x.tolist(), pair.name) == ([[0.0, 1.0]], ["a"])
-    batch = first_of({"x": ROWS, "scale": torch.ones(2), "deep": [(ROWS, 1.5)]})
+    batch = first_of_batch({"x": ROWS, "scale": torch.ones(2), "deep": [(ROWS, 1.5)]})
     assert batch["x"].shape == batch["deep"][0][0].shape == (1, 2)
     assert batch["scale"].shape == (2,)
     graph = Graph(ROWS, torch.zeros(2, 9))
-    assert first_of(graph).edges.shape == (2, 9)
+    assert first_of_batch(graph).edges.shape == (2, 9)
     assert graph.x is ROWS
 
 
 def test_what_has_no_rows_stays_whole() -> None:
-    assert first_of("text") == "text"
-    assert first_of(torch.tensor(1.0)).item() == 1
+    assert first_of_batch("text") == "text"
+    assert first_of_batch(torch.tensor(1.0)).item() == 1
 
 
 def test_inputs_are_chosen_and_ordered_by_keys() -> None:
     data = {"x": ROWS, "names": ["a", "b"], "y": ROWS + 1}
-    first, second = choose_inputs(data, ("y", "x"))
+    first, second = first_of_columns(data, ("y", "x"))
     assert (first.tolist(), second.tolist()) == ([[1.0, 2.0]], [[0.0, 1.0]])
-    assert [len(one) for one in choose_inputs(data, ())] == [1, 1, 1]
+    assert [len(one) for one in first_of_columns(data, ())] == [1, 1, 1]
     assert data["names"] == ["a", "b"]
 
 
@@ -123,12 +128,12 @@ def test_inputs_are_chosen_and_ordered_by_keys() -> None:
 )
 def test_data_that_cannot_be_used_are_named(data: Any, keys: Any, message: str) -> None:
     with pytest.raises(TaskError, match=message):
-        choose_inputs(data, keys)
+        first_of_columns(data, keys)
 
 
 def test_copies_share_nothing() -> None:
     batch = {"x": ROWS, "deep": [(ROWS, "a")], "graph": Graph(ROWS, ROWS)}
-    copy = copied(batch)
+    copy = copy_batch(batch)
     for tensor in (copy["x"], copy["deep"][0][0], copy["graph"].x):
         tensor.zero_()
     copy["deep"].clear()
@@ -138,4 +143,4 @@ def test_copies_share_nothing() -> None:
 
 def test_tensors_with_a_history_can_be_copied() -> None:
     computed = torch.ones(2, requires_grad=True) * 2
-    assert not copied([computed])[0].requires_grad
+    assert not copy_batch([computed])[0].requires_grad

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from epochal.engine.capture.batch_layout import (
     UnknownLayoutError,
-    changing_constant,
-    copied,
-    flatten,
-    like,
-    rebuild,
-    tensors_of,
+    copy_batch,
+    find_changed_constant,
+    flatten_tensors,
+    list_tensors,
+    map_tensors,
+    unflatten_tensors,
 )
 
 
@@ -50,13 +50,13 @@ NESTS: dict[str, Any] = {
 
 def key(value: Any) -> tuple[Any, list[Tensor]]:
     tensors: list[Tensor] = []
-    return flatten(value, tensors), tensors
+    return flatten_tensors(value, tensors), tensors
 
 
 @pytest.mark.parametrize("name", NESTS)
 def test_a_nest_is_rebuilt_around_other_tensors(name: str) -> None:
     nest = NESTS[name]
-    copied, tensors = like(nest, lambda tensor: tensor + 1)
+    copied, tensors = map_tensors(nest, lambda tensor: tensor + 1)
     assert type(copied) is type(nest)
     before, after = key(nest), key(copied)
     assert before[0] == after[0]
@@ -68,7 +68,7 @@ def test_a_nest_is_rebuilt_around_other_tensors(name: str) -> None:
 def test_rebuilding_leaves_the_original_as_it_is() -> None:
     nest = {"x": one(), "more": [one()]}
     first = nest["x"]
-    rebuild(nest, iter([torch.zeros(1), torch.zeros(1)]))
+    unflatten_tensors(nest, iter([torch.zeros(1), torch.zeros(1)]))
     assert nest["x"] is first
 
 
@@ -105,12 +105,14 @@ def test_an_object_whose_inside_cannot_be_seen_is_refused(inside: object) -> Non
 
 def test_a_copy_shares_no_tensor_and_asks_for_gradients_as_before() -> None:
     batch = {"x": torch.zeros(2, requires_grad=True), "y": [torch.zeros(1)], "name": "a"}
-    made = copied(batch)
+    made = copy_batch(batch)
     assert made["name"] == "a"
     assert made["x"].requires_grad
     assert made["x"].is_leaf
     assert not made["y"][0].requires_grad
-    assert {id(one) for one in tensors_of(made)}.isdisjoint(id(one) for one in tensors_of(batch))
+    assert {id(one) for one in list_tensors(made)}.isdisjoint(
+        id(one) for one in list_tensors(batch)
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,4 +130,4 @@ def test_a_copy_shares_no_tensor_and_asks_for_gradients_as_before() -> None:
 def test_a_constant_that_changes_is_found_and_tensors_are_not(
     first: Any, second: Any, where: str
 ) -> None:
-    assert changing_constant(flatten(first, []), flatten(second, [])) == where
+    assert find_changed_constant(flatten_tensors(first, []), flatten_tensors(second, [])) == where

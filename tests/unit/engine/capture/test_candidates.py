@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from engine.parts import make_run
-from epochal.engine.capture.batch_layout import flatten
-from epochal.engine.capture.candidates import Shapes
+from epochal.engine.capture.batch_layout import flatten_tensors
+from epochal.engine.capture.candidates import CaptureCandidates
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -17,21 +17,21 @@ RUN = make_run()
 
 
 def key_of(size: int) -> Hashable:
-    return flatten((torch.zeros(size),), [])
+    return flatten_tensors((torch.zeros(size),), [])
 
 
-def keep(shapes: Shapes, *sizes: int) -> None:
+def keep(shapes: CaptureCandidates, *sizes: int) -> None:
     for size in sizes:
         shapes.keep(key_of(size), (torch.zeros(size),), RUN)
 
 
-def count(shapes: Shapes, size: int) -> int:
+def count(shapes: CaptureCandidates, size: int) -> int:
     candidate = shapes.find(key_of(size))
     return 0 if candidate is None else len(candidate.batches)
 
 
 def test_batches_are_kept_as_they_were() -> None:
-    shapes, batch = Shapes(most=2), torch.zeros(3)
+    shapes, batch = CaptureCandidates(most=2), torch.zeros(3)
     shapes.keep(key_of(3), (batch,), RUN)
     batch.fill_(1)  # a loader may fill the same memory again
     kept = shapes.take(key_of(3)).batches
@@ -40,26 +40,26 @@ def test_batches_are_kept_as_they_were() -> None:
 
 
 def test_only_so_many_shapes_are_kept_and_all_are_counted() -> None:
-    shapes = Shapes(most=2)
+    shapes = CaptureCandidates(most=2)
     keep(shapes, *range(1, 20))
     assert [count(shapes, size) for size in range(1, 5)] == [1, 1, 0, 0]
     assert len(shapes) == 19
 
 
 def test_a_shape_that_comes_more_often_makes_one_that_does_not_go() -> None:
-    shapes = Shapes(most=2)
+    shapes = CaptureCandidates(most=2)
     keep(shapes, 1, 2, 3, 2, 3)
     assert [count(shapes, size) for size in (1, 2, 3)] == [0, 2, 1]
 
 
 def test_shapes_in_turn_do_not_push_each_other_out() -> None:
-    shapes = Shapes(most=2)
+    shapes = CaptureCandidates(most=2)
     keep(shapes, *[1, 2, 3] * 3)
     assert [count(shapes, size) for size in (1, 2, 3)] == [3, 3, 0]
 
 
 def test_a_refusal_holds_until_everything_begins_anew() -> None:
-    shapes = Shapes(most=2)
+    shapes = CaptureCandidates(most=2)
     shapes.refuse(key_of(1))
     assert shapes.is_refused(key_of(1))
     assert not shapes.is_refused(key_of(2))
@@ -68,7 +68,7 @@ def test_a_refusal_holds_until_everything_begins_anew() -> None:
 
 
 def test_the_options_of_the_optimizer_are_those_of_the_first_step() -> None:
-    shapes, group = Shapes(most=2), RUN.optimizer.param_groups[0]
+    shapes, group = CaptureCandidates(most=2), RUN.optimizer.param_groups[0]
     keep(shapes, 1)
     group["momentum"] = 0.5
     keep(shapes, 1)
@@ -77,16 +77,16 @@ def test_the_options_of_the_optimizer_are_those_of_the_first_step() -> None:
 
 
 def test_the_reason_names_a_constant_and_else_the_shapes() -> None:
-    shapes = Shapes(most=2)
+    shapes = CaptureCandidates(most=2)
     keep(shapes, 1, 2)
-    assert shapes.why_they_differ() == "shapes of batches do not repeat"
+    assert shapes.explain_differences() == "shapes of batches do not repeat"
     for number in range(2):
         batch = ({"x": torch.zeros(1), "index": number},)
-        shapes.keep(flatten(batch, []), batch, RUN)
-    assert shapes.why_they_differ().startswith("batch['index'] changes from batch to batch")
+        shapes.keep(flatten_tensors(batch, []), batch, RUN)
+    assert shapes.explain_differences().startswith("batch['index'] changes from batch to batch")
 
 
 def test_counts_do_not_grow_for_ever() -> None:
-    shapes = Shapes(most=1)
+    shapes = CaptureCandidates(most=1)
     keep(shapes, *range(1, 1200))
     assert len(shapes) < 1000

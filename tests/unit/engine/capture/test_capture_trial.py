@@ -11,7 +11,11 @@ from torch import Tensor, nn
 
 from engine.parts import Sums, adder, make_run, weights
 from epochal.engine import Run, current_run
-from epochal.engine.capture.capture_trial import RefusedError, Trial, describe_line
+from epochal.engine.capture.capture_trial import (
+    CaptureRefusedError,
+    CaptureTrial,
+    describe_user_line,
+)
 from epochal.engine.current import making_current
 from epochal.engine.measure.meter import Meter
 
@@ -19,7 +23,7 @@ from epochal.engine.measure.meter import Meter
 def prepared(task: Sums | None = None, model: nn.Module | None = None, **options: Any) -> Run:
     """A run after its first step, whose sums lie in tensors as on a device."""
     run = make_run(task or Sums(), model or adder(dropout=0.3), **options)
-    run.meter = Meter("cpu", is_late=True)
+    run.meter = Meter("cpu", is_async=True)
     run.bind()
     run.updater.bind(run)
     with making_current(run):
@@ -31,12 +35,12 @@ def batches(run: Run) -> list[tuple[Any]]:
     return [(batch,) for batch in list(run.task.train_loader)[:3]]
 
 
-def trial_of(run: Run) -> Trial:
+def trial_of(run: Run) -> CaptureTrial:
     update = run.updater.update
-    return Trial(run, lambda microbatches: update(run, microbatches), batches(run))
+    return CaptureTrial(run, lambda microbatches: update(run, microbatches), batches(run))
 
 
-def watched(run: Run) -> Trial:
+def watched(run: Run) -> CaptureTrial:
     trial = trial_of(run)
     with making_current(run):
         trial.watch_eager()
@@ -61,7 +65,7 @@ def test_a_refused_trial_gives_back_random_numbers_and_attributes() -> None:
         trial = trial_of(run)
         states = random.getstate(), torch.get_rng_state()
         before = dict(vars(task))
-        with making_current(run), pytest.raises(RefusedError):
+        with making_current(run), pytest.raises(CaptureRefusedError):
             trial.watch_eager()
         trial.undo()
         assert random.getstate() == states[0]
@@ -91,7 +95,9 @@ def scaled(run: Run, factor: float) -> Any:
 def test_other_numbers_are_refused_where_eager_steps_repeat() -> None:
     run = prepared(model=adder())
     trial = watched(run)
-    with pytest.raises(RefusedError, match=r"differ from those of eager steps, first in model\.0"):
+    with pytest.raises(
+        CaptureRefusedError, match=r"differ from those of eager steps, first in model\.0"
+    ):
         trial.judge(scaled(run, 1.0000002), is_exact=True)
 
 
@@ -99,14 +105,14 @@ def test_compiled_steps_may_differ_by_rounding_and_no_more() -> None:
     run = prepared(model=adder())
     trial = watched(run)
     assert trial.judge(scaled(run, 1.0000002), is_exact=False).startswith("within ")
-    with pytest.raises(RefusedError, match="it parts from eager steps"):
+    with pytest.raises(CaptureRefusedError, match="it parts from eager steps"):
         trial.judge(scaled(run, 1.5), is_exact=False)
 
 
 def test_weights_and_losses_have_a_limit_each_whatever_eager_steps_do() -> None:
     run = prepared(model=adder())
     trial = watched(run)
-    with pytest.raises(RefusedError, match=r"of the way of the weights \(5.0e-02 allowed\)"):
+    with pytest.raises(CaptureRefusedError, match=r"of the way of the weights \(5.0e-02 allowed\)"):
         trial.judge(scaled(run, 1.05), is_exact=False)
 
     def with_another_loss(batch: Any) -> None:
@@ -114,14 +120,16 @@ def test_weights_and_losses_have_a_limit_each_whatever_eager_steps_do() -> None:
         for total in run.meter.state_tensors().values():
             total.mul_(1.01)
 
-    with pytest.raises(RefusedError, match=r"of the loss \(1.0e-03\)"):
+    with pytest.raises(CaptureRefusedError, match=r"of the loss \(1.0e-03\)"):
         trial.judge(with_another_loss, is_exact=False)
 
 
 def test_shorter_formats_may_part_further() -> None:
     run = prepared(model=adder(), engine={"precision": "bf16"})
     trial = watched(run)
-    with pytest.raises(RefusedError, match=r"\(5.0e-01 allowed\) .* of the loss \(2.0e-02\)"):
+    with pytest.raises(
+        CaptureRefusedError, match=r"\(5.0e-01 allowed\) .* of the loss \(2.0e-02\)"
+    ):
         trial.judge(scaled(run, 3.0), is_exact=False)
 
 
@@ -140,7 +148,7 @@ def test_steps_that_do_not_repeat_are_compared_by_their_own_spread() -> None:
     run = prepared(Wavering(), adder())
     trial = watched(run)
     assert "within" in trial.judge(lambda b: run.updater.update(run, b), is_exact=True)
-    with pytest.raises(RefusedError, match="parts from"):
+    with pytest.raises(CaptureRefusedError, match="parts from"):
         trial.judge(scaled(run, 1.5), is_exact=True)
 
 
@@ -156,7 +164,9 @@ def test_steps_that_seldom_differ_are_seen_to_do_so_and_may_jump() -> None:
     run = prepared(Jumping(), adder())
     trial = watched(run)
     assert "within" in trial.judge(lambda b: run.updater.update(run, b), is_exact=True)
-    with pytest.raises(RefusedError, match=r"\(1.0e-03 allowed\) .* of the loss \(1.0e-05\)"):
+    with pytest.raises(
+        CaptureRefusedError, match=r"\(1.0e-03 allowed\) .* of the loss \(1.0e-05\)"
+    ):
         trial.judge(scaled(run, 1.01), is_exact=True)
 
 
@@ -171,7 +181,9 @@ class Wild(Sums):
 def test_a_large_spread_of_eager_steps_allows_no_more_than_compiled_code_has() -> None:
     run = prepared(Wild(), adder())
     trial = watched(run)
-    with pytest.raises(RefusedError, match=r"\(5.0e-02 allowed\) .* of the loss \(1.0e-03\)"):
+    with pytest.raises(
+        CaptureRefusedError, match=r"\(5.0e-02 allowed\) .* of the loss \(1.0e-03\)"
+    ):
         trial.judge(lambda batch: run.updater.update(run, batch), is_exact=True)
 
 
@@ -189,7 +201,9 @@ def test_replays_that_repeat_where_eager_steps_do_not_are_refused(is_exact: bool
         del task.batch_loss
         run.bind()
 
-    with pytest.raises(RefusedError, match="something on the host changes from step to step"):
+    with pytest.raises(
+        CaptureRefusedError, match="something on the host changes from step to step"
+    ):
         trial.judge(replay, is_exact=is_exact)
 
 
@@ -236,7 +250,7 @@ class Rebinding(nn.Module):
 )
 def test_what_a_graph_would_freeze_is_refused(task: Any, model: Any, reason: str) -> None:
     run = prepared(task(), model())
-    with pytest.raises(RefusedError, match=reason):
+    with pytest.raises(CaptureRefusedError, match=reason):
         watched(run)
 
 
@@ -272,6 +286,8 @@ def test_the_line_of_an_error_is_the_users() -> None:
 
     with pytest.raises(RuntimeError) as caught:
         mine()
-    assert "test_trial.py:" in describe_line(caught.value)
-    assert "`torch.ones(2) @ torch.ones(3)`" in describe_line(caught.value)
-    assert describe_line(ValueError("no traceback")) == "a part of the model or of torch itself"
+    assert "test_trial.py:" in describe_user_line(caught.value)
+    assert "`torch.ones(2) @ torch.ones(3)`" in describe_user_line(caught.value)
+    assert (
+        describe_user_line(ValueError("no traceback")) == "a part of the model or of torch itself"
+    )

@@ -16,7 +16,7 @@ from epochal.components.optim.schedules import Cosine
 from epochal.engine import Hook, Run, Warmup
 from epochal.engine.capture import captured_steps as captured
 from epochal.engine.capture import choose_step as choose
-from epochal.engine.capture.batch_layout import like
+from epochal.engine.capture.batch_layout import map_tensors
 
 
 class FakeGraph:
@@ -34,7 +34,7 @@ class FakeGraph:
             raise FakeGraph.error
         FakeGraph.captures += 1
         self._run, self._update = run, update
-        self._inputs, self.inputs = like(microbatches, torch.clone)
+        self._inputs, self.inputs = map_tensors(microbatches, torch.clone)
 
     def replay(self, tensors: list[Tensor]) -> None:
         FakeGraph.replays += 1
@@ -58,8 +58,8 @@ class FakeWorkshop:
 
 @pytest.fixture(autouse=True)
 def fake_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(captured, "Graph", FakeGraph)
-    monkeypatch.setattr(captured, "Workshop", FakeWorkshop)
+    monkeypatch.setattr(captured, "StepGraph", FakeGraph)
+    monkeypatch.setattr(captured, "CaptureContext", FakeWorkshop)
     for module in (captured, choose):
         monkeypatch.setattr(module, "find_obstacle", lambda run: "")
     FakeGraph.captures = FakeGraph.replays = FakeGraph.copies = FakeGraph.shown = 0
@@ -281,7 +281,7 @@ def test_an_obstacle_that_comes_later_ends_the_captured_steps(
 ) -> None:
     class Late(Hook):
         def epoch_end(self, run: Run, split: str) -> None:
-            monkeypatch.setattr(captured, "find_obstacle", lambda run: "a hook acts in it")
+            monkeypatch.setattr(captured, "find_capture_obstacle", lambda run: "a hook acts in it")
 
     caplog.set_level(logging.INFO)
     _, _, choices = trained(None, Late())
@@ -366,13 +366,13 @@ def test_batches_of_a_trial_are_those_that_came(monkeypatch: pytest.MonkeyPatch)
             self.train_loader = Refilling()  # type: ignore[assignment]
 
     seen: list[float] = []
-    judge = captured.Trial.judge
+    judge = captured.CaptureTrial.judge
 
     def judging(self: Any, *args: Any, **options: Any) -> str:
         seen.extend([float(batch[0][0][0, 0]) for batch in self._batches])
         return judge(self, *args, **options)
 
-    monkeypatch.setattr(captured.Trial, "judge", judging)
+    monkeypatch.setattr(captured.CaptureTrial, "judge", judging)
     trained(Reused())
     assert seen == [0.0, 1.0, 2.0]
 
@@ -388,7 +388,7 @@ def test_a_compiled_step_that_fails_is_captured_plainly(
             if split == "train" and run.epoch == 1:
                 run.take_step._switch(True)  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(captured, "compile_compute", fail)
+    monkeypatch.setattr(captured, "compile_forward_and_loss", fail)
     caplog.set_level(logging.INFO)
     _, _, choices = trained(None, Switching(), step="auto")
     assert "step: not compiled: no compiler here" in caplog.text

@@ -12,7 +12,7 @@ import pytest
 from engine.parts import Hands, Sums, fit, make_run
 from epochal.engine import Hook, Run
 from epochal.engine.capture import compile_decision as payback
-from epochal.engine.capture.compile_decision import Payback, seconds_of_steps_left
+from epochal.engine.capture.compile_decision import CompileDecision, estimate_seconds_left
 from epochal.engine.measure.clock import Clock
 
 
@@ -40,7 +40,7 @@ class Timer(Hook):
 
     def run_start(self, run: Run) -> None:
         self._run = run
-        self.payback = Payback(run, WeakMethod(self._switch))
+        self.payback = CompileDecision(run, WeakMethod(self._switch))
         self.payback.watch(is_compiled=False, seconds=0.1)
 
     def _switch(self, is_compiling: bool) -> None:
@@ -148,7 +148,7 @@ def test_time_left_goes_by_steps_or_by_the_clock_whatever_ends_first() -> None:
     class Look(Hook):
         def run_start(self, run: Run) -> None:
             run.clock = Clock(Hands())
-            left.append(seconds_of_steps_left(run, 2.0))
+            left.append(estimate_seconds_left(run, 2.0))
 
     fit(make_run(hooks=(Look(),), for_="30st"))
     fit(make_run(hooks=(Look(),), for_="30st", max_time="20s"))

@@ -11,8 +11,8 @@ from torch import nn
 from engine.parts import Sums, adder, fit, make_run, weights
 from epochal.engine import Hook, Run
 from epochal.engine.capture import compiled_steps as compiled
-from epochal.engine.capture.compiled_steps import compile_compute
-from epochal.engine.step.loss import Loss, Term
+from epochal.engine.capture.compiled_steps import compile_forward_and_loss
+from epochal.engine.step.loss import Loss, LossTerm
 from epochal.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -27,7 +27,7 @@ def test_a_compiled_pass_gives_the_losses_and_metrics_of_a_plain_one() -> None:
     run = make_run(engine={"compile_backend": "eager"})
     batch = next(iter(run.task.train_loader))
     plain = run.calls.compute(batch)
-    found = compile_compute(run, has_one_shape=True)(batch)
+    found = compile_forward_and_loss(run, has_one_shape=True)(batch)
     assert torch.equal(found[3]["loss"][0], plain[3]["loss"][0])
     assert torch.equal(found[2]["mae"][0], plain[2]["mae"][0])
     assert found[3]["loss"][1] == 4
@@ -41,7 +41,7 @@ def test_the_output_stays_inside_unless_somebody_looks_at_it() -> None:
     for task, is_seen in ((Sums(), False), (Looking(), True)):
         run = make_run(task, engine={"compile_backend": "eager"})
         batch = next(iter(run.task.train_loader))
-        out = compile_compute(run, has_one_shape=True)(batch)[1]
+        out = compile_forward_and_loss(run, has_one_shape=True)(batch)[1]
         assert (out is not None) == is_seen
 
 
@@ -87,9 +87,9 @@ def test_steps_stay_compiled_after_a_change_of_parts(monkeypatch: pytest.MonkeyP
 
     def counted(run: Run, *, has_one_shape: bool) -> Any:
         made.append(run.calls)
-        return compile_compute(run, has_one_shape=has_one_shape)
+        return compile_forward_and_loss(run, has_one_shape=has_one_shape)
 
-    monkeypatch.setattr(compiled, "compile_compute", counted)
+    monkeypatch.setattr(compiled, "compile_forward_and_loss", counted)
     engine = {"step": "compile", "compile_backend": "eager"}
     fit(make_run(Sums(), hooks=(Replacing(),), for_="3ep", eval_every=0, engine=engine))
     assert len(made) == len({id(calls) for calls in made}) == 2
@@ -106,7 +106,7 @@ def test_dropout_of_the_usual_backend_draws_what_eager_code_draws(
 
     monkeypatch.setattr(torch, "compile", compile_)
     for backend in ("inductor", "eager"):
-        compile_compute(make_run(engine={"compile_backend": backend}), has_one_shape=True)
+        compile_forward_and_loss(make_run(engine={"compile_backend": backend}), has_one_shape=True)
     assert [options["options"] for options in given] == [{"fallback_random": True}, None]
     assert given[0]["dynamic"] is False
 
@@ -138,7 +138,7 @@ def options_of(monkeypatch: pytest.MonkeyPatch, *, one_shape: bool = False, **en
         return function
 
     monkeypatch.setattr(torch, "compile", compile_)
-    compile_compute(make_run(engine=engine), has_one_shape=one_shape)
+    compile_forward_and_loss(make_run(engine=engine), has_one_shape=one_shape)
     return given[0]
 
 
@@ -181,7 +181,9 @@ def test_a_loss_of_the_config_is_compiled_once_its_inputs_are_known() -> None:
     for step in ("eager", "compile"):
         model = adder()
         engine = {"step": step, "compile_backend": "eager", "compile_fullgraph": True}
-        loss = Loss([Term(nn.MSELoss(), name="mse"), Term(nn.L1Loss(), name="l1", weight=0.5)])
+        loss = Loss(
+            [LossTerm(nn.MSELoss(), name="mse"), LossTerm(nn.L1Loss(), name="l1", weight=0.5)]
+        )
         fit(make_run(Bare(), model, for_="2ep", engine=engine, parts={"loss": loss}))
         results.append(weights(model))
     assert torch.equal(*results)

@@ -10,7 +10,7 @@ import torch
 
 from engine.parts import Sums, adder, make_run
 from epochal.engine.capture import cuda_graph as capture
-from epochal.engine.capture.cuda_graph import Graph
+from epochal.engine.capture.cuda_graph import StepGraph
 from epochal.engine.measure.meter import Meter
 
 if TYPE_CHECKING:
@@ -46,15 +46,15 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def prepared(**parts: Any) -> Run:
     run = make_run(Sums(), adder(), parts=parts)
-    run.meter = Meter("cpu", is_late=True)
+    run.meter = Meter("cpu", is_async=True)
     run.bind()
     run.updater.bind(run)
     return run
 
 
-def captured(run: Run) -> tuple[Graph, Any]:
+def captured(run: Run) -> tuple[StepGraph, Any]:
     batch = next(iter(run.task.train_loader))
-    return Graph(run, run.updater.update, (batch,), FakeWorkshop()), batch  # type: ignore[arg-type]
+    return StepGraph(run, run.updater.update, (batch,), FakeWorkshop()), batch  # type: ignore[arg-type]
 
 
 def test_counts_are_noted_while_capturing_and_added_with_each_replay() -> None:
@@ -92,11 +92,11 @@ def test_inputs_that_the_task_wants_gradients_of_can_be_written() -> None:
             return batch
 
     run = make_run(Forces(), adder())
-    run.meter = Meter("cpu", is_late=True)
+    run.meter = Meter("cpu", is_async=True)
     run.bind()
     run.updater.bind(run)
     batch = next(iter(run.task.train_loader))
-    graph = Graph(run, run.updater.update, (batch,), FakeWorkshop())  # type: ignore[arg-type]
+    graph = StepGraph(run, run.updater.update, (batch,), FakeWorkshop())  # type: ignore[arg-type]
     graph.replay([tensor.detach() for tensor in batch])
 
 
@@ -138,6 +138,6 @@ def test_a_workshop_waits_for_the_work_before_and_after_a_warm_step(
     monkeypatch.setattr(torch.cuda, "stream", use)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream("main"))
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 0))
-    workshop = capture.Workshop(torch.device("cpu"))
+    workshop = capture.CaptureContext(torch.device("cpu"))
     workshop.warm_up(prepared(), lambda run, batches: order.append("step"), ())
     assert order == ["side waits for main", "on side", "step", "main waits for side"]

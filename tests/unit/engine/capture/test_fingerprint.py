@@ -13,10 +13,10 @@ from torch import nn
 
 from engine.parts import Sums, adder, make_run
 from epochal.engine.capture.fingerprint import (
-    Reads,
-    find_change,
-    name_moved_generator,
-    random_states,
+    StepDependencies,
+    find_fingerprint_change,
+    find_used_generator,
+    read_host_generators,
     take_fingerprint,
 )
 
@@ -41,7 +41,7 @@ def changed(change: Any) -> str:
     run = make_run(task, adder(dropout=0.2))
     before = take_fingerprint(run)
     change(task, run)
-    return find_change(before, take_fingerprint(run))
+    return find_fingerprint_change(before, take_fingerprint(run))
 
 
 @pytest.mark.parametrize(
@@ -93,34 +93,37 @@ def test_a_rate_that_is_a_tensor_may_move_and_a_number_may_not() -> None:
     run = make_run(Sums(), model, parts={"optimizer": optimizer})
     before = take_fingerprint(run)
     optimizer.param_groups[0]["lr"].fill_(0.2)
-    assert find_change(before, take_fingerprint(run)) == ""
+    assert find_fingerprint_change(before, take_fingerprint(run)) == ""
     optimizer.param_groups[0]["lr"] = 0.3
-    assert find_change(before, take_fingerprint(run)) == "optim.0.lr"
+    assert find_fingerprint_change(before, take_fingerprint(run)) == "optim.0.lr"
 
 
 def test_only_the_attributes_that_matter_are_compared() -> None:
     task = Weighted()
     run = make_run(task)
-    before = take_fingerprint(run, Reads({"names"}))
+    before = take_fingerprint(run, StepDependencies({"names"}))
     task.weight = 9.0
-    assert find_change(before, take_fingerprint(run, Reads({"names"}))) == ""
+    assert find_fingerprint_change(before, take_fingerprint(run, StepDependencies({"names"}))) == ""
     task.names.append("c")
-    assert find_change(before, take_fingerprint(run, Reads({"names"}))) == "Weighted.names"
+    assert (
+        find_fingerprint_change(before, take_fingerprint(run, StepDependencies({"names"})))
+        == "Weighted.names"
+    )
 
 
 def test_the_loss_function_always_matters_and_of_the_store_what_was_read() -> None:
     task = Weighted()
     task.loss_fn = SimpleNamespace(eps=1.0)  # type: ignore[attr-defined]
     run = make_run(task)
-    reads = Reads(set(), {"alpha"})
+    reads = StepDependencies(set(), {"alpha"})
     before = take_fingerprint(run, reads)
     run.store.set("beta", 1)
-    assert find_change(before, take_fingerprint(run, reads)) == ""
+    assert find_fingerprint_change(before, take_fingerprint(run, reads)) == ""
     run.store.set("alpha", 1)
-    assert find_change(before, take_fingerprint(run, reads)) == "run.store 'alpha'"
+    assert find_fingerprint_change(before, take_fingerprint(run, reads)) == "run.store 'alpha'"
     before = take_fingerprint(run, reads)
     task.loss_fn.eps = 0.0  # type: ignore[attr-defined]
-    assert find_change(before, take_fingerprint(run, reads)) == "Weighted.loss_fn"
+    assert find_fingerprint_change(before, take_fingerprint(run, reads)) == "Weighted.loss_fn"
 
 
 def test_a_task_that_is_a_module_is_compared_like_one() -> None:
@@ -135,9 +138,12 @@ def test_a_task_that_is_a_module_is_compared_like_one() -> None:
 
     task = Whole()
     run = make_run(task)
-    before = take_fingerprint(run, Reads({"head"}))
+    before = take_fingerprint(run, StepDependencies({"head"}))
     task.head.p = 0.5
-    assert find_change(before, take_fingerprint(run, Reads({"head"}))) == "Whole.head.p"
+    assert (
+        find_fingerprint_change(before, take_fingerprint(run, StepDependencies({"head"})))
+        == "Whole.head.p"
+    )
 
 
 @pytest.mark.parametrize(
@@ -150,6 +156,6 @@ def test_a_task_that_is_a_module_is_compared_like_one() -> None:
     ],
 )
 def test_the_library_whose_generator_moved_is_named(draw: Any, library: str) -> None:
-    before = random_states()
+    before = read_host_generators()
     draw()
-    assert name_moved_generator(before, random_states()) == library
+    assert find_used_generator(before, read_host_generators()) == library

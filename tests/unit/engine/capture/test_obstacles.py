@@ -12,7 +12,7 @@ from torch import nn
 
 from engine.parts import Sums, adder, make_run
 from epochal.engine import Hook, Member, Optimizers, Run, Updater
-from epochal.engine.capture.obstacles import find_obstacle
+from epochal.engine.capture.obstacles import find_capture_obstacle
 
 if TYPE_CHECKING:
     import pytest
@@ -31,16 +31,16 @@ def on_device(model: nn.Module | None = None, **options: Any) -> Run:
 
 
 def test_nothing_speaks_against_the_usual_run() -> None:
-    assert find_obstacle(on_device()) == ""
+    assert find_capture_obstacle(on_device()) == ""
 
 
 def test_a_run_on_the_cpu_has_no_graphs() -> None:
-    assert find_obstacle(make_run()) == "graphs need a CUDA device, and this one is cpu"
+    assert find_capture_obstacle(make_run()) == "graphs need a CUDA device, and this one is cpu"
 
 
 def test_debugging_keeps_steps_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
-    assert "CUDA_LAUNCH_BLOCKING is set" in find_obstacle(on_device())
+    assert "CUDA_LAUNCH_BLOCKING is set" in find_capture_obstacle(on_device())
 
 
 def test_a_hook_inside_the_step_is_named() -> None:
@@ -48,7 +48,9 @@ def test_a_hook_inside_the_step_is_named() -> None:
         def batch_end(self, run: Run, split: str) -> None:
             pass
 
-    assert find_obstacle(on_device(hooks=(Peeking(),))).startswith("Peeking.batch_end acts inside")
+    assert find_capture_obstacle(on_device(hooks=(Peeking(),))).startswith(
+        "Peeking.batch_end acts inside"
+    )
 
 
 def test_a_hook_inside_evaluations_does_not_matter() -> None:
@@ -58,7 +60,7 @@ def test_a_hook_inside_evaluations_does_not_matter() -> None:
         def batch_end(self, run: Run, split: str) -> None:
             pass
 
-    assert find_obstacle(on_device(hooks=(Peeking(),))) == ""
+    assert find_capture_obstacle(on_device(hooks=(Peeking(),))) == ""
 
 
 class Own(Updater):
@@ -67,23 +69,23 @@ class Own(Updater):
 
 
 def test_an_updater_of_ones_own_must_say_that_it_can_be_captured() -> None:
-    assert "Own.apply is your own" in find_obstacle(on_device(parts={"updater": Own()}))
+    assert "Own.apply is your own" in find_capture_obstacle(on_device(parts={"updater": Own()}))
     own = Own()
     own.is_capturable = True
-    assert find_obstacle(on_device(parts={"updater": own})) == ""
+    assert find_capture_obstacle(on_device(parts={"updater": own})) == ""
 
 
 def test_an_optimizer_that_is_not_capturable_is_named() -> None:
     model = adder()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    obstacle = find_obstacle(on_device(model, parts={"optimizer": optimizer}))
+    obstacle = find_capture_obstacle(on_device(model, parts={"optimizer": optimizer}))
     assert obstacle.startswith("SGD is not capturable")
 
 
 def test_a_rate_that_is_a_number_would_be_frozen() -> None:
     model = adder()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
-    obstacle = find_obstacle(on_device(model, parts={"optimizer": optimizer}))
+    obstacle = find_capture_obstacle(on_device(model, parts={"optimizer": optimizer}))
     assert "the learning rate of SGD is a Python number" in obstacle
 
 
@@ -92,19 +94,19 @@ def test_a_guard_that_reads_the_device_is_an_obstacle() -> None:
     optimizer = torch.optim.NAdam(model.parameters(), lr=torch.tensor(0.1), capturable=False)
     optimizer.param_groups[0]["capturable"] = True
     run = on_device(model, parts={"optimizer": optimizer}, engine={"on_nonfinite": "skip"})
-    assert "the guard" in find_obstacle(run)
+    assert "the guard" in find_capture_obstacle(run)
 
 
 def test_a_forward_hook_of_the_user_is_named_and_one_of_torch_is_not() -> None:
     model = adder()
     nn.utils.parametrizations.spectral_norm(model[0])
-    assert find_obstacle(on_device(model)) == ""
+    assert find_capture_obstacle(on_device(model)) == ""
 
     def look(module: nn.Module, inputs: object, output: object) -> None:
         pass
 
     model[3].register_forward_hook(look)
-    obstacle = find_obstacle(on_device(model))
+    obstacle = find_capture_obstacle(on_device(model))
     assert "look, a forward_hook of model.3, acts in it" in obstacle
 
 
@@ -115,6 +117,6 @@ def test_the_one_of_several_optimizers_that_is_not_capturable_is_named() -> None
     usual.param_groups[0]["capturable"] = True
     members = [Member("usual", usual), Member("odd", torch.optim.RMSprop(last, lr=0.1))]
     run = on_device(model, parts={"optimizer": Optimizers(members)})
-    assert find_obstacle(run).startswith("RMSprop is not capturable")
+    assert find_capture_obstacle(run).startswith("RMSprop is not capturable")
     members = [Member("usual", usual)]
-    assert find_obstacle(on_device(model, parts={"optimizer": Optimizers(members)})) == ""
+    assert find_capture_obstacle(on_device(model, parts={"optimizer": Optimizers(members)})) == ""

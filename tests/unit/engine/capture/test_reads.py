@@ -9,10 +9,10 @@ import pytest
 
 from engine.parts import Sums, make_run
 from epochal.engine.capture.fingerprint import (
-    Reads,
-    noting_attributes,
-    noting_positions,
-    noting_store,
+    StepDependencies,
+    recording_attribute_reads,
+    recording_position_reads,
+    recording_store_reads,
 )
 
 
@@ -26,7 +26,7 @@ class Weighted(Sums):
 def test_attributes_that_are_read_in_a_block_are_noted() -> None:
     task = Weighted()
     kind = type(task)
-    with noting_attributes(task) as names:
+    with recording_attribute_reads(task) as names:
         assert task.weight == 0.5
         assert isinstance(task, Weighted)
     assert names is not None
@@ -36,7 +36,7 @@ def test_attributes_that_are_read_in_a_block_are_noted() -> None:
 
 
 def test_an_object_that_cannot_be_watched_counts_as_a_whole() -> None:
-    with noting_attributes(object()) as names:
+    with recording_attribute_reads(object()) as names:
         pass
     assert names is None
 
@@ -44,7 +44,7 @@ def test_an_object_that_cannot_be_watched_counts_as_a_whole() -> None:
 def test_lines_that_read_the_position_of_the_run_are_noted() -> None:
     run = make_run()
     kind = type(run)
-    with noting_positions(run) as reads:
+    with recording_position_reads(run) as reads:
         assert run.step == 0
         assert run.samples == 0
         run.batch_index = 3
@@ -56,7 +56,7 @@ def test_lines_that_read_the_position_of_the_run_are_noted() -> None:
 
 def test_what_epochal_itself_reads_is_not_noted() -> None:
     run = make_run()
-    with noting_positions(run) as reads:
+    with recording_position_reads(run) as reads:
         assert run.limits is not None
         run.log({"x": 1.0})
     assert reads == []
@@ -65,7 +65,7 @@ def test_what_epochal_itself_reads_is_not_noted() -> None:
 @pytest.mark.parametrize("name", ["learning_rates", "feed", "clock", "monitor", "updater"])
 def test_parts_of_the_run_that_move_are_noted_too(name: str) -> None:
     run = make_run()
-    with noting_positions(run) as reads:
+    with recording_position_reads(run) as reads:
         getattr(run, name)
     assert [read.split(" is read in ")[0] for read in reads] == [f"run.{name}"]
 
@@ -74,7 +74,7 @@ def test_names_that_are_looked_up_in_the_store_are_noted() -> None:
     store = make_run().store
     store.set("alpha", 1)
     kind = type(store)
-    with noting_store(store) as names:
+    with recording_store_reads(store) as names:
         assert store.get("alpha") == 1
         assert store.try_get("beta", 2) == 2
         assert "gamma" not in store
@@ -89,7 +89,7 @@ class Fixed:
 
 def test_a_frozen_dataclass_can_be_watched() -> None:
     owner = Fixed()
-    with noting_attributes(owner) as names:
+    with recording_attribute_reads(owner) as names:
         assert owner.weight == 0.5
     assert names == {"weight"}
     assert type(owner) is Fixed
@@ -118,14 +118,14 @@ class Guarded(metaclass=Strict):
 
 def test_classes_that_would_notice_or_refuse_are_not_watched() -> None:
     for owner in (Listed[int](), Guarded()):
-        with noting_attributes(owner) as names:
+        with recording_attribute_reads(owner) as names:
             pass
         assert names is None
     assert Listed.kinds == []
 
 
 def test_reads_of_several_shapes_count_together() -> None:
-    both = Reads({"a"}, {"x"}).joined(Reads({"b"}, {"y"}))
-    assert both == Reads({"a", "b"}, {"x", "y"})
-    assert Reads({"a"}).joined(Reads(None)).task is None
-    assert Reads(None).joined(Reads({"a"})).task is None
+    both = StepDependencies({"a"}, {"x"}).joined(StepDependencies({"b"}, {"y"}))
+    assert both == StepDependencies({"a", "b"}, {"x", "y"})
+    assert StepDependencies({"a"}).joined(StepDependencies(None)).task is None
+    assert StepDependencies(None).joined(StepDependencies({"a"})).task is None

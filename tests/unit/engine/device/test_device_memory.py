@@ -12,7 +12,7 @@ import torch
 
 from engine.parts import fit, make_run
 from epochal.engine.device import device_memory as memory
-from epochal.engine.execute import describe
+from epochal.engine.execute import describe_plan
 from epochal.engine.runner import Train
 
 
@@ -29,7 +29,7 @@ class Emptier:
 @pytest.fixture
 def emptier(monkeypatch: pytest.MonkeyPatch) -> Emptier:
     emptier = Emptier()
-    monkeypatch.setattr(memory, "find_emptier", lambda device: emptier)
+    monkeypatch.setattr(memory, "find_empty_cache", lambda device: emptier)
     return emptier
 
 
@@ -47,18 +47,18 @@ def test_by_default_it_never_is(emptier: Emptier) -> None:
 
 
 def test_the_plan_shows_it(emptier: Emptier) -> None:
-    rows = describe(make_run(engine={"empty_cache_every": "100st"}), Train())
+    rows = describe_plan(make_run(engine={"empty_cache_every": "100st"}), Train())
     assert ("empty the cache", "100st") in [(row.hook, row.cadence) for row in rows]
 
 
 def test_a_cpu_keeps_no_memory_and_trains_on() -> None:
-    assert memory.find_emptier(torch.device("cpu")) is None
+    assert memory.find_empty_cache(torch.device("cpu")) is None
     assert fit(make_run(for_="3st", engine={"empty_cache_every": "1st"})).ok
 
 
 @pytest.mark.parametrize("kind", ["cuda", "mps", "xpu"])
 def test_devices_that_keep_memory_can_give_it_back(kind: str) -> None:
-    assert memory.find_emptier(torch.device(kind)) is getattr(torch, kind).empty_cache
+    assert memory.find_empty_cache(torch.device(kind)) is getattr(torch, kind).empty_cache
 
 
 KEEPING = """

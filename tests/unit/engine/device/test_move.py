@@ -13,7 +13,14 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence
 
 from engine.parts import Sums, fit, make_run
-from epochal.engine.device.move import Change, batch_size, keep, mover, parse_dtype, place
+from epochal.engine.device.move import (
+    BatchMover,
+    batch_size,
+    choose_mover,
+    keep_batch,
+    move_module,
+    parse_dtype,
+)
 from epochal.errors import ConfigError, TaskError
 
 CPU = torch.device("cpu")
@@ -65,8 +72,8 @@ class Words(UserDict[str, Tensor]):
 
 
 def test_on_the_cpu_without_a_dtype_the_batch_is_kept_as_it_is() -> None:
-    assert mover(CPU, None) is keep
-    assert keep("batch") == "batch"
+    assert choose_mover(CPU, None) is keep_batch
+    assert keep_batch("batch") == "batch"
 
 
 def test_every_container_is_moved_and_keeps_its_kind() -> None:
@@ -81,7 +88,7 @@ def test_every_container_is_moved_and_keeps_its_kind() -> None:
         "frozen": MappingProxyType({"x": floats}),
         "nothing": None,
     }
-    moved = mover(META, None)(batch)
+    moved = choose_mover(META, None)(batch)
     assert moved["list"][0].device == META
     assert moved["list"][1] == "text"
     assert isinstance(moved["tuple"], tuple)
@@ -98,47 +105,51 @@ def test_every_container_is_moved_and_keeps_its_kind() -> None:
 
 
 def test_floats_are_cast_and_integers_are_not() -> None:
-    floats, ints = mover(CPU, torch.float64)([torch.zeros(2), torch.zeros(2, dtype=torch.int32)])
+    floats, ints = choose_mover(CPU, torch.float64)(
+        [torch.zeros(2), torch.zeros(2, dtype=torch.int32)]
+    )
     assert floats.dtype == torch.float64
     assert ints.dtype == torch.int32
 
 
 def test_objects_with_to_are_asked_and_with_to_dtype_too() -> None:
     graph = Graph()
-    assert mover(CPU, torch.float64)(graph) is graph
+    assert choose_mover(CPU, torch.float64)(graph) is graph
     assert graph.calls == [CPU, torch.float64]
-    assert mover(META, None)(graph).calls[-1] == META
+    assert choose_mover(META, None)(graph).calls[-1] == META
 
 
 def test_objects_whose_to_takes_a_dtype_are_given_it_for_float64() -> None:
-    assert mover(CPU, torch.float64)(CastPixels(torch.zeros(2))).values.dtype == torch.float64
-    assert mover(META, None)(CastPixels(torch.zeros(2))).values.device == META
+    assert (
+        choose_mover(CPU, torch.float64)(CastPixels(torch.zeros(2))).values.dtype == torch.float64
+    )
+    assert choose_mover(META, None)(CastPixels(torch.zeros(2))).values.device == META
 
 
 def test_packed_sequences_are_cast_as_tensors_are() -> None:
     ints = pack_sequence([torch.zeros(2, dtype=torch.int64)])
     floats = pack_sequence([torch.zeros(2), torch.zeros(1)])
-    assert mover(CPU, torch.float64)(ints).data.dtype == torch.int64
-    assert mover(CPU, torch.float64)(floats).data.dtype == torch.float64
+    assert choose_mover(CPU, torch.float64)(ints).data.dtype == torch.int64
+    assert choose_mover(CPU, torch.float64)(floats).data.dtype == torch.float64
 
 
 def test_objects_that_cannot_be_cast_to_float64_are_refused_by_name() -> None:
     what = r"a batch of type Pixels holds torch.float32, .*\n  .*def to_dtype\(self, dtype\)"
     with pytest.raises(TaskError, match=what):
-        mover(CPU, torch.float64)(Pixels(torch.zeros(2)))
+        choose_mover(CPU, torch.float64)(Pixels(torch.zeros(2)))
     with pytest.raises(TaskError, match=r"a batch of type Words holds torch.float32"):
-        mover(CPU, torch.float64)(Words(x=torch.zeros(2)))
+        choose_mover(CPU, torch.float64)(Words(x=torch.zeros(2)))
 
 
 def test_objects_without_a_float_need_no_cast() -> None:
     ints = torch.zeros(2, dtype=torch.int64)
-    assert mover(CPU, torch.float64)(Words(ids=ints))["ids"].dtype == torch.int64
-    assert mover(CPU, torch.float32)(Pixels(torch.zeros(2))).values.dtype == torch.float32
+    assert choose_mover(CPU, torch.float64)(Words(ids=ints))["ids"].dtype == torch.int64
+    assert choose_mover(CPU, torch.float32)(Pixels(torch.zeros(2))).values.dtype == torch.float32
 
 
 def test_predictions_can_leave_their_graph_behind() -> None:
     parameter = nn.Parameter(torch.zeros(1))
-    kept = Change(CPU, None, is_detached=True)({"out": parameter * 2})
+    kept = BatchMover(CPU, None, is_detached=True)({"out": parameter * 2})
     assert not kept["out"].requires_grad
 
 
@@ -175,10 +186,10 @@ def test_an_unknown_dtype_is_refused(written: str | torch.dtype) -> None:
 
 def test_a_module_is_placed_with_its_floats_in_the_dtype() -> None:
     module = nn.BatchNorm1d(2)
-    placed = place(module, CPU, torch.float64)
+    placed = move_module(module, CPU, torch.float64)
     assert placed.weight.dtype == torch.float64
     assert placed.num_batches_tracked.dtype == torch.int64
-    assert place(nn.Linear(1, 1), META, None).weight.device == META
+    assert move_module(nn.Linear(1, 1), META, None).weight.device == META
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -187,14 +198,14 @@ def test_complex_tensors_of_a_module_stay_complex(dtype: torch.dtype) -> None:
     values = torch.tensor([1 + 2j])
     module.phase = nn.Parameter(values.clone())
     module.register_buffer("spectrum", values.clone())
-    placed = place(module, CPU, dtype)
+    placed = move_module(module, CPU, dtype)
     assert placed.weight.dtype == dtype
     assert torch.equal(placed.phase, values)
     assert torch.equal(placed.spectrum, values)
 
 
 def test_images_of_floats_are_brought_to_channels_last_and_nothing_else_is() -> None:
-    move = mover(CPU, None, channels_last=True)
+    move = choose_mover(CPU, None, channels_last=True)
     image, mask, vector = torch.randn(2, 3, 4, 4), torch.ones(2, 3, 4, 4).bool(), torch.randn(2, 3)
     moved = move([image, mask, vector])
     assert moved[0].is_contiguous(memory_format=torch.channels_last)
@@ -205,7 +216,7 @@ def test_images_of_floats_are_brought_to_channels_last_and_nothing_else_is() -> 
 
 
 def test_a_batch_that_was_moved_is_not_moved_again() -> None:
-    move = mover(META, torch.float64)
+    move = choose_mover(META, torch.float64)
     moved = move({"x": torch.zeros(2, 3), "label": torch.zeros(2, dtype=torch.int64)})
     again = move(moved)
     assert all(again[name] is moved[name] for name in moved)
@@ -214,7 +225,7 @@ def test_a_batch_that_was_moved_is_not_moved_again() -> None:
 def test_weights_of_convolutions_are_placed_with_channels_last() -> None:
     module = nn.ModuleList([nn.Conv2d(3, 4, 2), nn.Conv3d(3, 4, 2), nn.LazyConv2d(4, 2)])
     weights = module[0].weight
-    placed = place(module, CPU, None, channels_last=True)
+    placed = move_module(module, CPU, None, channels_last=True)
     assert placed[0].weight is weights
     assert weights.is_contiguous(memory_format=torch.channels_last)
     assert placed[1].weight.is_contiguous()
@@ -235,12 +246,12 @@ class Page(Pixels):
 
 
 def test_objects_that_can_be_pinned_are_asked_to_when_that_helps() -> None:
-    assert Change(CPU, None, is_pinned=True)(Page(torch.zeros(2))).is_locked
-    assert not Change(CPU, None)(Page(torch.zeros(2))).is_locked
+    assert BatchMover(CPU, None, is_pinned=True)(Page(torch.zeros(2))).is_locked
+    assert not BatchMover(CPU, None)(Page(torch.zeros(2))).is_locked
 
 
 def test_tensors_that_cannot_be_pinned_are_moved_all_the_same() -> None:
-    move = Change(META, None, is_pinned=True)
+    move = BatchMover(META, None, is_pinned=True)
     repeated, sparse = torch.zeros(1).expand(4), torch.zeros(2, 2).to_sparse()
     assert move(repeated).device == move(sparse).device == META
     assert move(torch.zeros(2, device=META)).device == META

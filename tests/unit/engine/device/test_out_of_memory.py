@@ -10,7 +10,11 @@ import torch
 
 from engine.parts import Sums, make_run
 from epochal.engine import Train
-from epochal.engine.device.out_of_memory import explain_exhaustion, is_disk_full, is_out_of_memory
+from epochal.engine.device.out_of_memory import (
+    explain_out_of_memory,
+    is_disk_full,
+    is_out_of_memory,
+)
 from epochal.engine.execute import execute
 from epochal.experiment.record.failure import describe_failure
 
@@ -78,8 +82,8 @@ def test_memory_of_the_device_is_told_in_figures() -> None:
     run = make_run()
     run.device = torch.device("cuda")
     error = torch.OutOfMemoryError("CUDA out of memory")
-    explain_exhaustion(run, error)
-    explain_exhaustion(run, error)
+    explain_out_of_memory(run, error)
+    explain_out_of_memory(run, error)
     assert error.__notes__[0] == (
         "tensors took 3.00 GiB of 4.00 GiB at most; torch had reserved 3.50 GiB, "
         "and 0.25 GiB are free now"
@@ -96,14 +100,14 @@ def test_batches_of_any_shape_are_described() -> None:
     names = {"__name__": "epochal.engine.loop", "error": error, "batch": batch}
     with pytest.raises(MemoryError):
         exec(code, names)
-    explain_exhaustion(run, error)
+    explain_out_of_memory(run, error)
     assert "with image 2x3, meta.id one number, " in error.__notes__[0]
     assert error.__notes__[0].endswith("4 more")
 
 
 def test_other_errors_are_left_alone() -> None:
     error = ValueError("no")
-    explain_exhaustion(make_run(), error)
+    explain_out_of_memory(make_run(), error)
     assert not hasattr(error, "__notes__")
     assert not is_out_of_memory(error)
 

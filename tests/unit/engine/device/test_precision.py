@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.parts import Sums, adder, fit, make_run, weights
-from epochal.engine.device.precision import Precision, dtype_for, tensor_floats
+from epochal.engine.device.precision import Precision, allowing_tf32, resolve_dtype
 from epochal.engine.execute import execute
 from epochal.engine.runner import Predict, Test
 from epochal.errors import ConfigError
@@ -127,7 +127,7 @@ def test_a_dtype_that_contradicts_is_refused(name: str, dtype: torch.dtype, mess
     ],
 )
 def test_the_dtype_of_the_weights_follows(name: str, dtype: Any, result: Any) -> None:
-    assert dtype_for(name, dtype) == result
+    assert resolve_dtype(name, dtype) == result
 
 
 def test_tf32_holds_for_the_run_only() -> None:
@@ -140,12 +140,12 @@ def test_tf32_holds_for_the_run_only() -> None:
 
 
 def test_other_formats_leave_float32_alone() -> None:
-    with tensor_floats("bf16"):
+    with allowing_tf32("bf16"):
         assert torch.get_float32_matmul_precision() == "highest"
 
 
 def test_the_setting_for_convolutions_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    with tensor_floats("tf32"):
+    with allowing_tf32("tf32"):
         assert torch.backends.cudnn.allow_tf32
     assert not torch.backends.cudnn.allow_tf32

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from engine.parts import Hands, Sums, make_run
-from epochal.engine.events.due import END_PRIORITY, Alarm, Due, list_times, position, set_times
+from epochal.engine.events.due import (
+    END_PRIORITY,
+    Alarm,
+    Due,
+    list_due_times,
+    restore_due_times,
+    run_position,
+)
 from epochal.engine.interfaces.every import Every
 from epochal.engine.measure.clock import Clock
 
@@ -32,7 +39,7 @@ def due(every: str, *, is_once: bool = False) -> Due:
 def test_the_position_is_measured_in_each_unit(run: Run, unit: str, expected: float) -> None:
     run.step, run.epoch, run.feed.samples = 3, 2, 5
     run.clock.now.seconds = 7.0
-    assert position(run, unit) == expected
+    assert run_position(run, unit) == expected
 
 
 def test_it_is_due_at_multiples_even_after_a_start_in_between(run: Run) -> None:
@@ -43,7 +50,7 @@ def test_it_is_due_at_multiples_even_after_a_start_in_between(run: Run) -> None:
     assert not thing.is_due(run)
     run.step = 10
     assert thing.is_due(run)
-    thing.happen(run)
+    thing.run_and_reschedule(run)
     assert thing.at == 15
 
 
@@ -52,7 +59,7 @@ def test_a_missed_time_comes_once_and_not_twice(run: Run) -> None:
     thing.aim(run)
     run.clock.now.seconds = 23.0
     assert thing.is_due(run)
-    thing.happen(run)
+    thing.run_and_reschedule(run)
     assert thing.at == 25
 
 
@@ -60,7 +67,7 @@ def test_an_end_comes_once(run: Run) -> None:
     thing = due("5st", is_once=True)
     thing.aim(run)
     run.step = 5
-    thing.happen(run)
+    thing.run_and_reschedule(run)
     assert thing.at == math.inf
 
 
@@ -110,6 +117,6 @@ def test_dues_go_on_from_a_list_of_times() -> None:
         due.at = at
     others.append(Due("new", 10, Every(3, "st"), print))
     run.step = 7
-    set_times(others, list_times(dues), run)
+    restore_due_times(others, list_due_times(dues), run)
     # What happened once is over, but an end that was reached is still reached.
     assert [due.at for due in others] == [8, 9, math.inf, 5, 9]

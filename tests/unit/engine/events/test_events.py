@@ -88,7 +88,7 @@ def test_everyone_can_be_told_even_if_some_raise(run: Run) -> None:
             raise ValueError("broken")
 
     notes: list[str] = []
-    errors = Events([Broken(), Noting("a", notes)]).fire_all("run_end", run)
+    errors = Events([Broken(), Noting("a", notes)]).fire_and_collect_errors("run_end", run)
     assert notes == ["a"]
     assert [str(error) for error in errors] == ["broken"]
 
@@ -120,13 +120,13 @@ def test_another_task_replaces_the_listeners_of_the_first(run: Run) -> None:
 
 def test_it_shows_whether_code_of_others_was_called(run: Run) -> None:
     run.events.add_hook(Noting("a", []))
-    assert not run.events.has_acted
+    assert not run.events.has_run_user_code
     run.fire("run_end")
-    assert run.events.has_acted
+    assert run.events.has_run_user_code
 
 
 def test_hooks_of_epochal_leave_no_such_trace() -> None:
     run = make_run(hooks=(Recording(),))
-    run.events.has_acted = False
+    run.events.has_run_user_code = False
     run.fire("run_start")
-    assert not run.events.has_acted
+    assert not run.events.has_run_user_code

@@ -61,8 +61,8 @@ def test_an_alias_may_fix_the_split() -> None:
 
     (listener,) = hook_listeners(Old())
     assert (listener.event, listener.on) == ("batch_end", ("train",))
-    assert listener.hears("train")
-    assert not listener.hears("val")
+    assert listener.accepts_split("train")
+    assert not listener.accepts_split("val")
     assert listener.call("run", "train", 4, "batch", "out") == 4
 
 

@@ -308,7 +308,7 @@ def test_means_that_were_asked_for_come_at_the_next_boundary_before_anything_els
     order: list[str] = []
     events = Events()
     plan = Plan(events)
-    run.meter = Meter(is_late=True, wake=plan.wake)
+    run.meter = Meter(is_async=True, wake=plan.wake)
     window = run.meter.window()
 
     def ask() -> None:
@@ -324,7 +324,7 @@ def test_means_that_were_asked_for_come_at_the_next_boundary_before_anything_els
         take_steps(run, plan, 1)
     assert order == ["asked at 3", "{'loss': 1.0} of 3 at 4", "other"]
     assert plan.next_due == 6
-    assert run.events.has_acted
+    assert run.events.has_run_user_code
 
 
 def test_rates_that_a_hook_set_are_taken_over_after_all_hooks(run: Run) -> None:

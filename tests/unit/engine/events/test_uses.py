@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from epochal.engine.events.listeners import names_used
+from epochal.engine.events.listeners import find_used_attributes
 
 
 class Busy:
@@ -38,16 +38,16 @@ def test_what_a_class_and_its_module_read_is_used() -> None:
         "in_a_lambda",
         "in_the_module",
     }
-    assert expected <= names_used(Busy)
+    assert expected <= find_used_attributes(Busy)
 
 
 def test_what_is_only_defined_is_not_used() -> None:
-    assert not {"never", "work", "size", "build"} & names_used(Busy)
+    assert not {"never", "work", "size", "build"} & find_used_attributes(Busy)
 
 
 def test_a_class_without_a_module_is_looked_at_alone() -> None:
     kind = type("Made", (), {"work": lambda self: self.helper, "__module__": "nowhere"})
-    assert names_used(kind) == {"helper"}
+    assert find_used_attributes(kind) == {"helper"}
 
 
 def test_a_class_that_was_made_in_a_function_is_looked_at_too() -> None:
@@ -55,4 +55,4 @@ def test_a_class_that_was_made_in_a_function_is_looked_at_too() -> None:
         def work(self) -> Any:
             return self.in_a_local_class
 
-    assert "in_a_local_class" in names_used(Local)
+    assert "in_a_local_class" in find_used_attributes(Local)

@@ -11,7 +11,12 @@ import pytest
 import torch
 
 from epochal.engine.feed import host_generators as module
-from epochal.engine.feed.host_generators import Ambient, Blind, mix, seed_host
+from epochal.engine.feed.host_generators import (
+    HostGenerators,
+    NoGeneratorMemory,
+    mix_seed,
+    seed_host_generators,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,11 +47,15 @@ DRAWS: dict[str, Callable[[], object]] = {
 
 
 @pytest.fixture(params=["seen", "unseen"])
-def ambient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ambient:
+def ambient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> HostGenerators:
     """One that sees the memory of generators, and one that must ask them for their states."""
     if request.param == "unseen":
-        monkeypatch.setattr(module, "find_glimpse", lambda: Blind(np.random.get_bit_generator()))
-    return Ambient()
+        monkeypatch.setattr(
+            module,
+            "find_generator_memory",
+            lambda: NoGeneratorMemory(np.random.get_bit_generator()),
+        )
+    return HostGenerators()
 
 
 def draw_spares(count: int) -> None:
@@ -59,8 +68,8 @@ def draw_spares(count: int) -> None:
 
 @pytest.mark.parametrize("spares", [0, 1])
 @pytest.mark.parametrize("kind", DRAWS)
-def test_what_was_taken_can_be_put_back(kind: str, spares: int, ambient: Ambient) -> None:
-    seed_host(1)
+def test_what_was_taken_can_be_put_back(kind: str, spares: int, ambient: HostGenerators) -> None:
+    seed_host_generators(1)
     draw_spares(spares)
     for _ in range(3):
         states = ambient.take()
@@ -75,8 +84,8 @@ def test_what_was_taken_can_be_put_back(kind: str, spares: int, ambient: Ambient
 
 @pytest.mark.parametrize("spares", [0, 1])
 @pytest.mark.parametrize("kind", DRAWS)
-def test_every_draw_is_noticed(kind: str, spares: int, ambient: Ambient) -> None:
-    seed_host(1)
+def test_every_draw_is_noticed(kind: str, spares: int, ambient: HostGenerators) -> None:
+    seed_host_generators(1)
     draw_spares(spares)
     for _ in range(3):
         states = ambient.take()
@@ -90,11 +99,11 @@ def test_every_draw_is_noticed(kind: str, spares: int, ambient: Ambient) -> None
 @pytest.mark.parametrize("spares", [0, 1])
 @pytest.mark.parametrize("kind", DRAWS)
 def test_every_draw_between_beginning_and_end_is_noticed(kind: str, spares: int) -> None:
-    seed_host(1)
+    seed_host_generators(1)
     draw_spares(spares)
-    ambient = Ambient()
+    ambient = HostGenerators()
     for _ in range(3):
-        before = Ambient().take()
+        before = HostGenerators().take()
         states = ambient.begin(9)
         assert states is not None
         assert torch.initial_seed() == 9
@@ -105,25 +114,27 @@ def test_every_draw_between_beginning_and_end_is_noticed(kind: str, spares: int)
         DRAWS[kind]()
         assert not ambient.end(9, states)
         assert torch.initial_seed() == 1
-        assert before.equals(Ambient().take())
+        assert before.equals(HostGenerators().take())
 
 
 def test_nothing_begins_where_draws_could_not_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "find_glimpse", lambda: Blind(np.random.get_bit_generator()))
+    monkeypatch.setattr(
+        module, "find_generator_memory", lambda: NoGeneratorMemory(np.random.get_bit_generator())
+    )
     torch.manual_seed(1)
-    assert Ambient().begin(9) is None
+    assert HostGenerators().begin(9) is None
     assert torch.initial_seed() == 1
 
 
 def test_one_that_went_to_another_process_looks_at_the_memory_there() -> None:
-    one = Ambient()
+    one = HostGenerators()
     one.take()
     other = pickle.loads(pickle.dumps(one))
     assert other.take().equals(one.take())
 
 
 def test_two_takers_do_not_mislead_each_other() -> None:
-    one, other = Ambient(), Ambient()
+    one, other = HostGenerators(), HostGenerators()
     states = one.take()
     np.random.rand()
     later = other.take()
@@ -136,10 +147,10 @@ def test_two_takers_do_not_mislead_each_other() -> None:
     assert np.random.rand() == expected
 
 
-def test_a_block_apart_draws_by_its_seed_and_leaves_no_trace(ambient: Ambient) -> None:
-    seed_host(7)
+def test_a_block_apart_draws_by_its_seed_and_leaves_no_trace(ambient: HostGenerators) -> None:
+    seed_host_generators(7)
     expected = draw()
-    seed_host(3)
+    seed_host_generators(3)
     before = ambient.take()
     for _ in range(2):
         with ambient.apart(7):
@@ -147,7 +158,7 @@ def test_a_block_apart_draws_by_its_seed_and_leaves_no_trace(ambient: Ambient) -
         assert before.equals(ambient.take())
 
 
-def test_an_error_in_a_block_apart_leaves_no_trace_either(ambient: Ambient) -> None:
+def test_an_error_in_a_block_apart_leaves_no_trace_either(ambient: HostGenerators) -> None:
     before = ambient.take()
     with pytest.raises(ZeroDivisionError), ambient.apart(7):
         draw()[0] / 0
@@ -158,7 +169,7 @@ def test_another_algorithm_of_numpy_is_left_alone() -> None:
     usual = np.random.get_bit_generator()
     try:
         np.random.set_bit_generator(np.random.PCG64(3))
-        with Ambient().apart(1):
+        with HostGenerators().apart(1):
             random.random()
         assert np.random.rand() == np.random.RandomState(np.random.PCG64(3)).rand()
     finally:
@@ -166,7 +177,7 @@ def test_another_algorithm_of_numpy_is_left_alone() -> None:
 
 
 def test_an_exchanged_generator_of_numpy_is_seen_from_then_on() -> None:
-    usual, ambient = np.random.get_bit_generator(), Ambient()
+    usual, ambient = np.random.get_bit_generator(), HostGenerators()
     ambient.take()
     try:
         np.random.set_bit_generator(np.random.MT19937(3))
@@ -189,17 +200,17 @@ def test_an_exchanged_generator_of_numpy_is_seen_from_then_on() -> None:
 
 
 def test_mixed_numbers_differ_and_never_change() -> None:
-    numbers = {mix(seed, number) for seed in range(50) for number in range(-1, 50)}
+    numbers = {mix_seed(seed, number) for seed in range(50) for number in range(-1, 50)}
     assert len(numbers) == 50 * 51
     assert all(0 <= number < 2**64 for number in numbers)
-    assert mix(0, 0) == 0xE220A8397B1DCDAF  # the first number of splitmix64
+    assert mix_seed(0, 0) == 0xE220A8397B1DCDAF  # the first number of splitmix64
 
 
 def test_neighbouring_seeds_give_numbers_without_a_pattern() -> None:
     draws = []
-    with Ambient().apart(0):
+    with HostGenerators().apart(0):
         for number in range(400):
-            seed_host(mix(0, number))
+            seed_host_generators(mix_seed(0, number))
             draws.append([random.random(), np.random.rand(), draw_torch()])
     table = torch.tensor(draws)
     assert ((table.mean(0) - 0.5).abs() < 0.06).all()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from epochal.engine.feed.seeded_dataset import are_same
+from epochal.engine.feed.seeded_dataset import are_bitwise_equal
 
 
 @dataclass
@@ -56,9 +56,9 @@ OTHER: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize(("one", "other"), SAME)
 def test_equal_bits_are_the_same(one: Any, other: Any) -> None:
-    assert are_same(one, other)
+    assert are_bitwise_equal(one, other)
 
 
 @pytest.mark.parametrize(("one", "other"), OTHER)
 def test_any_other_bit_is_noticed(one: Any, other: Any) -> None:
-    assert not are_same(one, other)
+    assert not are_bitwise_equal(one, other)

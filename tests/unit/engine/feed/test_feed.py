@@ -26,7 +26,7 @@ from torch.utils.data import (
 
 import epochal as ep
 from engine.parts import numbers
-from epochal.engine.device.move import Change
+from epochal.engine.device.move import BatchMover
 from epochal.engine.feed.feed import (
     Feed,
     count_batches,
@@ -34,8 +34,8 @@ from epochal.engine.feed.feed import (
     named_loaders,
     require_loaders,
 )
-from epochal.engine.feed.host_generators import Ambient
-from epochal.engine.feed.sampling_order import Pass, fixed_order
+from epochal.engine.feed.host_generators import HostGenerators
+from epochal.engine.feed.sampling_order import DataPass, fixed_order
 from epochal.errors import DataError
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def test_a_step_resumes_one_generator_and_calls_nothing_else() -> None:
 def test_resident_data_come_out_cast() -> None:
     data = ep.data.Tensors(x=torch.zeros(4, 2), resident=True)
     task = Holder(train_loader=data.loader(batch_size=2, shuffle=True))
-    cast = Change(torch.device("cpu"), torch.float64)
+    cast = BatchMover(torch.device("cpu"), torch.float64)
     one = Feed(task, seed=0, accumulate=1, limit=None, move=cast)
     assert {step[0]["x"].dtype for step in one.epoch(0)} == {torch.float64}
 
@@ -225,7 +225,7 @@ def test_a_pass_of_an_evaluation_is_gathered_in_its_own_order() -> None:
     one, shuffled = feed([]), loader(shuffle=True)
     with fixed_order(shuffled, 7):
         expected = [batch[0].tolist() for batch in shuffled]
-    open_loader = partial(one.open, one_pass=Pass(7))
+    open_loader = partial(one.open, one_pass=DataPass(7))
     batches = iter_batches(shuffled, "val_loader", 3, open_loader=open_loader)
     assert [batch[0].tolist() for batch in batches] == expected[:3]
 
@@ -493,7 +493,7 @@ def test_only_loaders_that_need_it_are_asked_for_their_state() -> None:
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_reading_touches_no_global_generator(kind: str) -> None:
-    ambient, one = Ambient(), feed(SOURCES[kind]())
+    ambient, one = HostGenerators(), feed(SOURCES[kind]())
     before = ambient.take()
     for _ in one.epoch(0):
         assert before.equals(ambient.take())
@@ -510,6 +510,6 @@ def test_an_evaluation_of_the_training_loader_does_not_disturb_the_epoch() -> No
     one, given, seen = feed(SOURCES["augmented"]()), [], []
     for step in one.epoch(0):
         given.append(numbers(step))
-        seen.append([batch.tolist() for batch in one.open(one.loader, 3, Pass(7))])
+        seen.append([batch.tolist() for batch in one.open(one.loader, 3, DataPass(7))])
     assert given == whole
     assert seen == [seen[0]] * 6

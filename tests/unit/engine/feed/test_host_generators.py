@@ -11,7 +11,14 @@ import pytest
 import torch
 
 from epochal.engine.feed import host_generators as module
-from epochal.engine.feed.host_generators import NUMPY, PYTHON, TORCH, Blind, Glimpse, find_glimpse
+from epochal.engine.feed.host_generators import (
+    NUMPY,
+    PYTHON,
+    TORCH,
+    GeneratorMemory,
+    NoGeneratorMemory,
+    find_generator_memory,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +40,7 @@ MOVES: dict[str, tuple[slice, Callable[[], object]]] = {
 @pytest.mark.parametrize("kind", MOVES)
 def test_a_move_is_seen_where_it_happens_and_nowhere_else(kind: str) -> None:
     part, move = MOVES[kind]
-    seen = find_glimpse()
+    seen = find_generator_memory()
     for _ in range(4):  # normal numbers are made in pairs
         before = seen.look()
         assert seen.look() == before
@@ -44,8 +51,8 @@ def test_a_move_is_seen_where_it_happens_and_nowhere_else(kind: str) -> None:
 
 
 def test_the_seed_of_torch_can_be_changed_alone() -> None:
-    seen = find_glimpse()
-    assert isinstance(seen, Glimpse)
+    seen = find_generator_memory()
+    assert isinstance(seen, GeneratorMemory)
     state = torch.manual_seed(7).get_state()
     seen.seed.value = 2**64 - 5
     assert torch.initial_seed() == 2**64 - 5
@@ -59,7 +66,7 @@ def test_a_state_of_numpy_is_put_back_with_its_spare_number(spares: int) -> None
     np.random.randn(spares)
     state = np.random.get_state()
     expected = np.random.randn(5).tolist()
-    for one in (find_glimpse(), Blind(None)):
+    for one in (find_generator_memory(), NoGeneratorMemory(None)):
         for draws in (1, 2):
             np.random.randn(draws)
             one.put_numpy(state)
@@ -67,7 +74,7 @@ def test_a_state_of_numpy_is_put_back_with_its_spare_number(spares: int) -> None
 
 
 def test_whoever_is_blind_never_sees_the_same() -> None:
-    blind = Blind(None)
+    blind = NoGeneratorMemory(None)
     one, other = blind.look(), blind.look()
     assert all(one[part] != other[part] for part in (PYTHON, NUMPY, TORCH))
 
@@ -100,5 +107,5 @@ def test_where_not_everything_can_be_seen_nothing_is(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(*HIDDEN[kind])
-        found = find_glimpse()
-    assert isinstance(found, Blind)
+        found = find_generator_memory()
+    assert isinstance(found, NoGeneratorMemory)

@@ -24,16 +24,16 @@ from torch.utils.data import (
 
 import epochal as ep
 from epochal.components.data.tensors import Tensors
-from epochal.engine.device.move import Change, keep
-from epochal.engine.device.seeding import derive
-from epochal.engine.feed.in_memory import Gatherer, find_table
-from epochal.engine.feed.sampling_order import Pass, fixed_order
-from epochal.engine.feed.static_inputs import Aim
+from epochal.engine.device.move import BatchMover, keep_batch
+from epochal.engine.device.seeding import derive_seed
+from epochal.engine.feed.in_memory import InMemoryLoaders, find_in_memory_source
+from epochal.engine.feed.sampling_order import DataPass, fixed_order
+from epochal.engine.feed.static_inputs import StaticInputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from epochal.engine.device.move import Mover
+    from epochal.engine.device.move import MoveBatch
 
 CPU = torch.device("cpu")
 LENGTH = 23
@@ -60,13 +60,13 @@ def columns() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def gathered(loader: DataLoader[Any], seed: int = 0) -> list[Any]:
-    found = Gatherer().find(loader, Pass(derive(seed, "order")))
+    found = InMemoryLoaders().find(loader, DataPass(derive_seed(seed, "order")))
     assert found is not None, "the loader was not recognised"
     return list(found.batches)
 
 
 def loaded(loader: DataLoader[Any], seed: int = 0) -> list[Any]:
-    with fixed_order(loader, derive(seed, "order")):
+    with fixed_order(loader, derive_seed(seed, "order")):
         return list(loader)
 
 
@@ -193,9 +193,9 @@ def others() -> dict[str, object]:
 @pytest.mark.parametrize("kind", others())
 def test_what_might_differ_is_left_to_the_loader(kind: str) -> None:
     loader: Any = others()[kind]
-    assert find_table(loader) is None
-    assert Gatherer().find(loader, Pass(0)) is None
-    assert not Gatherer.can_gather(loader)
+    assert find_in_memory_source(loader) is None
+    assert InMemoryLoaders().find(loader, DataPass(0)) is None
+    assert not InMemoryLoaders.can_gather(loader)
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -205,7 +205,7 @@ def test_a_pass_begins_at_any_position(shuffle: bool, drop_last: bool) -> None:
     loader = DataLoader(dataset, batch_size=5, shuffle=shuffle, drop_last=drop_last)
     whole = gathered(loader)
     for start in range(len(whole) + 2):
-        found = Gatherer().find(loader, Pass(derive(0, "order"), start=start))
+        found = InMemoryLoaders().find(loader, DataPass(derive_seed(0, "order"), start=start))
         assert found is not None
         assert_same(list(found.batches), whole[start:])
 
@@ -240,9 +240,9 @@ def test_a_task_that_changes_its_batch_does_not_change_the_data(
 ) -> None:
     data = ep.data.Tensors(torch.ones(LENGTH, 2), resident=resident)
     loader = data.loader(batch_size=4, shuffle=shuffle)
-    gatherer = Gatherer()
+    gatherer = InMemoryLoaders()
     for _ in range(2):
-        found = gatherer.find(loader, Pass(0))
+        found = gatherer.find(loader, DataPass(0))
         assert found is not None
         for (batch,) in found.batches:
             assert batch.sum() == batch.numel()
@@ -257,13 +257,13 @@ def test_resident_data_are_moved_and_cast_once() -> None:
 
         def __call__(self, tensor: Tensor) -> Tensor:
             calls.append(tensor.shape)
-            return Change(CPU, torch.float64)(tensor)
+            return BatchMover(CPU, torch.float64)(tensor)
 
     data = ep.data.Tensors(x=torch.randn(LENGTH, 2), label=torch.arange(LENGTH), resident=True)
-    gatherer = Gatherer(Counted())
+    gatherer = InMemoryLoaders(Counted())
     for shuffle in (True, False):
         loader = data.loader(batch_size=10, shuffle=shuffle)
-        found = gatherer.find(loader, Pass(0))
+        found = gatherer.find(loader, DataPass(0))
         assert found is not None
         assert found.is_moved
         first = next(found.batches)
@@ -277,8 +277,8 @@ def test_resident_images_come_out_with_channels_last(shuffle: bool) -> None:
     images = torch.randn(LENGTH, 3, 4, 5)
     data = ep.data.Tensors(image=images, label=torch.arange(LENGTH), resident=True)
     loader = data.loader(batch_size=4, shuffle=shuffle)
-    move = Change(CPU, None, channels_last=True)
-    found = Gatherer(move).find(loader, Pass(0))
+    move = BatchMover(CPU, None, channels_last=True)
+    found = InMemoryLoaders(move).find(loader, DataPass(0))
     assert found is not None
     for batch in found.batches:
         assert batch["image"].is_contiguous(memory_format=torch.channels_last)
@@ -287,22 +287,22 @@ def test_resident_images_come_out_with_channels_last(shuffle: bool) -> None:
 
 
 def test_other_data_are_left_for_others_to_move() -> None:
-    found = Gatherer(Change(CPU, torch.float64)).find(
-        ep.data.Tensors(torch.ones(3)).loader(), Pass(0)
+    found = InMemoryLoaders(BatchMover(CPU, torch.float64)).find(
+        ep.data.Tensors(torch.ones(3)).loader(), DataPass(0)
     )
     assert found is not None
     assert not found.is_moved
     assert next(found.batches)[0].dtype == torch.float32
 
 
-def for_a_device() -> Gatherer:
+def for_a_device() -> InMemoryLoaders:
     """One for a device other than that of the data, as far as it knows."""
-    return Gatherer(Change(CPU, torch.float64), is_pinned=True)
+    return InMemoryLoaders(BatchMover(CPU, torch.float64), is_pinned=True)
 
 
 def first_of_a_device(data: Dataset[Any]) -> tuple[Any, bool]:
     """The first batch of a pass for another device, and if it is there."""
-    found = for_a_device().find(DataLoader(data), Pass(0))
+    found = for_a_device().find(DataLoader(data), DataPass(0))
     assert found is not None
     return next(found.batches)[0] if found.is_moved else None, found.is_moved
 
@@ -316,7 +316,7 @@ def test_small_data_lie_on_the_device_as_they_are_when_a_pass_begins(
     loader, gatherer = DataLoader(kind(torch.from_numpy(values))), for_a_device()
     for epoch, value in zip(epochs, (1, 7), strict=True):
         values[:] = value  # torch does not know of it
-        found = gatherer.find(loader, Pass(0, epoch))
+        found = gatherer.find(loader, DataPass(0, epoch))
         assert found is not None
         assert found.is_moved
         batch = next(found.batches)[0]
@@ -328,9 +328,9 @@ def test_small_data_of_an_evaluation_leave_the_device_with_it() -> None:
     gatherer, held = for_a_device(), []
     data = Tensors(torch.ones(3))
     for epoch in (0, None):
-        found = gatherer.find(DataLoader(data), Pass(0, epoch))
+        found = gatherer.find(DataLoader(data), DataPass(0, epoch))
         assert found is not None
-        held.append(len(gatherer._residents))
+        held.append(len(gatherer._device_copies))
         data = Tensors(torch.ones(4))
     assert held == [1, 0]  # of the training its dataset is gone by then
 
@@ -338,7 +338,7 @@ def test_small_data_of_an_evaluation_leave_the_device_with_it() -> None:
 def test_larger_data_and_those_that_shall_not_lie_there_are_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("epochal.engine.feed.in_memory._SMALL", 8)
+    monkeypatch.setattr("epochal.engine.feed.in_memory._SMALL_BYTES", 8)
     assert first_of_a_device(Tensors(torch.ones(2)))[1]
     assert not first_of_a_device(Tensors(torch.ones(3)))[1]
     assert not first_of_a_device(Tensors(torch.ones(2), resident=False))[1]
@@ -347,14 +347,14 @@ def test_larger_data_and_those_that_shall_not_lie_there_are_sent(
 def test_the_default_collate_and_its_own_are_both_taken() -> None:
     data = ep.data.Tensors(x=torch.arange(6))
     for collate in (default_collate, data.collate):
-        assert find_table(DataLoader(data, collate_fn=collate)) is not None
+        assert find_in_memory_source(DataLoader(data, collate_fn=collate)) is not None
 
 
 def aimed(data: Tensors, targets: list[Tensor]) -> Any:
     """The first batch of a resident dataset, for somebody who keeps a place for such batches."""
-    aim = Aim()
+    aim = StaticInputs()
     aim.at(targets)
-    found = Gatherer().find(data.loader(batch_size=4, shuffle=True), Pass(0), aim)
+    found = InMemoryLoaders().find(data.loader(batch_size=4, shuffle=True), DataPass(0), aim)
     assert found is not None
     return next(found.batches)
 
@@ -383,13 +383,13 @@ def moved(tensor: Tensor) -> Tensor:
     return tensor.clone()
 
 
-def first_of(gatherer: Gatherer, data: Tensors, *, epoch: int | None = None) -> Any:
-    found = gatherer.find(data.loader(batch_size=4), Pass(0, epoch))
+def first_of(gatherer: InMemoryLoaders, data: Tensors, *, epoch: int | None = None) -> Any:
+    found = gatherer.find(data.loader(batch_size=4), DataPass(0, epoch))
     assert found is not None
     return next(found.batches)
 
 
-def resident_copies(*datasets: Tensors, epochs: bool = True) -> tuple[Gatherer, list[Any]]:
+def resident_copies(*datasets: Tensors, epochs: bool = True) -> tuple[InMemoryLoaders, list[Any]]:
     """Gathers from each dataset; what is left of the copies after that."""
     copies = []
 
@@ -397,7 +397,7 @@ def resident_copies(*datasets: Tensors, epochs: bool = True) -> tuple[Gatherer, 
         copies.append(weakref.ref(copy := moved(tensor)))
         return copy
 
-    gatherer = Gatherer(move)
+    gatherer = InMemoryLoaders(move)
     for epoch, data in enumerate(datasets):
         first_of(gatherer, data, epoch=epoch if epochs else None)
     gc.collect()
@@ -420,18 +420,18 @@ def test_data_of_evaluations_stay_while_training_goes_on() -> None:
     for _ in range(3):
         first_of(gatherer, train, epoch=1)
         first_of(gatherer, val)
-    assert len(gatherer._residents) == 2
+    assert len(gatherer._device_copies) == 2
 
 
 def test_data_that_nobody_has_any_more_leave_the_device() -> None:
     gatherer, _ = resident_copies(*make_residents(3), epochs=False)
     gc.collect()
-    assert not gatherer._residents
+    assert not gatherer._device_copies
 
 
 def test_resident_data_that_were_written_to_are_copied_again() -> None:
     data = Tensors(torch.zeros(LENGTH), resident=True)
-    gatherer = Gatherer(moved)
+    gatherer = InMemoryLoaders(moved)
     assert not first_of(gatherer, data)[0].any()
     data.tensors[0].fill_(1.0)
     assert first_of(gatherer, data)[0].all()
@@ -439,11 +439,11 @@ def test_resident_data_that_were_written_to_are_copied_again() -> None:
     assert not first_of(gatherer, data)[0].any()
 
 
-@pytest.mark.parametrize("move", [keep, Change(CPU, torch.float32)])
-def test_data_that_are_on_the_device_already_are_never_written_over(move: Mover) -> None:
+@pytest.mark.parametrize("move", [keep_batch, BatchMover(CPU, torch.float32)])
+def test_data_that_are_on_the_device_already_are_never_written_over(move: MoveBatch) -> None:
     before, after = torch.zeros(LENGTH), torch.ones(LENGTH)
     data = Tensors(before, resident=True)
-    gatherer = Gatherer(move)
+    gatherer = InMemoryLoaders(move)
     assert not first_of(gatherer, data)[0].any()
     data.tensors = (after,)
     assert first_of(gatherer, data)[0].all()
@@ -456,4 +456,4 @@ def test_data_that_are_on_the_device_already_are_never_written_over(move: Mover)
 def test_data_of_inference_mode_are_kept_too() -> None:
     with torch.inference_mode():
         data = Tensors(torch.ones(LENGTH), resident=True)
-    assert first_of(Gatherer(moved), data)[0].all()
+    assert first_of(InMemoryLoaders(moved), data)[0].all()

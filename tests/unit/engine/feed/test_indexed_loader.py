@@ -22,10 +22,10 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from epochal.engine.feed.host_generators import Ambient
-from epochal.engine.feed.indexed_loader import Twins
-from epochal.engine.feed.sampling_order import Pass
-from epochal.engine.feed.seeded_dataset import are_same
+from epochal.engine.feed.host_generators import HostGenerators
+from epochal.engine.feed.indexed_loader import IndexedLoaders
+from epochal.engine.feed.sampling_order import DataPass
+from epochal.engine.feed.seeded_dataset import are_bitwise_equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,8 +112,10 @@ def loader(kind: str, dataset: Any = None, **options: Any) -> DataLoader[Any]:
     return DataLoader(Augmented() if dataset is None else dataset, **LOADERS[kind], **options)
 
 
-def read(loader: DataLoader[Any], one_pass: Pass, twins: Twins | None = None) -> list[Tensor]:
-    twin = (twins or Twins()).find(loader)
+def read(
+    loader: DataLoader[Any], one_pass: DataPass, twins: IndexedLoaders | None = None
+) -> list[Tensor]:
+    twin = (twins or IndexedLoaders()).find(loader)
     assert twin is not None
     return list(twin.open(one_pass))
 
@@ -125,53 +127,53 @@ def assert_same(one: list[Tensor], other: list[Tensor]) -> None:
 
 @pytest.mark.parametrize("kind", LOADERS)
 def test_a_pass_begins_at_any_position(kind: str) -> None:
-    whole = read(loader(kind), Pass(3))
+    whole = read(loader(kind), DataPass(3))
     for start in range(len(whole) + 2):
         random.random()
-        assert_same(read(loader(kind), Pass(3, start=start)), whole[start:])
-    assert not torch.equal(read(loader(kind), Pass(4))[0], whole[0])
+        assert_same(read(loader(kind), DataPass(3, start=start)), whole[start:])
+    assert not torch.equal(read(loader(kind), DataPass(4))[0], whole[0])
 
 
 @pytest.mark.parametrize("kind", ["shuffled", "own collate", "one by one", "own batches"])
 def test_the_number_of_workers_does_not_matter(kind: str) -> None:
-    whole = read(loader(kind), Pass(3))
-    assert_same(read(loader(kind, num_workers=1), Pass(3)), whole)
-    assert_same(read(loader(kind, num_workers=3), Pass(3, start=1)), whole[1:])
+    whole = read(loader(kind), DataPass(3))
+    assert_same(read(loader(kind, num_workers=1), DataPass(3)), whole)
+    assert_same(read(loader(kind, num_workers=3), DataPass(3, start=1)), whole[1:])
 
 
 def test_workers_that_stay_and_read_far_ahead_do_not_matter_either() -> None:
     options = {"num_workers": 2, "persistent_workers": True, "prefetch_factor": 5}
-    twins, kept = Twins(), loader("shuffled", **options)
-    epochs = [read(kept, Pass(seed), twins) for seed in (1, 2)]
+    twins, kept = IndexedLoaders(), loader("shuffled", **options)
+    epochs = [read(kept, DataPass(seed), twins) for seed in (1, 2)]
     for seed, epoch in zip((1, 2), epochs, strict=True):
-        assert_same(epoch, read(loader("shuffled"), Pass(seed)))
+        assert_same(epoch, read(loader("shuffled"), DataPass(seed)))
     twin = twins.find(kept)
     assert twin is not None
-    assert_same(list(twin.open(Pass(1, start=2))), epochs[0][2:])
+    assert_same(list(twin.open(DataPass(1, start=2))), epochs[0][2:])
 
 
 @pytest.mark.parametrize("kind", LOADERS)
 def test_nobody_misses_what_was_drawn(kind: str) -> None:
-    ambient = Ambient()
+    ambient = HostGenerators()
     before = ambient.take()
     one = loader(kind)
-    twin = Twins().find(one)
+    twin = IndexedLoaders().find(one)
     assert twin is not None
-    for _ in twin.open(Pass(3)):
+    for _ in twin.open(DataPass(3)):
         assert before.equals(ambient.take())
 
 
 def test_making_an_iterator_with_workers_draws_nothing() -> None:
-    ambient = Ambient()
+    ambient = HostGenerators()
     before = ambient.take()
-    read(loader("shuffled", num_workers=1), Pass(3))
+    read(loader("shuffled", num_workers=1), DataPass(3))
     assert before.equals(ambient.take())
 
 
 @pytest.mark.parametrize("kind", LOADERS)
 def test_skipped_samples_are_not_read(kind: str) -> None:
     dataset = Watched()
-    batches = read(loader(kind, dataset), Pass(3, start=2))
+    batches = read(loader(kind, dataset), DataPass(3, start=2))
     assert len(dataset.read) == sum(batch.numel() for batch in batches)
 
 
@@ -180,30 +182,30 @@ def test_the_loader_itself_stays_as_it_is(workers: int) -> None:
     generator = torch.Generator().manual_seed(1)
     one = loader("shuffled", generator=generator, num_workers=workers)
     before, state = dict(vars(one)), generator.get_state()
-    read(one, Pass(3))
+    read(one, DataPass(3))
     assert vars(one) == before
     assert torch.equal(generator.get_state(), state)
 
 
 def test_two_passes_at_a_time_do_not_disturb_each_other() -> None:
-    twins, one = Twins(), loader("own sampler")
-    alone = read(one, Pass(1), twins)
+    twins, one = IndexedLoaders(), loader("own sampler")
+    alone = read(one, DataPass(1), twins)
     twin = twins.find(one)
     assert twin is not None
     together = []
-    for batch in twin.open(Pass(1)):
+    for batch in twin.open(DataPass(1)):
         together.append(batch)
-        list(twin.open(Pass(2)))
+        list(twin.open(DataPass(2)))
     assert_same(together, alone)
 
 
 def test_data_that_draw_nothing_are_read_by_the_loader_alone() -> None:
     one = DataLoader(TensorDataset(ROWS), batch_size=6, num_workers=1)
-    assert [batch[0].tolist() for batch in read(one, Pass(3))] == [
+    assert [batch[0].tolist() for batch in read(one, DataPass(3))] == [
         batch[0].tolist() for batch in DataLoader(TensorDataset(ROWS), batch_size=6)
     ]
     single = DataLoader(TensorDataset(ROWS), batch_size=None)
-    assert [int(batch[0]) for batch in read(single, Pass(3, start=18))] == [18, 19]
+    assert [int(batch[0]) for batch in read(single, DataPass(3, start=18))] == [18, 19]
 
 
 class Rows(Dataset[Any]):
@@ -242,20 +244,20 @@ def test_batches_read_here_are_those_of_the_loader(
     if isinstance(dataset, Rows):
         dataset.draws_random = draws  # type: ignore[attr-defined]  # as a user would
     one = DataLoader(dataset, **options)
-    twin = Twins().find(one)
+    twin = IndexedLoaders().find(one)
     assert twin is not None
-    batches, expected = list(twin.open(Pass(3))), list(one)
+    batches, expected = list(twin.open(DataPass(3))), list(one)
     assert len(batches) == len(expected) > 0
-    assert are_same(batches, expected)
+    assert are_bitwise_equal(batches, expected)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_dataset_with_a_generator_of_its_own_is_named_once(
     workers: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    twins = Twins()
+    twins = IndexedLoaders()
     for _ in range(2):
-        batches = read(loader("shuffled", Own(), num_workers=workers), Pass(3), twins)
+        batches = read(loader("shuffled", Own(), num_workers=workers), DataPass(3), twins)
         assert [len(batch) for batch in batches] == [6, 6, 6, 2]
     (record,) = caplog.records
     assert record.getMessage().startswith(
@@ -266,7 +268,7 @@ def test_a_dataset_with_a_generator_of_its_own_is_named_once(
 
 def test_datasets_that_draw_as_they_should_are_not_named(caplog: pytest.LogCaptureFixture) -> None:
     for kind in LOADERS:
-        read(loader(kind), Pass(3))
+        read(loader(kind), DataPass(3))
     assert not caplog.records
 
 
@@ -286,11 +288,11 @@ def prepare(number: int) -> None:
 
 def test_the_function_that_starts_workers_finds_the_dataset_that_it_knows() -> None:
     one = loader("in order", Prepared(), num_workers=1, worker_init_fn=prepare)
-    assert {int(value) for batch in read(one, Pass(3)) for value in batch} == {7}
+    assert {int(value) for batch in read(one, DataPass(3)) for value in batch} == {7}
 
 
 def test_a_second_loader_is_kept_while_the_first_is_the_same() -> None:
-    twins, one = Twins(), loader("shuffled")
+    twins, one = IndexedLoaders(), loader("shuffled")
     twin = twins.find(one)
     assert twins.find(one) is twin
     one.collate_fn = jittered
@@ -301,7 +303,7 @@ def test_a_second_loader_is_kept_while_the_first_is_the_same() -> None:
 def test_a_loader_whose_workers_were_taken_away_is_read_in_this_process() -> None:
     one = loader("shuffled", num_workers=2, prefetch_factor=3, persistent_workers=True)
     one.num_workers = 0
-    assert_same(read(one, Pass(3)), read(loader("shuffled"), Pass(3)))
+    assert_same(read(one, DataPass(3)), read(loader("shuffled"), DataPass(3)))
 
 
 def test_loaders_of_which_little_is_known_have_none() -> None:
@@ -314,4 +316,4 @@ def test_loaders_of_which_little_is_known_have_none() -> None:
             return iter([1])
 
     for other in ([1], DataLoader(Stream()), Changed(TensorDataset(ROWS))):
-        assert Twins().find(other) is None
+        assert IndexedLoaders().find(other) is None

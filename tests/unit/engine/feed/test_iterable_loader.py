@@ -10,9 +10,13 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from epochal.engine.feed.host_generators import Ambient
-from epochal.engine.feed.iterable_loader import Foreign, Stateful, find_stateful
-from epochal.engine.feed.sampling_order import Pass
+from epochal.engine.feed.host_generators import HostGenerators
+from epochal.engine.feed.iterable_loader import (
+    IterableLoaders,
+    StatefulBatches,
+    find_stateful_owner,
+)
+from epochal.engine.feed.sampling_order import DataPass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +61,7 @@ class Counting(Stream):
 
 
 def read(loader: Any, seed: int = 3, start: int = 0, state: Any = None) -> list[Any]:
-    batches = Foreign().open(loader, Pass(seed, start=start), state)
+    batches = IterableLoaders().open(loader, DataPass(seed, start=start), state)
     return [batch.item() if isinstance(batch, torch.Tensor) else batch for batch in batches]
 
 
@@ -71,9 +75,9 @@ def test_batches_are_a_function_of_the_seed_and_their_position(make: Any) -> Non
 
 
 def test_nobody_misses_what_is_drawn_however_far_it_is_read_ahead() -> None:
-    ambient = Ambient()
+    ambient = HostGenerators()
     before = ambient.take()
-    batches = Foreign().open(Drawing(), Pass(3))
+    batches = IterableLoaders().open(Drawing(), DataPass(3))
     for _ in batches:
         assert before.equals(ambient.take())
 
@@ -93,12 +97,12 @@ def test_a_loader_that_says_that_it_draws_nothing_is_not_seeded() -> None:
 
 
 def test_what_is_read_again_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    foreign = Foreign()
+    foreign = IterableLoaders()
     for _ in range(2):
-        list(foreign.open(Drawing(), Pass(3)))
+        list(foreign.open(Drawing(), DataPass(3)))
     assert not caplog.records
     for _ in range(2):
-        list(foreign.open(Drawing(), Pass(3, start=2)))
+        list(foreign.open(Drawing(), DataPass(3, start=2)))
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert record.getMessage() == (
@@ -122,11 +126,11 @@ def test_a_state_saves_reading_again(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_state_is_looked_for_in_the_loader_and_its_dataset() -> None:
     dataset = Counting()
-    assert find_stateful(dataset) is dataset
-    assert find_stateful(DataLoader(dataset)) is dataset
-    assert find_stateful(DataLoader(dataset, num_workers=1)) is None
-    assert find_stateful(DataLoader(Stream())) is None
-    assert find_stateful([1]) is None
+    assert find_stateful_owner(dataset) is dataset
+    assert find_stateful_owner(DataLoader(dataset)) is dataset
+    assert find_stateful_owner(DataLoader(dataset, num_workers=1)) is None
+    assert find_stateful_owner(DataLoader(Stream())) is None
+    assert find_stateful_owner([1]) is None
 
 
 def test_the_generators_of_the_loader_come_back() -> None:
@@ -138,8 +142,8 @@ def test_the_generators_of_the_loader_come_back() -> None:
 
 def test_asking_for_a_state_changes_nothing_but_says_when_it_is_over() -> None:
     whole = read(DataLoader(Counting(), batch_size=None))
-    batches = Foreign().open(DataLoader(Counting(), batch_size=None), Pass(3))
-    assert isinstance(batches, Stateful)
+    batches = IterableLoaders().open(DataLoader(Counting(), batch_size=None), DataPass(3))
+    assert isinstance(batches, StatefulBatches)
     states, given = [], []
     for batch in batches:
         given.append(batch)
@@ -153,8 +157,8 @@ def test_asking_for_a_state_changes_nothing_but_says_when_it_is_over() -> None:
 
 def test_a_pass_that_ends_early_reads_no_further_for_its_state() -> None:
     dataset = Counting()
-    batches = Foreign().open(DataLoader(dataset, batch_size=None), Pass(3))
-    assert isinstance(batches, Stateful)
+    batches = IterableLoaders().open(DataLoader(dataset, batch_size=None), DataPass(3))
+    assert isinstance(batches, StatefulBatches)
     next(batches)
     assert batches.state(is_over=True) == {"owner": {"position": 1}, "is_over": True}
     assert dataset.reads == 1

@@ -10,7 +10,7 @@ import torch
 
 from engine.recorded_graph import Recorder
 from epochal.engine.feed import static_inputs as next_rows
-from epochal.engine.feed.static_inputs import NextRows
+from epochal.engine.feed.static_inputs import GraphGather
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rows_come_in_the_order_that_was_begun_and_from_any_place() -> None:
     columns = torch.randn(LENGTH, 3), torch.arange(LENGTH)
     targets = [torch.zeros(SIZE, 3), torch.zeros(SIZE, dtype=torch.int64)]
-    rows = NextRows(columns, targets, LENGTH)
+    rows = GraphGather(columns, targets, LENGTH)
     for seed in (1, 2):
         order = torch.randperm(LENGTH, generator=torch.Generator().manual_seed(seed))
         rows.begin(order)
@@ -58,7 +58,7 @@ def test_rows_come_in_the_order_that_was_begun_and_from_any_place() -> None:
 
 def test_a_shorter_order_is_followed_too() -> None:
     target = torch.zeros(SIZE, dtype=torch.int64)
-    rows = NextRows((torch.arange(LENGTH),), [target], LENGTH)
+    rows = GraphGather((torch.arange(LENGTH),), [target], LENGTH)
     rows.begin(torch.arange(LENGTH))
     rows.take(0, target)
     rows.begin(torch.tensor([9, 7, 5, 3, 1]))
@@ -68,7 +68,7 @@ def test_a_shorter_order_is_followed_too() -> None:
 
 def test_a_new_order_is_followed_from_the_place_that_is_asked_for() -> None:
     target = torch.zeros(SIZE, dtype=torch.int64)
-    rows = NextRows((torch.arange(LENGTH),), [target], LENGTH)
+    rows = GraphGather((torch.arange(LENGTH),), [target], LENGTH)
     rows.begin(torch.arange(LENGTH))
     rows.take(0, target)
     rows.begin(torch.arange(LENGTH).flip(0))

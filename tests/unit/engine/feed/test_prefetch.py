@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.engine.feed.prefetch import one_ahead
+from epochal.engine.feed.prefetch import prefetch_one
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ class Journey:
 
     def use(self, batches: Iterable[object]) -> list[object]:
         used = []
-        for batch in one_ahead(batches, self.send, self.receive):
+        for batch in prefetch_one(batches, self.send, self.receive):
             self.diary.append(f"use {batch}")
             used.append(batch)
         return used
@@ -63,7 +63,7 @@ def test_no_batch_and_one_batch_are_fine() -> None:
 
 
 def test_a_batch_may_be_anything_even_none() -> None:
-    assert list(one_ahead([None, 0, ""], lambda batch: batch, lambda: None)) == [None, 0, ""]
+    assert list(prefetch_one([None, 0, ""], lambda batch: batch, lambda: None)) == [None, 0, ""]
 
 
 def numbers(*, fail_at: int) -> Iterator[int]:
@@ -77,7 +77,7 @@ def numbers(*, fail_at: int) -> Iterator[int]:
 def test_an_error_of_the_loader_shows_where_its_batch_is_due(place: int) -> None:
     used: list[object] = []
     with pytest.raises(RuntimeError, match=f"no number {place}"):
-        used.extend(one_ahead(numbers(fail_at=place), lambda batch: batch, lambda: None))
+        used.extend(prefetch_one(numbers(fail_at=place), lambda batch: batch, lambda: None))
     assert used == list(range(place))
 
 
@@ -95,7 +95,7 @@ def test_an_interrupt_is_not_put_off() -> None:
 
     used: list[object] = []
     with pytest.raises(KeyboardInterrupt):
-        used.extend(one_ahead(interrupted(), lambda batch: batch, lambda: None))
+        used.extend(prefetch_one(interrupted(), lambda batch: batch, lambda: None))
     assert used == []
 
 
@@ -115,7 +115,7 @@ def test_leaving_early_ends_the_source() -> None:
         finally:
             ended.append(True)
 
-    batches = one_ahead(source(), lambda batch: batch, lambda: None)
+    batches = prefetch_one(source(), lambda batch: batch, lambda: None)
     assert next(batches) == 0
     del batches
     assert ended == [True]
@@ -132,7 +132,7 @@ def test_a_batch_in_use_is_not_kept_alive_for_longer_than_its_step() -> None:
             Batch.alive -= 1
 
     most = 0
-    for batch in one_ahead((Batch() for _ in range(9)), lambda batch: batch, lambda: None):
+    for batch in prefetch_one((Batch() for _ in range(9)), lambda batch: batch, lambda: None):
         most = max(most, Batch.alive)
         del batch
     assert most == 2

@@ -19,19 +19,19 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from epochal.engine.feed.host_generators import Ambient
+from epochal.engine.feed.host_generators import HostGenerators
 from epochal.engine.feed.sampling_order import (
-    Pass,
+    DataPass,
+    derive_pass_seeds,
+    draws_each_index_once,
     find_indices,
     find_sampler,
     fixed_order,
-    is_usual_loader,
-    list_samples,
-    never_repeats,
-    run_apart,
-    seeds_of,
-    split,
-    tell_epoch,
+    is_standard_dataloader,
+    iterate_seeded,
+    list_sample_indices,
+    set_sampler_epoch,
+    split_indices,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def test_indices_are_those_that_the_sampler_draws_from_the_seed(kind: str) -> No
 
 @pytest.mark.parametrize("kind", samplers())
 def test_only_samplers_that_repeat_nothing_name_samples_by_index(kind: str) -> None:
-    assert never_repeats(samplers()[kind]) == (kind in ("in order", "shuffled", "fewer"))
+    assert draws_each_index_once(samplers()[kind]) == (kind in ("in order", "shuffled", "fewer"))
 
 
 def test_samplers_of_others_are_not_looked_into() -> None:
@@ -75,7 +75,7 @@ def test_samplers_of_others_are_not_looked_into() -> None:
 
     for sampler in (Backwards(DATA), [3, 1], BatchSampler(RandomSampler(DATA), 2, False)):
         assert find_indices(sampler, 0) is None
-        assert not never_repeats(sampler)
+        assert not draws_each_index_once(sampler)
 
 
 @pytest.mark.parametrize("drop_last", [True, False])
@@ -84,8 +84,11 @@ def test_batches_are_those_of_torch_from_any_position_on(length: int, drop_last:
     whole = list(BatchSampler(range(length), 3, drop_last))
     for start in range(len(whole) + 2):
         for indices in (range(length), list(range(length))):
-            assert list(split(indices, 3, start, drop_last=drop_last)) == whole[start:]
-            assert list(split(indices, None, start, drop_last=False)) == list(range(length))[start:]
+            assert list(split_indices(indices, 3, start, drop_last=drop_last)) == whole[start:]
+            assert (
+                list(split_indices(indices, None, start, drop_last=False))
+                == list(range(length))[start:]
+            )
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -97,7 +100,7 @@ def test_every_sample_comes_once_in_an_epoch_however_often_it_is_resumed(seed: i
     given: list[int] = []
     position = 0
     while len(given) < length:
-        batches = split(indices, size, position, drop_last=False)
+        batches = split_indices(indices, size, position, drop_last=False)
         for batch in islice(batches, draw.randint(1, 1 + length // size)):
             given += batch
             position += 1
@@ -114,12 +117,12 @@ class Own(Sampler[int]):
 
 
 def test_any_sampler_repeats_its_order_from_any_position_on() -> None:
-    ambient = Ambient()
-    whole = list(run_apart(Own(), 3, 0, ambient))
+    ambient = HostGenerators()
+    whole = list(iterate_seeded(Own(), 3, 0, ambient))
     before = ambient.take()
     for start in range(10):
-        assert list(run_apart(Own(), 3, start, ambient)) == whole[start:]
-    assert list(run_apart(Own(), 4, 0, ambient)) != whole
+        assert list(iterate_seeded(Own(), 3, start, ambient)) == whole[start:]
+    assert list(iterate_seeded(Own(), 4, 0, ambient)) != whole
     assert before.equals(ambient.take())
 
 
@@ -129,7 +132,7 @@ def test_a_source_that_begins_later_draws_as_if_it_had_begun_before() -> None:
             yield random.random()
 
     def take(count: int, *, start: int, first: int) -> list[float]:
-        source = run_apart(draws(), 0, start, Ambient(), first=first)
+        source = iterate_seeded(draws(), 0, start, HostGenerators(), first=first)
         return [next(source) for _ in range(count)]
 
     assert take(3, start=2, first=2) == take(5, start=0, first=0)[2:]
@@ -144,9 +147,9 @@ def test_samplers_are_told_the_epoch_if_there_is_one() -> None:
 
     sampler = Told()
     loader = DataLoader(DATA, sampler=sampler)
-    tell_epoch(loader, None)
+    set_sampler_epoch(loader, None)
     assert sampler.epoch == 7
-    tell_epoch(loader, 2)
+    set_sampler_epoch(loader, 2)
     assert sampler.epoch == 2
 
 
@@ -167,11 +170,11 @@ def test_a_loader_without_changes_is_as_good_as_that_of_torch() -> None:
     class Below(Changed):
         pass
 
-    assert is_usual_loader(DataLoader(DATA))
-    assert is_usual_loader(Named())
-    assert not is_usual_loader(Changed(DATA))
-    assert not is_usual_loader(Below(DATA))
-    assert not is_usual_loader([1, 2])
+    assert is_standard_dataloader(DataLoader(DATA))
+    assert is_standard_dataloader(Named())
+    assert not is_standard_dataloader(Changed(DATA))
+    assert not is_standard_dataloader(Below(DATA))
+    assert not is_standard_dataloader([1, 2])
 
 
 def test_the_sampler_that_matters_is_found() -> None:
@@ -184,8 +187,8 @@ def test_the_sampler_that_matters_is_found() -> None:
 
 
 def test_seeds_of_samples_batches_and_samplers_differ() -> None:
-    assert len({*seeds_of(Pass(1)), *seeds_of(Pass(2)), 1, 2}) == 8
-    assert seeds_of(Pass(1, epoch=3, start=4)) == seeds_of(Pass(1))
+    assert len({*derive_pass_seeds(DataPass(1)), *derive_pass_seeds(DataPass(2)), 1, 2}) == 8
+    assert derive_pass_seeds(DataPass(1, epoch=3, start=4)) == derive_pass_seeds(DataPass(1))
 
 
 def test_an_order_for_a_while_leaves_the_generators_of_a_loader_as_they_were() -> None:
@@ -207,15 +210,15 @@ def test_the_samples_of_batches_are_known_without_reading_them(kind: str, drop_l
     with fixed_order(loader, 5):
         whole = [batch[0].tolist() for batch in loader]
     for first in range(len(whole)):
-        found = list_samples(loader, Pass(5), range(first, first + 2))
+        found = list_sample_indices(loader, DataPass(5), range(first, first + 2))
         assert found == whole[first : first + 2]
 
 
 def test_without_batches_each_sample_is_one() -> None:
     loader = DataLoader(DATA, batch_size=None)
-    assert list_samples(loader, Pass(5), range(3, 5)) == [[3], [4]]
+    assert list_sample_indices(loader, DataPass(5), range(3, 5)) == [[3], [4]]
 
 
 def test_the_samples_of_ones_own_sampler_are_unknown() -> None:
     loader = DataLoader(DATA, batch_sampler=[[1, 2], [0]])
-    assert list_samples(loader, Pass(5), range(1)) is None
+    assert list_sample_indices(loader, DataPass(5), range(1)) is None

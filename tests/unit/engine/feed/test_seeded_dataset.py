@@ -21,12 +21,12 @@ from torch.utils.data import (
 )
 
 import epochal as ep
-from epochal.engine.feed.host_generators import Ambient, mix
+from epochal.engine.feed.host_generators import HostGenerators, mix_seed
 from epochal.engine.feed.seeded_dataset import (
-    Findings,
-    Reader,
-    Start,
-    Ticket,
+    DatasetTraits,
+    ReadRequest,
+    SeededDataset,
+    WorkerInit,
     may_collate_draw,
     may_draw,
 )
@@ -68,12 +68,12 @@ class Own(Noisy):
         return torch.tensor([index, self.random.random()])
 
 
-def reader(dataset: Any, collate: Any = default_collate) -> Reader:
-    return Reader(dataset, collate, is_stacked=True)
+def reader(dataset: Any, collate: Any = default_collate) -> SeededDataset:
+    return SeededDataset(dataset, collate, is_stacked=True)
 
 
-def ticket(*indices: int, seed: int = 5, **options: Any) -> Ticket:
-    return Ticket(list(indices), mix(seed, 77), seed, **options)
+def ticket(*indices: int, seed: int = 5, **options: Any) -> ReadRequest:
+    return ReadRequest(list(indices), mix_seed(seed, 77), seed, **options)
 
 
 def test_a_sample_is_the_same_in_whatever_batch_it_comes() -> None:
@@ -91,7 +91,7 @@ def test_samples_and_generators_get_random_numbers_of_their_own() -> None:
 
 
 def test_places_name_samples_that_may_come_twice() -> None:
-    twice = Ticket([3, 3], 1, None)
+    twice = ReadRequest([3, 3], 1, None)
     one, other = reader(Noisy()).__getitems__(twice)
     assert not torch.equal(one, other)
     assert torch.equal(reader(Noisy()).__getitems__(twice)[1], other)
@@ -99,7 +99,7 @@ def test_places_name_samples_that_may_come_twice() -> None:
 
 @pytest.mark.parametrize("kind", [Noisy, Together])
 def test_nobody_misses_what_was_drawn(kind: type[Noisy]) -> None:
-    ambient = Ambient()
+    ambient = HostGenerators()
     one = reader(kind())
     before = ambient.take()
     for _ in range(3):
@@ -166,7 +166,7 @@ def test_a_spare_number_of_the_run_is_no_draw_of_the_dataset() -> None:
 
 
 def test_an_error_passes_and_leaves_no_trace() -> None:
-    ambient = Ambient()
+    ambient = HostGenerators()
     before = ambient.take()
     for indices in (range(8), range(2)):
         with pytest.raises(IndexError):
@@ -197,21 +197,21 @@ def test_whoever_asks_torch_for_its_seed_gets_that_of_the_batch_or_the_sample() 
 
 
 def test_a_single_sample_is_converted_but_not_stacked() -> None:
-    single = Reader(Noisy(), default_convert, is_stacked=False)
-    one = single.__getitems__(Ticket(3, 9, 5))
+    single = SeededDataset(Noisy(), default_convert, is_stacked=False)
+    one = single.__getitems__(ReadRequest(3, 9, 5))
     assert torch.equal(one, reader(Noisy()).__getitems__(ticket(3))[0])
 
 
 @pytest.mark.parametrize(
     ("dataset", "findings"),
     [
-        (Noisy(), Findings(is_restless=True, is_unsteady=False)),
-        (Noisy(quiet_below=8), Findings(is_restless=False, is_unsteady=False)),
-        (Together(), Findings(is_restless=True, is_unsteady=False)),
-        (Own(), Findings(is_restless=False, is_unsteady=True)),
+        (Noisy(), DatasetTraits(is_restless=True, is_unsteady=False)),
+        (Noisy(quiet_below=8), DatasetTraits(is_restless=False, is_unsteady=False)),
+        (Together(), DatasetTraits(is_restless=True, is_unsteady=False)),
+        (Own(), DatasetTraits(is_restless=False, is_unsteady=True)),
     ],
 )
-def test_a_first_batch_comes_with_findings(dataset: Noisy, findings: Findings) -> None:
+def test_a_first_batch_comes_with_findings(dataset: Noisy, findings: DatasetTraits) -> None:
     batch, found = reader(dataset).__getitems__(ticket(*range(8), is_first=True))
     assert len(batch) == 8
     assert found == findings
@@ -294,6 +294,6 @@ def test_collating_may_draw_unless_it_is_known() -> None:
 
 def test_outside_of_a_worker_a_start_only_calls_the_function() -> None:
     numbers: list[int] = []
-    Start(numbers.append)(3)
-    Start(None)(4)
+    WorkerInit(numbers.append)(3)
+    WorkerInit(None)(4)
     assert numbers == [3]

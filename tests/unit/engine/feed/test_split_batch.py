@@ -15,7 +15,7 @@ from torch import Tensor
 
 from epochal.engine.feed.split_batch import (
     UnsplittableError,
-    place_of,
+    get_batch_index,
     resize_batch,
     split_batch,
     split_batches,
@@ -111,5 +111,5 @@ def test_what_does_not_show_its_samples_is_refused_with_a_reason(batch: Any, why
 def test_microbatches_know_their_batch() -> None:
     chunks = split_batches((torch.ones(5), torch.ones(2)), 2)
     assert [len(part) for part in chunks] == [1, 2, 2, 2]
-    assert [place_of(chunks, index) for index in range(4)] == [0, 0, 0, 1]
-    assert place_of((torch.ones(5), torch.ones(2)), 1) == 1
+    assert [get_batch_index(chunks, index) for index in range(4)] == [0, 0, 0, 1]
+    assert get_batch_index((torch.ones(5), torch.ones(2)), 1) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from epochal.engine.feed.static_inputs import Aim
+from epochal.engine.feed.static_inputs import StaticInputs
 
 ROWS = torch.arange(20.0).reshape(10, 2)
 LABELS = torch.arange(10)
@@ -15,7 +15,7 @@ def places(size: int) -> list[Tensor]:
     return [torch.zeros(size, 2), torch.zeros(size, dtype=torch.int64)]
 
 
-def batches(aim: Aim, *columns: Tensor, size: int = 4) -> list[list[Tensor]]:
+def batches(aim: StaticInputs, *columns: Tensor, size: int = 4) -> list[list[Tensor]]:
     """A pass over ten rows, the last one first: copies of each batch, and its first tensor."""
     order = torch.arange(9, -1, -1)
     chosen = []
@@ -37,13 +37,13 @@ EXPECTED = [[9, 8, 7, 6], [5, 4, 3, 2], [1, 0]]
 
 
 def test_without_a_place_all_batches_are_new() -> None:
-    found = batches(Aim(), ROWS, LABELS)
+    found = batches(StaticInputs(), ROWS, LABELS)
     assert labels(found) == EXPECTED
     assert len({batch[2].data_ptr() for batch in found}) == 3
 
 
 def test_batches_that_fit_go_into_the_place_and_the_others_do_not() -> None:
-    aim, targets = Aim(), places(4)
+    aim, targets = StaticInputs(), places(4)
     aim.at(targets)
     found = batches(aim, ROWS, LABELS)
     assert labels(found) == EXPECTED
@@ -52,7 +52,7 @@ def test_batches_that_fit_go_into_the_place_and_the_others_do_not() -> None:
 
 
 def test_a_place_for_the_last_batch_is_for_that_one_only() -> None:
-    aim, targets = Aim(), places(2)
+    aim, targets = StaticInputs(), places(2)
     aim.at(targets)
     found = batches(aim, ROWS, LABELS)
     assert labels(found) == EXPECTED
@@ -60,7 +60,7 @@ def test_a_place_for_the_last_batch_is_for_that_one_only() -> None:
 
 
 def test_a_place_of_another_kind_is_left_alone() -> None:
-    aim, targets = Aim(), places(4)
+    aim, targets = StaticInputs(), places(4)
     aim.at(targets)
     found = batches(aim, ROWS.double(), LABELS)
     assert labels(found) == EXPECTED
@@ -69,7 +69,7 @@ def test_a_place_of_another_kind_is_left_alone() -> None:
 
 
 def test_a_place_that_is_taken_back_is_used_no_more() -> None:
-    aim, targets = Aim(), places(4)
+    aim, targets = StaticInputs(), places(4)
     aim.at(targets)
     aim.at([])
     found = batches(aim, ROWS, LABELS)

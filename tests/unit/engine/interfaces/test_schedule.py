@@ -7,7 +7,7 @@ import torch
 
 from epochal.config import parse_duration
 from epochal.engine import Schedule, TorchSchedule, Warmup
-from epochal.engine.interfaces.schedule import Length
+from epochal.engine.interfaces.schedule import ScheduleLength
 from epochal.errors import ConfigError
 
 
@@ -48,13 +48,13 @@ def test_a_warmup_takes_any_scheduler_of_torch_as_it_is() -> None:
 
 @pytest.mark.parametrize("length", ["20st", parse_duration("20st"), 20])
 def test_a_length_is_a_number_or_a_duration_in_steps(length: object) -> None:
-    assert Length("over", length).steps(None) == 20
+    assert ScheduleLength("over", length).steps(None) == 20
 
 
 def test_a_length_in_epochs_depends_on_how_many_steps_they_have() -> None:
-    assert Length("over", "3ep").steps(5) == 15
+    assert ScheduleLength("over", "3ep").steps(5) == 15
     with pytest.raises(ConfigError, match=r"schedule\.over: cannot be '3ep'(.|\n)*over: 500st"):
-        Length("over", "3ep").steps(None)
+        ScheduleLength("over", "3ep").steps(None)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_length_in_epochs_depends_on_how_many_steps_they_have() -> None:
         (lambda: Warmup(Flat(), "2h"), r"schedule\.warmup: must be in steps or epochs, got '2h'"),
         (lambda: Warmup(Flat(), "soon"), r"schedule\.warmup: .*'soon'"),
         (lambda: Warmup(Flat(), 1, start=-0.1), r"warmup_start: must be between 0 and 1, got -0.1"),
-        (lambda: Length("over", 0, least=1), r"schedule\.over: must be at least 1, got 0"),
+        (lambda: ScheduleLength("over", 0, least=1), r"schedule\.over: must be at least 1, got 0"),
     ],
 )
 def test_impossible_lengths_and_starts_are_named(make: object, message: str) -> None:

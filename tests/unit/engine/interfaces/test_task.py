@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from engine.parts import Sums, adder, fit, make_run, weights
 from epochal.engine import ModuleTask, Task
 from epochal.engine.interfaces.task import OPTIONAL_METHODS, REQUIRED_METHODS
-from epochal.engine.step.loss import Loss, Term
+from epochal.engine.step.loss import Loss, LossTerm
 from epochal.errors import TaskError
 
 
@@ -106,7 +106,7 @@ def test_a_model_that_returns_no_loss_cannot_train() -> None:
 
 def test_with_a_loss_of_the_config_a_model_needs_neither_task_nor_loss() -> None:
     task, model = module_task(), adder()
-    run = make_run(task, model, parts={"loss": Loss([Term(nn.MSELoss())])})
+    run = make_run(task, model, parts={"loss": Loss([LossTerm(nn.MSELoss())])})
     result = fit(run)
     other = adder()
     optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
@@ -129,5 +129,5 @@ def test_a_model_gets_what_its_forward_names_of_a_batch_by_name() -> None:
             return {"sum": self.layer(features)}
 
     inputs = {"input": "out.sum", "target": "batch.sums"}
-    loss = Loss([Term(nn.MSELoss(), inputs=inputs)])
+    loss = Loss([LossTerm(nn.MSELoss(), inputs=inputs)])
     assert fit(make_run(module_task(named=True), Takes(), parts={"loss": loss})).ok

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from engine.parts import Hands, make_run
-from epochal.engine.measure.clock import Clock, Lap, Speed, peak_memory_bytes, seconds_left
-from epochal.engine.stages.training_length import Limits
+from epochal.engine.measure.clock import Clock, Speed, SpeedMeter, peak_memory_bytes, seconds_left
+from epochal.engine.stages.training_length import TrainingLimits
 
 if TYPE_CHECKING:
     from epochal.engine.run import Run
@@ -42,7 +42,7 @@ def test_pauses_are_not_training_and_may_be_nested(hands: Hands) -> None:
 
 
 def test_a_lap_is_the_speed_since_the_last_read(run: Run, hands: Hands) -> None:
-    lap = Lap(run)
+    lap = SpeedMeter(run)
     run.step, hands.seconds = 4, 2.0
     run.feed.samples, run.feed.wait_seconds = 32, 0.4
     assert lap.read() == Speed(4, 0.5, 0.1, 16.0)
@@ -50,14 +50,14 @@ def test_a_lap_is_the_speed_since_the_last_read(run: Run, hands: Hands) -> None:
 
 
 def test_time_left_follows_the_pace_so_far(run: Run, hands: Hands) -> None:
-    run.limits = Limits(steps=100)
+    run.limits = TrainingLimits(steps=100)
     assert seconds_left(run) is None
     run.step, hands.seconds = 10, 5.0
     assert seconds_left(run) == pytest.approx(45.0)
 
 
 def test_time_left_is_never_more_than_the_limit_of_time(run: Run, hands: Hands) -> None:
-    run.limits = Limits(steps=100, seconds=20.0)
+    run.limits = TrainingLimits(steps=100, seconds=20.0)
     run.step, hands.seconds = 10, 5.0
     assert seconds_left(run) == 15.0
     hands.seconds = 30.0
@@ -81,6 +81,6 @@ def test_the_clock_goes_on_from_a_checkpoint_and_tells_the_pace_of_this_process(
     hands.seconds += 5
     assert clock.state_dict() == {"seconds": 105.0, "paused_seconds": 20.0}
     run = make_run()
-    run.clock, run.limits = clock, Limits(steps=20)
+    run.clock, run.limits = clock, TrainingLimits(steps=20)
     run.first_step, run.step = 10, 15
     assert seconds_left(run) == 5

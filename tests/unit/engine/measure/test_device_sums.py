@@ -89,7 +89,7 @@ def test_notes_hold_what_the_host_adds_and_a_replayed_step_adds_them_again() -> 
     sums.add(values)
     (vector,) = sums.state_tensors().values()
     kept = vector.clone()
-    with sums.noting() as notes:
+    with sums.capture_additions() as notes:
         sums.add(values)
     vector.copy_(kept)  # as if the step had been captured, not taken
     assert notes == [("loss", 0.0, 3), ("lam", 2.0, 4), ("n", 0.0, 0.0)]
@@ -101,7 +101,7 @@ def test_notes_hold_what_the_host_adds_and_a_replayed_step_adds_them_again() -> 
 
 def test_noting_may_be_nested() -> None:
     sums = DeviceSums(CPU)
-    with sums.noting() as outer, sums.noting() as inner:
+    with sums.capture_additions() as outer, sums.capture_additions() as inner:
         sums.add({"lam": (1.0, 1)})
     assert (outer, inner) == ([], [("lam", 1.0, 1)])
 

@@ -118,7 +118,7 @@ def test_on_a_device_nothing_is_read_until_a_window_asks_and_then_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The host's memory stands in for a device here."""
-    meter = Meter(is_late=True)
+    meter = Meter(is_async=True)
     window = meter.window()
     transfers = counted_lists(monkeypatch)
     meter.add({"loss": (torch.tensor(1.0), 2), "acc": (0.5, torch.tensor(2))})
@@ -147,7 +147,7 @@ class Late:
     def __init__(self) -> None:
         self.woken = 0
         self.noticed: list[str] = []
-        self.meter = Meter(is_late=True, wake=self._wake, notice=self._notice)
+        self.meter = Meter(is_async=True, wake=self._wake, notice=self._notice)
         self.often, self.seldom = self.meter.window(), self.meter.window()
         self.taken: list[tuple[str, dict[str, float]]] = []
 
@@ -273,10 +273,10 @@ def test_whether_code_of_others_was_called_is_told() -> None:
 
 
 def test_a_step_that_is_noted_can_be_counted_again() -> None:
-    meter = Meter(is_late=True)
+    meter = Meter(is_async=True)
     window = meter.window()
     meter.add({"loss": (torch.tensor(1.0), 1), "lam": (2.0, 1)})
-    with meter.noting() as notes:
+    with meter.capture_additions() as notes:
         meter.add_one("lam", 4.0, 1)
     meter.count(notes)
     assert list(meter.state_tensors()) == ["0"]
@@ -287,7 +287,7 @@ def test_a_step_that_is_noted_can_be_counted_again() -> None:
 @pytest.mark.parametrize("was_late", [False, True])
 def test_a_meter_goes_on_from_the_state_of_another(is_late: bool, was_late: bool) -> None:
     def build(is_late: bool) -> tuple[Meter, Window, Window]:
-        meter = Meter(is_late=is_late)
+        meter = Meter(is_async=is_late)
         return meter, meter.window("a"), meter.window("b")
 
     meter, first, second = build(was_late)

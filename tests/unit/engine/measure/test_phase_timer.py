@@ -10,8 +10,8 @@ import pytest
 from engine.parts import Hands, fit, make_run
 from epochal.engine import Hook, Run
 from epochal.engine.measure.clock import Clock
-from epochal.engine.measure.phase_timer import Times, read_device_time, read_times
-from epochal.records.metrics.time_spent import Spent
+from epochal.engine.measure.phase_timer import PhaseTimer, read_device_time, read_times
+from epochal.records.metrics.time_spent import TimeSpent
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ class Slow(Hook):
 
 
 def test_each_moment_counts_into_the_part_that_is_open(hands: Hands) -> None:
-    times = Times(hands)
+    times = PhaseTimer(hands)
     hands.seconds = 2
     with times.training():
         hands.seconds = 5
@@ -51,7 +51,7 @@ def test_each_moment_counts_into_the_part_that_is_open(hands: Hands) -> None:
 
 
 def test_what_is_added_is_taken_from_the_part_that_is_open(hands: Hands) -> None:
-    times = Times(hands)
+    times = PhaseTimer(hands)
     with times.training():
         hands.seconds = 5
         times.add("capture", 2)
@@ -59,7 +59,7 @@ def test_what_is_added_is_taken_from_the_part_that_is_open(hands: Hands) -> None
 
 
 def test_waiting_for_data_is_no_work(hands: Hands) -> None:
-    times = Times(hands)
+    times = PhaseTimer(hands)
     with times.training():
         hands.seconds = 5
     assert times.read((2.0, 0.0)) == {"steps": 3, "data wait": 2}
@@ -67,7 +67,7 @@ def test_waiting_for_data_is_no_work(hands: Hands) -> None:
 
 
 def test_waiting_for_the_very_first_batch_is_part_of_the_start_up(hands: Hands) -> None:
-    times = Times(hands)
+    times = PhaseTimer(hands)
     with times.training():
         hands.seconds = 5
     assert times.read((2.0, 1.5)) == {"steps": 3, "start-up/first batch": 1.5, "data wait": 0.5}
@@ -75,7 +75,7 @@ def test_waiting_for_the_very_first_batch_is_part_of_the_start_up(hands: Hands) 
 
 def test_the_start_up_begins_with_whoever_waits_for_it(hands: Hands) -> None:
     hands.seconds = 10
-    times = Times(hands, begun=4, part="start-up/imports")
+    times = PhaseTimer(hands, begun=4, part="start-up/imports")
     times.switch("start-up/checks")
     hands.seconds = 11
     times.switch("start-up/building")
@@ -89,16 +89,16 @@ def test_the_start_up_begins_with_whoever_waits_for_it(hands: Hands) -> None:
 
 def test_a_run_adds_to_what_its_earlier_processes_took(hands: Hands) -> None:
     run = timed_run(hands, Slow(hands, step=2), for_="3st", sanity_batches=0)
-    run.clock = Clock(hands, Times(hands))
-    run.clock.times.before = Spent({"steps": 10.0, "hooks/Slow": 1.0}, 4.0, 1)
+    run.clock = Clock(hands, PhaseTimer(hands))
+    run.clock.times.before = TimeSpent({"steps": 10.0, "hooks/Slow": 1.0}, 4.0, 1)
     result = fit(run)
     assert result.times == {"steps": 10, "hooks/Slow": 7}
     assert (result.seconds, result.redone_seconds, result.killed) == (17, 4, 1)
 
 
 def test_what_came_after_the_state_that_a_run_goes_back_to_does_not_count(hands: Hands) -> None:
-    times = Times(hands)
-    times.before = Spent({"steps": 10.0}, redone_seconds=1.0)
+    times = PhaseTimer(hands)
+    times.before = TimeSpent({"steps": 10.0}, redone_seconds=1.0)
     hands.seconds = 3
     at = times.read_spent()
     hands.seconds = 8
@@ -106,11 +106,11 @@ def test_what_came_after_the_state_that_a_run_goes_back_to_does_not_count(hands:
     assert times.read_spent().redone_seconds == 6  # 1 before that state, and 5 since
     hands.seconds = 10
     times.go_back(at)
-    assert times.read_spent() == Spent({"steps": 10.0, "start-up": 10.0}, redone_seconds=8.0)
+    assert times.read_spent() == TimeSpent({"steps": 10.0, "start-up": 10.0}, redone_seconds=8.0)
 
 
 def test_an_open_part_is_counted_so_far_when_it_is_read(hands: Hands) -> None:
-    times = Times(hands)
+    times = PhaseTimer(hands)
     with times.training():
         hands.seconds = 5
         assert times.read() == {"steps": 5}
@@ -119,7 +119,7 @@ def test_an_open_part_is_counted_so_far_when_it_is_read(hands: Hands) -> None:
 
 
 def test_a_part_closes_when_an_exception_passes(hands: Hands) -> None:
-    times = Times(hands)
+    times = PhaseTimer(hands)
 
     def save() -> None:
         hands.seconds = 1

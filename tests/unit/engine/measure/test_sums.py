@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from epochal.engine.measure.sums import LONGEST, HostSums
+from epochal.engine.measure.sums import MAX_KEPT_VALUES, HostSums
 
 
 def read(sums: HostSums) -> dict[str, tuple[float, float]]:
@@ -59,21 +59,21 @@ def test_long_series_are_added_up_without_being_looked_at(
     with monkeypatch.context() as patched:
         for name in ("item", "tolist", "__float__", "__bool__"):
             patched.setattr(torch.Tensor, name, None)
-        for step in range(3 * LONGEST):
+        for step in range(3 * MAX_KEPT_VALUES):
             sums.add({"loss": (torch.tensor(step, dtype=torch.float32), count)})
             longest = max(longest, len(sums._series["loss"].values))
-    steps = 3 * LONGEST
-    assert longest < LONGEST
+    steps = 3 * MAX_KEPT_VALUES
+    assert longest < MAX_KEPT_VALUES
     assert read(sums) == {"loss": (steps * (steps - 1) / 2, steps)}
 
 
 def test_long_series_of_many_kinds_keep_their_precision() -> None:
     sums = HostSums()
     big = 2**40 + 1
-    for _ in range(LONGEST):
+    for _ in range(MAX_KEPT_VALUES):
         sums.add({"n": (torch.tensor(big), 1)})
         sums.add({"n": (torch.tensor([0.5], dtype=torch.float64), 1)})
-    assert read(sums) == {"n": (LONGEST * (big + 0.5), 2 * LONGEST)}
+    assert read(sums) == {"n": (MAX_KEPT_VALUES * (big + 0.5), 2 * MAX_KEPT_VALUES)}
 
 
 @pytest.mark.parametrize("count", [0, -1, 0.0, torch.tensor(0), torch.tensor(-2)])
@@ -87,7 +87,7 @@ def test_what_has_no_items_adds_nothing(value: float, count: float) -> None:
 def test_what_is_noted_is_not_added_before_it_is_counted() -> None:
     sums = HostSums()
     sums.add({"loss": (1.0, 1)})
-    with sums.noting() as notes:
+    with sums.capture_additions() as notes:
         sums.add({"loss": (4.0, 2)})
     sums.count(notes)
     sums.count(notes)

@@ -9,8 +9,8 @@ import torch
 
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.interfaces.options import EngineOptions
-from epochal.engine.measure.variables import take_variables
-from epochal.engine.parts import Options, Setting
+from epochal.engine.measure.variables import request_variables
+from epochal.engine.parts import Environment, Options
 from epochal.errors import TaskError
 from epochal.hooks.recording import Recording
 from epochal.testing import Ledger, TinyTask, carry_out, short_options, tiny_run
@@ -47,7 +47,7 @@ def record(task: object = None, *hooks: object, options: Options | None = None) 
         task=task,
         monitor=None,
         options=known,
-        setting=Setting(writer=ledger),
+        setting=Environment(writer=ledger),
     )
     carry_out(run)
     return ledger
@@ -104,11 +104,11 @@ def test_a_variable_that_raises_is_named() -> None:
 
 def test_code_of_others_that_was_asked_is_known_to_have_acted() -> None:
     run = tiny_run()
-    take_variables(run)
-    assert not run.events.has_acted
+    request_variables(run)
+    assert not run.events.has_run_user_code
     run.variables["own"] = lambda: 1.0
-    take_variables(run)
-    assert run.events.has_acted
+    request_variables(run)
+    assert run.events.has_run_user_code
 
 
 def test_the_scale_of_the_loss_is_recorded_with_fp16() -> None:
@@ -122,6 +122,6 @@ def test_tensors_of_a_device_are_copied_at_once_and_read_later() -> None:
     number: Any = torch.tensor(1.0, device="meta")
     run = tiny_run()
     run.variables["own"] = lambda: number
-    read = take_variables(run)
+    read = request_variables(run)
     with pytest.raises(NotImplementedError):  # a tensor without data: only now it is looked at
         read()

@@ -13,8 +13,8 @@ from engine.parts import Sums, adder, fit, make_run
 from epochal.components.optim.decays import MultiStep, Noam
 from epochal.components.optim.schedules import Constant, Cosine, Linear
 from epochal.engine import Monitor, Run, Schedule, TorchSchedule, Warmup
-from epochal.engine.interfaces.schedule import Schedules
-from epochal.engine.optim.build_rate import FactorRate, FixedRate, JoinedRate, build_rate
+from epochal.engine.interfaces.schedule import OptimizerSchedules
+from epochal.engine.optim.build_rate import FactorRate, FixedRate, MultiOptimizerRate, build_rate
 from epochal.engine.optim.group_rates import read_rates
 from epochal.errors import ConfigError
 
@@ -551,9 +551,9 @@ def two() -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:
     return torch.optim.SGD(a.parameters(), lr=0.5), torch.optim.SGD(groups)
 
 
-def joined(step: int = 0) -> JoinedRate:
+def joined(step: int = 0) -> MultiOptimizerRate:
     one, other = two()
-    schedules = Schedules(
+    schedules = OptimizerSchedules(
         {
             "one": (one, Linear()),
             "other": (other, TorchSchedule(lr_scheduler.ExponentialLR(other, 0.1), unit="epoch")),
@@ -561,7 +561,7 @@ def joined(step: int = 0) -> JoinedRate:
     )
     other.step()
     rate = build_rate(schedules, one, step=step, total_steps=10)
-    assert isinstance(rate, JoinedRate)
+    assert isinstance(rate, MultiOptimizerRate)
     return rate
 
 
@@ -607,7 +607,7 @@ def test_a_checkpoint_goes_on_where_each_was() -> None:
 
 def test_nothing_moves_by_steps_where_no_member_does() -> None:
     one, other = two()
-    schedules = Schedules({"one": (one, None), "other": (other, None)})
+    schedules = OptimizerSchedules({"one": (one, None), "other": (other, None)})
     rate = build_rate(schedules, one, step=0, total_steps=None)
     assert not rate.is_moved_by_steps
     assert rate.values == [0.5, 1, 2]

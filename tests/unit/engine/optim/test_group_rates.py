@@ -69,7 +69,7 @@ def test_tensors_come_back_though_a_scheduler_fails() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        rates.consult(fail)
+        rates.step_scheduler(fail)
     assert optimizer.param_groups[0]["lr"] is tensor
 
 

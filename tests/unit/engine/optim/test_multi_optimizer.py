@@ -12,8 +12,8 @@ from epochal.engine.optim.multi_optimizer import (
     Member,
     MemberOptions,
     Optimizers,
-    share_parameters,
-    with_total,
+    add_total_loss,
+    assign_parameters,
 )
 from epochal.errors import ConfigError
 
@@ -70,7 +70,7 @@ def test_only_those_step_that_are_due() -> None:
         acted.append(moved[1])
         assert moved[0]
     assert acted == [False, False, True, False, False, True]
-    assert (joined(nets).is_even, both.is_even) == (True, False)
+    assert (joined(nets).steps_together, both.steps_together) == (True, False)
     assert both.losses == ("a_loss", "b_loss")
 
 
@@ -120,7 +120,7 @@ def test_new_groups_are_refused_by_all_and_by_each() -> None:
 
 def test_parameters_are_shared_out_by_what_each_asks_for() -> None:
     parameters = dict(two_nets().named_parameters())
-    assert share_parameters(parameters, {"x": {"a.weight"}, "y": None}) == {
+    assert assign_parameters(parameters, {"x": {"a.weight"}, "y": None}) == {
         "x": {"a.weight"},
         "y": {"a.bias", "b.weight", "b.bias"},
     }
@@ -130,16 +130,16 @@ def test_what_two_ask_for_is_refused() -> None:
     parameters = dict(two_nets().named_parameters())
     chosen = {"x": ["a.weight"], "y": ["a.weight", "b.bias"]}
     with pytest.raises(ConfigError, match=r"optim\.y\.match: 'a\.weight' is trained by 'x'"):
-        share_parameters(parameters, chosen)
+        assign_parameters(parameters, chosen)
 
 
 def test_what_nobody_asks_for_is_refused_unless_it_is_frozen() -> None:
     parameters = dict(two_nets().named_parameters())
     chosen = {"x": ["a.weight", "a.bias"], "y": ["b.weight"]}
     with pytest.raises(ConfigError, match=r"trains 1 parameters, such as 'b\.bias'"):
-        share_parameters(parameters, chosen)
+        assign_parameters(parameters, chosen)
     parameters["b.bias"].requires_grad = False
-    assert share_parameters(parameters, chosen)["y"] == {"b.weight"}
+    assert assign_parameters(parameters, chosen)["y"] == {"b.weight"}
 
 
 @pytest.mark.parametrize(
@@ -151,11 +151,11 @@ def test_what_nobody_asks_for_is_refused_unless_it_is_frozen() -> None:
     ],
 )
 def test_the_loss_is_the_sum_of_those_that_are_descended(given: Any, total: Any) -> None:
-    losses = with_total(lambda out, batch: given, ("g", "d"))(None, None)
+    losses = add_total_loss(lambda out, batch: given, ("g", "d"))(None, None)
     assert losses["loss"] == total
     assert losses["g"] == given["g"]
 
 
 @pytest.mark.parametrize("given", [{"g": 1.0}, 3.0, None])
 def test_losses_that_are_not_all_there_stay_as_they_are(given: Any) -> None:
-    assert with_total(lambda out, batch: given, ("g", "d"))(None, None) == given
+    assert add_total_loss(lambda out, batch: given, ("g", "d"))(None, None) == given

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from torch import nn
 
-from epochal.engine.optim.optim_groups import ask_for_groups
+from epochal.engine.optim.optim_groups import collect_group_rules
 from epochal.errors import TaskError
 
 KNOWN = ["lr", "weight_decay"]
@@ -25,11 +25,11 @@ class Net(nn.Module):
 
 
 def ask(groups: Any, task: Any = None, known: Any = KNOWN) -> tuple[list[Any], dict[str, Any]]:
-    return ask_for_groups(Net(groups), task, {"lr": 0.1}, known)
+    return collect_group_rules(Net(groups), task, {"lr": 0.1}, known)
 
 
 def test_neither_has_a_say_without_the_method() -> None:
-    assert ask_for_groups(nn.Linear(1, 1), object(), {}, KNOWN) == ([], {})  # type: ignore[arg-type]
+    assert collect_group_rules(nn.Linear(1, 1), object(), {}, KNOWN) == ([], {})  # type: ignore[arg-type]
 
 
 def test_a_model_gives_parameters_names_or_patterns() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from epochal.engine.optim.param_groups import Rule, group_parameters
+from epochal.engine.optim.param_groups import GroupRule, group_parameters
 from epochal.errors import ConfigError, Place
 
 OPTIONS = {"lr": 0.1, "weight_decay": 0.5}
@@ -29,13 +29,13 @@ class Net(nn.Module):
         self.head.weight = self.stem.weight
 
 
-def rule(match: Any = (), module: Any = (), **values: Any) -> Rule:
+def rule(match: Any = (), module: Any = (), **values: Any) -> GroupRule:
     own = {key: values.pop(key) for key in ("freeze", "name") if key in values}
     texts = [(one,) if isinstance(one, str) else tuple(one) for one in (match, module)]
-    return Rule(key="optim.groups.0", match=texts[0], module=texts[1], options=values, **own)
+    return GroupRule(key="optim.groups.0", match=texts[0], module=texts[1], options=values, **own)
 
 
-def grouped(model: nn.Module, *rules: Rule, **wishes: Any) -> dict[str, dict[str, Any]]:
+def grouped(model: nn.Module, *rules: GroupRule, **wishes: Any) -> dict[str, dict[str, Any]]:
     """By name of the group: its options, and under ``params`` the names of its parameters."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     groups = group_parameters(model, rules, options=OPTIONS, **wishes).groups
@@ -160,7 +160,7 @@ def test_names_of_groups_differ() -> None:
         (rule("gone", freeze=True), "'gone' matches no parameter", ""),
     ],
 )
-def test_a_rule_that_matches_nothing_is_refused(wrong: Rule, what: str, hint: str) -> None:
+def test_a_rule_that_matches_nothing_is_refused(wrong: GroupRule, what: str, hint: str) -> None:
     with pytest.raises(ConfigError, match=r"optim\.groups\.0") as error:
         group_parameters(Net(), [wrong], options=OPTIONS)
     assert what in str(error.value)
@@ -180,7 +180,7 @@ def test_all_that_matches_nothing_is_told_at_once() -> None:
 
 
 def test_the_place_of_a_rule_that_matches_nothing_is_told() -> None:
-    wrong = Rule(key="optim.freeze", match=("x",), freeze=True, place=Place("c.yaml", 3, 5))
+    wrong = GroupRule(key="optim.freeze", match=("x",), freeze=True, place=Place("c.yaml", 3, 5))
     with pytest.raises(ConfigError, match=r"set in c\.yaml:3:5"):
         group_parameters(Net(), [wrong], options=OPTIONS)
 
@@ -201,7 +201,7 @@ PATTERNS = ["*.bias", "stem", "head.*", "blocks.0", "blocks.*.1", "*.weight", "*
 
 
 @st.composite
-def some_rules(draw: Any) -> list[Rule]:
+def some_rules(draw: Any) -> list[GroupRule]:
     made = []
     for _ in range(draw(st.integers(0, 5))):
         values: dict[str, Any] = {}
@@ -226,7 +226,7 @@ def some_rules(draw: Any) -> list[Rule]:
     stay=st.sets(st.integers(0, 10)),
 )
 def test_each_trainable_parameter_is_in_exactly_one_group_and_frozen_ones_in_none(
-    rules: list[Rule], no_decay: str | None, layer_decay: float | None, stay: set[int]
+    rules: list[GroupRule], no_decay: str | None, layer_decay: float | None, stay: set[int]
 ) -> None:
     model = Net()
     for index, parameter in enumerate(model.parameters()):

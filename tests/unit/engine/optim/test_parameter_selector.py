@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from epochal.engine.optim.parameter_selector import Selector, is_meant
+from epochal.engine.optim.parameter_selector import ParameterSelector, matches_pattern
 
 
 class Encoder(nn.Module):
@@ -42,11 +42,11 @@ class Tied(nn.Module):
     ],
 )
 def test_a_pattern_means_names_and_what_is_under_them(name: str, pattern: str, is_so: bool) -> None:
-    assert is_meant(name, pattern) is is_so
+    assert matches_pattern(name, pattern) is is_so
 
 
 def test_tied_parameters_are_found_by_each_of_their_names() -> None:
-    selector = Selector(Tied())
+    selector = ParameterSelector(Tied())
     assert selector.by_name("out.weight") == selector.by_name("embed") == {"embed.weight"}
     assert "out.weight" not in selector.parameters
 
@@ -55,7 +55,7 @@ def test_tied_parameters_are_found_by_each_of_their_names() -> None:
     "wanted", ["LayerNorm", "torch.nn.LayerNorm", "torch.nn.modules.normalization.LayerNorm"]
 )
 def test_a_class_has_a_name_and_dotted_paths(wanted: str) -> None:
-    found = Selector(Tied()).by_class(wanted)
+    found = ParameterSelector(Tied()).by_class(wanted)
     assert found == {"encoder.norm.weight", "encoder.norm.bias"}
 
 
@@ -64,26 +64,26 @@ def test_a_class_means_all_that_its_modules_hold_and_subclasses_too() -> None:
         pass
 
     model = nn.ModuleDict({"a": Own(), "b": nn.Linear(1, 1)})
-    assert Selector(model).by_class("Encoder") == {
+    assert ParameterSelector(model).by_class("Encoder") == {
         f"a.{part}.{name}" for part in ("norm", "linear") for name in ("weight", "bias")
     }
-    assert Selector(Tied()).by_class("Tied") == set(Selector(Tied()).parameters)
+    assert ParameterSelector(Tied()).by_class("Tied") == set(ParameterSelector(Tied()).parameters)
 
 
 @pytest.mark.parametrize("wanted", ["torch.nn.Conv2d", "Conv2d", "gone.away.LayerNorm"])
 def test_a_class_that_does_not_occur_means_nothing(wanted: str) -> None:
-    assert Selector(Tied()).by_class(wanted) == set()
+    assert ParameterSelector(Tied()).by_class(wanted) == set()
 
 
 def test_names_near_a_pattern_are_told() -> None:
-    selector = Selector(Tied())
+    selector = ParameterSelector(Tied())
     assert selector.suggest_names("encodr.*").startswith("near it: encoder")
     assert selector.suggest_names("encoder.liner.bias").startswith("near it: encoder.linear.bias")
     assert selector.suggest_classes("torch.nn.LayrNorm") == "near it: LayerNorm"
 
 
 def test_what_there_is_is_told_where_nothing_is_near() -> None:
-    selector = Selector(Tied())
+    selector = ParameterSelector(Tied())
     assert selector.suggest_names("zzz").startswith("there are: ")
     assert "encoder" in selector.suggest_names("zzz")
     assert "LayerNorm" in selector.suggest_classes("Conv2d")
@@ -91,12 +91,12 @@ def test_what_there_is_is_told_where_nothing_is_near() -> None:
 
 def test_classes_without_parameters_are_no_suggestion() -> None:
     model = nn.Sequential(nn.Linear(1, 1), nn.ReLU())
-    assert Selector(model).suggest_classes("ReLU") == "there are: Linear"
+    assert ParameterSelector(model).suggest_classes("ReLU") == "there are: Linear"
 
 
 def test_only_some_parameters_can_be_found_and_others_beside_the_model() -> None:
     extra = nn.Parameter(nn.Linear(1, 1).weight.detach())
-    selector = Selector(Tied(), only={"embed.weight", "task.x"}, more={"task.x": extra})
+    selector = ParameterSelector(Tied(), only={"embed.weight", "task.x"}, more={"task.x": extra})
     assert list(selector.parameters) == ["embed.weight", "task.x"]
     assert selector.by_name("*") == {"embed.weight", "task.x"}
     assert selector.by_class("LayerNorm") == set()

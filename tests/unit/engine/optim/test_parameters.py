@@ -10,9 +10,9 @@ from engine.parts import Sums, adder, fit, make_run, weights
 from epochal.engine import Test
 from epochal.engine.execute import execute
 from epochal.engine.optim.parameters import (
-    Count,
+    ParameterCount,
     count_parameters,
-    has_open_sizes,
+    has_uninitialized,
     require_parameters,
 )
 from epochal.errors import TaskError
@@ -26,14 +26,14 @@ def lazy() -> nn.Module:
 def test_parameters_are_counted_once() -> None:
     model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
     model[1].weight = model[0].weight
-    assert count_parameters(model) == Count(4, 4, is_complete=True)
+    assert count_parameters(model) == ParameterCount(4, 4, is_complete=True)
     model[0].weight.requires_grad_(False)
-    assert count_parameters(model) == Count(4, 0, is_complete=True)
+    assert count_parameters(model) == ParameterCount(4, 0, is_complete=True)
 
 
 def test_of_a_lazy_model_only_the_known_sizes_count() -> None:
-    assert count_parameters(lazy()) == Count(9, 9, is_complete=False)
-    assert not has_open_sizes(adder())
+    assert count_parameters(lazy()) == ParameterCount(9, 9, is_complete=False)
+    assert not has_uninitialized(adder())
 
 
 @pytest.mark.parametrize("sanity_batches", [0, 2])
@@ -44,7 +44,7 @@ def test_a_lazy_model_trains_and_its_sizes_are_known_before_the_run_starts(
     run = make_run(Sums(), model, for_="2ep", sanity_batches=sanity_batches)
     run.on("run_start", lambda run: seen.append(count_parameters(run.model)))
     fit(run)
-    assert seen == [Count(57, 57, is_complete=True)]
+    assert seen == [ParameterCount(57, 57, is_complete=True)]
 
 
 def test_the_first_weights_of_a_lazy_model_depend_on_the_seed_alone() -> None:

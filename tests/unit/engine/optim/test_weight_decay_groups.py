@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from epochal.engine.optim.parameter_selector import Selector
-from epochal.engine.optim.weight_decay_groups import find_undecayed
+from epochal.engine.optim.parameter_selector import ParameterSelector
+from epochal.engine.optim.weight_decay_groups import find_no_decay
 
 if TYPE_CHECKING:
     import pytest
 
 
 def undecayed(model: nn.Module) -> set[str]:
-    return find_undecayed(model, Selector(model))
+    return find_no_decay(model, ParameterSelector(model))
 
 
 def test_biases_vectors_and_norms_are_found() -> None:

@@ -14,7 +14,12 @@ from torch.utils.data import DataLoader, Dataset
 from engine.parts import Diary, Sums, adder, fit, make_run
 from epochal.engine import RunResult, Train
 from epochal.engine.execute import execute
-from epochal.engine.process.signals import SIGNALS, Preemption, Voice, is_told_to_stop
+from epochal.engine.process.signals import (
+    PREEMPTION_SIGNALS,
+    Preemption,
+    SignalSafeLog,
+    is_interrupted_or_preempted,
+)
 from epochal.engine.runner import Test as Evaluate
 from epochal.errors import Preempted
 from resume import Keeper, Notes, Outcome, assert_same, follow, resume
@@ -280,12 +285,12 @@ def test_other_threads_run_without_touching_signals() -> None:
     handlers: list[object] = []
     results: list[RunResult] = []
     run = make_run(for_="1st")
-    run.on("step_end", lambda: handlers.extend(signal.getsignal(one) for one in SIGNALS))
+    run.on("step_end", lambda: handlers.extend(signal.getsignal(one) for one in PREEMPTION_SIGNALS))
     thread = threading.Thread(target=lambda: results.append(fit(run)))
     thread.start()
     thread.join()
     assert results[0].steps == 1
-    assert handlers == [signal.getsignal(number) for number in SIGNALS]
+    assert handlers == [signal.getsignal(number) for number in PREEMPTION_SIGNALS]
 
 
 def test_a_save_is_asked_for_once_there_is_something_to_save() -> None:
@@ -298,7 +303,7 @@ def test_a_save_is_asked_for_once_there_is_something_to_save() -> None:
     run.step = 4
     preemption.take(signal.SIGUSR1)
     assert asked == ["preempted"]
-    assert is_told_to_stop(run)
+    assert is_interrupted_or_preempted(run)
 
 
 def build(setting: dict[str, Any]) -> Run:
@@ -353,7 +358,7 @@ def test_a_preempted_run_loses_no_step_and_goes_on_bit_for_bit(
 def test_a_warning_waits_until_the_line_that_was_interrupted_is_written(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    voice = Voice()
+    voice = SignalSafeLog()
     assert caplog.handler.lock is not None
     with caplog.handler.lock:
         voice.warn("told to %s", "end")

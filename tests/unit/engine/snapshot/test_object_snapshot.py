@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.parts import Sums, adder, make_run
-from epochal.engine.snapshot.object_snapshot import PlainState
+from epochal.engine.snapshot.object_snapshot import ObjectSnapshot
 
 
 class Weighted(Sums):
@@ -31,7 +31,7 @@ class Weighted(Sums):
 def test_plain_attributes_are_put_back_containers_in_place() -> None:
     task = Weighted()
     run = make_run(task, adder(dropout=0.2))
-    kept, names = PlainState(run), task.names
+    kept, names = ObjectSnapshot(run), task.names
     task.weight = 9.0
     task.names.append("c")
     task.table["y"] = 1
@@ -86,7 +86,7 @@ def add_one(value: Any, name: str) -> None:
 def test_whatever_a_task_holds_is_put_back(value: Any, change: Any, look: Any) -> None:
     task = Sums()
     task.thing = value  # type: ignore[attr-defined]
-    kept, before = PlainState(make_run(task)), look(value)
+    kept, before = ObjectSnapshot(make_run(task)), look(value)
     change(value)
     assert look(value) != before
     kept.restore()
@@ -109,7 +109,7 @@ class ModuleTask(nn.Module):
 
 def test_a_task_that_is_a_module_gets_its_parts_back() -> None:
     task = ModuleTask()
-    kept, weight = PlainState(make_run(task)), task.head.weight
+    kept, weight = ObjectSnapshot(make_run(task)), task.head.weight
     task.calls += 1
     task.head.weight = nn.Parameter(torch.ones(1, 1))
     task.eval()
@@ -122,7 +122,7 @@ def test_a_task_that_is_a_module_gets_its_parts_back() -> None:
 def test_names_of_the_store_are_put_back() -> None:
     run = make_run()
     run.store.set("count", 1)
-    kept = PlainState(run)
+    kept = ObjectSnapshot(run)
     run.store.force_set("count", 2)
     run.store.set("new", Tensor())
     kept.restore()

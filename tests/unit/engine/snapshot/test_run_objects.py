@@ -16,7 +16,11 @@ import torch
 from torch import nn
 
 from engine.parts import Sums, make_run
-from epochal.engine.snapshot.run_objects import Freezer, attributes, walk
+from epochal.engine.snapshot.run_objects import (
+    ValueFingerprinter,
+    read_own_attributes,
+    walk_run_objects,
+)
 
 
 @dataclass
@@ -44,7 +48,7 @@ class Shared:
 
 
 def freeze(value: object, device: str = "cuda") -> object:
-    return Freezer(torch.device(device)).freeze(value)
+    return ValueFingerprinter(torch.device(device)).freeze(value)
 
 
 def add_alpha(one: Any) -> None:
@@ -111,7 +115,7 @@ def test_what_leads_back_to_itself_is_frozen_too() -> None:
 
 
 def test_attributes_in_slots_are_found() -> None:
-    assert attributes(Tight(2.0)) == {"alpha": 2.0}
+    assert read_own_attributes(Tight(2.0)) == {"alpha": 2.0}
 
 
 def test_the_walk_comes_to_everything_once_and_leaves_loaders_alone() -> None:
@@ -120,7 +124,7 @@ def test_the_walk_comes_to_everything_once_and_leaves_loaders_alone() -> None:
     task.again = task.settings  # type: ignore[attr-defined]
     run = make_run(task)
     run.store.set("queue", [torch.ones(1)])
-    paths = [path for path, _ in walk(run)]
+    paths = [path for path, _ in walk_run_objects(run)]
     assert "task.settings.bank" in paths
     assert "task.again" not in paths
     assert "store['_globals']['queue'][0]" in paths

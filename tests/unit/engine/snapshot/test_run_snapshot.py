@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from engine.parts import Sums, adder, fit, make_run, numbers
 from epochal.components.optim.schedules import Linear
 from epochal.engine.interfaces.hook import Hook
-from epochal.engine.snapshot.run_snapshot import Untouched
+from epochal.engine.snapshot.run_snapshot import RunSnapshot
 
 if TYPE_CHECKING:
     from epochal.engine.run import Run
@@ -90,7 +90,7 @@ def test_everything_is_as_it_was_before_the_run(has_trained: bool) -> None:
         fit(make())
     before = facts(task, model, optimizer, hook)
     run = make()
-    untouched = Untouched(run)
+    untouched = RunSnapshot(run)
     fit(run)
     assert facts(task, model, optimizer, hook) != before
     untouched.put_back()
@@ -102,7 +102,7 @@ def test_tensors_stay_the_same_objects() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=torch.tensor(0.1), momentum=0.9)
     run = make_run(Sums(8), model, parts={"optimizer": optimizer, "schedule": Linear()})
     rate, weights = optimizer.param_groups[0]["lr"], list(model.parameters())
-    untouched = Untouched(run)
+    untouched = RunSnapshot(run)
     fit(run)
     untouched.put_back()
     assert optimizer.param_groups[0]["lr"] is rate
@@ -121,7 +121,7 @@ def test_groups_that_came_in_the_run_are_gone() -> None:
             optimizer.add_param_group({"params": [added.pop(), added.pop()]})
 
     run.on("step_end", add)
-    untouched = Untouched(run)
+    untouched = RunSnapshot(run)
     fit(run)
     assert len(optimizer.param_groups) == 2
     untouched.put_back()

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from engine.parts import Sums, adder, fit, make_run
-from epochal.engine.snapshot.tensor_snapshot import Snapshot, find_states
+from epochal.engine.snapshot.tensor_snapshot import TensorSnapshot, find_state_tensors
 
 CPU = torch.device("cpu")
 
 
-def snapshot(**tensors: Tensor) -> Snapshot:
-    return Snapshot(tensors, CPU)
+def snapshot(**tensors: Tensor) -> TensorSnapshot:
+    return TensorSnapshot(tensors, CPU)
 
 
 def test_parameters_buffers_and_moments_are_found_once_each() -> None:
@@ -28,7 +28,7 @@ def test_parameters_buffers_and_moments_are_found_once_each() -> None:
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
     run = make_run(Sums(), model, parts={"optimizer": optimizer})
-    found = find_states(run)
+    found = find_state_tensors(run)
     assert {"model.0.weight", "model.1.running_mean", "model.2.bias"} <= found.keys()
     assert "model.3.weight" not in found
     assert "optim.state.0.exp_avg" in found
@@ -39,7 +39,7 @@ def test_tensors_and_modules_of_a_task_are_found() -> None:
     task = Sums()
     task.queue = torch.zeros(3)  # type: ignore[attr-defined]
     task.head = nn.Linear(1, 1)  # type: ignore[attr-defined]
-    found = find_states(make_run(task))
+    found = find_state_tensors(make_run(task))
     assert found["task.queue"] is task.queue  # type: ignore[attr-defined]
     assert "task.head.weight" in found
 
@@ -58,7 +58,7 @@ def test_contents_come_back_in_place_with_the_random_generator() -> None:
 
 def test_parameters_that_require_gradients_come_back_too() -> None:
     model = adder()
-    kept = Snapshot(find_states(make_run(Sums(), model)), CPU)
+    kept = TensorSnapshot(find_state_tensors(make_run(Sums(), model)), CPU)
     before = [parameter.detach().clone() for parameter in model.parameters()]
     fit(make_run(Sums(), model, for_="1ep"))
     kept.restore()
@@ -100,7 +100,7 @@ def test_tensors_in_containers_and_objects_of_a_task_are_found() -> None:
     task.heads = [nn.Linear(1, 1)]  # type: ignore[attr-defined]
     run = make_run(task)
     run.store.set("queue", torch.zeros(2))
-    found = find_states(run)
+    found = find_state_tensors(run)
     assert {"task.table['bank'][0]", "task.norm.mean", "task.heads[0].weight"} <= found.keys()
     assert "store['_globals']['queue']" in found
 
@@ -115,13 +115,13 @@ def test_tensors_that_cannot_be_written_or_are_data_are_left_alone() -> None:
         task.fixed = torch.zeros(3)  # type: ignore[attr-defined]
     run = make_run(task)
     run.device = torch.device("cuda")
-    assert not [name for name in find_states(run) if name.startswith("task")]
+    assert not [name for name in find_state_tensors(run) if name.startswith("task")]
 
 
 def test_parameters_that_only_the_optimizer_knows_are_found() -> None:
     model, extra = adder(), nn.Parameter(torch.zeros(2))
     optimizer = torch.optim.SGD([*model.parameters(), extra], lr=0.1)
-    found = find_states(make_run(Sums(), model, parts={"optimizer": optimizer}))
+    found = find_state_tensors(make_run(Sums(), model, parts={"optimizer": optimizer}))
     assert found["optim.0.params.4"] is extra
     assert "optim.0.params.0" not in found
 
@@ -136,4 +136,4 @@ def test_a_task_that_is_a_module_has_its_parameters_found() -> None:
         batch_forward = Sums.batch_forward
         batch_loss = Sums.batch_loss
 
-    assert {"task.head.weight", "task.head.bias"} <= find_states(make_run(Whole())).keys()
+    assert {"task.head.weight", "task.head.bias"} <= find_state_tensors(make_run(Whole())).keys()

@@ -12,7 +12,7 @@ from engine.parts import Sums, adder, fit
 from engine.staged import Mixing, Plain, staged, terms
 from epochal.components.optim.schedules import Linear
 from epochal.engine import TorchSchedule
-from epochal.engine.interfaces.schedule import Schedules
+from epochal.engine.interfaces.schedule import OptimizerSchedules
 from epochal.engine.optim.multi_optimizer import Member, Optimizers
 from epochal.errors import ConfigError
 
@@ -145,7 +145,7 @@ def test_nor_is_that_of_one_of_several_optimizers() -> None:
     model = adder()
     own = Optimizers([Member("only", torch.optim.SGD(model.parameters(), lr=0.1))])
     schedule = TorchSchedule(lr_scheduler.StepLR(own["only"], 2))
-    parts = {"optimizer": own, "schedule": Schedules({"only": (own["only"], schedule)})}
+    parts = {"optimizer": own, "schedule": OptimizerSchedules({"only": (own["only"], schedule)})}
     given = ("1st", {"schedule": lambda optimizer: Linear()}), ("1st", {})
     run = staged(*given, model=model, parts=parts)
     with pytest.raises(ConfigError, match=r"stages\.1\.schedule: StepLR of torch cannot go on"):

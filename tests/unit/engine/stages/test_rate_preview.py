@@ -12,7 +12,7 @@ from engine.parts import Sums, adder, fit, make_run
 from epochal.components.optim.schedules import Constant, Cosine, Linear
 from epochal.config import parse_duration
 from epochal.engine import Monitor, Schedule, TorchSchedule, Train, Warmup
-from epochal.engine.execute import describe
+from epochal.engine.execute import describe_plan
 from epochal.engine.stages.rate_preview import preview_rates
 from epochal.engine.stages.stage import Stage
 
@@ -61,7 +61,7 @@ def test_the_rates_of_a_preview_are_those_of_the_steps(name: str) -> None:
     run, used = run_with(SCHEDULES[name])
     fit(run)
     run, untouched = run_with(SCHEDULES[name])
-    describe(run, Train())
+    describe_plan(run, Train())
     preview = preview_rates(run)
     assert untouched == []
     assert preview.steps == tuple(range(15))
@@ -73,7 +73,7 @@ def test_the_rates_of_a_preview_are_those_of_the_steps(name: str) -> None:
 
 def test_a_long_run_is_looked_at_here_and_there_up_to_its_last_step() -> None:
     run, _ = run_with(lambda one: Linear(), for_="100000st")
-    describe(run, Train())
+    describe_plan(run, Train())
     preview = preview_rates(run)
     assert len(preview.steps) <= 1002
     assert preview.steps[-1] == 99_999
@@ -82,7 +82,7 @@ def test_a_long_run_is_looked_at_here_and_there_up_to_its_last_step() -> None:
 
 def test_what_cannot_be_known_is_said() -> None:
     run, _ = run_with(lambda one: TorchSchedule(lr_scheduler.ReduceLROnPlateau(one)), for_="1h")
-    describe(run, Train())
+    describe_plan(run, Train())
     preview = preview_rates(run)
     assert len(preview.steps) == 1000
     assert "nobody knows how many steps there are" in preview.note
@@ -92,14 +92,14 @@ def test_what_cannot_be_known_is_said() -> None:
 @pytest.mark.parametrize(("every", "marks"), [("1ep", (5, 10, 15)), (0, ()), ("10s", ())])
 def test_evaluations_are_marked_if_their_steps_are_known(every: object, marks: object) -> None:
     run, _ = run_with(lambda one: None, eval_every=every)
-    describe(run, Train())
+    describe_plan(run, Train())
     assert preview_rates(run).evaluations == marks
 
 
 def test_no_evaluations_are_marked_where_there_is_nothing_to_evaluate() -> None:
     run, _ = run_with(lambda one: None, eval_every="1ep")
     run.task.val_loader = None
-    describe(run, Train())
+    describe_plan(run, Train())
     assert preview_rates(run).evaluations == ()
 
 
@@ -115,7 +115,7 @@ def test_stages_follow_each_other_with_rates_of_their_own() -> None:
     run, used = make()
     fit(run)
     run, _ = make()
-    describe(run, Train())
+    describe_plan(run, Train())
     preview = preview_rates(run)
     assert [list(one) for one in zip(*preview.rates.values(), strict=True)] == used
     assert preview.stages == (("one", 0), ("two", 4))

@@ -11,7 +11,7 @@ from engine.parts import Diary, Hands, Scored, fit, make_run
 from epochal.config import parse_condition, parse_duration
 from epochal.engine import Hook, Monitor, Run
 from epochal.engine.measure.clock import Clock
-from epochal.engine.stages.stage import Course, Plateau, Stage, join_params
+from epochal.engine.stages.stage import Plateau, Stage, StageProgress, merge_task_params
 from epochal.errors import CheckpointError, ConfigError
 
 
@@ -159,16 +159,16 @@ def test_a_stage_without_an_end_lasts_until_somebody_stops_the_run() -> None:
 
 def test_parameters_of_the_task_hold_until_they_are_changed() -> None:
     stages = [stage("a", task={"mix": 1, "cut": 2}), stage("b"), stage("c", task={"mix": 3})]
-    assert join_params(stages[:2]) == {"mix": 1, "cut": 2}
-    assert join_params(stages) == {"mix": 3, "cut": 2}
+    assert merge_task_params(stages[:2]) == {"mix": 1, "cut": 2}
+    assert merge_task_params(stages) == {"mix": 3, "cut": 2}
 
 
 def test_a_checkpoint_of_a_stage_that_is_gone_is_refused() -> None:
-    course = Course((stage("a", "1ep"), stage("b", "1ep")))
+    course = StageProgress((stage("a", "1ep"), stage("b", "1ep")))
     course.index = 1
     state = course.state_dict()
     with pytest.raises(CheckpointError, match="is of stage 2, 'b', and there are 1"):
-        Course((stage("a", "1ep"),)).load_state_dict(state, None)
+        StageProgress((stage("a", "1ep"),)).load_state_dict(state, None)
 
 
 def test_a_checkpoint_knows_the_stage_by_number_and_name() -> None:

@@ -14,7 +14,13 @@ from torch.utils.data import DataLoader, IterableDataset, WeightedRandomSampler
 from engine.parts import Scored, Sums, fit, make_run, numbers
 from epochal.config.duration import parse_duration
 from epochal.engine.feed.feed import Feed
-from epochal.engine.stages.training_length import Epoch, Limits, Position, find_limits, read_epoch
+from epochal.engine.stages.training_length import (
+    EpochSize,
+    TrainingLimits,
+    TrainingPosition,
+    find_limits,
+    read_epoch_size,
+)
 from epochal.errors import TaskError
 from resume import assert_same, follow, resume
 
@@ -24,9 +30,9 @@ if TYPE_CHECKING:
     from epochal.engine import Run
 
 
-def limits_of(feed: Feed, duration: str, max_time: str | None = None) -> Limits:
+def limits_of(feed: Feed, duration: str, max_time: str | None = None) -> TrainingLimits:
     length = parse_duration(duration)
-    end = Position().after(length, read_epoch(feed))
+    end = TrainingPosition().after(length, read_epoch_size(feed))
     return find_limits(end, [length, None if max_time is None else parse_duration(max_time)])
 
 
@@ -38,15 +44,17 @@ def feed(*, accumulate: int = 1) -> Feed:
 @pytest.mark.parametrize(
     ("duration", "accumulate", "limits"),
     [
-        ("4ep", 1, Limits(4, 12)),
-        ("4ep", 2, Limits(4, 8)),
-        ("7st", 1, Limits(3, 7)),
-        ("40sa", 1, Limits(2, 6)),
-        ("29sa", 1, Limits(2, 5)),
-        ("10min", 1, Limits(None, None, 600)),
+        ("4ep", 1, TrainingLimits(4, 12)),
+        ("4ep", 2, TrainingLimits(4, 8)),
+        ("7st", 1, TrainingLimits(3, 7)),
+        ("40sa", 1, TrainingLimits(2, 6)),
+        ("29sa", 1, TrainingLimits(2, 5)),
+        ("10min", 1, TrainingLimits(None, None, 600)),
     ],
 )
-def test_totals_follow_from_the_loader(duration: str, accumulate: int, limits: Limits) -> None:
+def test_totals_follow_from_the_loader(
+    duration: str, accumulate: int, limits: TrainingLimits
+) -> None:
     assert limits_of(feed(accumulate=accumulate), duration) == limits
 
 
@@ -57,34 +65,36 @@ def test_the_shorter_time_counts() -> None:
 def test_totals_are_unknown_where_the_loader_does_not_tell() -> None:
     endless = Feed(Sums(), seed=0, accumulate=1, limit=None)
     endless.task.train_loader = (batch for batch in [1])
-    assert limits_of(endless, "3ep") == Limits(3, None)
-    assert limits_of(endless, "3st") == Limits(None, 3)
-    assert limits_of(endless, "3sa") == Limits(None, None)
+    assert limits_of(endless, "3ep") == TrainingLimits(3, None)
+    assert limits_of(endless, "3st") == TrainingLimits(None, 3)
+    assert limits_of(endless, "3sa") == TrainingLimits(None, None)
     listed = Feed(Sums(), seed=0, accumulate=1, limit=None)
     listed.task.train_loader = list(listed.task.train_loader)
-    assert limits_of(listed, "40sa") == Limits(None, None)
+    assert limits_of(listed, "40sa") == TrainingLimits(None, None)
 
 
-PASS = Epoch(accumulate=2, batches=5, batch_size=4, drawn=19)  # three steps, the last one short
+PASS = EpochSize(accumulate=2, batches=5, batch_size=4, drawn=19)  # three steps, the last one short
 
 
 @pytest.mark.parametrize(
     ("start", "duration", "end"),
     [
-        (Position(), "2st", Position(2, 0, 4)),
-        (Position(), "3st", Position(3, 1, 0)),
-        (Position(2, 0, 4), "1ep", Position(3, 1, 0)),
-        (Position(2, 0, 4), "2ep", Position(6, 2, 0)),
-        (Position(1, 0, 2), "3st", Position(4, 1, 2)),
-        (Position(1, 0, 2), "11sa", Position(3, 1, 0)),
-        (Position(1, 0, 2), "12sa", Position(4, 1, 2)),
-        (Position(1, 0, 2), "31sa", Position(7, 2, 2)),
-        (Position(1, 0, 2), "1h", Position(None, None, None)),
-        (Position(1, None, None), "3st", Position(4, None, None)),
-        (Position(1, None, None), "3ep", Position(None, None, 0)),
+        (TrainingPosition(), "2st", TrainingPosition(2, 0, 4)),
+        (TrainingPosition(), "3st", TrainingPosition(3, 1, 0)),
+        (TrainingPosition(2, 0, 4), "1ep", TrainingPosition(3, 1, 0)),
+        (TrainingPosition(2, 0, 4), "2ep", TrainingPosition(6, 2, 0)),
+        (TrainingPosition(1, 0, 2), "3st", TrainingPosition(4, 1, 2)),
+        (TrainingPosition(1, 0, 2), "11sa", TrainingPosition(3, 1, 0)),
+        (TrainingPosition(1, 0, 2), "12sa", TrainingPosition(4, 1, 2)),
+        (TrainingPosition(1, 0, 2), "31sa", TrainingPosition(7, 2, 2)),
+        (TrainingPosition(1, 0, 2), "1h", TrainingPosition(None, None, None)),
+        (TrainingPosition(1, None, None), "3st", TrainingPosition(4, None, None)),
+        (TrainingPosition(1, None, None), "3ep", TrainingPosition(None, None, 0)),
     ],
 )
-def test_a_position_may_lie_within_an_epoch(start: Position, duration: str, end: Position) -> None:
+def test_a_position_may_lie_within_an_epoch(
+    start: TrainingPosition, duration: str, end: TrainingPosition
+) -> None:
     assert start.after(parse_duration(duration), PASS) == end
 
 

@@ -16,7 +16,7 @@ from engine.recorded_graph import RecordedGraph, record_graphs
 from engine.staged import Mixing, Plain, staged, terms
 from epochal.components.optim.schedules import Cosine, Linear
 from epochal.engine import Hook, Run, TorchSchedule, Train
-from epochal.engine.execute import describe, execute
+from epochal.engine.execute import describe_plan, execute
 from epochal.engine.stages.transition import list_stages
 from resume import assert_resumes_everywhere, follow, resume
 
@@ -287,7 +287,7 @@ def test_the_plan_lists_every_stage_with_its_border_and_its_changes() -> None:
         ("9sa", {"data": {"train": Sums}, "task": {}}),
         ("1ep", {}),
     )
-    describe(run, Train())
+    describe_plan(run, Train())
     rows = [(one.first_step, one.end, one.changes) for one in list_stages(run)]
     assert rows == [
         (0, "3st", ("freeze 0",)),

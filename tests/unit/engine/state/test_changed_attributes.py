@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 from engine.parts import Sums, adder, make_run
-from epochal.checkpoint import join, snapshot
-from epochal.engine.state.changed_attributes import LARGEST_BYTES, Attributes
+from epochal.checkpoint import deserialize_state, snapshot_to_host
+from epochal.engine.state.changed_attributes import MAX_ATTRIBUTE_BYTES, ChangedAttributes
 
 
 def stored(state: Any) -> Any:
-    taken = snapshot({"attributes": state})
-    return join(taken.plain, taken.tensors)["attributes"]
+    taken = snapshot_to_host({"attributes": state})
+    return deserialize_state(taken.plain, taken.tensors)["attributes"]
 
 
 class Counting(Sums):
@@ -36,7 +36,7 @@ class Counting(Sums):
 def test_what_changed_comes_back_and_what_did_not_is_left_to_the_config() -> None:
     task = Counting()
     run = make_run(task, adder())
-    attributes = Attributes(run)
+    attributes = ChangedAttributes(run)
     task.temperature, task.seen["a"], task.late = 0.5, 3, (1, 2)
     task.mean += 1
     run.model[2].p = 0.25
@@ -46,7 +46,7 @@ def test_what_changed_comes_back_and_what_did_not_is_left_to_the_config() -> Non
     other.constant = "of another config"
     twin = make_run(other, adder())
     mean = other.mean
-    Attributes(twin).restore(state)
+    ChangedAttributes(twin).restore(state)
     assert (other.temperature, other.seen, other.late) == (0.5, {"a": 3}, (1, 2))
     assert other.mean is mean
     assert other.mean.tolist() == [1, 1]
@@ -58,24 +58,24 @@ def test_what_is_changed_in_place_comes_back_too() -> None:
     task = Counting()
     task.table = np.zeros(3)  # type: ignore[attr-defined]
     run = make_run(task, adder())
-    attributes = Attributes(run)
+    attributes = ChangedAttributes(run)
     task.recent.append(4)
     task.table[1] = 2.5  # type: ignore[attr-defined]
     state = stored(attributes.collect())
     other = Counting()
     other.table = np.zeros(3)  # type: ignore[attr-defined]
-    Attributes(make_run(other, adder())).restore(state)
+    ChangedAttributes(make_run(other, adder())).restore(state)
     assert (list(other.recent), other.recent.maxlen) == ([1, 4], 3)
     assert other.table.tolist() == [0.0, 2.5, 0.0]  # type: ignore[attr-defined]
 
 
 def test_generators_go_on() -> None:
     task = Counting()
-    attributes = Attributes(make_run(task))
+    attributes = ChangedAttributes(make_run(task))
     torch.rand(3, generator=task.draws), task.dice.random(), task.numbers.random()
     state = stored(attributes.collect())
     other = Counting()
-    Attributes(make_run(other)).restore(state)
+    ChangedAttributes(make_run(other)).restore(state)
     assert torch.equal(torch.rand(2, generator=other.draws), torch.rand(2, generator=task.draws))
     assert other.dice.random() == task.dice.random()
     assert other.numbers.random() == task.numbers.random()
@@ -83,9 +83,9 @@ def test_generators_go_on() -> None:
 
 def test_what_cannot_be_kept_or_is_large_is_left_out() -> None:
     task = Counting()
-    attributes = Attributes(make_run(task))
+    attributes = ChangedAttributes(make_run(task))
     task.anything = object()
-    task.outputs = torch.zeros(LARGEST_BYTES)
+    task.outputs = torch.zeros(MAX_ATTRIBUTE_BYTES)
     assert not {"task.anything", "task.outputs"} & attributes.collect().keys()
 
 
@@ -95,7 +95,7 @@ def test_a_task_with_a_state_dict_speaks_for_itself() -> None:
             return {}
 
     task = Own()
-    attributes = Attributes(make_run(task))
+    attributes = ChangedAttributes(make_run(task))
     task.temperature = 0.1
     assert not [name for name in attributes.collect() if name.startswith("task.")]
 
@@ -103,7 +103,7 @@ def test_a_task_with_a_state_dict_speaks_for_itself() -> None:
 def test_modules_of_the_task_are_looked_at_too() -> None:
     task = Counting()
     task.head = nn.Dropout(0.5)
-    attributes = Attributes(make_run(task))
+    attributes = ChangedAttributes(make_run(task))
     task.head.p = 0.1
     assert attributes.collect()["task.head.p"] == {"value": 0.1}
 
@@ -111,7 +111,7 @@ def test_modules_of_the_task_are_looked_at_too() -> None:
 def test_a_run_that_may_go_back_can_have_everything_as_it_was_built() -> None:
     task = Counting()
     run = make_run(task, adder(), engine={"on_nonfinite": "rollback"})
-    attributes, dice = Attributes(run), task.dice
+    attributes, dice = ChangedAttributes(run), task.dice
     task.temperature, task.seen["a"], task.late = 0.5, 3, (1, 2)
     task.recent.append(4)
     run.model[2].p = 0.25

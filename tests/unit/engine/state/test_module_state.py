@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from epochal.checkpoint import join, snapshot
+from epochal.checkpoint import deserialize_state, snapshot_to_host
 from epochal.engine.state.module_state import collect_module, restore_module
 from epochal.errors import CheckpointError
 from resume import digest
@@ -17,8 +17,8 @@ HOST = torch.device("cpu")
 
 
 def stored(state: Any) -> Any:
-    taken = snapshot({"model": state})
-    return join(taken.plain, taken.tensors)["model"]
+    taken = snapshot_to_host({"model": state})
+    return deserialize_state(taken.plain, taken.tensors)["model"]
 
 
 class Net(nn.Module):

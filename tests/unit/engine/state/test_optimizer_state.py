@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from engine.parts import Sums, adder, make_run
-from epochal.checkpoint import join, snapshot
+from epochal.checkpoint import deserialize_state, snapshot_to_host
 from epochal.engine.state.optimizer_state import (
     collect_optimizer,
-    fill,
-    named_parameters,
+    name_all_parameters,
+    restore_in_place,
     restore_optimizer,
 )
 from epochal.errors import CheckpointError
@@ -21,8 +21,8 @@ from resume import digest
 
 
 def stored(state: Any) -> Any:
-    taken = snapshot({"optim": state})
-    return join(taken.plain, taken.tensors)["optim"]
+    taken = snapshot_to_host({"optim": state})
+    return deserialize_state(taken.plain, taken.tensors)["optim"]
 
 
 def take_steps(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 3) -> None:
@@ -174,7 +174,7 @@ def test_parameters_of_the_task_and_of_nobody_have_names_too() -> None:
     task.scale = nn.Linear(1, 1)
     stray = nn.Parameter(torch.ones(1))
     optimizer = torch.optim.SGD([*model.parameters(), *task.scale.parameters(), stray], lr=0.1)
-    names = list(named_parameters(make_run(task, model, parts={"optimizer": optimizer})))
+    names = list(name_all_parameters(make_run(task, model, parts={"optimizer": optimizer})))
     assert names[-3:] == ["task.scale.weight", "task.scale.bias", "group 0, parameter 6"]
 
 
@@ -182,12 +182,12 @@ def test_tied_parameters_have_one_name() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     model[1].weight = model[0].weight
     run = make_run(None, model)
-    assert list(named_parameters(run)) == ["0.weight", "0.bias", "1.bias"]
+    assert list(name_all_parameters(run)) == ["0.weight", "0.bias", "1.bias"]
 
 
 def test_what_has_another_shape_is_made_anew() -> None:
-    value = fill(torch.zeros(2), torch.ones(3), torch.device("cpu"))
+    value = restore_in_place(torch.zeros(2), torch.ones(3), torch.device("cpu"))
     assert value.tolist() == [1, 1, 1]
-    assert fill(None, [(torch.ones(1), {"a": 2})], torch.device("cpu")) == [
+    assert restore_in_place(None, [(torch.ones(1), {"a": 2})], torch.device("cpu")) == [
         (torch.ones(1), {"a": 2})
     ]

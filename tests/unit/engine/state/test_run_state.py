@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
 from engine.parts import Sums, adder, fit, make_run
-from epochal.checkpoint import split
+from epochal.checkpoint import serialize_tree
 from epochal.components.average.ema import Ema
 from epochal.components.metrics.mean import Mean
 from epochal.engine import Hook, Metric, Monitor, Run, TorchSchedule
 from epochal.engine.measure.meter import Meter
-from epochal.engine.state.run_state import collect, restore
+from epochal.engine.state.run_state import collect_state, restore_state
 from epochal.errors import CheckpointError
 from epochal.hooks.early_stopping import EarlyStopping
 from epochal.hooks.recording import Recording
@@ -69,7 +69,7 @@ def test_options_of_the_run_make_no_difference(options: dict[str, Any]) -> None:
 
 
 def test_means_that_arrive_late_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("epochal.engine.run.Meter", partial(Meter, is_late=True))
+    monkeypatch.setattr("epochal.engine.run.Meter", partial(Meter, is_async=True))
     assert_resumes_everywhere(plain)
 
 
@@ -175,7 +175,7 @@ def test_parts_that_the_checkpoint_lacks_are_named() -> None:
     state = follow(plain).states[0]
     run = make_run(Sums(22), adder(dropout=0.3))
     with pytest.raises(CheckpointError, match=r"only in the checkpoint: average, monitor"):
-        restore(run, state)
+        restore_state(run, state)
     del state["average"]
     with pytest.raises(CheckpointError, match=r"missing in the checkpoint: average"):
         resume(plain, state)
@@ -201,7 +201,7 @@ def test_a_state_that_cannot_be_stored_names_part_and_key() -> None:
             pass
 
         def run_end(self, run: Run) -> None:
-            split(collect(run)["hooks"], "hooks")
+            serialize_tree(collect_state(run)["hooks"], "hooks")
 
     with pytest.raises(CheckpointError, match=r"hooks: Odd#0\.when\.it: cannot be kept"):
         fit(make_run(hooks=(Odd(),), for_="1ep"))

@@ -158,7 +158,7 @@ def test_old_ones_that_cannot_be_removed_are_told(
     def refuse(*_: object, **__: object) -> None:
         raise CheckpointError("not allowed")
 
-    monkeypatch.setattr(saving, "tidy", refuse)
+    monkeypatch.setattr(saving, "prune_checkpoints", refuse)
     train(Asking(saver(tmp_path), 2))
     assert "old checkpoints could not be removed: not allowed" in caplog.text
     assert steps_in(tmp_path)
@@ -193,7 +193,7 @@ def test_the_rehearsal_refuses_what_cannot_be_stored_and_writes_nothing(tmp_path
 
         def step_end(self, run: Run) -> None:
             assert run.saver is not None
-            run.saver.rehearse(run)
+            run.saver.check_can_save(run)
 
     folder = tmp_path / "checkpoints"
     with pytest.raises(CheckpointError, match=r"hooks: Odd#0\.it: cannot be kept"):
@@ -204,7 +204,7 @@ def test_the_rehearsal_refuses_what_cannot_be_stored_and_writes_nothing(tmp_path
 class Rehearsing(Asking):
     def step_end(self, run: Run) -> None:
         if run.step == 1 and run.saver is not None:
-            run.saver.rehearse(run)
+            run.saver.check_can_save(run)
 
 
 def test_the_run_says_how_much_its_checkpoints_take(
@@ -270,7 +270,7 @@ def test_what_is_being_written_is_no_leftover(
         def step_end(self, run: Run) -> None:
             if run.step == 1 and run.saver is not None:
                 run.saver.save(run, "early")
-                run.saver.rehearse(run)
+                run.saver.check_can_save(run)
 
     monkeypatch.setattr(saving, "write_checkpoint", write)
     monkeypatch.setattr(saving, "remove_leftovers", remove)

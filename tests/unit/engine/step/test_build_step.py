@@ -9,7 +9,7 @@ import pytest
 from engine.parts import Diary, Sums, fit, make_run
 from epochal.engine import Metric, Run, Schedule, Train
 from epochal.engine.execute import execute
-from epochal.engine.step.build_step import BatchFunctions, build_step, no_step
+from epochal.engine.step.build_step import BatchFunctions, build_step, unprepared_step
 
 
 def test_without_batch_hooks_the_task_is_called_directly() -> None:
@@ -46,7 +46,7 @@ def test_a_function_attached_during_the_run_hears_the_next_batch() -> None:
 
 def test_a_run_that_was_not_prepared_takes_no_step() -> None:
     with pytest.raises(AssertionError, match="not prepared to train"):
-        no_step()
+        unprepared_step()
 
 
 class Halving(Schedule):
@@ -68,7 +68,7 @@ def test_a_step_moves_the_rate_on_after_the_update() -> None:
 def test_a_step_whose_rate_stays_is_the_update_alone() -> None:
     run = make_run()
     run.updater.bind(run)
-    assert build_step(run, no_step) is no_step
+    assert build_step(run, unprepared_step) is unprepared_step
 
 
 def test_steps_of_an_own_runner_have_the_schedule_too() -> None:

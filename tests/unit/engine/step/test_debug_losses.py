@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.parts import Sums, adder, fit, make_run, weights
-from epochal.engine.step.loss import Loss, Term
+from epochal.engine.step.loss import Loss, LossTerm
 from epochal.errors import TaskError
 
 DEBUG = {"is_debug": True}
@@ -43,7 +43,7 @@ def lost(out: Any) -> Tensor:
 
 
 def terms(extra: Any) -> Loss:
-    return Loss([Term(nn.MSELoss(), name="mse"), Term(extra, name="extra", weight=0.1)])
+    return Loss([LossTerm(nn.MSELoss(), name="mse"), LossTerm(extra, name="extra", weight=0.1)])
 
 
 def test_a_term_whose_backward_pass_fails_is_named_with_its_values() -> None:
@@ -91,7 +91,9 @@ def test_losses_of_a_task_are_named_too() -> None:
 def test_debugging_changes_no_bit_of_the_training() -> None:
     plain, debugged = adder(dropout=0.3), adder(dropout=0.3)
     for model, setting in ((plain, {}), (debugged, DEBUG)):
-        loss = Loss([Term(nn.MSELoss(), name="mse"), Term(nn.L1Loss(), name="l1", weight=0.1)])
+        loss = Loss(
+            [LossTerm(nn.MSELoss(), name="mse"), LossTerm(nn.L1Loss(), name="l1", weight=0.1)]
+        )
         fit(make_run(Bare(), model, parts={"loss": loss}, setting=setting))
     assert torch.equal(weights(plain), weights(debugged))
 

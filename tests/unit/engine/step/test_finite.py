@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine.parts import Sums, fit, make_run
-from epochal.engine.step.nonfinite_watch import LossWatch
+from epochal.engine.step.nonfinite_watch import NonfiniteLossWarner
 
 
 class Diverging(Sums):
@@ -42,7 +42,7 @@ def test_the_mean_of_an_epoch_is_enough(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_metrics_may_be_anything(caplog: pytest.LogCaptureFixture) -> None:
-    watch = LossWatch(make_run())
+    watch = NonfiniteLossWarner(make_run())
     watch("acc", math.nan)
     assert caplog.messages == []
     watch("aux_loss", math.nan)

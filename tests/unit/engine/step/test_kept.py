@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from epochal.engine.step.nonfinite_guard import KeptBuffers
+from epochal.engine.step.nonfinite_guard import BufferSnapshot
 
 
 def make_buffers() -> list[Tensor]:
@@ -31,7 +31,7 @@ def change(buffers: list[Tensor]) -> None:
 @pytest.mark.parametrize("skipped", [0.0, 1.0])
 def test_buffers_are_put_back_only_where_a_step_was_left_out(skipped: float) -> None:
     buffers, expected = make_buffers(), make_buffers()
-    kept = KeptBuffers(buffers, torch.device("cpu"))
+    kept = BufferSnapshot(buffers, torch.device("cpu"))
     kept.keep()
     change(buffers)
     if not skipped:
@@ -45,7 +45,7 @@ def test_buffers_are_put_back_only_where_a_step_was_left_out(skipped: float) -> 
 
 def test_a_step_that_kept_nothing_is_left_alone() -> None:
     buffers = make_buffers()
-    kept = KeptBuffers(buffers, torch.device("cpu"))
+    kept = BufferSnapshot(buffers, torch.device("cpu"))
     kept.keep()
     kept.put_back(torch.tensor(0.0))
     change(buffers)
@@ -55,6 +55,6 @@ def test_a_step_that_kept_nothing_is_left_alone() -> None:
 
 def test_what_lies_elsewhere_cannot_be_put_back() -> None:
     elsewhere = torch.ones(2, device="meta")
-    kept = KeptBuffers([elsewhere, *make_buffers()], torch.device("cpu"))
+    kept = BufferSnapshot([elsewhere, *make_buffers()], torch.device("cpu"))
     kept.keep()
     kept.put_back(torch.tensor(1.0))

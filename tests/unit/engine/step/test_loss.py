@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from engine.parts import Sums, adder, fit, make_run, weights
-from epochal.engine.step.loss import Loss, Term
+from epochal.engine.step.loss import Loss, LossTerm
 from epochal.errors import ConfigError, Place, TaskError
 
 OUT = {"logits": torch.tensor([[2.0, 0.0], [0.5, 1.5]]), "size": torch.tensor([1.0, 2.0])}
@@ -25,14 +25,14 @@ class Bare(Sums):
 def two(aux: float = 0.5) -> Loss:
     return Loss(
         [
-            Term(nn.CrossEntropyLoss(), name="ce", inputs=CE),
-            Term(nn.L1Loss(), name="aux", weight=aux, inputs=L1),
+            LossTerm(nn.CrossEntropyLoss(), name="ce", inputs=CE),
+            LossTerm(nn.L1Loss(), name="aux", weight=aux, inputs=L1),
         ]
     )
 
 
 def test_a_single_term_without_a_name_is_the_loss() -> None:
-    losses = Loss([Term(nn.CrossEntropyLoss(), inputs=CE)])(OUT, BATCH)
+    losses = Loss([LossTerm(nn.CrossEntropyLoss(), inputs=CE)])(OUT, BATCH)
     assert losses.keys() == {"loss"}
     value, count = losses["loss"]
     assert torch.equal(value, functional.cross_entropy(OUT["logits"], BATCH["label"]))
@@ -52,7 +52,9 @@ def test_a_term_without_weight_is_not_computed() -> None:
     def refuse(**_: Any) -> Tensor:
         raise AssertionError
 
-    loss = Loss([Term(nn.L1Loss(), name="l1", inputs=L1), Term(refuse, name="no", weight=0)])
+    loss = Loss(
+        [LossTerm(nn.L1Loss(), name="l1", inputs=L1), LossTerm(refuse, name="no", weight=0)]
+    )
     assert list(loss(OUT, BATCH)) == ["loss", "l1"]
     loss.set_weights({"l1": 0})
     with pytest.raises(TaskError, match="every term has the weight 0"):
@@ -72,7 +74,7 @@ def test_a_function_may_ask_for_all_of_output_and_batch() -> None:
     def own(out: Any, batch: Any, *, scale: float = 2.0) -> Tensor:
         return (out["size"] - batch["size"]).mean() * scale
 
-    (value, count) = Loss([Term(own)])(OUT, BATCH)["loss"]
+    (value, count) = Loss([LossTerm(own)])(OUT, BATCH)["loss"]
     assert (value.item(), count) == (3.0, 2)
 
 
@@ -80,20 +82,20 @@ def test_a_loss_may_say_how_many_items_it_is_a_mean_of() -> None:
     def own(out: Any) -> tuple[Tensor, Tensor]:
         return out["size"].mean(), torch.tensor(7)
 
-    assert Loss([Term(own)])(OUT, BATCH)["loss"][1] == 7
+    assert Loss([LossTerm(own)])(OUT, BATCH)["loss"][1] == 7
 
 
 def test_the_first_terms_items_count_for_the_sum() -> None:
     def tokens(out: Any) -> tuple[Tensor, int]:
         return out["size"].mean(), 100
 
-    loss = Loss([Term(tokens, name="a"), Term(nn.L1Loss(), name="b", inputs=L1)])
+    loss = Loss([LossTerm(tokens, name="a"), LossTerm(nn.L1Loss(), name="b", inputs=L1)])
     losses = loss(OUT, BATCH)
     assert (losses["loss"][1], losses["a"][1], losses["b"][1]) == (100, 100, 2)
 
 
 def test_inputs_that_cannot_be_told_are_an_error_with_all_that_there_is() -> None:
-    term = Term(nn.CrossEntropyLoss(), key="loss.0", place=Place("a.yaml", 3, 5))
+    term = LossTerm(nn.CrossEntropyLoss(), key="loss.0", place=Place("a.yaml", 3, 5))
     message = re.escape(
         "loss.0.inputs: cannot tell which part is 'input' of CrossEntropyLoss: out has logits, "
         "size; batch has image, label, size\n  set in a.yaml:3:5\n  write for example inputs: "
@@ -104,7 +106,7 @@ def test_inputs_that_cannot_be_told_are_an_error_with_all_that_there_is() -> Non
 
 
 def test_a_path_that_leads_nowhere_is_an_error_with_the_nearest_name() -> None:
-    term = Term(nn.CrossEntropyLoss(), inputs={"input": "out.logit", "target": "batch.label"})
+    term = LossTerm(nn.CrossEntropyLoss(), inputs={"input": "out.logit", "target": "batch.label"})
     with pytest.raises(
         ConfigError, match=r"loss.inputs.input: there is no 'out.logit'.*\n.*'logits'"
     ):
@@ -114,12 +116,12 @@ def test_a_path_that_leads_nowhere_is_an_error_with_the_nearest_name() -> None:
 @pytest.mark.parametrize("path", ["logits", "outs.logits", "out..a", "out."])
 def test_a_path_that_starts_nowhere_is_refused_at_once(path: str) -> None:
     with pytest.raises(ConfigError, match="must be out, batch, or a path into one of them"):
-        Term(nn.L1Loss(), inputs={"input": path})
+        LossTerm(nn.L1Loss(), inputs={"input": path})
 
 
 def test_an_argument_that_does_not_exist_is_refused_at_once() -> None:
     with pytest.raises(ConfigError, match=r"L1Loss has no argument 'inputt'\n.*'input'"):
-        Term(nn.L1Loss(), inputs={"inputt": "out.a"})
+        LossTerm(nn.L1Loss(), inputs={"inputt": "out.a"})
 
 
 @pytest.mark.parametrize(
@@ -135,7 +137,7 @@ def test_what_is_no_number_is_an_error_that_names_the_term(result: Any, message:
         return result
 
     with pytest.raises(TaskError, match=rf"loss.0: .*own {message}"):
-        Loss([Term(own, key="loss.0")])(OUT, BATCH)
+        Loss([LossTerm(own, key="loss.0")])(OUT, BATCH)
 
 
 def test_a_batch_without_size_needs_a_count() -> None:
@@ -143,19 +145,19 @@ def test_a_batch_without_size_needs_a_count() -> None:
         return out.mean()
 
     with pytest.raises(TaskError, match=r"the batch shows no size.*\n  return \(value, count\)"):
-        Loss([Term(own)])(torch.ones(2), "text")
+        Loss([LossTerm(own)])(torch.ones(2), "text")
 
 
 def test_a_task_without_a_loss_of_its_own_trains_bit_for_bit_as_one_with_it() -> None:
     one, other = adder(), adder()
     first = fit(make_run(Sums(), one))
-    second = fit(make_run(Bare(), other, parts={"loss": Loss([Term(nn.MSELoss())])}))
+    second = fit(make_run(Bare(), other, parts={"loss": Loss([LossTerm(nn.MSELoss())])}))
     assert torch.equal(weights(one), weights(other))
     assert first.metrics == second.metrics
 
 
 def test_each_term_is_logged_by_its_name() -> None:
-    loss = Loss([Term(nn.MSELoss(), name="mse"), Term(nn.L1Loss(), name="l1", weight=0.5)])
+    loss = Loss([LossTerm(nn.MSELoss(), name="mse"), LossTerm(nn.L1Loss(), name="l1", weight=0.5)])
     metrics = fit(make_run(Bare(), parts={"loss": loss}, eval_loss=True)).metrics
     for split in ("train", "val"):
         total = metrics[f"{split}/mse"] + 0.5 * metrics[f"{split}/l1"]
@@ -168,7 +170,7 @@ def test_a_batch_loss_that_takes_loss_fn_receives_the_loss_of_the_config() -> No
             value, count = loss_fn(out, batch)["loss"]
             return {"loss": (value * 2, count), "plain": (value, count)}
 
-    metrics = fit(make_run(Scaled(), parts={"loss": Loss([Term(nn.MSELoss())])})).metrics
+    metrics = fit(make_run(Scaled(), parts={"loss": Loss([LossTerm(nn.MSELoss())])})).metrics
     assert metrics["train/loss"] == pytest.approx(2 * metrics["train/plain"])
 
 
@@ -176,7 +178,7 @@ def test_two_owners_of_the_loss_are_an_error() -> None:
     with pytest.raises(
         ConfigError, match=r"loss: Sums.batch_loss gives the loss already\n.*loss_fn"
     ):
-        make_run(Sums(), parts={"loss": Loss([Term(nn.MSELoss())])})
+        make_run(Sums(), parts={"loss": Loss([LossTerm(nn.MSELoss())])})
 
 
 def test_a_loss_without_gradient_names_the_section() -> None:
@@ -184,13 +186,13 @@ def test_a_loss_without_gradient_names_the_section() -> None:
         return batch[1].mean()
 
     with pytest.raises(TaskError, match=r"^loss: the loss does not depend on any parameter"):
-        fit(make_run(Bare(), parts={"loss": Loss([Term(own)])}))
+        fit(make_run(Bare(), parts={"loss": Loss([LossTerm(own)])}))
 
 
 def test_a_loss_can_be_told_in_words() -> None:
     assert two(0.25).describe() == "ce + 0.25 aux"
     assert two(0).describe() == "ce"
-    assert Loss([Term(nn.CrossEntropyLoss(), weight=2)]).describe() == "2 CrossEntropyLoss"
+    assert Loss([LossTerm(nn.CrossEntropyLoss(), weight=2)]).describe() == "2 CrossEntropyLoss"
 
 
 def test_in_evaluation_a_loss_is_in_eval_mode_too() -> None:
@@ -204,7 +206,7 @@ def test_in_evaluation_a_loss_is_in_eval_mode_too() -> None:
             return out["sum"].mean()
 
     moody = Moody()
-    fit(make_run(Bare(), parts={"loss": Loss([Term(moody)])}, eval_loss=True))
+    fit(make_run(Bare(), parts={"loss": Loss([LossTerm(moody)])}, eval_loss=True))
     assert moody.moods == {(True, True), (False, False)}
 
 
@@ -214,4 +216,4 @@ def test_in_evaluation_a_loss_is_in_eval_mode_too() -> None:
 )
 def test_names_that_clash_are_refused(names: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Loss([Term(nn.L1Loss(), name=name) for name in names])
+        Loss([LossTerm(nn.L1Loss(), name=name) for name in names])

@@ -4,11 +4,11 @@ import torch
 from torch import nn
 
 from epochal.engine.step.loss_inputs import (
+    example_route,
+    find_count_argument,
     guess_route,
     list_names,
     read_parameters,
-    show_route,
-    sized_argument,
 )
 
 X, Y = torch.zeros(4, 3), torch.zeros(4)
@@ -53,16 +53,16 @@ def test_the_second_of_two_is_the_second_of_a_pair() -> None:
 
 def test_items_are_counted_by_the_target_or_else_by_what_comes_first_from_the_batch() -> None:
     routes = {"input": (True, ("a",)), "mask": (False, ("m",)), "target": (False, ("y",))}
-    assert sized_argument(routes) == "target"
+    assert find_count_argument(routes) == "target"
     del routes["target"]
-    assert sized_argument(routes) == "mask"
-    assert sized_argument({"batch": (False, ())}) == ""
+    assert find_count_argument(routes) == "mask"
+    assert find_count_argument({"batch": (False, ())}) == ""
 
 
 def test_examples_of_routes_use_names_that_are_there() -> None:
     sources = {"out": {"logits": X}, "batch": {"image": X, "label": Y}}
-    assert show_route("input", sources) == "out.logits"
-    assert show_route("target", sources) == "batch.label"
-    assert show_route("out", sources) == "out"
+    assert example_route("input", sources) == "out.logits"
+    assert example_route("target", sources) == "batch.label"
+    assert example_route("out", sources) == "out"
     assert list_names(sources["batch"]) == "image, label"
     assert list_names(X) == "no names, it is a Tensor"

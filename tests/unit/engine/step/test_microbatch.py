@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from engine.parts import Sums, adder, fit, make_run, weights
 from epochal.engine import Metric, Train
 from epochal.engine.execute import execute
-from epochal.engine.step.microbatch import WATCHED_STEPS
+from epochal.engine.step.microbatch import OOM_RETRY_STEPS
 from epochal.errors import ConfigError, DataError
 from resume import assert_same, follow, resume
 
@@ -85,7 +85,7 @@ def test_batches_are_halved_until_they_fit_and_it_is_told(
 
 def test_that_everything_fits_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    run = make_run(Limited(), for_=f"{WATCHED_STEPS}st", engine={"microbatch": "auto"})
+    run = make_run(Limited(), for_=f"{OOM_RETRY_STEPS}st", engine={"microbatch": "auto"})
     fit(run)
     assert "microbatch: whole batches fit into memory" in caplog.text
     assert "microbatch" not in run.choices
@@ -140,7 +140,7 @@ def test_averages_metrics_and_attributes_do_not_count_the_failed_step() -> None:
 def test_memory_that_runs_out_later_ends_the_run_with_advice() -> None:
     task = Limited(16)
     run = make_run(task, for_="99ep", engine={"microbatch": "auto"})
-    run.on("step_end", lambda run: setattr(task, "room", 1 if run.step > WATCHED_STEPS else 99))
+    run.on("step_end", lambda run: setattr(task, "room", 1 if run.step > OOM_RETRY_STEPS else 99))
     result = execute(run, Train())
     assert (result.status, result.reason) == ("failed", "oom")
     assert "what to change" in result.traceback

@@ -18,9 +18,9 @@ from engine.staged import stages
 from epochal.components.average.ema import Ema
 from epochal.components.optim.schedules import Linear
 from epochal.engine import Task
-from epochal.engine.interfaces.schedule import Schedules, TorchSchedule
+from epochal.engine.interfaces.schedule import OptimizerSchedules, TorchSchedule
 from epochal.engine.optim.multi_optimizer import Member, MemberOptions, Optimizers
-from epochal.engine.step.multi_optimizer_updater import SeveralUpdater
+from epochal.engine.step.multi_optimizer_updater import MultiOptimizerUpdater
 from epochal.errors import ConfigError, TaskError
 
 STEPS = 12
@@ -135,7 +135,7 @@ def test_each_clips_the_gradients_of_its_own_parameters() -> None:
 def test_each_may_have_a_schedule_of_its_own() -> None:
     model = Gan()
     optimizer = joined(model, sgd)
-    schedules = Schedules(
+    schedules = OptimizerSchedules(
         {
             "generator": (optimizer["generator"], Linear()),
             "critic": (optimizer["critic"], None),
@@ -199,7 +199,7 @@ def test_averaged_weights_and_norms_are_those_of_all() -> None:
     model, average = Gan(), Ema(decay=0.5)
     parts = {"optimizer": joined(model), "average": average}
     run = make_run(Faking(), model, parts=parts, log={"grad_norm": True}, for_="1ep")
-    assert isinstance(run.updater, SeveralUpdater)
+    assert isinstance(run.updater, MultiOptimizerUpdater)
     kept: dict[str, Tensor] = {}
     norms = []
     run.on("run_end", lambda run: kept.update(average.state_tensors()))
@@ -263,7 +263,7 @@ def test_a_scheduler_of_torch_may_move_before_its_optimizer_stepped() -> None:
         "generator": (optimizer["generator"], scheduler),
         "critic": (optimizer["critic"], None),
     }
-    parts = {"optimizer": optimizer, "schedule": Schedules(members)}
+    parts = {"optimizer": optimizer, "schedule": OptimizerSchedules(members)}
     run = make_run(Faking(), model, parts=parts, for_="2st")
     rates: dict[str, float] = {}
     run.on("run_end", lambda run: rates.update(run.learning_rates))

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from engine.parts import Sums, adder, fit, make_run, weights
-from epochal.engine.step.updater import Noise
+from epochal.engine.step.updater import GradientNoise
 from epochal.errors import ConfigError
 
 
 def test_its_variance_fades_by_the_closed_formula() -> None:
     torch.manual_seed(0)
-    noise = Noise(eta=0.5, decay=0.55, count=torch.zeros(()))
+    noise = GradientNoise(eta=0.5, decay=0.55, count=torch.zeros(()))
     for count in range(5):
         gradient = torch.full((20_000,), 3.0)
         noise.add_to([gradient])

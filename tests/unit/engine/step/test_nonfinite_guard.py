@@ -14,9 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from engine.parts import Points, Sums, adder, fit, make_run, weights
 from epochal.components.average.ema import Ema
 from epochal.engine import TorchSchedule
-from epochal.engine.interfaces.schedule import Schedules
+from epochal.engine.interfaces.schedule import OptimizerSchedules
 from epochal.engine.optim.multi_optimizer import Member, Optimizers
-from epochal.engine.step.nonfinite_guard import Guard, can_mask
+from epochal.engine.step.nonfinite_guard import NonfiniteGuard, can_skip_on_device
 from epochal.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def test_a_fused_optimizer_needs_no_host_read(
     kind: Any, arguments: dict[str, Any], reads: int
 ) -> None:
     model = adder()
-    guard = Guard(kind(model.parameters(), **arguments), is_final=True)
+    guard = NonfiniteGuard(kind(model.parameters(), **arguments), is_final=True)
     average = Ema()
     average.start(model)
     model(torch.ones(2, 3)).sum().backward()
@@ -237,7 +237,7 @@ def test_a_fused_optimizer_needs_no_host_read(
             guard.step()
             average.update(guard.skipped)
     assert host.count == reads
-    assert guard.reads_host == bool(reads)
+    assert guard.syncs_each_step == bool(reads)
 
 
 @pytest.mark.parametrize(
@@ -268,12 +268,12 @@ def test_a_fused_optimizer_costs_nothing_to_tell(caplog: pytest.LogCaptureFixtur
 
 @pytest.mark.parametrize(("kind", "arguments"), FUSED)
 def test_fused_optimizers_can_be_masked(kind: Any, arguments: dict[str, Any]) -> None:
-    assert can_mask(kind(adder().parameters(), **arguments))
+    assert can_skip_on_device(kind(adder().parameters(), **arguments))
 
 
 @pytest.mark.parametrize(("kind", "arguments"), OTHERS)
 def test_others_cannot(kind: Any, arguments: dict[str, Any]) -> None:
-    assert not can_mask(kind(adder().parameters(), **arguments))
+    assert not can_skip_on_device(kind(adder().parameters(), **arguments))
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_sparse_and_complex_gradients_are_checked_too() -> None:
     embedding = nn.Embedding(5, 2, sparse=True)
     factor = nn.Parameter(torch.ones(2, dtype=torch.complex64))
     optimizer = torch.optim.SGD([*embedding.parameters(), factor], lr=1.0)
-    guard = Guard(optimizer)
+    guard = NonfiniteGuard(optimizer)
     for poison, is_skipped in ((1.0, False), (float("nan"), True)):
         optimizer.zero_grad()
         out = embedding(torch.tensor([1, 1, 2])) * poison
@@ -348,7 +348,7 @@ def test_so_it_does_for_each_of_several_optimizers() -> None:
     ]
     optimizer = Optimizers(members)
     scheduler = torch.optim.lr_scheduler.StepLR(members[1].optimizer, 2)
-    schedule = Schedules({"second": (members[1].optimizer, TorchSchedule(scheduler))})
+    schedule = OptimizerSchedules({"second": (members[1].optimizer, TorchSchedule(scheduler))})
     parts = {"optimizer": optimizer, "schedule": schedule}
     fit(make_run(Poisoned(1), model, parts=parts, engine={"on_nonfinite": "skip"}, for_="3st"))
 
@@ -408,7 +408,7 @@ def test_fp16_is_the_hand_written_loop_with_a_grad_scaler(
 
 def test_the_scale_grows_like_that_of_a_grad_scaler() -> None:
     model, by_hand = adder(), adder()
-    guard = Guard(torch.optim.SGD(model.parameters(), lr=0.0, fused=True), is_scaled=True)
+    guard = NonfiniteGuard(torch.optim.SGD(model.parameters(), lr=0.0, fused=True), is_scaled=True)
     scaler = torch.amp.GradScaler("cpu")
     optimizer = torch.optim.SGD(by_hand.parameters(), lr=0.0, fused=True)
     features = torch.ones(1, 3)

@@ -9,8 +9,8 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from engine.parts import Points, Sums, adder, fit, make_run, numbers
-from epochal.engine.device.seeding import derive
-from epochal.engine.step.nonfinite_watch import Watch
+from epochal.engine.device.seeding import derive_seed
+from epochal.engine.step.nonfinite_watch import NonfiniteWatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,7 @@ def events(points: Points) -> list[tuple[Any, ...]]:
 
 def order(epoch: int, count: int = 48) -> list[int]:
     """What a shuffled loader reads in an epoch of a run whose seed is 0."""
-    generator = torch.Generator().manual_seed(derive(0, "order", epoch))
+    generator = torch.Generator().manual_seed(derive_seed(0, "order", epoch))
     return torch.randperm(count, generator=generator).tolist()
 
 
@@ -169,13 +169,13 @@ def test_most_steps_are_not_looked_at(
     action: str, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []
-    real = Watch._judge
+    real = NonfiniteWatch._judge
 
-    def judge(self: Watch, run: Run, *found: Any) -> None:
+    def judge(self: NonfiniteWatch, run: Run, *found: Any) -> None:
         seen.append(run.step)
         real(self, run, *found)
 
-    monkeypatch.setattr(Watch, "_judge", judge)
+    monkeypatch.setattr(NonfiniteWatch, "_judge", judge)
     run, _ = watched(Poisoned(count=400), action, for_="100st")
     fit(run)
     assert seen == list(range(100 // looks, 101, 100 // looks))

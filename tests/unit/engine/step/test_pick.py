@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from epochal.engine.step.loss_inputs import closest, known_names, pick
+from epochal.engine.step.loss_inputs import find_by_path, find_missing_name, known_names
 
 
 class Pair(NamedTuple):
@@ -28,16 +28,16 @@ class Pair(NamedTuple):
     ],
 )
 def test_keys_attributes_and_positions_lead_to_values(source, path, found) -> None:
-    assert pick(source, path.split(".")) == found
+    assert find_by_path(source, path.split(".")) == found
 
 
 def test_an_empty_path_is_the_whole() -> None:
-    assert pick(5, ()) == 5
+    assert find_by_path(5, ()) == 5
 
 
 def test_the_first_wrong_name_of_a_path_is_found_with_those_that_are_there() -> None:
-    assert closest({"a": {"b": 1, "c": 2}}, ["a", "d", "e"]) == ("d", ["b", "c"])
-    assert closest({"a": 1}, ["a"]) == ("", [])
+    assert find_missing_name({"a": {"b": 1, "c": 2}}, ["a", "d", "e"]) == ("d", ["b", "c"])
+    assert find_missing_name({"a": 1}, ["a"]) == ("", [])
 
 
 def test_names_of_any_kind_of_batch_are_known() -> None:

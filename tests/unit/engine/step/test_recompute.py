@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from engine.parts import Sums, fit, make_run, weights
-from epochal.engine.execute import describe
+from epochal.engine.execute import describe_plan
 from epochal.engine.runner import Train
-from epochal.engine.step.recompute import find_modules
+from epochal.engine.step.recompute import find_modules_to_recompute
 from epochal.errors import ConfigError
 from resume import assert_resumes_everywhere
 
@@ -98,10 +98,13 @@ def test_a_run_goes_on_bit_for_bit() -> None:
 
 def test_outermost_modules_are_meant_and_lists_of_modules_are_not() -> None:
     model = tower()
-    assert [*find_modules(model, ["layers.*"])] == ["layers.0", "layers.1"]
-    assert [*find_modules(model, ["layers"])] == ["layers.0", "layers.1"]
-    assert [*find_modules(model, ["*.linear", "layers.1"])] == ["layers.0.linear", "layers.1"]
-    assert find_modules(model, []) == {}
+    assert [*find_modules_to_recompute(model, ["layers.*"])] == ["layers.0", "layers.1"]
+    assert [*find_modules_to_recompute(model, ["layers"])] == ["layers.0", "layers.1"]
+    assert [*find_modules_to_recompute(model, ["*.linear", "layers.1"])] == [
+        "layers.0.linear",
+        "layers.1",
+    ]
+    assert find_modules_to_recompute(model, []) == {}
 
 
 @pytest.mark.parametrize(
@@ -114,7 +117,7 @@ def test_outermost_modules_are_meant_and_lists_of_modules_are_not() -> None:
 def test_a_pattern_without_a_module_is_an_error_with_names(pattern: str, hint: str) -> None:
     run = make_run(Sums(), tower(), engine={"recompute": [pattern]})
     with pytest.raises(ConfigError, match=rf"engine\.recompute: no module is named(.|\n)*{hint}"):
-        describe(run, Train())
+        describe_plan(run, Train())
 
 
 def test_the_model_is_left_as_it_was() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.engine.tracking.line_file import Lines
+from epochal.engine.tracking.line_file import LineFileSink
 from epochal.engine.tracking.mirror import Entry
 from epochal.records.folder.media import Media
 
@@ -19,7 +19,7 @@ def encode(entry: Entry) -> bytes:
 def test_the_file_begins_anew_and_grows(tmp_path: Path) -> None:
     path = tmp_path / "points.txt"
     path.write_text("of another attempt, and torn")
-    sink = Lines(path, encode, head=b"all:\n")
+    sink = LineFileSink(path, encode, head=b"all:\n")
     assert path.read_text() == "all:\n"
     sink.write([Entry(1, 0.0, {"a": 1.0}), Entry(2, 0.0, {"a": 0.5})])
     sink.write([Entry(3, 0.0, {"b": 2.0})])
@@ -28,12 +28,12 @@ def test_the_file_begins_anew_and_grows(tmp_path: Path) -> None:
 
 
 def test_without_a_head_it_begins_empty(tmp_path: Path) -> None:
-    Lines(tmp_path / "points.txt", encode).close(has_failed=True)
+    LineFileSink(tmp_path / "points.txt", encode).close(has_failed=True)
     assert (tmp_path / "points.txt").read_bytes() == b""
 
 
 def test_it_has_nothing_of_earlier_attempts_and_no_media(tmp_path: Path) -> None:
-    sink = Lines(tmp_path / "points.txt", encode)
+    sink = LineFileSink(tmp_path / "points.txt", encode)
     media = Media("text", "note", 1, tmp_path / "note.txt")
     sink.show(media)
     sink.close(has_failed=False)

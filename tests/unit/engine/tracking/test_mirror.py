@@ -11,7 +11,14 @@ import pytest
 
 from epochal.engine.interfaces.every import Every
 from epochal.engine.tracking import mirror as module
-from epochal.engine.tracking.mirror import Entry, Mirror, Sink, importing, is_of_steps, thin
+from epochal.engine.tracking.mirror import (
+    Entry,
+    Mirror,
+    Sink,
+    fork_safe_import,
+    has_step_means,
+    thin_entries,
+)
 from epochal.records.folder.folder import RecordOptions, RunFolder, create_run_folder
 from epochal.records.folder.media import Media, save_media
 from epochal.records.folder.writer import RunWriter
@@ -141,7 +148,7 @@ def test_nobody_is_told_to_wait_for_a_mirror_that_closes_at_once(tmp_path: Path)
 
 
 def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_WAITING", 3)
+    monkeypatch.setattr(module, "MAX_QUEUED", 3)
     monkeypatch.setattr(module, "GATHER_SECONDS", 1000)
     sink = Kept()
     mirror = make(tmp_path, sink)
@@ -298,7 +305,7 @@ def test_a_sink_that_keeps_all_gets_no_file_twice(shown_twice: Path) -> None:
     [("train/loss", True), ("lr", True), ("lr/head", True), ("train/epoch/loss", False)],
 )
 def test_points_of_training_are_known_by_their_names(name: str, is_it: bool) -> None:
-    assert is_of_steps({"own": 1.0, name: 2.0}) == is_it
+    assert has_step_means({"own": 1.0, name: 2.0}) == is_it
 
 
 @pytest.mark.parametrize(
@@ -313,7 +320,7 @@ def test_points_of_training_are_known_by_their_names(name: str, is_it: bool) -> 
 def test_one_point_of_training_is_taken_in_each_period(every: Every, steps: list[int]) -> None:
     points = [Entry(step, 0.0, {"lr": 0.1}) for step in (3, 6, 9, 12)]
     rare = Entry(7, 0.0, {"val/acc": 1.0})
-    found = list(thin([*points, rare], every))
+    found = list(thin_entries([*points, rare], every))
     assert [one.step for one in found] == [*steps, 7]
 
 
@@ -321,7 +328,7 @@ def test_no_process_is_forked_while_a_package_is_imported() -> None:
     entered, may_end = threading.Event(), threading.Event()
 
     def load() -> None:
-        with importing():
+        with fork_safe_import():
             entered.set()
             may_end.wait()
 
@@ -343,5 +350,5 @@ def test_no_process_is_forked_while_a_package_is_imported() -> None:
     forking.join()
     loading.join()
     assert len(forked) == 1
-    with importing():  # the lock is free again
+    with fork_safe_import():  # the lock is free again
         pass

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from epochal.engine import Run
-from epochal.engine.parts import Parts, Setting
+from epochal.engine.parts import Environment, Parts
 from epochal.records import RunFolder, RunWriter
 from epochal.records.folder.media import encode_png, read_media
 from epochal.testing import TinyModel, TinyTask
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     parts = Parts(task=TinyTask(), model=TinyModel())
-    return Run(parts, setting=Setting(writer=RunWriter(RunFolder(tmp_path))))
+    return Run(parts, setting=Environment(writer=RunWriter(RunFolder(tmp_path))))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8])

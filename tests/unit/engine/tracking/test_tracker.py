@@ -14,11 +14,11 @@ from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.tracking.mirror import Entry, Sink
 from epochal.engine.tracking.tracker import (
-    Source,
+    TrackedRun,
     Tracker,
     describe_trackers,
-    is_first_rank,
     is_installed,
+    is_rank_zero,
 )
 from epochal.records.folder.media import read_media
 from epochal.testing import SabotageError, carry_out, tiny_run
@@ -70,10 +70,10 @@ class Shows(Tracker):
         self.shown: list[tuple[str, int, str]] = []
         self.may_end = threading.Event()
         self.may_end.set()
-        self.sources: list[Source] = []
+        self.sources: list[TrackedRun] = []
         self.endings: list[bool] = []
 
-    def open(self, source: Source) -> Sink:
+    def open(self, source: TrackedRun) -> Sink:
         self.fail("import", ImportError("libwonder.so: no such file"))
         self.fail("start")
         self.sources.append(source)
@@ -187,7 +187,7 @@ def test_a_tracker_knows_whose_points_it_shows(tmp_path: Path) -> None:
     tracker = Shows()
     folder, _ = carry_out_tracked(tmp_path, tracker)
     (source,) = tracker.sources
-    assert source == Source(folder, "tiny", "to see", "tests")
+    assert source == TrackedRun(folder, "tiny", "to see", "tests")
     assert source.read_config() == {}
     (folder / "config").mkdir(exist_ok=True)
     (folder / "config" / "expanded.yaml").write_text("optim: {lr: 0.1}\n")
@@ -199,7 +199,7 @@ def test_a_tracker_sees_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "config").mkdir()
     text = "env: [SHOP_KEY]\nextra: {key: '${env:SHOP_KEY}', password: hunter2, width: 3}\n"
     (tmp_path / "config" / "expanded.yaml").write_text(text)
-    config = Source(tmp_path, "", "", "").read_config()
+    config = TrackedRun(tmp_path, "", "", "").read_config()
     assert config["extra"]["width"] == 3
     assert "open-sesame" not in str(config)
     assert "hunter2" not in str(config)
@@ -209,7 +209,7 @@ def test_the_report_of_a_failure_holds_no_password(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Remote(Shows):
-        def open(self, source: Source) -> Sink:
+        def open(self, source: TrackedRun) -> Sink:
             raise ConnectionError("https://me:hunter2@tracker.example/api: refused")
 
     folder, _ = carry_out_tracked(tmp_path, Remote())
@@ -237,13 +237,13 @@ def test_only_the_first_rank_shows_anything(
 def test_the_rank_is_that_of_the_process_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert is_first_rank()
+    assert is_rank_zero()
     monkeypatch.setenv("RANK", "1")
-    assert not is_first_rank()
+    assert not is_rank_zero()
     store = f"file://{tmp_path / 'store'}"
     torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
     try:
-        assert is_first_rank()
+        assert is_rank_zero()
     finally:
         torch.distributed.destroy_process_group()
 

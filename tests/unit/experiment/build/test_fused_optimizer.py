@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import epochal as ep
-from epochal.experiment.build.fused_optimizer import in_fastest_form, use_rate_tensors
+from epochal.experiment.build.fused_optimizer import with_fused_options, use_lr_tensors
 from epochal.experiment.tools.plan_run import plan_file
 from epochal.testing import TinyModel, TinyTask
 from small_project import write
@@ -132,7 +132,7 @@ def spec_for(kind: str, model: nn.Module) -> Any:
     builder = Builder(Registry(find_project(Path.cwd())))
     spec = builder.read(from_plain({"type": kind}, place=Place("here")), "optim")
     factory = builder.registry.load(spec.factory)
-    return in_fastest_form(spec, factory, list(model.parameters()), model)
+    return with_fused_options(spec, factory, list(model.parameters()), model)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_parameter_of_another_class_is_not_fused() -> None:
 
 def test_rates_stay_numbers_on_the_cpu() -> None:
     optimizer = torch.optim.AdamW(TinyModel().parameters(), lr=0.1, fused=True)
-    use_rate_tensors(optimizer)
+    use_lr_tensors(optimizer)
     assert optimizer.param_groups[0]["lr"] == 0.1
     assert isinstance(optimizer.param_groups[0]["lr"], float)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import epochal as ep
-from epochal.experiment.config.arguments import choices_of, origin_of, to_args
+from epochal.experiment.config.arguments import find_args_origin, read_choices, to_args
 from small_project import write
 
 
@@ -89,7 +89,7 @@ def test_typed_options_override_the_file_even_with_the_default_value(shop: Path)
 
 def test_choices_of_one_run_are_kept_for_the_experiment(shop: Path) -> None:
     args = parse("--fast", "--device", "cpu", "--test", "--local-rank", "0")
-    origin = origin_of(args)
+    origin = find_args_origin(args)
     assert origin is not None
     assert origin.is_test
     assert origin.choices["fast"] is True
@@ -113,7 +113,7 @@ def test_plain_values_come_back() -> None:
 
 def test_only_choices_are_taken_from_parsed_options() -> None:
     parsed = argparse.Namespace(fast=True, words=["a"], device=None)
-    assert choices_of(parsed) == {"fast": True, "device": None}
+    assert read_choices(parsed) == {"fast": True, "device": None}
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ from epochal.config import parse_duration
 from epochal.engine.interfaces.every import Every
 from epochal.errors import ConfigError
 from epochal.experiment.config.arguments import to_args
-from epochal.experiment.config.inputs import Loaded, Middleware, read_sections
+from epochal.experiment.config.inputs import ExperimentInputs, Middleware, load_inputs
 from epochal.testing import TinyModel, TinyTask
 
 
-def read(source: object = None, **sections: object) -> Loaded:
-    return read_sections(source, (), {}, sections)
+def read(source: object = None, **sections: object) -> ExperimentInputs:
+    return load_inputs(source, (), {}, sections)
 
 
 def test_plain_values_go_into_the_config() -> None:
@@ -98,7 +98,7 @@ def test_other_choices_load_the_config_anew(shop: Path) -> None:
 
 
 def test_user_dir_becomes_a_path() -> None:
-    assert read_sections({}, (), {"user_dir": "x"}, {}).user_dir == Path("x")
+    assert load_inputs({}, (), {"user_dir": "x"}, {}).user_dir == Path("x")
     assert read().user_dir is None
 
 

@@ -10,24 +10,24 @@ from typing import Any
 import pytest
 
 import epochal as ep
-from epochal.experiment.config.arguments import OwnOptions, config_key, read_own
+from epochal.experiment.config.arguments import ScriptOptions, config_key, read_script_options
 from epochal.testing import TinyModel, TinyTask
 from small_project import Command, run_folders, write
 
 
-def read(*argv: str) -> OwnOptions:
+def read(*argv: str) -> ScriptOptions:
     parser = argparse.ArgumentParser()
     actions = [
         parser.add_argument("--width", type=int, default="8"),
         parser.add_argument("--where", type=Path),
         parser.add_argument("--quiet", default=argparse.SUPPRESS),
     ]
-    return read_own(parser, argv, actions)
+    return read_script_options(parser, argv, actions)
 
 
 def test_what_was_typed_is_told_apart_from_defaults() -> None:
-    assert read() == OwnOptions({}, {"width": 8, "where": None})
-    assert read("--width", "8") == OwnOptions({"width": 8}, {"where": None})
+    assert read() == ScriptOptions({}, {"width": 8, "where": None})
+    assert read("--width", "8") == ScriptOptions({"width": 8}, {"where": None})
     assert read("--quiet", "yes").typed == {"quiet": "yes"}
 
 

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import epochal as ep
 from epochal.errors import ConfigError
-from epochal.experiment.config.inputs import check_ready
+from epochal.experiment.config.inputs import check_given_part
 from epochal.testing import TinyModel, TinyTask
 
 ROWS = TensorDataset(torch.zeros(4, 2))
@@ -52,8 +52,8 @@ def test_what_is_no_part_is_refused_with_what_to_write(
 
 
 def test_ready_parts_pass() -> None:
-    check_ready("model", TinyModel())
-    check_ready("data", {"train": DataLoader(ROWS), "val": {"a": [1, 2]}})
+    check_given_part("model", TinyModel())
+    check_given_part("data", {"train": DataLoader(ROWS), "val": {"a": [1, 2]}})
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import epochal as ep
 from epochal.config import load
 from epochal.engine import Train
 from epochal.errors import CheckpointError
-from epochal.experiment.run import run_again
+from epochal.experiment.run import evaluate_run
 from epochal.testing import TinyModel, TinyTask
 from small_project import Command, run_folders
 
@@ -175,7 +175,7 @@ def test_damaged_list_of_given_parts_does_not_stop_anything(shop: Path) -> None:
     assert result.dir is not None
     facts = json.loads((result.dir / "run.json").read_text())
     (result.dir / "run.json").write_text(json.dumps(facts | {"given": 3}))
-    assert run_again("last", "test", shop / "runs", no_file=True).ok
+    assert evaluate_run("last", "test", shop / "runs", no_file=True).ok
 
 
 @pytest.mark.parametrize("name", ["tag", "project"])
@@ -192,7 +192,7 @@ def test_weights_of_given_parts_are_read_again(shop: Path) -> None:
     result = fit(model=TinyModel())
     assert result.dir is not None
     with pytest.raises(CheckpointError, match="init_from=") as caught:
-        run_again("last", "test", shop / "runs")
+        evaluate_run("last", "test", shop / "runs")
     weights = str(caught.value).rpartition("init_from=")[2].strip("'")
     again = ep.Experiment(
         "config.yaml", model=TinyModel(), init_from=weights, choices={"fast": True}

@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.experiment.record.code_copy import DIFF, KeptCode, discard_code, find_home, find_parent
+from epochal.experiment.record.code_copy import (
+    DIFF_FILE,
+    CodeCopy,
+    discard_code,
+    find_home,
+    find_parent,
+)
 from epochal.records import RecordOptions
 from epochal.records.code import read_file, read_manifest
-from epochal.records.code.content_store import Store
-from epochal.records.code.snapshot import Snapshot
-from epochal.records.folder.parent import VARIABLE, Parent
+from epochal.records.code.content_store import ContentStore
+from epochal.records.code.snapshot import CodeSnapshot
+from epochal.records.folder.parent import PARENT_VARIABLE, Parent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +48,7 @@ def test_code_is_kept_as_the_options_say(project: Path, run_dir: Path) -> None:
     (project / "b.txt").write_text("0123456789")
     chosen = options(run_dir, ignore=("c.py",), max_file_bytes=8)
     (project / "c.py").write_text("")
-    code = KeptCode(chosen, project=project, run_dir=run_dir)
+    code = CodeCopy(chosen, project=project, run_dir=run_dir)
     code.keep(version="0.1", is_dirty=False)
     manifest = read_manifest(run_dir)
     assert manifest is not None
@@ -55,7 +61,7 @@ def test_code_is_kept_as_the_options_say(project: Path, run_dir: Path) -> None:
 
 
 def test_nothing_is_kept_where_it_is_not_wanted(project: Path, run_dir: Path) -> None:
-    code = KeptCode(options(run_dir, code=False), project=project, run_dir=run_dir)
+    code = CodeCopy(options(run_dir, code=False), project=project, run_dir=run_dir)
     code.keep(version="0.1", is_dirty=False)
     code.add({"a.py": "00"})
     assert list(run_dir.iterdir()) == []
@@ -72,8 +78,8 @@ def test_failure_is_told_once_and_stops_nothing(
     def fail(_: object) -> None:
         raise RecursionError("very deep")
 
-    monkeypatch.setattr(Snapshot, "take", fail)
-    code = KeptCode(options(run_dir), project=project, run_dir=run_dir)
+    monkeypatch.setattr(CodeSnapshot, "take", fail)
+    code = CodeCopy(options(run_dir), project=project, run_dir=run_dir)
     with caplog.at_level(logging.WARNING):
         code.keep(version="0.1", is_dirty=False)
         code.add({"a.py": "00"})
@@ -86,7 +92,7 @@ def test_without_a_common_home_the_run_has_its_own_copies(
     project: Path, run_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (run_dir.parents[2] / ".epochal").write_text("in the way")
-    KeptCode(options(run_dir), project=project, run_dir=run_dir).keep(version="", is_dirty=False)
+    CodeCopy(options(run_dir), project=project, run_dir=run_dir).keep(version="", is_dirty=False)
     assert caplog.records == []
     assert read_file(run_dir, "a.py") == b"x = 1\n"
 
@@ -100,9 +106,9 @@ def test_store_that_cannot_be_written_is_done_without(
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Store, "put", refuse)
-    monkeypatch.setattr(Store, "keep_package", refuse)
-    code = KeptCode(options(run_dir), project=project, run_dir=run_dir)
+    monkeypatch.setattr(ContentStore, "put", refuse)
+    monkeypatch.setattr(ContentStore, "keep_package", refuse)
+    code = CodeCopy(options(run_dir), project=project, run_dir=run_dir)
     code.keep(version="", is_dirty=False)
     manifest = read_manifest(run_dir)
     assert caplog.records == []
@@ -121,12 +127,12 @@ def test_changes_since_the_commit_are_kept(project: Path, run_dir: Path) -> None
     git("add", "a.py")
     git("commit", "-q", "-m", "first")
     (project / "a.py").write_text("x = 2\n")
-    KeptCode(options(run_dir), project=project, run_dir=run_dir).keep(version="", is_dirty=True)
-    assert "-x = 1\n+x = 2\n" in (run_dir / "code" / DIFF).read_text()
+    CodeCopy(options(run_dir), project=project, run_dir=run_dir).keep(version="", is_dirty=True)
+    assert "-x = 1\n+x = 2\n" in (run_dir / "code" / DIFF_FILE).read_text()
 
 
 def test_what_is_imported_is_added(project: Path, run_dir: Path) -> None:
-    code = KeptCode(options(run_dir, ignore=("a.py",)), project=project, run_dir=run_dir)
+    code = CodeCopy(options(run_dir, ignore=("a.py",)), project=project, run_dir=run_dir)
     code.keep(version="", is_dirty=False)
     before = code.digest
     code.add({"a.py": "00"})
@@ -135,9 +141,9 @@ def test_what_is_imported_is_added(project: Path, run_dir: Path) -> None:
 
 
 def test_code_of_an_attempt_that_was_refused_is_removed(project: Path, run_dir: Path) -> None:
-    KeptCode(options(run_dir), project=project, run_dir=run_dir).keep(version="", is_dirty=False)
+    CodeCopy(options(run_dir), project=project, run_dir=run_dir).keep(version="", is_dirty=False)
     (project / "a.py").write_text("x = 2\n")
-    later = KeptCode(options(run_dir), project=project, run_dir=run_dir, attempt=1)
+    later = CodeCopy(options(run_dir), project=project, run_dir=run_dir, attempt=1)
     later.keep(version="", is_dirty=False)
     assert read_file(run_dir, "a.py", attempt=1) == b"x = 2\n"
     discard_code(run_dir, 1)
@@ -165,7 +171,7 @@ def test_fold_belongs_to_its_cross_validation(tmp_path: Path) -> None:
 def test_parent_is_what_the_process_was_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(VARIABLE, "trial:sweep-1")
+    monkeypatch.setenv(PARENT_VARIABLE, "trial:sweep-1")
     assert find_parent(tmp_path / "one", {}) == Parent("sweep-1", "trial")
     assert find_parent(tmp_path / "two", {}) is None
 

@@ -13,8 +13,8 @@ from epochal import durable
 from epochal.check import check
 from epochal.config import load
 from epochal.experiment.record import notifier as module
-from epochal.experiment.record.notifier import Notices
-from epochal.experiment.record.open_record import Record
+from epochal.experiment.record.notifier import Notifier
+from epochal.experiment.record.open_record import OpenRecord
 from epochal.records import NullWriter
 from epochal.records.mail import Mail, Mailbox
 from epochal.records.mail.outbox import read_outbox
@@ -279,8 +279,8 @@ def test_a_supervised_run_reports_its_own_success(
 def test_a_stall_is_sent_at_once() -> None:
     with http_server() as hook:
         config = load({"tag": "digits", "notify": [{"type": "webhook", "url": hook.url}]})
-        with Notices(check(config)) as notices:
-            record = notices.begin(Record(NullWriter()))
+        with Notifier(check(config)) as notices:
+            record = notices.begin(OpenRecord(NullWriter()))
             record.on_stall("nothing for 1800 s in train at step 7", 7)
     (body,) = map(json.loads, hook.bodies)
     assert body["subject"].startswith("stalled: digits, ")

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from epochal import durable
-from epochal.check import Report, check
+from epochal.check import CheckReport, check
 from epochal.checkpoint.checkpoint_folder import write_checkpoint
 from epochal.config import Config, load
 from epochal.engine import RunResult
 from epochal.errors import Preempted, RecordError
 from epochal.experiment.record.open_record import open_record
-from epochal.experiment.resume.resume_plan import Resumption
+from epochal.experiment.resume.resume_plan import ResumePlan
 from epochal.records import find_runs, read_run
 from epochal.records.alive.lease import Lease
 from epochal.records.folder.folder import RunFolder, create_run_folder
-from epochal.records.metrics.time_spent import Spent
+from epochal.records.metrics.time_spent import TimeSpent
 from failing_disk import full_disk, full_unless_gone
 from past_runs import change, gone
 from small_project import run_folders, tree
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def checked(*overrides: str) -> tuple[Config, Report]:
+def checked(*overrides: str) -> tuple[Config, CheckReport]:
     config = load("config.yaml", overrides=overrides)
     report = check(config)
     assert not report.problems
     return config, report
 
 
-def resume_a_killed_run(config: Config, report: Report) -> Resumption:
+def resume_a_killed_run(config: Config, report: CheckReport) -> ResumePlan:
     with open_record(config, report, is_kept=True) as record:
         assert record.dir is not None
     change(record.dir / "status.json", status="running", **gone())
-    return Resumption(
+    return ResumePlan(
         record=read_run(record.dir),
         chosen="last",
         overrides=(),
@@ -79,13 +79,13 @@ def test_attempt_that_is_killed_while_it_starts_forgets_nothing_of_those_before(
     shop: Path,
 ) -> None:
     with open_record(*checked(), is_kept=True) as record:
-        record.writer.write_status("running", step=6, **Spent({"steps": 35.0}).to_fields())
+        record.writer.write_status("running", step=6, **TimeSpent({"steps": 35.0}).to_fields())
     assert record.dir is not None
-    state = {"clock": {"spent": Spent({"steps": 30.0}).to_fields()}, "log": {"points": 0}}
+    state = {"clock": {"spent": TimeSpent({"steps": 30.0}).to_fields()}, "log": {"points": 0}}
     write_checkpoint(record.dir / "checkpoints", "saved", state, {"step": 4})
     for killed in (1, 2):
         change(record.dir / "status.json", **gone())
-        resumption = Resumption(
+        resumption = ResumePlan(
             record=read_run(record.dir),
             chosen="last",
             overrides=(),
@@ -94,7 +94,7 @@ def test_attempt_that_is_killed_while_it_starts_forgets_nothing_of_those_before(
         )
         with open_record(*checked(), is_kept=True, resumption=resumption) as again:
             status = json.loads((record.dir / "status.json").read_text())
-            assert again.spent == Spent({"steps": 35.0}, redone_seconds=5.0, killed=killed)
+            assert again.spent == TimeSpent({"steps": 35.0}, redone_seconds=5.0, killed=killed)
         assert status.items() >= again.spent.to_fields().items()
 
 

@@ -9,7 +9,10 @@ import pytest
 
 from canaries import TOKENS
 from epochal.config import load
-from epochal.experiment.record.withheld_secrets import describe_withheld, find_withheld
+from epochal.experiment.record.withheld_secrets import (
+    describe_withheld_secrets,
+    find_withheld_secrets,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,30 +36,30 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRecord:
 
 
 def test_the_secrets_of_a_config_are_named_once(record: FakeRecord, tmp_path: Path) -> None:
-    (line,) = describe_withheld(load(tmp_path / "x.yaml").root)
+    (line,) = describe_withheld_secrets(load(tmp_path / "x.yaml").root)
     assert line.startswith("the record does not keep secrets, here db.password.0, db.password.1; ")
     assert "abcdef" not in line
 
 
 def test_a_key_that_holds_a_secret_is_withheld_too() -> None:
-    (line,) = describe_withheld(load({"a": {TOKENS["github"]: 1}}).root)
+    (line,) = describe_withheld_secrets(load({"a": {TOKENS["github"]: 1}}).root)
     assert line.startswith("the record does not keep secrets, here a.")
 
 
 def test_nothing_is_said_of_a_config_without_secrets(record: FakeRecord, tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("env: [DB]\ndb: {token: '${env:DB}', num_tokens: 5}\n")
-    assert describe_withheld(load(tmp_path / "x.yaml").root) == []
+    assert describe_withheld_secrets(load(tmp_path / "x.yaml").root) == []
 
 
 def test_secrets_are_read_again_from_the_config_of_the_run(
     record: FakeRecord, tmp_path: Path
 ) -> None:
-    found = find_withheld(record, tmp_path / "kept.yaml", ())
+    found = find_withheld_secrets(record, tmp_path / "kept.yaml", ())
     assert found == ['db.password.0="abcdef"', 'db.password.1="ghijkl"']
 
 
 def test_what_was_given_again_is_not_looked_for(record: FakeRecord, tmp_path: Path) -> None:
-    found = find_withheld(record, tmp_path / "kept.yaml", ["db.password.0=other"])
+    found = find_withheld_secrets(record, tmp_path / "kept.yaml", ["db.password.0=other"])
     assert found == ['db.password.1="ghijkl"']
 
 
@@ -67,8 +70,8 @@ def test_a_config_that_is_gone_or_another_one_gives_nothing(
     (tmp_path / "x.yaml").unlink()
     if text is not None:
         (tmp_path / "x.yaml").write_text(text)
-    assert find_withheld(record, tmp_path / "kept.yaml", ()) == []
+    assert find_withheld_secrets(record, tmp_path / "kept.yaml", ()) == []
 
 
 def test_a_damaged_record_gives_nothing(tmp_path: Path, record: FakeRecord) -> None:
-    assert find_withheld(FakeRecord({}), tmp_path / "kept.yaml", ()) == []
+    assert find_withheld_secrets(FakeRecord({}), tmp_path / "kept.yaml", ()) == []

@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from epochal.errors import ConfigError
-from epochal.experiment.resume.changes import config_changes, refuse_changes, to_changes
+from epochal.experiment.resume.changes import (
+    changes_to_overrides,
+    find_config_changes,
+    refuse_changes,
+)
 
 CONFIG: dict[str, Any] = {
     "seed": 0,
@@ -24,8 +28,8 @@ def changed(**sections: Any) -> dict[str, Any]:
 
 
 def test_equal_configs_have_no_changes() -> None:
-    assert config_changes(CONFIG, changed()) == []
-    assert config_changes({"a": math.nan}, {"a": math.nan}) == []
+    assert find_config_changes(CONFIG, changed()) == []
+    assert find_config_changes({"a": math.nan}, {"a": math.nan}) == []
 
 
 @pytest.mark.parametrize(
@@ -43,9 +47,9 @@ def test_equal_configs_have_no_changes() -> None:
     ],
 )
 def test_what_people_see_and_how_long_it_takes_may_change(section: dict[str, Any]) -> None:
-    changes = config_changes(CONFIG, changed(**section))
+    changes = find_config_changes(CONFIG, changed(**section))
     assert changes
-    assert all(change.is_free for change in changes)
+    assert all(change.may_change for change in changes)
     refuse_changes("run", changes)
 
 
@@ -62,7 +66,7 @@ def test_what_people_see_and_how_long_it_takes_may_change(section: dict[str, Any
 )
 def test_what_is_computed_may_not_change(section: dict[str, Any], line: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        refuse_changes("runs/x", config_changes(CONFIG, changed(**section)))
+        refuse_changes("runs/x", find_config_changes(CONFIG, changed(**section)))
     assert str(caught.value).startswith("runs/x: cannot go on as the same run")
     assert f"\n    {line}" in str(caught.value)
     assert str(caught.value).endswith("or go on all the same with --allow-changed")
@@ -71,12 +75,12 @@ def test_what_is_computed_may_not_change(section: dict[str, Any], line: str) -> 
 def test_long_lists_and_values_are_cut_short() -> None:
     many = {f"key{index}": "x" * 100 for index in range(20)}
     with pytest.raises(ConfigError) as caught:
-        refuse_changes("run", config_changes({}, many))
+        refuse_changes("run", find_config_changes({}, many))
     assert "and 8 more" in str(caught.value)
     assert max(map(len, str(caught.value).splitlines())) < 120
 
 
 def test_changes_are_overrides_which_make_the_new_config_of_the_old_one() -> None:
     new = changed(train={"for": "3ep"}, optim={"type": "SGD"}, init_from="w", record={"exact": 1})
-    overrides = to_changes(config_changes(CONFIG, new))
+    overrides = changes_to_overrides(find_config_changes(CONFIG, new))
     assert overrides == ('optim.lr="$delete"', 'train.for="3ep"')

@@ -13,10 +13,10 @@ from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset,
 
 import epochal as ep
 from epochal.experiment.resume.changes import (
-    code_changes,
-    data_changes,
     digest_code,
     digest_config,
+    find_code_changes,
+    find_data_changes,
     fingerprint_data,
 )
 from epochal.registry.project import Project
@@ -41,7 +41,7 @@ def test_imported_files_of_the_project_are_known_and_no_others(shop: Path) -> No
     ep.Experiment("config.yaml", choices={"no_file": True, "fast": True}).run()
     code = digest_code(project)
     assert sorted(code) == ["shop/__init__.py", "shop/parts.py"]
-    assert code_changes(code, project) == []
+    assert find_code_changes(code, project) == []
 
 
 def test_changed_and_missing_files_are_named(shop: Path) -> None:
@@ -50,10 +50,10 @@ def test_changed_and_missing_files_are_named(shop: Path) -> None:
     code = digest_code(project)
     (shop / "shop" / "parts.py").write_text("# other\n")
     (shop / "shop" / "__init__.py").unlink()
-    changes = code_changes(code, project)
+    changes = find_code_changes(code, project)
     assert [change.key for change in changes] == ["code shop/__init__.py", "code shop/parts.py"]
     assert changes[0].after == "(no such file)"
-    assert not any(change.is_free for change in changes)
+    assert not any(change.may_change for change in changes)
 
 
 def test_environments_inside_the_project_are_not_its_own(
@@ -88,9 +88,9 @@ def test_data_in_memory_is_known_by_its_length_and_some_rows() -> None:
     assert facts == fingerprint_data(DataLoader(rows(), batch_size=8))
     assert (facts["type"], facts["length"]) == ("TensorDataset", 40)
     other = fingerprint_data(DataLoader(rows(seed=1)))
-    assert [change.key for change in data_changes(facts, other)] == ["training data, content"]
+    assert [change.key for change in find_data_changes(facts, other)] == ["training data, content"]
     shorter = fingerprint_data(DataLoader(rows(39)))
-    assert "training data, length: 40 -> 39" in map(str, data_changes(facts, shorter))
+    assert "training data, length: 40 -> 39" in map(str, find_data_changes(facts, shorter))
 
 
 @pytest.mark.parametrize(
@@ -104,14 +104,14 @@ def test_data_in_memory_is_known_by_its_length_and_some_rows() -> None:
 def test_data_below_others_counts_too(make: Any) -> None:
     facts = fingerprint_data(DataLoader(make(rows())))
     assert "content" in facts
-    assert data_changes(facts, fingerprint_data(DataLoader(make(rows(seed=1)))))
-    assert not data_changes(facts, fingerprint_data(DataLoader(make(rows()))))
+    assert find_data_changes(facts, fingerprint_data(DataLoader(make(rows(seed=1)))))
+    assert not find_data_changes(facts, fingerprint_data(DataLoader(make(rows()))))
 
 
 def test_another_choice_of_the_same_rows_is_other_data() -> None:
     loaders = (DataLoader(Subset(rows(), one)) for one in ([0, 1], [0, 2]))
     first, second = map(fingerprint_data, loaders)
-    assert data_changes(first, second)
+    assert find_data_changes(first, second)
 
 
 def test_no_sample_is_read() -> None:

@@ -15,17 +15,17 @@ import epochal as ep
 from epochal.checkpoint.checkpoint_folder import write_checkpoint
 from epochal.errors import CheckpointError, ConfigError, RecordError
 from epochal.experiment.resume.resume_plan import (
-    Resumption,
-    find_config,
+    ResumePlan,
+    get_expanded_config,
     last_overrides,
-    load_point,
+    load_resume_point,
     plan_resume,
     project_dir,
-    spent_before,
+    read_spent_before,
 )
 from epochal.records import RunRecord, read_run
 from epochal.records.layout.process import process_token
-from epochal.records.metrics.time_spent import Spent, read_spent
+from epochal.records.metrics.time_spent import TimeSpent, read_time_spent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +57,7 @@ def set_status(folder: Path, status: str, **fields: object) -> None:
     (folder / "status.json").write_text(json.dumps(known | {"status": status} | fields))
 
 
-def plan(*overrides: str, **choices: Any) -> Resumption | None:
+def plan(*overrides: str, **choices: Any) -> ResumePlan | None:
     wanted: Choices = choices  # type: ignore[assignment]  # any of them
     experiment = ep.Experiment("config.yaml", overrides=overrides, choices=wanted)
 
@@ -68,9 +68,9 @@ def plan(*overrides: str, **choices: Any) -> Resumption | None:
     return plan_resume(experiment.loaded.choices, experiment.check(), recheck)
 
 
-def resume(record: RunRecord, chosen: str = "last", **more: Any) -> Resumption:
+def resume(record: RunRecord, chosen: str = "last", **more: Any) -> ResumePlan:
     known: dict[str, Any] = {"overrides": (), "changes": (), "is_anything_allowed": False}
-    return Resumption(record=record, chosen=chosen, **{**known, **more})
+    return ResumePlan(record=record, chosen=chosen, **{**known, **more})
 
 
 def write(
@@ -185,17 +185,17 @@ def test_newest_unfinished_run_is_found_by_itself(
 
 def test_config_and_project_are_found_in_the_record(trained: Path, shop: Path) -> None:
     record = read_run(trained)
-    assert find_config(record).name == "expanded.yaml"
+    assert get_expanded_config(record).name == "expanded.yaml"
     assert project_dir(record) == shop
-    find_config(record).unlink()
+    get_expanded_config(record).unlink()
     with pytest.raises(CheckpointError, match="has no expanded config"):
-        find_config(record)
+        get_expanded_config(record)
 
 
 def test_newest_checkpoint_is_taken(trained: Path) -> None:
     write(trained, "b", 1)
     write(trained, "a", 2)
-    point, notes = load_point(resume(read_run(trained)))
+    point, notes = load_resume_point(resume(read_run(trained)))
     assert (point.path.name, point.manifest.step) == ("a", 2)
     assert torch.equal(point.state["model"], torch.zeros(3) + 2)
     assert notes == []
@@ -206,10 +206,10 @@ def test_best_and_named_checkpoints_are_taken(trained: Path) -> None:
     for step, value in ((1, 0.5), (2, 0.9), (3, 0.7)):
         write(trained, f"step-{step}", step, metrics={"val/acc": value}, **facts)
     record = read_run(trained)
-    assert load_point(resume(record, "best"))[0].path.name == "step-2"
-    assert load_point(resume(record, "step-1"))[0].path.name == "step-1"
+    assert load_resume_point(resume(record, "best"))[0].path.name == "step-2"
+    assert load_resume_point(resume(record, "step-1"))[0].path.name == "step-1"
     with pytest.raises(CheckpointError, match="step-9: no such checkpoint\n  did you mean"):
-        load_point(resume(record, "step-9"))
+        load_resume_point(resume(record, "step-9"))
 
 
 def test_damaged_checkpoints_are_named_and_set_aside(trained: Path) -> None:
@@ -218,7 +218,7 @@ def test_damaged_checkpoints_are_named_and_set_aside(trained: Path) -> None:
     with (newest / "tensors.safetensors").open("r+b") as file:
         file.seek(-1, 2)
         file.write(b"\xff")
-    point, notes = load_point(resume(read_run(trained)))
+    point, notes = load_resume_point(resume(read_run(trained)))
     assert point.path.name == "old"
     assert "new/tensors.safetensors: damaged: its bytes were changed" in notes[0]
     assert "set aside as new.damaged" in notes[0]
@@ -238,13 +238,13 @@ def test_run_without_checkpoints_is_named_only_while_it_lives(trained: Path) -> 
 def test_without_a_whole_checkpoint_nothing_starts(trained: Path) -> None:
     record = read_run(trained)
     with pytest.raises(CheckpointError, match="has no checkpoint to go on from"):
-        load_point(resume(record))
+        load_resume_point(resume(record))
     path = write(trained, "only", 1)
     with pytest.raises(CheckpointError, match="no checkpoint knows how good it is"):
-        load_point(resume(record, "best"))
+        load_resume_point(resume(record, "best"))
     (path / "state.json").unlink()
     with pytest.raises(CheckpointError, match="none of its checkpoints is whole, 1 are damaged"):
-        load_point(resume(record))
+        load_resume_point(resume(record))
     assert path.is_dir()
 
 
@@ -252,41 +252,41 @@ def test_without_a_whole_checkpoint_nothing_starts(trained: Path) -> None:
     ("status", "told", "step", "spent"),
     [
         # It ended by itself at the checkpoint's step: saving that took a second.
-        ("preempted", 31.0, 4, Spent({"steps": 31.0}, 2.0, 1)),
+        ("preempted", 31.0, 4, TimeSpent({"steps": 31.0}, 2.0, 1)),
         # Its last steps are done again.
-        ("failed", 35.0, 6, Spent({"steps": 35.0}, 7.0, 1)),
-        ("lost", 35.0, 6, Spent({"steps": 35.0}, 7.0, 2)),
+        ("failed", 35.0, 6, TimeSpent({"steps": 35.0}, 7.0, 1)),
+        ("lost", 35.0, 6, TimeSpent({"steps": 35.0}, 7.0, 2)),
         # It was killed before it told as much as its checkpoint does.
-        ("lost", 25.0, 3, Spent({"steps": 30.0}, 2.0, 2)),
-        ("running", 25.0, 3, Spent({"steps": 30.0}, 2.0, 2)),
+        ("lost", 25.0, 3, TimeSpent({"steps": 30.0}, 2.0, 2)),
+        ("running", 25.0, 3, TimeSpent({"steps": 30.0}, 2.0, 2)),
     ],
 )
 def test_time_of_earlier_attempts_is_known_by_the_record_or_the_checkpoint(
-    trained: Path, status: str, told: float, step: int, spent: Spent
+    trained: Path, status: str, told: float, step: int, spent: TimeSpent
 ) -> None:
-    at = Spent({"steps": 30.0}, 2.0, 1)
+    at = TimeSpent({"steps": 30.0}, 2.0, 1)
     write(trained, "saved", 4, state={"clock": {"spent": at.to_fields()}})
-    fields = Spent({"steps": told}, 2.0, 1).to_fields()
+    fields = TimeSpent({"steps": told}, 2.0, 1).to_fields()
     (trained / "result.json").unlink()
     set_status(trained, status, step=step, **fields)
     if status == "running":
         set_status(trained, status, pid=os.getpid(), process=process_token(os.getpid()))
     record = read_run(trained)
-    point, _ = load_point(resume(record))
-    assert spent_before(record, point) == spent
+    point, _ = load_resume_point(resume(record))
+    assert read_spent_before(record, point) == spent
 
 
 def test_checkpoint_of_an_older_version_knows_no_time(saved: Path) -> None:
     record = read_run(saved)
-    point, _ = load_point(resume(record))
-    assert spent_before(record, point) == read_spent(record)
-    assert spent_before(record, None).seconds > 0
+    point, _ = load_resume_point(resume(record))
+    assert read_spent_before(record, point) == read_time_spent(record)
+    assert read_spent_before(record, None).seconds > 0
 
 
 def test_attempt_says_where_it_came_from(trained: Path) -> None:
     write(trained, "a", 4, attempt=2, epoch=1)
     resumption = resume(read_run(trained), overrides=("x=1",))
-    attempt = resumption.begin(load_point(resumption)[0])
+    attempt = resumption.begin(load_resume_point(resumption)[0])
     assert (attempt.attempt, attempt.origin, attempt.step) == (3, 2, 4)
     assert (attempt.checkpoint, attempt.kept_points, attempt.overrides) == ("a", 8, ("x=1",))
     assert attempt.cause == "resumed"

@@ -10,7 +10,7 @@ import torch
 import epochal as ep
 from epochal.engine import RunResult
 from epochal.errors import ConfigError, TaskError
-from epochal.experiment.tools.find_batch import FoundBatch, Try
+from epochal.experiment.tools.find_batch import BatchSearchResult, BatchTry
 from epochal.testing import TinyModel, TinyTask
 from small_project import write
 
@@ -70,9 +70,14 @@ def test_what_does_not_train_has_no_batch_to_find(shop: Path) -> None:
 
 
 def test_memory_of_a_sample_is_the_slope_of_the_peaks() -> None:
-    tries = (Try(1, True, 1000), Try(2, True, 1100), Try(40, True, 4900), Try(41, False))
+    tries = (
+        BatchTry(1, True, 1000),
+        BatchTry(2, True, 1100),
+        BatchTry(40, True, 4900),
+        BatchTry(41, False),
+    )
     result = RunResult(status="finished", reason="completed")
-    found = FoundBatch("a", "cuda", tries, 64, 100, result)
+    found = BatchSearchResult("a", "cuda", tries, 64, 100, result)
     assert (found.samples, found.advice, found.bytes_per_sample) == (40, 40, 100.0)
-    odd = FoundBatch("a", "cuda", (Try(45, True, 5),), 64, 100, result)
+    odd = BatchSearchResult("a", "cuda", (BatchTry(45, True, 5),), 64, 100, result)
     assert (odd.advice, odd.bytes_per_sample) == (40, None)

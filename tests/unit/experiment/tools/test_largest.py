@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from epochal.engine import Train
 from epochal.engine.execute import execute
 from epochal.errors import DataError
-from epochal.experiment.tools.find_batch import STEPS, Largest, search
+from epochal.experiment.tools.find_batch import STEPS_PER_TRY, LargestBatchSearch, search_largest
 
 
 @given(st.integers(0, 300), st.integers(1, 300))
@@ -25,7 +25,7 @@ def test_the_largest_number_that_fits_is_found_in_few_tries(room: int, limit: in
         tried.append(samples)
         return samples <= room
 
-    assert search(fits, limit) == min(room, limit)
+    assert search_largest(fits, limit) == min(room, limit)
     assert max(tried) <= limit
     assert len(set(tried)) == len(tried) <= 20
 
@@ -45,7 +45,7 @@ class Limited(Sums):
 def look(task: Any, model: nn.Module | None = None, *, limit: int = 99, **options: Any) -> Any:
     model = adder() if model is None else model
     run = make_run(task, model, for_="1ep", **options)
-    return execute(run, Largest(Train(), limit=limit), raise_errors=True).value
+    return execute(run, LargestBatchSearch(Train(), limit=limit), raise_errors=True).value
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_steps_update_the_weights_too() -> None:
             return super().batch_forward(model, batch)
 
     look(Looking(), model, limit=1)
-    assert len(seen) == STEPS
+    assert len(seen) == STEPS_PER_TRY
     assert not torch.equal(seen[0], seen[1])
 
 

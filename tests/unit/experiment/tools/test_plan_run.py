@@ -8,7 +8,7 @@ import pytest
 
 from epochal.check import Opaque
 from epochal.errors import ConfigError
-from epochal.experiment.tools.plan_run import plan_file, shown
+from epochal.experiment.tools.plan_run import plan_file, printable_default
 from small_project import tree, write
 
 
@@ -54,5 +54,5 @@ def test_plan_as_json_holds_plain_values(shop: Path) -> None:
 
 
 def test_default_that_only_code_knows_is_shown_as_written() -> None:
-    assert shown(Opaque("make()")) == str(Opaque("make()"))
-    assert shown(3) == 3
+    assert printable_default(Opaque("make()")) == str(Opaque("make()"))
+    assert printable_default(3) == 3

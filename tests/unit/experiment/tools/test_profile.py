@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.errors import RecordError, TaskError
-from epochal.experiment.tools.profile import Profiled, profile_file
+from epochal.experiment.tools.profile import ProfileResult, profile_file
 from epochal.hooks.profiler import Profiler
 from small_project import tree
 
@@ -26,7 +26,7 @@ class Pairwise(Net):
 """
 
 
-def profile(*overrides: str, out: str | None = None, steps: int = 3) -> Profiled:
+def profile(*overrides: str, out: str | None = None, steps: int = 3) -> ProfileResult:
     profiler = Profiler(wait=1, warmup=1, steps=steps)
     folder = None if out is None else Path(out)
     return profile_file(CONFIG, profiler, out=folder, overrides=overrides, device="cpu")

@@ -7,7 +7,12 @@ import random
 
 import pytest
 
-from epochal.experiment.tools.find_lr import TOO_HIGH, Ending, advise, smooth
+from epochal.experiment.tools.find_lr import (
+    DIVERGENCE_FACTOR,
+    DivergenceStop,
+    smooth_losses,
+    suggest_lr,
+)
 
 
 def valley(count: int = 100, *, noise: float = 0.0) -> list[float]:
@@ -23,13 +28,13 @@ def valley(count: int = 100, *, noise: float = 0.0) -> list[float]:
 
 @pytest.mark.parametrize("noise", [0.0, 0.02, 0.1])
 def test_the_steepest_place_and_the_least_loss_are_found_through_noise(noise: float) -> None:
-    advice = advise(valley(noise=noise))
+    advice = suggest_lr(valley(noise=noise))
     assert advice.steepest == pytest.approx(60, abs=4)
     assert advice.least == pytest.approx(70, abs=6)
 
 
 def test_more_steps_find_the_same_place() -> None:
-    assert advise(valley(400)).steepest == pytest.approx(240, abs=8)
+    assert suggest_lr(valley(400)).steepest == pytest.approx(240, abs=8)
 
 
 @pytest.mark.parametrize(
@@ -43,33 +48,33 @@ def test_more_steps_find_the_same_place() -> None:
     ],
 )
 def test_a_loss_that_does_not_fall_suggests_nothing(losses: list[float]) -> None:
-    assert advise(losses).steepest is None
+    assert suggest_lr(losses).steepest is None
 
 
 def test_smoothing_keeps_straight_lines_in_the_middle_and_constants_everywhere() -> None:
     line = [float(place) for place in range(40)]
-    assert smooth(line)[15:25] == pytest.approx(line[15:25])
-    assert smooth([3.0] * 40) == pytest.approx([3.0] * 40)
+    assert smooth_losses(line)[15:25] == pytest.approx(line[15:25])
+    assert smooth_losses([3.0] * 40) == pytest.approx([3.0] * 40)
 
 
 def test_a_test_ends_when_the_loss_is_a_multiple_of_the_least() -> None:
-    ending = Ending()
+    ending = DivergenceStop()
     heard = [ending.hear(loss) for loss in [1.0] * 10 + [100.0]]
     assert heard[:10] == [""] * 10
-    assert heard[10] == f"the loss is {TOO_HIGH:g} times the least"
+    assert heard[10] == f"the loss is {DIVERGENCE_FACTOR:g} times the least"
 
 
 def test_one_bad_batch_at_the_start_ends_nothing() -> None:
-    ending = Ending()
+    ending = DivergenceStop()
     assert not any(ending.hear(loss) for loss in (0.1, 5.0, 0.1, 0.1, 0.1))
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
 def test_a_loss_that_is_not_finite_ends_a_test_at_once(loss: float) -> None:
-    assert Ending().hear(loss) == "the loss is not finite any more"
+    assert DivergenceStop().hear(loss) == "the loss is not finite any more"
 
 
 def test_losses_below_zero_end_a_test_only_when_they_rise() -> None:
-    ending = Ending()
+    ending = DivergenceStop()
     assert not any(ending.hear(-float(place)) for place in range(1, 50))
     assert any(ending.hear(1000.0) for _ in range(3))

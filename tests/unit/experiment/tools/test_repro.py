@@ -8,22 +8,28 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.errors import TaskError
-from epochal.experiment.tools.repro import Comparison, check_repro, compare, main, trace
+from epochal.experiment.tools.repro import (
+    ReproResult,
+    check_repro,
+    compare_traces,
+    main,
+    trace_steps,
+)
 from small_project import tree, write
 
 if TYPE_CHECKING:
-    from epochal.experiment.tools.repro import Moment
+    from epochal.experiment.tools.repro import StepDigests
 
 CONFIG = Path("config.yaml")
 
 
-def moment(loss: str = "1", weight: str = "a", state: str = "x") -> Moment:
+def moment(loss: str = "1", weight: str = "a", state: str = "x") -> StepDigests:
     return {"losses": {"loss": loss}, "weights": {"w": weight}, "optimizer": {"w.m": state}}
 
 
 def test_equal_traces_are_the_same() -> None:
-    compared = compare([moment(), moment("2")], [moment(), moment("2")])
-    assert compared == Comparison(1)
+    compared = compare_traces([moment(), moment("2")], [moment(), moment("2")])
+    assert compared == ReproResult(1)
     assert compared.is_same
     assert compared.to_json()["is_same"]
 
@@ -38,23 +44,23 @@ def test_equal_traces_are_the_same() -> None:
     ],
 )
 def test_first_difference_is_named_with_a_hint(
-    other: list[Moment], step: int, part: str, hint: str
+    other: list[StepDigests], step: int, part: str, hint: str
 ) -> None:
-    compared = compare([moment(), moment("2")], other)
+    compared = compare_traces([moment(), moment("2")], other)
     assert (compared.first_difference, compared.parts, compared.exit_code) == (step, (part,), 1)
     assert hint in compared.hint
     assert not compared.is_same
 
 
 def test_many_differences_are_cut_short() -> None:
-    one: Moment = {"weights": {str(number): "a" for number in range(9)}}
-    other: Moment = {"weights": {str(number): "b" for number in range(9)}}
-    assert compare([one], [other]).parts == ("weights: 0, 1, 2, 3, 4 and 4 more",)
+    one: StepDigests = {"weights": {str(number): "a" for number in range(9)}}
+    other: StepDigests = {"weights": {str(number): "b" for number in range(9)}}
+    assert compare_traces([one], [other]).parts == ("weights: 0, 1, 2, 3, 4 and 4 more",)
 
 
 def test_steps_are_traced_and_nothing_is_written(shop: Path) -> None:
     before = tree(shop)
-    moments = trace(CONFIG, steps=3)
+    moments = trace_steps(CONFIG, steps=3)
     assert isinstance(moments, list)
     assert len(moments) == 4
     assert moments[0]["losses"] == {}
@@ -63,14 +69,14 @@ def test_steps_are_traced_and_nothing_is_written(shop: Path) -> None:
         "linear.weight.momentum_buffer",
         "linear.bias.momentum_buffer",
     }
-    assert moments == trace(CONFIG, steps=3)
+    assert moments == trace_steps(CONFIG, steps=3)
     assert moments[3]["weights"] != moments[2]["weights"]
     assert tree(shop) == before
 
 
 def test_config_that_trains_nothing_cannot_be_compared(shop: Path) -> None:
     with pytest.raises(TaskError, match="trains nothing"):
-        trace(CONFIG, steps=3, overrides=["runner=test"])
+        trace_steps(CONFIG, steps=3, overrides=["runner=test"])
 
 
 def test_failing_training_gives_its_exit_code(shop: Path, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ class Late(Hook):
     """Makes means arrive a step later, like those of a GPU."""
 
     def setup(self, run: Run) -> None:
-        run.meter = Meter(is_late=True, wake=run.plan.wake)
+        run.meter = Meter(is_async=True, wake=run.plan.wake)
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from epochal.engine import Run
 from epochal.engine.parts import Options, Parts
-from epochal.engine.step.loss import Loss, Term
+from epochal.engine.step.loss import Loss, LossTerm
 from epochal.hooks.mixing.mixup import Mixup, _mix
 from epochal.testing import TinyModel, TinyTask, carry_out, short_options
 
@@ -67,7 +67,7 @@ def test_a_loss_of_the_config_works(smoothing: float) -> None:
 
     model: nn.Module = TinyModel()
     inputs = {"input": "out.logits", "target": "batch.label"}
-    loss = Loss([Term(CrossEntropy(label_smoothing=smoothing), inputs=inputs)])
+    loss = Loss([LossTerm(CrossEntropy(label_smoothing=smoothing), inputs=inputs)])
     parts = Parts(
         task=Bare(),
         model=model,

@@ -13,7 +13,7 @@ import torch
 
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.hook import Hook
-from epochal.engine.parts import Setting
+from epochal.engine.parts import Environment
 from epochal.engine.runner import Train
 from epochal.errors import ConfigError
 from epochal.hooks.profiler import Profiler
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def train(
     *hooks: Hook, dir: Path | None = None, model: TinyModel | None = None, for_: str = "20st"
 ) -> RunResult:
-    setting = Setting(dir=dir)
+    setting = Environment(dir=dir)
     options = short_options(for_=for_)
     run = tiny_run(*hooks, model=model or TinyModel(), setting=setting, options=options)
     return execute(run, Train())

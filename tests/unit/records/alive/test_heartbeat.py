@@ -10,7 +10,12 @@ import pytest
 
 from epochal import durable
 from epochal.records.alive import heartbeat
-from epochal.records.alive.heartbeat import BEAT_SECONDS, FILE_NAME, beating, is_silent
+from epochal.records.alive.heartbeat import (
+    BEAT_SECONDS,
+    HEARTBEAT_FILE,
+    is_heartbeat_stale,
+    writing_heartbeat,
+)
 from epochal.records.folder.record import read_run
 from epochal.records.layout.process import host_name, process_token
 
@@ -20,7 +25,7 @@ if TYPE_CHECKING:
 
 def age(folder: Path, seconds: float) -> None:
     """Let the last beat be so many seconds ago."""
-    path = folder / FILE_NAME
+    path = folder / HEARTBEAT_FILE
     then = path.stat().st_mtime - seconds
     os.utime(path, (then, then))
 
@@ -35,14 +40,14 @@ def test_a_thread_beats_as_long_as_the_block_lasts(
         beats.release()
 
     monkeypatch.setattr(heartbeat.os, "utime", count)
-    with beating(tmp_path, seconds=0.001):
+    with writing_heartbeat(tmp_path, seconds=0.001):
         assert [beats.acquire(timeout=30) for _ in range(3)] == [True] * 3
     assert "epochal-heartbeat" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_who_beats_is_written_down(tmp_path: Path) -> None:
-    with beating(tmp_path):
-        found = durable.decode_json((tmp_path / FILE_NAME).read_bytes())
+    with writing_heartbeat(tmp_path):
+        found = durable.decode_json((tmp_path / HEARTBEAT_FILE).read_bytes())
     assert found == {"host": host_name(), "pid": os.getpid(), "beat_seconds": BEAT_SECONDS}
 
 
@@ -53,26 +58,26 @@ def test_a_disk_that_refuses_does_not_disturb_the_run(
         raise OSError("disk full")
 
     monkeypatch.setattr(heartbeat.durable, "write_json", refuse)
-    with beating(tmp_path / "nowhere"):
+    with writing_heartbeat(tmp_path / "nowhere"):
         pass
 
 
 def test_silence_of_two_beats_means_that_the_process_is_gone(tmp_path: Path) -> None:
-    assert not is_silent(tmp_path)  # nobody can say
-    with beating(tmp_path, seconds=100):
-        assert not is_silent(tmp_path)
+    assert not is_heartbeat_stale(tmp_path)  # nobody can say
+    with writing_heartbeat(tmp_path, seconds=100):
+        assert not is_heartbeat_stale(tmp_path)
         age(tmp_path, 150)
-        assert not is_silent(tmp_path)
+        assert not is_heartbeat_stale(tmp_path)
         age(tmp_path, 60)
-        assert is_silent(tmp_path)
+        assert is_heartbeat_stale(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"beat_seconds": "often"}'])
 def test_a_damaged_heartbeat_is_taken_for_the_usual_one(tmp_path: Path, text: str) -> None:
-    (tmp_path / FILE_NAME).write_text(text)
-    assert not is_silent(tmp_path)
+    (tmp_path / HEARTBEAT_FILE).write_text(text)
+    assert not is_heartbeat_stale(tmp_path)
     age(tmp_path, 2 * BEAT_SECONDS + 9)
-    assert is_silent(tmp_path) is bool(text)
+    assert is_heartbeat_stale(tmp_path) is bool(text)
 
 
 def write_status(folder: Path, **fields: object) -> None:
@@ -83,7 +88,7 @@ def write_status(folder: Path, **fields: object) -> None:
 def test_a_run_of_another_machine_is_lost_when_it_is_silent(tmp_path: Path) -> None:
     write_status(tmp_path, pid=1, host="elsewhere", process="x")
     assert read_run(tmp_path).summary.status == "running"
-    with beating(tmp_path):
+    with writing_heartbeat(tmp_path):
         pass
     assert read_run(tmp_path).summary.status == "running"
     age(tmp_path, 2 * BEAT_SECONDS + 9)
@@ -92,7 +97,7 @@ def test_a_run_of_another_machine_is_lost_when_it_is_silent(tmp_path: Path) -> N
 
 def test_a_run_of_this_machine_is_lost_at_once_and_never_by_silence(tmp_path: Path) -> None:
     token = process_token(os.getpid())
-    with beating(tmp_path):
+    with writing_heartbeat(tmp_path):
         pass
     age(tmp_path, 1000)
     write_status(tmp_path, pid=os.getpid(), host=host_name(), process=token)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.errors import RecordError
-from epochal.records.alive.lease import FILE_NAME, Lease, holding
+from epochal.records.alive.lease import LEASE_FILE, Lease, holding_lease
 from epochal.records.layout.process import host_name, process_token
 
 if TYPE_CHECKING:
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
 
 
 def write_owner(folder: Path, **owner: object) -> Path:
-    path = folder / FILE_NAME
+    path = folder / LEASE_FILE
     path.write_text(json.dumps({"host": host_name(), "pid": os.getpid()} | owner))
     return path
 
 
 def test_lease_is_there_in_the_block_only(tmp_path: Path) -> None:
-    with holding(tmp_path):
-        owner = json.loads((tmp_path / FILE_NAME).read_text())
+    with holding_lease(tmp_path):
+        owner = json.loads((tmp_path / LEASE_FILE).read_text())
         assert (owner["host"], owner["pid"]) == (host_name(), os.getpid())
-    assert not (tmp_path / FILE_NAME).exists()
+    assert not (tmp_path / LEASE_FILE).exists()
 
 
 def test_lease_is_given_back_after_an_error_too(tmp_path: Path) -> None:
-    with pytest.raises(KeyError), holding(tmp_path):
+    with pytest.raises(KeyError), holding_lease(tmp_path):
         raise KeyError
-    assert not (tmp_path / FILE_NAME).exists()
+    assert not (tmp_path / LEASE_FILE).exists()
 
 
 def test_second_run_in_the_same_folder_is_refused_by_name(tmp_path: Path) -> None:
     with (
-        holding(tmp_path),
+        holding_lease(tmp_path),
         pytest.raises(RecordError, match=rf"process {os.getpid()} on .* works on this run"),
-        holding(tmp_path),
+        holding_lease(tmp_path),
     ):
         pass
-    assert not (tmp_path / FILE_NAME).exists()
+    assert not (tmp_path / LEASE_FILE).exists()
 
 
 def test_living_process_is_named(tmp_path: Path) -> None:
@@ -60,21 +60,21 @@ def test_lease_of_a_process_that_was_killed_is_taken_over(tmp_path: Path) -> Non
     code += "from epochal.records.alive.lease import Lease; Lease(Path(sys.argv[1])); os._exit(9)"
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
     assert done.returncode == 9
-    before = json.loads((tmp_path / FILE_NAME).read_text())["pid"]
-    with holding(tmp_path):
-        assert json.loads((tmp_path / FILE_NAME).read_text())["pid"] != before
+    before = json.loads((tmp_path / LEASE_FILE).read_text())["pid"]
+    with holding_lease(tmp_path):
+        assert json.loads((tmp_path / LEASE_FILE).read_text())["pid"] != before
 
 
 def test_number_that_another_process_has_meanwhile_does_not_hold_it(tmp_path: Path) -> None:
     write_owner(tmp_path, process="another-boot:1")
-    with holding(tmp_path):
+    with holding_lease(tmp_path):
         pass
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"host": 3}'])
 def test_damaged_lease_holds_nothing(tmp_path: Path, text: str) -> None:
-    (tmp_path / FILE_NAME).write_text(text)
-    with holding(tmp_path):
+    (tmp_path / LEASE_FILE).write_text(text)
+    with holding_lease(tmp_path):
         pass
 
 
@@ -107,8 +107,8 @@ def test_file_systems_without_locks_work_too(
         raise OSError("no locks available")
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    with holding(tmp_path):
-        assert (tmp_path / FILE_NAME).exists()
+    with holding_lease(tmp_path):
+        assert (tmp_path / LEASE_FILE).exists()
 
 
 def test_folder_that_is_gone_is_reported(tmp_path: Path) -> None:

@@ -8,30 +8,30 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.records.code import digest_of, read_file, read_manifest
+from epochal.records.code import read_code_digest, read_file, read_manifest
 from epochal.records.code.code_manifest import (
-    File,
+    CodeFile,
+    CodeManifest,
     Framework,
-    Manifest,
-    Other,
-    attempt_dir,
-    code_dir,
+    SkippedEntry,
+    find_code_dir,
+    get_attempt_dir,
 )
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 A = "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"  # of b"a"
-WHOLE = Manifest(
+WHOLE = CodeManifest(
     project="/p",
-    files=(File("a.py", A, 1, 0o644), File("b.py", A, 1, 0o755, is_redacted=True)),
-    others=(Other("big", "large", "9 bytes"), Other("l", "link", "/home")),
+    files=(CodeFile("a.py", A, 1, 0o644), CodeFile("b.py", A, 1, 0o755, is_redacted=True)),
+    others=(SkippedEntry("big", "large", "9 bytes"), SkippedEntry("l", "link", "/home")),
     framework=Framework("0.1", "12ab", "epochal-12ab.zip"),
     left_out=3,
 )
 
 
-def write(folder: Path, manifest: Manifest = WHOLE) -> None:
+def write(folder: Path, manifest: CodeManifest = WHOLE) -> None:
     (folder / "project").mkdir(parents=True)
     (folder / "manifest.json").write_bytes(manifest.to_json())
     (folder / "project" / "a.py").write_bytes(b"a")
@@ -40,7 +40,7 @@ def write(folder: Path, manifest: Manifest = WHOLE) -> None:
 def test_list_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     write(tmp_path / "code")
     assert read_manifest(tmp_path) == WHOLE
-    assert digest_of(tmp_path) == WHOLE.digest
+    assert read_code_digest(tmp_path) == WHOLE.digest
 
 
 def test_list_is_json_with_one_line_for_each_file() -> None:
@@ -51,7 +51,7 @@ def test_list_is_json_with_one_line_for_each_file() -> None:
 
 
 def test_empty_list_is_json_too() -> None:
-    assert json.loads(Manifest(project="", files=()).to_json())["files"] == []
+    assert json.loads(CodeManifest(project="", files=()).to_json())["files"] == []
 
 
 def test_digest_changes_with_names_contents_rights_and_links() -> None:
@@ -60,13 +60,13 @@ def test_digest_changes_with_names_contents_rights_and_links() -> None:
         replace(WHOLE, files=(replace(file, path="c.py"), *rest)),
         replace(WHOLE, files=(replace(file, sha256="00"), *rest)),
         replace(WHOLE, files=(replace(file, mode=0o755), *rest)),
-        replace(WHOLE, others=(Other("l", "link", "/elsewhere"),)),
+        replace(WHOLE, others=(SkippedEntry("l", "link", "/elsewhere"),)),
     ]
     assert len({WHOLE.digest, *(other.digest for other in others)}) == 5
 
 
 def test_digest_does_not_depend_on_what_is_not_kept() -> None:
-    assert replace(WHOLE, others=(Other("l", "link", "/home"),)).digest == WHOLE.digest
+    assert replace(WHOLE, others=(SkippedEntry("l", "link", "/home"),)).digest == WHOLE.digest
 
 
 def test_kept_file_is_read(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_kept_file_that_became_a_link_is_not_followed(tmp_path: Path) -> None:
 
 def test_run_without_code_has_no_list(tmp_path: Path) -> None:
     assert read_manifest(tmp_path) is None
-    assert digest_of(tmp_path) == ""
+    assert read_code_digest(tmp_path) == ""
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_list_that_leads_out_of_the_folder_is_none(
 def test_attempts_without_code_of_their_own_have_that_of_an_earlier_one(tmp_path: Path) -> None:
     write(tmp_path / "code")
     later = replace(WHOLE, files=WHOLE.files[:1])
-    write(attempt_dir(tmp_path, 2), later)
-    assert code_dir(tmp_path, 1) == tmp_path / "code"
-    assert code_dir(tmp_path, 4) == tmp_path / "code" / "attempt-2"
+    write(get_attempt_dir(tmp_path, 2), later)
+    assert find_code_dir(tmp_path, 1) == tmp_path / "code"
+    assert find_code_dir(tmp_path, 4) == tmp_path / "code" / "attempt-2"
     assert read_manifest(tmp_path) == read_manifest(tmp_path, 1) == WHOLE
     assert read_manifest(tmp_path, 2) == read_manifest(tmp_path, 7) == later

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.records.code.file_content import Stamp, read_content
+from epochal.records.code.file_content import FileStamp, read_content
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,8 +19,8 @@ def test_file_is_read_with_its_stamp(tmp_path: Path) -> None:
     path.write_bytes(b"one")
     found = read_content(path, max_bytes=10)
     assert found is not None
-    assert (found.data, found.is_steady) == (b"one", True)
-    assert found.stamp == Stamp.of(path.stat())
+    assert (found.data, found.is_stable) == (b"one", True)
+    assert found.stamp == FileStamp.of(path.stat())
 
 
 def test_larger_file_is_not_read(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_file_that_changed_while_it_was_read_is_read_again(
     monkeypatch.setattr("os.read", writing(path, 1))
     found = read_content(path, max_bytes=10)
     assert found is not None
-    assert (found.data, found.is_steady) == (b"one!", True)
+    assert (found.data, found.is_stable) == (b"one!", True)
 
 
 def test_file_that_never_rests_is_taken_as_it_is(
@@ -78,7 +78,7 @@ def test_file_that_never_rests_is_taken_as_it_is(
     monkeypatch.setattr("os.read", writing(path, 100))
     found = read_content(path, max_bytes=1000)
     assert found is not None
-    assert not found.is_steady
+    assert not found.is_stable
 
 
 def test_file_that_grows_beyond_the_limit_is_given_up(

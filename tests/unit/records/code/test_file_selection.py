@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from epochal.records.code.code_manifest import Other
-from epochal.records.code.file_content import Stamp
-from epochal.records.code.file_selection import Found, Limits, choose, group_of
+from epochal.records.code.code_manifest import SkippedEntry
+from epochal.records.code.file_content import FileStamp
+from epochal.records.code.file_selection import (
+    CandidateFile,
+    SnapshotLimits,
+    get_data_group,
+    select_files,
+)
 
 
-def file(path: str, size: int = 6) -> Found:
-    return Found(path, Stamp(size, 1, 1, 1), 0o644, group_of(path))
+def file(path: str, size: int = 6) -> CandidateFile:
+    return CandidateFile(path, FileStamp(size, 1, 1, 1), 0o644, get_data_group(path))
 
 
-def kept(*files: Found, **limits: int) -> set[str]:
-    return {one.path for one in choose(files, Limits(**limits))[0]}
+def kept(*files: CandidateFile, **limits: int) -> set[str]:
+    return {one.path for one in select_files(files, SnapshotLimits(**limits))[0]}
 
 
-def left(*files: Found, **limits: int) -> list[Other]:
-    return choose(files, Limits(**limits))[1]
+def left(*files: CandidateFile, **limits: int) -> list[SkippedEntry]:
+    return select_files(files, SnapshotLimits(**limits))[1]
 
 
 @pytest.mark.parametrize(
@@ -35,7 +40,7 @@ def left(*files: Found, **limits: int) -> list[Other]:
     ],
 )
 def test_files_are_grouped_by_folder_and_suffix(path: str, group: str) -> None:
-    assert group_of(path) == group
+    assert get_data_group(path) == group
 
 
 def test_python_files_are_chosen_first() -> None:
@@ -46,15 +51,17 @@ def test_python_files_are_chosen_first() -> None:
 
 def test_code_beyond_the_limit_is_named() -> None:
     assert left(file("a.sh"), file("b.py"), max_files=1) == [
-        Other("a.sh", "many", "beyond the limit of all files")
+        SkippedEntry("a.sh", "many", "beyond the limit of all files")
     ]
 
 
 def test_group_that_is_too_large_is_data_and_one_line() -> None:
     files = [file(f"d/{number}.json", 1000) for number in range(5)]
     assert kept(file("a.py"), *files, max_file_bytes=1000) == {"a.py"}
-    assert left(*files, max_file_bytes=1000) == [Other("d/*.json", "data", "5 files, 5.0 kB")]
-    assert left(*files, max_data_files=4) == [Other("d/*.json", "data", "5 files, 5.0 kB")]
+    assert left(*files, max_file_bytes=1000) == [
+        SkippedEntry("d/*.json", "data", "5 files, 5.0 kB")
+    ]
+    assert left(*files, max_data_files=4) == [SkippedEntry("d/*.json", "data", "5 files, 5.0 kB")]
     assert len(kept(*files, max_file_bytes=1250, max_data_files=5)) == 5
 
 
@@ -66,9 +73,9 @@ def test_data_does_not_take_the_place_of_code() -> None:
 def test_small_groups_and_configs_come_first() -> None:
     files = (file("d/a.json", 30), file("b.yaml", 40), file("c.csv", 20))
     assert kept(*files, max_file_bytes=15) == {"b.yaml", "c.csv"}
-    assert left(*files, max_file_bytes=15) == [Other("d/a.json", "many", "30 B")]
+    assert left(*files, max_file_bytes=15) == [SkippedEntry("d/a.json", "many", "30 B")]
 
 
 def test_what_the_config_asks_for_is_not_data() -> None:
-    files = [Found(f"{number}.json", Stamp(9, 1, 1, 1), 0o644) for number in range(5)]
+    files = [CandidateFile(f"{number}.json", FileStamp(9, 1, 1, 1), 0o644) for number in range(5)]
     assert len(kept(*files, max_data_files=1)) == 5

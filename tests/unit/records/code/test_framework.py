@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import epochal
-from epochal.records.code.framework import Package, digest_package, package_dir, unpack
+from epochal.records.code.framework import (
+    FrameworkPackage,
+    digest_package,
+    get_package_dir,
+    unpack_framework,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,32 +31,32 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_archive_depends_on_nothing_but_the_files(root: Path, tmp_path: Path) -> None:
-    first = Package.find(root).archive()
+    first = FrameworkPackage.find(root).archive()
     os.utime(root / "a.py", (1, 1))
-    assert Package.find(root).archive() == first
+    assert FrameworkPackage.find(root).archive() == first
     (root / "a.py").write_text("3\n")
-    assert Package.find(root).archive()[0] != first[0]
+    assert FrameworkPackage.find(root).archive()[0] != first[0]
 
 
 def test_archive_is_laid_back(root: Path, tmp_path: Path) -> None:
-    (tmp_path / "a.zip").write_bytes(Package.find(root).archive()[1])
+    (tmp_path / "a.zip").write_bytes(FrameworkPackage.find(root).archive()[1])
     (tmp_path / "out").mkdir()
-    unpack(tmp_path / "a.zip", tmp_path / "out")
+    unpack_framework(tmp_path / "a.zip", tmp_path / "out")
     assert digest_package(tmp_path / "out" / "epochal") == digest_package(root)
     assert not list((tmp_path / "out").rglob("*.pyc"))
 
 
 def test_young_files_may_still_change(root: Path) -> None:
-    assert Package.find(root).is_young
+    assert FrameworkPackage.find(root).may_still_change
     for name in ("a.py", "inner/b.py"):
         os.utime(root / name, (1, 1))
-    assert not Package.find(root).is_young
+    assert not FrameworkPackage.find(root).may_still_change
 
 
 def test_stamp_changes_with_a_file(root: Path) -> None:
-    before = Package.find(root).stamp
+    before = FrameworkPackage.find(root).stamp
     os.utime(root / "a.py", (1, 1))
-    assert Package.find(root).stamp != before
+    assert FrameworkPackage.find(root).stamp != before
 
 
 def test_package_that_cannot_be_read_has_no_digest(tmp_path: Path) -> None:
@@ -64,15 +69,15 @@ def test_archive_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> N
         archive.writestr(name, "1")
     (tmp_path / "out").mkdir()
     with pytest.raises(ValueError, match="outside of the package"):
-        unpack(tmp_path / "a.zip", tmp_path / "out")
+        unpack_framework(tmp_path / "a.zip", tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_damaged_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.zip").write_bytes(b"PK what")
     with pytest.raises(ValueError, match="zip"):
-        unpack(tmp_path / "a.zip", tmp_path)
+        unpack_framework(tmp_path / "a.zip", tmp_path)
 
 
 def test_package_is_the_one_that_runs() -> None:
-    assert str(package_dir() / "__init__.py") == epochal.__file__
+    assert str(get_package_dir() / "__init__.py") == epochal.__file__

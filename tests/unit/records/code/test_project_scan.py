@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.records.code.code_manifest import Other
-from epochal.records.code.file_selection import Limits
-from epochal.records.code.project_scan import Walk
+from epochal.records.code.code_manifest import SkippedEntry
+from epochal.records.code.file_selection import SnapshotLimits
+from epochal.records.code.project_scan import ProjectScanner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,17 +24,17 @@ def fill(root: Path, *names: str) -> Path:
     return root
 
 
-def look(root: Path, *, ignore: Sequence[str] = (), **limits: int) -> Walk:
-    walk = Walk(root, ignore=ignore, limits=Limits(**limits))
+def look(root: Path, *, ignore: Sequence[str] = (), **limits: int) -> ProjectScanner:
+    walk = ProjectScanner(root, ignore=ignore, limits=SnapshotLimits(**limits))
     walk.look()
     return walk
 
 
-def found(walk: Walk) -> set[str]:
+def found(walk: ProjectScanner) -> set[str]:
     return {file.path for file in walk.found}
 
 
-def left(walk: Walk) -> dict[str, Other]:
+def left(walk: ProjectScanner) -> dict[str, SkippedEntry]:
     return {other.path: other for other in walk.others}
 
 
@@ -96,7 +96,7 @@ def test_record_of_a_run_is_no_code(tmp_path: Path) -> None:
 
 def test_folder_of_the_run_itself_is_no_code(tmp_path: Path) -> None:
     fill(tmp_path, "a.py", "mine/now/config/b.yaml")
-    walk = Walk(tmp_path, limits=Limits(), run_dir=tmp_path / "mine" / "now")
+    walk = ProjectScanner(tmp_path, limits=SnapshotLimits(), run_dir=tmp_path / "mine" / "now")
     walk.look()
     assert found(walk) == {"a.py"}
     assert left(walk)["mine/now"].kind == "records"
@@ -184,7 +184,7 @@ def test_group_of_very_many_files_is_counted_only(tmp_path: Path) -> None:
     fill(tmp_path, "d/a.py", *(f"d/{i}.json" for i in range(12)))
     walk = look(tmp_path, max_data_files=10)
     assert found(walk) == {"d/a.py"}
-    assert left(walk)["d/*.json"] == Other("d/*.json", "data", "12 files")
+    assert left(walk)["d/*.json"] == SkippedEntry("d/*.json", "data", "12 files")
 
 
 @pytest.mark.parametrize("line", ["!*.json", "!d/**", "!d", "!/d/"])
@@ -210,6 +210,6 @@ def test_the_run_itself_is_left_out_also_behind_links(
     fill(project, "a.py", "out/now/status.json")
     other.symlink_to(project)
     root, run_dir = (other, project) if is_project_linked else (project, other)
-    walk = Walk(root, limits=Limits(), run_dir=run_dir / "out" / "now")
+    walk = ProjectScanner(root, limits=SnapshotLimits(), run_dir=run_dir / "out" / "now")
     walk.look()
     assert found(walk) == {"a.py"}

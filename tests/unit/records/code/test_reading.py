@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.records.code.code_manifest import File, Manifest
-from epochal.records.code.content_store import Store
-from epochal.records.code.file_content import Stamp
+from epochal.records.code.code_manifest import CodeFile, CodeManifest
+from epochal.records.code.content_store import ContentStore
+from epochal.records.code.file_content import FileStamp
 from epochal.records.code.project_scan import Found
 from epochal.records.code.reading import CodeReader, CodeWriter, with_parents
 
@@ -22,7 +22,7 @@ def digest(data: bytes) -> str:
 
 
 def found(path: Path) -> Found:
-    return Found(path.name, Stamp.of(path.stat()), 0o755)
+    return Found(path.name, FileStamp.of(path.stat()), 0o755)
 
 
 @pytest.fixture
@@ -35,12 +35,12 @@ def file(tmp_path: Path) -> Path:
 def test_file_is_taken_in_with_its_hash_and_mode(file: Path) -> None:
     reader = CodeReader(file.parent, None, max_bytes=100)
     reader.read(found(file))
-    assert reader.files == [File("a.py", digest(b"x = 1\n"), 6, 0o755)]
+    assert reader.files == [CodeFile("a.py", digest(b"x = 1\n"), 6, 0o755)]
     assert reader.new == {digest(b"x = 1\n"): b"x = 1\n"}
 
 
 def test_content_that_the_store_has_is_not_new(file: Path, tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
+    store = ContentStore(tmp_path / "store")
     store.put({digest(b"x = 1\n"): b"x = 1\n"})
     reader = CodeReader(file.parent, store, max_bytes=100)
     reader.read(found(file))
@@ -65,14 +65,16 @@ def test_imported_file_may_be_large(file: Path) -> None:
 
 def test_what_an_earlier_attempt_imported_is_read_if_it_is_still_there(file: Path) -> None:
     reader = CodeReader(file.parent, None, max_bytes=3)
-    before = Manifest(project="", files=(File("a.py", "", 1, 1), File("gone.py", "", 1, 1)))
+    before = CodeManifest(
+        project="", files=(CodeFile("a.py", "", 1, 1), CodeFile("gone.py", "", 1, 1))
+    )
     reader.read_imported(before)
     assert [one.path for one in reader.files] == ["a.py"]
     assert reader.others == []
 
 
 def test_content_is_fetched_also_if_only_the_store_had_it(file: Path, tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
+    store = ContentStore(tmp_path / "store")
     store.put({digest(b"x = 1\n"): b"x = 1\n"})
     reader = CodeReader(file.parent, store, max_bytes=100)
     reader.read(found(file))
@@ -82,7 +84,7 @@ def test_content_is_fetched_also_if_only_the_store_had_it(file: Path, tmp_path: 
         reader.fetch(reader.files[0])
 
 
-def write(root: Path, *names: str, before: tuple[str, ...] = ()) -> tuple[list[File], Path]:
+def write(root: Path, *names: str, before: tuple[str, ...] = ()) -> tuple[list[CodeFile], Path]:
     """Files whose content is their name, written into ``root / "code"``."""
     reader = CodeReader(root, None, max_bytes=100)
     for name in names:
@@ -97,8 +99,8 @@ def write(root: Path, *names: str, before: tuple[str, ...] = ()) -> tuple[list[F
     return kept, root / "code"
 
 
-def file_of(name: str) -> File:
-    return File(name, hashlib.sha256(name.encode()).hexdigest(), len(name), 0o644)
+def file_of(name: str) -> CodeFile:
+    return CodeFile(name, hashlib.sha256(name.encode()).hexdigest(), len(name), 0o644)
 
 
 def test_files_are_written_under_their_own_names(tmp_path: Path) -> None:

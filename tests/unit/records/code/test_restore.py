@@ -13,8 +13,8 @@ from epochal.records.code import read_manifest
 from epochal.records.code import restore as module
 from epochal.records.code import snapshot as snapshots
 from epochal.records.code.framework import digest_package
-from epochal.records.code.restore import FRAMEWORK_DIR, restore
-from epochal.records.code.snapshot import Snapshot
+from epochal.records.code.restore import FRAMEWORK_DIR, restore_code
+from epochal.records.code.snapshot import CodeSnapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,8 +26,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "installed" / "epochal"
     root.mkdir(parents=True)
     (root / "__init__.py").write_text("1\n")
-    monkeypatch.setattr(snapshots, "package_dir", lambda: root)
-    monkeypatch.setattr(module, "package_dir", lambda: root)
+    monkeypatch.setattr(snapshots, "get_package_dir", lambda: root)
+    monkeypatch.setattr(module, "get_package_dir", lambda: root)
     return root
 
 
@@ -46,14 +46,14 @@ def run_dir(project: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "run"
     (folder / "config").mkdir(parents=True)
     (folder / "config" / "expanded.toml").write_text("seed = 1\n")
-    Snapshot(project=project, run_dir=folder).take()
+    CodeSnapshot(project=project, run_dir=folder).take()
     return folder
 
 
 def test_config_that_was_laid_back_is_no_part_of_the_project(run_dir: Path, tmp_path: Path) -> None:
-    done = restore(run_dir, tmp_path / "out")
+    done = restore_code(run_dir, tmp_path / "out")
     again = tmp_path / "again"
-    taken = Snapshot(project=done.dir, run_dir=again).take()
+    taken = CodeSnapshot(project=done.dir, run_dir=again).take()
     assert taken.digest == done.manifest.digest
     manifest = read_manifest(again)
     assert manifest is not None
@@ -62,7 +62,7 @@ def test_config_that_was_laid_back_is_no_part_of_the_project(run_dir: Path, tmp_
 
 def test_code_and_config_are_laid_back(run_dir: Path, project: Path, tmp_path: Path) -> None:
     (project / "a.py").write_text("x = 2\n")
-    done = restore(run_dir, tmp_path / "out" / "deep")
+    done = restore_code(run_dir, tmp_path / "out" / "deep")
     assert (done.dir / "a.py").read_text() == "x = 1\n"
     assert done.config is not None
     assert done.config.read_text() == "seed = 1\n"
@@ -70,7 +70,7 @@ def test_code_and_config_are_laid_back(run_dir: Path, project: Path, tmp_path: P
 
 
 def test_laid_files_can_be_edited_and_run(run_dir: Path, tmp_path: Path) -> None:
-    done = restore(run_dir, tmp_path / "out")
+    done = restore_code(run_dir, tmp_path / "out")
     assert stat.S_IMODE((done.dir / "a.py").stat().st_mode) == 0o644
     assert stat.S_IMODE((done.dir / "pack" / "run.sh").stat().st_mode) == 0o755
     (done.dir / "a.py").write_text("x = 3\n")
@@ -79,16 +79,16 @@ def test_laid_files_can_be_edited_and_run(run_dir: Path, tmp_path: Path) -> None
 
 def test_folder_that_is_taken_is_left_alone(run_dir: Path, project: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="exists already and is not empty"):
-        restore(run_dir, project)
+        restore_code(run_dir, project)
     with pytest.raises(ConfigError, match="exists already"):
-        restore(run_dir, project / "a.py")
+        restore_code(run_dir, project / "a.py")
     (tmp_path / "empty").mkdir()
-    assert restore(run_dir, tmp_path / "empty").lost == ()
+    assert restore_code(run_dir, tmp_path / "empty").lost == ()
 
 
 def test_run_without_code_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="has no copy of its code"):
-        restore(tmp_path, tmp_path / "out")
+        restore_code(tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -96,7 +96,7 @@ def test_damaged_files_are_named_and_the_rest_is_laid_back(run_dir: Path, tmp_pa
     kept = run_dir / "code" / "project" / "a.py"
     kept.chmod(0o644)
     kept.write_text("x = 7\n")
-    done = restore(run_dir, tmp_path / "out")
+    done = restore_code(run_dir, tmp_path / "out")
     assert done.lost == ("a.py",)
     assert (done.dir / "pack" / "run.sh").is_file()
     assert not (done.dir / "a.py").exists()
@@ -107,8 +107,8 @@ def test_links_are_made_again_only_if_they_stay_inside(project: Path, tmp_path: 
     (project / "out").symlink_to("../elsewhere")
     (project / "home").symlink_to("/root")
     (project / "loop").symlink_to("loop")
-    Snapshot(project=project, run_dir=tmp_path / "run").take()
-    done = restore(tmp_path / "run", tmp_path / "back")
+    CodeSnapshot(project=project, run_dir=tmp_path / "run").take()
+    done = restore_code(tmp_path / "run", tmp_path / "back")
     assert (done.dir / "pack" / "same.py").read_text() == "x = 1\n"
     assert (done.dir / "loop").is_symlink()
     assert [(one.path, one.text) for one in done.others] == [
@@ -121,7 +121,7 @@ def test_links_are_made_again_only_if_they_stay_inside(project: Path, tmp_path: 
 def test_other_epochal_is_laid_beside(run_dir: Path, installed: Path, tmp_path: Path) -> None:
     before = digest_package(installed)
     (installed / "__init__.py").write_text("2 + 2\n")
-    done = restore(run_dir, tmp_path / "out")
+    done = restore_code(run_dir, tmp_path / "out")
     assert done.framework_dir == tmp_path / "out" / FRAMEWORK_DIR
     assert digest_package(done.framework_dir / "epochal") == before
 
@@ -132,14 +132,14 @@ def test_other_epochal_that_is_lost_is_named(
     (installed / "__init__.py").write_text("2 + 2\n")
     archive = next((run_dir / "code").glob("*.zip"))
     archive.unlink()
-    assert restore(run_dir, tmp_path / "out").lost == (archive.name,)
+    assert restore_code(run_dir, tmp_path / "out").lost == (archive.name,)
 
 
 def test_attempt_with_other_code_is_chosen(run_dir: Path, project: Path, tmp_path: Path) -> None:
     (project / "a.py").write_text("x = 2\n")
-    Snapshot(project=project, run_dir=run_dir, attempt=1).take()
-    assert (restore(run_dir, tmp_path / "0").dir / "a.py").read_text() == "x = 1\n"
-    assert (restore(run_dir, tmp_path / "1", attempt=1).dir / "a.py").read_text() == "x = 2\n"
+    CodeSnapshot(project=project, run_dir=run_dir, attempt=1).take()
+    assert (restore_code(run_dir, tmp_path / "0").dir / "a.py").read_text() == "x = 1\n"
+    assert (restore_code(run_dir, tmp_path / "1", attempt=1).dir / "a.py").read_text() == "x = 2\n"
 
 
 def test_config_has_another_name_where_the_project_has_that_one(
@@ -149,15 +149,15 @@ def test_config_has_another_name_where_the_project_has_that_one(
     (run_dir / "config").mkdir(parents=True)
     (run_dir / "config" / "expanded.yaml").write_text("seed: 1\n")
     (project / "restored.yaml").write_text("seed: 0\n")
-    Snapshot(project=project, run_dir=run_dir).take()
-    done = restore(run_dir, tmp_path / "out")
+    CodeSnapshot(project=project, run_dir=run_dir).take()
+    done = restore_code(run_dir, tmp_path / "out")
     assert done.config == done.dir / "restored-run.yaml"
     assert (done.dir / "restored.yaml").read_text() == "seed: 0\n"
 
 
 def test_lost_config_is_no_reason_to_keep_the_code(run_dir: Path, tmp_path: Path) -> None:
     (run_dir / "config" / "expanded.toml").unlink()
-    assert restore(run_dir, tmp_path / "out").config is None
+    assert restore_code(run_dir, tmp_path / "out").config is None
 
 
 def test_links_upon_links_do_not_lead_out(run_dir: Path, tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_links_upon_links_do_not_lead_out(run_dir: Path, tmp_path: Path) -> None
         _edit_manifest(run_dir, others=[{"path": a, "kind": "link", "text": b} for a, b in ordered])
         before = {path.name for path in tmp_path.iterdir()}
         target = tmp_path / f"back-{len(before)}"
-        restore(run_dir, target)
+        restore_code(run_dir, target)
         assert {path.name for path in tmp_path.iterdir()} == {*before, target.name}
         assert not (target / "z" / target.name).exists()
 
@@ -185,7 +185,7 @@ def test_links_upon_links_do_not_lead_out(run_dir: Path, tmp_path: Path) -> None
 def test_a_damaged_list_is_refused(run_dir: Path, tmp_path: Path, files: object) -> None:
     _edit_manifest(run_dir, files=files)
     with pytest.raises(RecordError, match="damaged"):
-        restore(run_dir, tmp_path / "back")
+        restore_code(run_dir, tmp_path / "back")
 
 
 def _edit_manifest(run_dir: Path, **changes: object) -> None:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal import durable
-from epochal.records.code import Manifest, digest_of, read_file, read_manifest
+from epochal.records.code import CodeManifest, read_code_digest, read_file, read_manifest
 from epochal.records.code import snapshot as module
 from epochal.records.code.file_content import read_content
-from epochal.records.code.file_selection import Limits
-from epochal.records.code.snapshot import Snapshot
+from epochal.records.code.file_selection import SnapshotLimits
+from epochal.records.code.snapshot import CodeSnapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ def small_framework(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "installed" / "epochal"
     root.mkdir(parents=True)
     (root / "__init__.py").write_text("1\n")
-    monkeypatch.setattr(module, "package_dir", lambda: root)
+    monkeypatch.setattr(module, "get_package_dir", lambda: root)
     return root
 
 
@@ -50,15 +50,17 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "runs" / ".epochal"
 
 
-def manifest_of(run_dir: Path, attempt: int = 0) -> Manifest:
+def manifest_of(run_dir: Path, attempt: int = 0) -> CodeManifest:
     manifest = read_manifest(run_dir, attempt)
     assert manifest is not None
     return manifest
 
 
-def snapshot(project: Path, home: Path | None, name: str = "one", **options: object) -> Snapshot:
+def snapshot(
+    project: Path, home: Path | None, name: str = "one", **options: object
+) -> CodeSnapshot:
     run_dir = project.parent / "runs" / name
-    return Snapshot(project=project, run_dir=run_dir, home=home, **options)  # type: ignore[arg-type]
+    return CodeSnapshot(project=project, run_dir=run_dir, home=home, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("has_home", [True, False])
@@ -69,7 +71,7 @@ def test_run_keeps_the_files_of_its_project(project: Path, home: Path, has_home:
     assert {name: read_file(shot.run_dir, name) for name in FILES} == {
         name: text.encode() for name, text in FILES.items()
     }
-    assert taken.digest == digest_of(shot.run_dir)
+    assert taken.digest == read_code_digest(shot.run_dir)
 
 
 def test_kept_files_are_plain_and_read_only(project: Path, home: Path) -> None:
@@ -199,7 +201,7 @@ def test_names_that_differ_in_case_only_are_both_kept(project: Path, home: Path)
 
 
 def test_file_beyond_the_limit_is_named(project: Path, home: Path) -> None:
-    shot = snapshot(project, home, limits=Limits(max_files=2))
+    shot = snapshot(project, home, limits=SnapshotLimits(max_files=2))
     shot.take()
     manifest = manifest_of(shot.run_dir)
     assert set(manifest.by_path) == {"a.py", "pack/b.py"}
@@ -209,7 +211,7 @@ def test_file_beyond_the_limit_is_named(project: Path, home: Path) -> None:
 def test_data_that_is_left_out_is_told_once(project: Path, home: Path) -> None:
     for number in range(3):
         (project / f"{number}.json").write_text("{}\n")
-    limits = Limits(max_data_files=2)
+    limits = SnapshotLimits(max_data_files=2)
     shot = snapshot(project, home, limits=limits)
     assert shot.take().notes == (
         "not in the record's copy of the code: *.json (3 files); "
@@ -219,7 +221,7 @@ def test_data_that_is_left_out_is_told_once(project: Path, home: Path) -> None:
     assert snapshot(project, home, "two", limits=limits).take().notes == ()
     (project / "big.csv").write_bytes(b" " * 100)
     (project / "conf.yaml").write_text("a: 1  # and more, so that it is another one\n")
-    limits = Limits(max_data_files=2, max_file_bytes=50)
+    limits = SnapshotLimits(max_data_files=2, max_file_bytes=50)
     assert (
         "*.json (3 files), big.csv (100 bytes)"
         in (snapshot(project, home, "three", limits=limits).take().notes[0])
@@ -261,7 +263,7 @@ def test_what_cannot_be_written_is_told(
 def test_framework_that_cannot_be_read_is_no_trouble(
     project: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "package_dir", lambda: tmp_path / "archive.zip" / "epochal")
+    monkeypatch.setattr(module, "get_package_dir", lambda: tmp_path / "archive.zip" / "epochal")
     shot = snapshot(project, home, version="0.1")
     shot.take()
     framework = manifest_of(shot.run_dir).framework
@@ -283,7 +285,7 @@ def test_ignored_file_is_kept_once_it_is_imported(project: Path, home: Path) -> 
     second = shot.add_imported({"gen/made.py": start("z = 1\n"), "a.py": start("x = 1\n")})
     assert second.notes == ()
     assert read_file(shot.run_dir, "gen/made.py") == b"z = 1\n"
-    assert second.digest == digest_of(shot.run_dir) != first.digest
+    assert second.digest == read_code_digest(shot.run_dir) != first.digest
 
 
 def test_code_that_changed_between_copy_and_import_is_told(project: Path, home: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from comparing import default, keep_code, make_run
 from epochal import durable
 from epochal.errors import RecordError
-from epochal.records.compare.comparison import SECTIONS, describe, diff
+from epochal.records.compare.comparison import SECTIONS, describe_differences, diff
 from epochal.records.compare.replicate_groups import are_replicates
 
 if TYPE_CHECKING:
@@ -68,16 +68,16 @@ def test_other_epochal_is_named(one: RunRecord, tmp_path: Path) -> None:
     keep_code(other, {"task.py": b"x = 2\n"}, epochal="bb")
     keep_code(one, {"task.py": b"x = 1\n"}, epochal="aa")
     found = diff(one, other)
-    assert describe(found, ("code",)) == "they differ in 1 file and Epochal itself"
+    assert describe_differences(found, ("code",)) == "they differ in 1 file and Epochal itself"
     keep_code(one, {"task.py": b"x = 2\n"}, epochal="aa")
-    assert describe(diff(one, other), ("code",)) == "they differ in Epochal itself"
+    assert describe_differences(diff(one, other), ("code",)) == "they differ in Epochal itself"
 
 
 def test_only_chosen_sections_are_described(one: RunRecord, tmp_path: Path) -> None:
     other = make_run(tmp_path / "other", {"seed": 1, "optim.lr": 0.2}, machine=MACHINE)
     found = diff(one, other)
-    assert describe(found, ("seed",)) == "they differ in the seed"
-    assert describe(found, ("packages",)) == "nothing differs"
+    assert describe_differences(found, ("seed",)) == "they differ in the seed"
+    assert describe_differences(found, ("packages",)) == "nothing differs"
     assert set(found.to_json(("seed",))) == {"runs", "differing", "seed"}
 
 

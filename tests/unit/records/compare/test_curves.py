@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from comparing import make_run
-from epochal.records.compare.curves import Curves, Parting, compare_curves
+from epochal.records.compare.curves import CurveComparison, Divergence, compare_curves
 from epochal.records.folder.folder import RunFolder
 from epochal.records.folder.record import read_run
 from epochal.records.folder.writer import RunWriter
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SAME = {1: 1.0, 2: 0.5, 3: 0.25}
 
 
-def parted(tmp_path: Path, one: Any, other: Any, *, tolerance: float = 0.01) -> Curves:
+def parted(tmp_path: Path, one: Any, other: Any, *, tolerance: float = 0.01) -> CurveComparison:
     first = make_run(tmp_path / "a", points=one)
     second = make_run(tmp_path / "b", points=other)
     return compare_curves(first, second, tolerance=tolerance)
@@ -34,7 +34,7 @@ def test_same_curves_never_part(tmp_path: Path) -> None:
 def test_last_bit_is_enough_to_part_but_stays_close(tmp_path: Path) -> None:
     other = SAME | {2: math.nextafter(0.5, 1)}
     found = parted(tmp_path, {"train/loss": SAME}, {"train/loss": other})
-    assert found.bitwise == Parting(2, ("train/loss",), (0.5, other[2]))
+    assert found.bitwise == Divergence(2, ("train/loss",), (0.5, other[2]))
     assert found.beyond is None
     assert found.same_until == 1
 
@@ -67,7 +67,7 @@ def test_means_of_training_are_compared_where_they_are_over_the_same_steps(tmp_p
     points = {"train/loss": every, "train/epoch/loss": every, "lr": every}
     others = {"train/loss": often, "train/epoch/loss": every, "lr": every}
     found = parted(tmp_path, points, others)
-    assert found.bitwise == found.beyond == Parting(30, ("train/loss",), (3.0, 4.0))
+    assert found.bitwise == found.beyond == Divergence(30, ("train/loss",), (3.0, 4.0))
     assert (found.same_until, found.num_points, found.num_uneven) == (20, 8, 1)
 
 

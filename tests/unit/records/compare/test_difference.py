@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from epochal.records.compare.difference import Difference, Side, is_same, lay_out
+from epochal.records.compare.difference import Difference, RunValue, compare_tables, is_equal_value
 
 
-def table(**values: object) -> dict[str, Side]:
-    return {key: Side(value) for key, value in values.items()}
+def table(**values: object) -> dict[str, RunValue]:
+    return {key: RunValue(value) for key, value in values.items()}
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ def table(**values: object) -> dict[str, Side]:
     [(1, 1.0), (math.nan, math.nan), ([1, {"a": None}], (1, {"a": None})), ("x", "x"), ([], [])],
 )
 def test_equal_values_are_the_same(one: object, other: object) -> None:
-    assert is_same(one, other)
+    assert is_equal_value(one, other)
 
 
 @pytest.mark.parametrize(
@@ -26,45 +26,45 @@ def test_equal_values_are_the_same(one: object, other: object) -> None:
     [(1, True), (0, False), (1, "1"), (None, 0), ([1], [1, 2]), ({"a": 1}, {"b": 1}), ([], {})],
 )
 def test_unlike_values_are_not_the_same(one: object, other: object) -> None:
-    assert not is_same(one, other)
+    assert not is_equal_value(one, other)
 
 
 def test_only_what_differs_is_found_in_the_order_of_the_runs() -> None:
-    facts = lay_out([table(b=1, a=1, same=0), table(a=2, b=2, same=0, new=3)])
+    facts = compare_tables([table(b=1, a=1, same=0), table(a=2, b=2, same=0, new=3)])
     assert [one.key for one in facts.differences] == ["b", "a", "new"]
     assert facts.num_same == 1
 
 
 def test_run_without_a_value_has_no_side() -> None:
-    [found] = lay_out([table(a=1, b=1), table(a=1)]).differences
-    assert found == Difference("b", (Side(1), None))
+    [found] = compare_tables([table(a=1, b=1), table(a=1)]).differences
+    assert found == Difference("b", (RunValue(1), None))
 
 
 def test_null_is_a_value_and_not_the_lack_of_one() -> None:
-    assert len(lay_out([table(a=None, b=1), table(b=1)]).differences) == 1
+    assert len(compare_tables([table(a=None, b=1), table(b=1)]).differences) == 1
 
 
 def test_one_of_three_makes_a_difference() -> None:
     tables = [table(a=1), table(a=1), table(a=2)]
-    assert [one.key for one in lay_out(tables).differences] == ["a"]
+    assert [one.key for one in compare_tables(tables).differences] == ["a"]
 
 
 def test_run_of_which_nothing_is_known_is_not_compared() -> None:
-    facts = lay_out([table(a=1), None, table(a=2)])
+    facts = compare_tables([table(a=1), None, table(a=2)])
     assert facts.unknown == (1,)
     assert facts.differences[0].sides[1] is None
-    alone = lay_out([table(a=1), None])
+    alone = compare_tables([table(a=1), None])
     assert (alone.differences, alone.num_same, alone.unknown) == ((), 0, (1,))
 
 
 def test_run_that_is_known_to_have_nothing_differs() -> None:
-    facts = lay_out([table(a=1), {}])
-    assert facts.differences == (Difference("a", (Side(1), None)),)
+    facts = compare_tables([table(a=1), {}])
+    assert facts.differences == (Difference("a", (RunValue(1), None)),)
     assert facts.unknown == ()
 
 
 def test_default_that_only_one_has_is_minor() -> None:
-    preset = Side(0.9, "default of SGD", is_default=True)
+    preset = RunValue(0.9, "default of SGD", is_default=True)
     assert Difference("momentum", (preset, None)).is_minor
-    assert not Difference("momentum", (preset, Side(0.5, is_default=True))).is_minor
-    assert not Difference("momentum", (Side(0.9, "a.yaml:3"), None)).is_minor
+    assert not Difference("momentum", (preset, RunValue(0.5, is_default=True))).is_minor
+    assert not Difference("momentum", (RunValue(0.9, "a.yaml:3"), None)).is_minor

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from epochal.records.compare.difference import Table
+    from epochal.records.compare.difference import ValueTable
     from epochal.records.folder.record import RunRecord
 
 MACHINE = {
@@ -34,7 +34,7 @@ MACHINE = {
 }
 
 
-def values(found: Table | None) -> dict[str, object]:
+def values(found: ValueTable | None) -> dict[str, object]:
     assert found is not None
     return {name: side.value for name, side in found.items()}
 
@@ -91,7 +91,7 @@ def test_environment_without_variables_is_known(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("table", [hardware_table, environment_table, data_table, git_table])
 def test_damaged_record_says_nothing(
-    tmp_path: Path, table: Callable[[RunRecord], Table | None]
+    tmp_path: Path, table: Callable[[RunRecord], ValueTable | None]
 ) -> None:
     record = make_run(tmp_path / "a", machine="?", device=3, data=[], meta={})
     assert not table(record)

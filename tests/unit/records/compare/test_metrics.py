@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from comparing import make_run
-from epochal.records.compare.metrics import Score, deltas, find_monitor, read_scores
+from epochal.records.compare.metrics import MetricComparison, compare_metrics, deltas, find_monitor
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def scores(tmp_path: Path, *points: dict[str, dict[int, float]], **config: Any) -> list[Score]:
-    return read_scores(
+def scores(
+    tmp_path: Path, *points: dict[str, dict[int, float]], **config: Any
+) -> list[MetricComparison]:
+    return compare_metrics(
         [make_run(tmp_path / str(i), config, points=one) for i, one in enumerate(points)]
     )
 
@@ -39,9 +41,9 @@ def test_the_best_of_means_over_other_steps_is_not_compared(tmp_path: Path) -> N
         make_run(tmp_path / period, {"log.record_every": period}, points=points)
         for period in ("5st", "10st")
     ]
-    epoch, steps = read_scores(records)
+    epoch, steps = compare_metrics(records)
     assert (epoch.best, steps.best) == ((0.5, 0.5), (None, None))
-    [_, alike] = read_scores(records[:1] * 2)
+    [_, alike] = compare_metrics(records[:1] * 2)
     assert alike.best == (0.5, 0.5)
 
 
@@ -68,7 +70,7 @@ def test_runs_that_contradict_each_other_have_no_direction(tmp_path: Path) -> No
     points = {"val/acc": {1: 0.5}}
     one = make_run(tmp_path / "a", {"monitor": "+val/acc"}, points=points)
     other = make_run(tmp_path / "b", {"monitor": "-val/acc"}, points=points)
-    [score] = read_scores([one, other])
+    [score] = compare_metrics([one, other])
     assert score.mode is None
 
 
@@ -118,7 +120,7 @@ def test_equal_metrics_are_the_same_also_when_not_numbers(tmp_path: Path) -> Non
     ],
 )
 def test_delta_is_judged_by_direction(mode: Any, delta: float | None, verdict: object) -> None:
-    assert Score("x", mode, (), ()).is_better(delta) is verdict
+    assert MetricComparison("x", mode, (), ()).is_better(delta) is verdict
 
 
 def test_deltas_are_part_of_the_json(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from epochal.records import read_run
-from epochal.records.compare.related_runs import find_relatives
+from epochal.records.compare.related_runs import find_related_runs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +39,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_children_are_those_that_name_it(root: Path) -> None:
-    found = find_relatives(read_run(root / "project" / "tag" / "a"), root, print).children
+    found = find_related_runs(read_run(root / "project" / "tag" / "a"), root, print).children
     assert [(one.run, one.kind, one.status) for one in found] == [
         ("b", "trial", "finished"),
         ("d", "weights", "failed"),
@@ -47,12 +47,12 @@ def test_children_are_those_that_name_it(root: Path) -> None:
 
 
 def test_replicates_are_finished_runs_of_the_same_config_one_of_each_seed(root: Path) -> None:
-    found = find_relatives(read_run(root / "project" / "tag" / "a"), root, print).replicates
+    found = find_related_runs(read_run(root / "project" / "tag" / "a"), root, print).replicates
     assert [(one.run, one.seed, one.best) for one in found] == [("a", 1, 0.1), ("c", 2, 0.2)]
-    assert find_relatives(read_run(root / "project" / "tag" / "e"), root, print).replicates == ()
+    assert find_related_runs(read_run(root / "project" / "tag" / "e"), root, print).replicates == ()
 
 
 def test_a_run_elsewhere_has_no_relatives(root: Path, tmp_path: Path) -> None:
     record = read_run(root / "project" / "tag" / "a")
-    found = find_relatives(record, root / "other", print)
+    found = find_related_runs(record, root / "other", print)
     assert (found.children, found.replicates) == ((), ())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from comparing import make_run
-from epochal.records.compare.replicate_groups import find_group
+from epochal.records.compare.replicate_groups import find_replicates
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ def test_replicates_of_a_project_are_found_under_any_tag(tmp_path: Path) -> None
     seeded(runs / "digits" / "b" / "2", 2, 0.7)
     seeded(runs / "digits" / "b" / "3", 3, 0.9, lr=0.2)
     seeded(runs / "other" / "b" / "4", 4, 0.9, project="other")
-    group = find_group(record, runs)
+    group = find_replicates(record, runs)
     assert group is not None
     assert group.runs == ("1", "2")
     assert group.means["val/acc"].mean == pytest.approx(0.6)
@@ -36,7 +36,7 @@ def test_replicates_of_a_project_are_found_under_any_tag(tmp_path: Path) -> None
 def test_progress_of_a_long_search_is_told(tmp_path: Path) -> None:
     record = seeded(tmp_path / "runs" / "1", 1)
     told: list[str] = []
-    find_group(record, tmp_path / "runs", told.append)
+    find_replicates(record, tmp_path / "runs", told.append)
     assert told
 
 
@@ -44,7 +44,7 @@ def test_beside_a_run_elsewhere_only_its_neighbours_are_looked_at(tmp_path: Path
     record = seeded(tmp_path / "mine" / "1", 1)
     seeded(tmp_path / "mine" / "2", 2)
     seeded(tmp_path / "mine" / "deeper" / "3", 3)
-    group = find_group(record, tmp_path / "runs")
+    group = find_replicates(record, tmp_path / "runs")
     assert group is not None
     assert group.runs == ("1", "2")
 
@@ -54,7 +54,7 @@ def test_unfinished_runs_and_repeated_seeds_are_left_out(tmp_path: Path) -> None
     seeded(tmp_path / "2", 1, 0.5)
     seeded(tmp_path / "3", 2, 0.7, status="failed")
     seeded(tmp_path / "4", 3, 0.7, status="stopped")
-    group = find_group(record, tmp_path)
+    group = find_replicates(record, tmp_path)
     assert group is not None
     assert group.runs == ("2", "4")
     assert group.left_out == {"failed": 1, "seed": 1}
@@ -64,7 +64,7 @@ def test_unfinished_runs_and_repeated_seeds_are_left_out(tmp_path: Path) -> None
 def test_only_figures_that_all_came_to_have_a_mean(tmp_path: Path) -> None:
     record = make_run(tmp_path / "1", {"seed": 1}, metrics={"a": 1.0, "train/epoch/a": 2.0})
     make_run(tmp_path / "2", {"seed": 2}, metrics={"a": 3.0, "b": 1.0})
-    group = find_group(record, tmp_path)
+    group = find_replicates(record, tmp_path)
     assert group is not None
     assert list(group.means) == ["a"]
 
@@ -72,10 +72,10 @@ def test_only_figures_that_all_came_to_have_a_mean(tmp_path: Path) -> None:
 def test_run_whose_config_is_lost_has_no_group(tmp_path: Path) -> None:
     record = make_run(tmp_path / "1")
     (record.path / "config" / "provenance.json").unlink()
-    assert find_group(record, tmp_path) is None
+    assert find_replicates(record, tmp_path) is None
 
 
 def test_group_of_runs_that_all_failed_has_no_means(tmp_path: Path) -> None:
-    group = find_group(seeded(tmp_path / "1", 1, status="failed"), tmp_path)
+    group = find_replicates(seeded(tmp_path / "1", 1, status="failed"), tmp_path)
     assert group is not None
     assert (group.runs, group.left_out, group.means) == ((), {"failed": 1}, {})

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from comparing import command_line, default, make_run, origin
-from epochal.records.compare.difference import lay_out
+from epochal.records.compare.difference import compare_tables
 from epochal.records.compare.settings import parameter_tables, read_settings, seed_table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from epochal.records.compare.difference import Facts
+    from epochal.records.compare.difference import SectionComparison
 
 
-def compared(tmp_path: Path, *configs: dict[str, Any]) -> Facts:
+def compared(tmp_path: Path, *configs: dict[str, Any]) -> SectionComparison:
     records = [make_run(tmp_path / str(i), config) for i, config in enumerate(configs)]
-    return lay_out(parameter_tables(records))
+    return compare_tables(parameter_tables(records))
 
 
 def test_parameter_that_differs_says_where_each_was_set(tmp_path: Path) -> None:

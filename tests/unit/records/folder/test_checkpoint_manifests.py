@@ -12,16 +12,16 @@ import pytest
 
 from epochal.errors import RecordError
 from epochal.records.folder.checkpoint_manifests import (
-    Damage,
-    Manifest,
+    CheckpointDamage,
+    CheckpointManifest,
     StoredFile,
-    best_valid,
     encode_manifest,
+    find_best_checkpoint,
     find_checkpoints,
-    newest_valid,
-    rank,
+    find_newest_checkpoint,
+    rank_by_score,
     read_manifest,
-    verify,
+    verify_checkpoint,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def make(folder: Path, name: str, **facts: Any) -> Path:
         data = f"{file} of {name}".encode()
         (path / file).write_bytes(data)
         files[file] = StoredFile(len(data), hashlib.sha256(data).hexdigest())
-    manifest = Manifest(path=path, files=files, **facts)
+    manifest = CheckpointManifest(path=path, files=files, **facts)
     (path / "manifest.json").write_bytes(encode_manifest(manifest))
     return path
 
@@ -76,7 +76,7 @@ def test_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_whole_checkpoint_has_no_damage(tmp_path: Path) -> None:
-    assert verify(make(tmp_path, "a")) is None
+    assert verify_checkpoint(make(tmp_path, "a")) is None
 
 
 def test_any_changed_byte_of_any_file_is_found(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_any_changed_byte_of_any_file_is_found(tmp_path: Path) -> None:
             changed = bytearray(data)
             changed[position] ^= 0x01
             file.write_bytes(changed)
-            damage = verify(path)
+            damage = verify_checkpoint(path)
             if damage is None:  # blanks between the words of JSON mean nothing
                 assert json.loads(changed) == json.loads(data)
             else:
@@ -98,8 +98,8 @@ def test_any_changed_byte_of_any_file_is_found(tmp_path: Path) -> None:
 def test_damage_names_checkpoint_and_file(tmp_path: Path) -> None:
     path = make(tmp_path, "a")
     (path / "state.json").write_bytes(b"")
-    damage = verify(path)
-    assert damage == Damage(path, "state.json", "0 bytes instead of 15")
+    damage = verify_checkpoint(path)
+    assert damage == CheckpointDamage(path, "state.json", "0 bytes instead of 15")
     assert str(damage) == f"{path}/state.json: damaged: 0 bytes instead of 15"
 
 
@@ -107,7 +107,7 @@ def test_damage_names_checkpoint_and_file(tmp_path: Path) -> None:
 def test_missing_file_is_found(tmp_path: Path, file: str) -> None:
     path = make(tmp_path, "a")
     (path / file).unlink()
-    assert verify(path) == Damage(path, file, "missing")
+    assert verify_checkpoint(path) == CheckpointDamage(path, file, "missing")
 
 
 @pytest.mark.parametrize(
@@ -123,19 +123,23 @@ def test_missing_file_is_found(tmp_path: Path, file: str) -> None:
 def test_text_that_is_no_manifest_is_found(tmp_path: Path, text: bytes, what: str) -> None:
     path = make(tmp_path, "a")
     (path / "manifest.json").write_bytes(text)
-    assert verify(path) == Damage(path, "manifest.json", what)
+    assert verify_checkpoint(path) == CheckpointDamage(path, "manifest.json", what)
 
 
 def test_manifest_of_a_later_format_is_not_read(tmp_path: Path) -> None:
     path = make(tmp_path, "a", format=2)
-    assert verify(path) == Damage(path, "manifest.json", "format 2, and this version reads 1")
+    assert verify_checkpoint(path) == CheckpointDamage(
+        path, "manifest.json", "format 2, and this version reads 1"
+    )
 
 
 def test_manifest_that_names_too_few_files_is_found(tmp_path: Path) -> None:
     path = make(tmp_path, "a")
-    manifest = Manifest(path=path, files={})
+    manifest = CheckpointManifest(path=path, files={})
     (path / "manifest.json").write_bytes(encode_manifest(manifest))
-    assert verify(path) == Damage(path, "state.json", "not named in manifest.json")
+    assert verify_checkpoint(path) == CheckpointDamage(
+        path, "state.json", "not named in manifest.json"
+    )
 
 
 @pytest.mark.parametrize(
@@ -151,9 +155,9 @@ def test_manifest_that_names_too_few_files_is_found(tmp_path: Path) -> None:
 )
 def test_manifest_whose_values_make_no_sense_is_found(tmp_path: Path, facts: Any) -> None:
     path = make(tmp_path, "a")
-    manifest = Manifest(**{"path": path, "files": {}, **facts})
+    manifest = CheckpointManifest(**{"path": path, "files": {}, **facts})
     (path / "manifest.json").write_bytes(encode_manifest(manifest))
-    assert verify(path) == Damage(path, "manifest.json", "it makes no sense")
+    assert verify_checkpoint(path) == CheckpointDamage(path, "manifest.json", "it makes no sense")
     assert find_checkpoints(tmp_path) == []
 
 
@@ -169,7 +173,7 @@ def test_order_is_that_of_attempt_and_step_and_not_of_time(tmp_path: Path) -> No
     for number, name in enumerate("bac"):
         os.utime(tmp_path / name, (number, number))
     assert [one.name for one in find_checkpoints(tmp_path)] == ["a", "c", "b"]
-    newest, damage = newest_valid(tmp_path)
+    newest, damage = find_newest_checkpoint(tmp_path)
     assert newest is not None
     assert newest.name == "b"
     assert damage == []
@@ -180,7 +184,7 @@ def test_damaged_newest_one_is_passed_over_and_named(tmp_path: Path) -> None:
         make(tmp_path, f"step-{step}", step=step)
     (tmp_path / "step-4" / "manifest.json").write_bytes(b"x")
     (tmp_path / "step-3" / "tensors.safetensors").write_bytes(b"x")
-    newest, damage = newest_valid(tmp_path)
+    newest, damage = find_newest_checkpoint(tmp_path)
     assert newest is not None
     assert newest.step == 2
     assert [(one.path.name, one.file) for one in damage] == [
@@ -193,19 +197,19 @@ def test_best_one_is_found_and_falls_back_to_the_next(tmp_path: Path) -> None:
     for step, value in ((1, -0.5), (2, -0.1), (3, math.nan), (4, -0.3)):
         scored(tmp_path, f"step-{step}", value, step=step)
     make(tmp_path, "step-5", step=5)
-    best, _ = best_valid(tmp_path)
+    best, _ = find_best_checkpoint(tmp_path)
     assert best is not None
     assert best.step == 2
     (tmp_path / "step-2" / "state.json").unlink()
-    best, damage = best_valid(tmp_path)
+    best, damage = find_best_checkpoint(tmp_path)
     assert best is not None
     assert best.step == 4
     assert [one.file for one in damage] == ["state.json"]
 
 
 def test_nothing_valid_is_none(tmp_path: Path) -> None:
-    assert newest_valid(tmp_path / "nowhere") == (None, [])
-    assert best_valid(tmp_path) == (None, [])
+    assert find_newest_checkpoint(tmp_path / "nowhere") == (None, [])
+    assert find_best_checkpoint(tmp_path) == (None, [])
 
 
 def test_links_hidden_folders_and_foreign_ones_are_not_checkpoints(tmp_path: Path) -> None:
@@ -216,14 +220,14 @@ def test_links_hidden_folders_and_foreign_ones_are_not_checkpoints(tmp_path: Pat
     make(tmp_path, ".staging-step-2-1.0")
     make(tmp_path, "step-0.damaged")
     assert [one.name for one in find_checkpoints(tmp_path)] == ["step-1"]
-    assert newest_valid(tmp_path)[1] == []
+    assert find_newest_checkpoint(tmp_path)[1] == []
 
 
 def test_smaller_is_better_where_the_mode_says_so(tmp_path: Path) -> None:
     for step, value in ((1, 3.0), (2, -4.0), (3, -math.inf), (4, math.nan)):
         metrics = {"val/loss": value}
         make(tmp_path, f"{step}", step=step, monitor="val/loss", mode="min", metrics=metrics)
-    assert [one.step for one in rank(find_checkpoints(tmp_path))] == [3, 2, 1]
+    assert [one.step for one in rank_by_score(find_checkpoints(tmp_path))] == [3, 2, 1]
 
 
 @pytest.mark.parametrize(

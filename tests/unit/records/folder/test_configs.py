@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.records.folder.configs import find_expanded, missing_configs
+from epochal.records.folder.configs import find_expanded_config, find_missing_configs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,17 +25,17 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 def missing(run_dir: Path, *, has_begun: bool = True) -> list[str]:
-    return list(missing_configs(run_dir, has_begun=has_begun))
+    return list(find_missing_configs(run_dir, has_begun=has_begun))
 
 
 def test_expanded_config_is_found_whatever_its_format(run_dir: Path) -> None:
-    assert find_expanded(run_dir) == run_dir / "config" / "expanded.toml"
+    assert find_expanded_config(run_dir) == run_dir / "config" / "expanded.toml"
 
 
 @pytest.mark.parametrize("name", ["expanded.txt", "expanded.toml~"])
 def test_other_file_is_no_expanded_config(run_dir: Path, name: str) -> None:
     (run_dir / "config" / "expanded.toml").rename(run_dir / "config" / name)
-    assert find_expanded(run_dir) is None
+    assert find_expanded_config(run_dir) is None
     assert missing(run_dir) == ["config/expanded.*: missing"]
 
 

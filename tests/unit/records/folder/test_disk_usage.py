@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.records.folder.disk_usage import DiskPart, read_disk
+from epochal.records.folder.disk_usage import DiskUsage, measure_disk_usage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,10 +18,10 @@ def test_parts_are_listed_by_size(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_bytes(b"12")
     (tmp_path / "code" / "x").write_bytes(b"123")
     (tmp_path / "code" / "y").hardlink_to(tmp_path / "code" / "x")
-    assert read_disk(tmp_path) == [
-        DiskPart(name="logs", num_bytes=10, num_files=2, shared_bytes=0),
-        DiskPart(name="code", num_bytes=6, num_files=2, shared_bytes=6),
-        DiskPart(name="files", num_bytes=2, num_files=1, shared_bytes=0),
+    assert measure_disk_usage(tmp_path) == [
+        DiskUsage(name="logs", num_bytes=10, num_files=2, shared_bytes=0),
+        DiskUsage(name="code", num_bytes=6, num_files=2, shared_bytes=6),
+        DiskUsage(name="files", num_bytes=2, num_files=1, shared_bytes=0),
     ]
 
 
@@ -31,9 +31,9 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     run.mkdir()
     (run / "link").symlink_to(tmp_path / "big")
     (run / "loop").symlink_to(run)
-    (part,) = read_disk(run)
+    (part,) = measure_disk_usage(run)
     assert part.num_bytes < 1000
 
 
 def test_a_folder_that_is_gone_has_no_parts(tmp_path: Path) -> None:
-    assert read_disk(tmp_path / "none") == []
+    assert measure_disk_usage(tmp_path / "none") == []

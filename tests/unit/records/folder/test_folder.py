@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from epochal import durable
 from epochal.errors import RecordError
-from epochal.records.folder.folder import RecordOptions, RunFolder, create_run_folder, slug
+from epochal.records.folder.folder import RecordOptions, RunFolder, create_run_folder, slugify
 
 
 def create(
@@ -133,18 +133,18 @@ def test_paths_that_leave_the_run_are_refused(tmp_path: Path, name: str, key: st
     ],
 )
 def test_names_become_safe_path_components(text: str, expected: str) -> None:
-    assert slug(text, default="fallback") == expected
+    assert slugify(text, default="fallback") == expected
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(st.characters(), max_size=200))
 def test_any_name_is_safe(text: str) -> None:
-    name = slug(text, default="fallback")
+    name = slugify(text, default="fallback")
     assert Path(name).name == name
     assert name not in ("", ".", "..")
     assert not name.startswith((".", "-"))
     assert len(name.encode()) <= 80
-    assert slug(name, default="fallback") == name
+    assert slugify(name, default="fallback") == name
 
 
 def test_any_tag_makes_a_folder_two_levels_down(tmp_path: Path) -> None:

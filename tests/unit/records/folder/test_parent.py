@@ -6,22 +6,22 @@ import os
 
 import pytest
 
-from epochal.records.folder.parent import VARIABLE, Parent, read_parent, take_parent
+from epochal.records.folder.parent import PARENT_VARIABLE, Parent, pop_parent_variable, read_parent
 
 
 def test_parent_reaches_a_process_once(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Parent("20261115-125010-57c7", "retried")
     for name, value in told.to_environment().items():
         monkeypatch.setenv(name, value)
-    assert take_parent() == told
-    assert VARIABLE not in os.environ
-    assert take_parent() is None
+    assert pop_parent_variable() == told
+    assert PARENT_VARIABLE not in os.environ
+    assert pop_parent_variable() is None
 
 
 @pytest.mark.parametrize("text", ["", "trial", "trial:", "cousin:abc", ":abc"])
 def test_strange_word_is_no_parent(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setenv(VARIABLE, text)
-    assert take_parent() is None
+    monkeypatch.setenv(PARENT_VARIABLE, text)
+    assert pop_parent_variable() is None
 
 
 def test_parent_is_read_from_a_record() -> None:

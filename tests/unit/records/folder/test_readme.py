@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.records.folder.folder import RunFolder
-from epochal.records.folder.readme import Page, parse_page, read_page, write_page
+from epochal.records.folder.readme import RunReadme, parse_readme, read_readme, write_readme
 from epochal.records.folder.writer import RunWriter
 
 if TYPE_CHECKING:
@@ -28,32 +28,32 @@ if TYPE_CHECKING:
     ],
 )
 def test_page_is_read_however_people_wrote_it(content: str, title: str, text: str) -> None:
-    page = parse_page(content)
+    page = parse_readme(content)
     assert (page.title, page.text) == (title, text)
 
 
 def test_page_of_a_new_run_has_its_tag_and_no_text(tmp_path: Path) -> None:
     RunWriter(RunFolder(tmp_path)).write_readme("digits", "")
-    assert (read_page(tmp_path).title, read_page(tmp_path).text) == ("digits", "")
+    assert (read_readme(tmp_path).title, read_readme(tmp_path).text) == ("digits", "")
 
 
 def test_page_is_rewritten_and_its_end_stays(tmp_path: Path) -> None:
     RunWriter(RunFolder(tmp_path)).write_readme("digits", "why")
-    before = read_page(tmp_path)
-    write_page(tmp_path, Page("better", "because\n\nof that", before.rest))
-    assert read_page(tmp_path) == Page("better", "because\n\nof that", before.rest)
+    before = read_readme(tmp_path)
+    write_readme(tmp_path, RunReadme("better", "because\n\nof that", before.rest))
+    assert read_readme(tmp_path) == RunReadme("better", "because\n\nof that", before.rest)
     content = (tmp_path / "README.md").read_text()
     assert content.startswith("# better\n\nbecause\n\nof that\n\n---\n")
     assert "np.fromfile" in content
 
 
 def test_page_that_is_missing_is_empty_and_can_be_written(tmp_path: Path) -> None:
-    assert read_page(tmp_path) == Page("", "")
-    write_page(tmp_path, Page("", ""))
-    assert read_page(tmp_path) == Page("untitled", "")
+    assert read_readme(tmp_path) == RunReadme("", "")
+    write_readme(tmp_path, RunReadme("", ""))
+    assert read_readme(tmp_path) == RunReadme("untitled", "")
 
 
 def test_secrets_do_not_reach_the_page(tmp_path: Path) -> None:
     token = "ghp_" + "a1B2" * 10
-    write_page(tmp_path, Page("a", f"with {token}"))
+    write_readme(tmp_path, RunReadme("a", f"with {token}"))
     assert token not in (tmp_path / "README.md").read_text()

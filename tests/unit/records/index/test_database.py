@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.records.index.database import (
-    examine,
-    locking,
-    open_memory,
+    holding_writer_lock,
+    inspect_index_file,
+    open_in_memory,
     open_reader,
     open_writer,
-    remove,
+    remove_index_file,
 )
-from epochal.records.index.schema import VERSION, create_tables
+from epochal.records.index.schema import SCHEMA_VERSION, create_tables
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def make(path: Path, *, is_shared: bool = False, version: int = VERSION) -> None:
+def make(path: Path, *, is_shared: bool = False, version: int = SCHEMA_VERSION) -> None:
     with closing(open_writer(path, is_shared=is_shared)) as connection:
         create_tables(connection)
         connection.execute(f"PRAGMA user_version = {version}")
@@ -31,33 +31,35 @@ def make(path: Path, *, is_shared: bool = False, version: int = VERSION) -> None
 
 def test_an_index_is_recognised(tmp_path: Path) -> None:
     make(tmp_path / "index.db")
-    assert examine(tmp_path / "index.db") == "usable"
+    assert inspect_index_file(tmp_path / "index.db") == "usable"
 
 
 def test_a_file_that_is_not_there_is_missing(tmp_path: Path) -> None:
-    assert examine(tmp_path / "index.db") == "missing"
+    assert inspect_index_file(tmp_path / "index.db") == "missing"
 
 
 def test_an_empty_file_is_missing(tmp_path: Path) -> None:
     (tmp_path / "index.db").touch()
-    assert examine(tmp_path / "index.db") == "missing"
+    assert inspect_index_file(tmp_path / "index.db") == "missing"
 
 
 def test_something_else_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "index.db").write_text("these are the voyages " * 100)
-    assert examine(tmp_path / "index.db") == "damaged"
+    assert inspect_index_file(tmp_path / "index.db") == "damaged"
 
 
 def test_another_database_is_foreign(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "index.db")) as connection:
         connection.execute("CREATE TABLE mine (a)")
-    assert examine(tmp_path / "index.db") == "foreign"
+    assert inspect_index_file(tmp_path / "index.db") == "foreign"
 
 
-@pytest.mark.parametrize(("version", "state"), [(VERSION + 1, "newer"), (VERSION - 1, "older")])
+@pytest.mark.parametrize(
+    ("version", "state"), [(SCHEMA_VERSION + 1, "newer"), (SCHEMA_VERSION - 1, "older")]
+)
 def test_another_version_is_told(tmp_path: Path, version: int, state: str) -> None:
     make(tmp_path / "index.db", version=version)
-    assert examine(tmp_path / "index.db") == state
+    assert inspect_index_file(tmp_path / "index.db") == state
 
 
 @pytest.mark.parametrize(("is_shared", "mode"), [(True, "delete"), (False, "wal")])
@@ -81,7 +83,7 @@ def test_a_reader_cannot_write(tmp_path: Path) -> None:
 
 def test_an_index_in_memory_begins_with_what_is_on_disk(tmp_path: Path) -> None:
     make(tmp_path / "index.db")
-    with closing(open_memory(tmp_path / "index.db")) as connection:
+    with closing(open_in_memory(tmp_path / "index.db")) as connection:
         assert connection.execute("SELECT last FROM metrics").fetchall() == [(0.5,)]
 
 
@@ -91,24 +93,24 @@ def test_an_index_in_memory_is_empty_where_there_is_nothing_sound(
 ) -> None:
     if text is not None:
         (tmp_path / "index.db").write_text(text)
-    with closing(open_memory(tmp_path / "index.db")) as connection:
+    with closing(open_in_memory(tmp_path / "index.db")) as connection:
         assert connection.execute("SELECT * FROM runs").fetchall() == []
 
 
 def test_a_removed_index_leaves_nothing(tmp_path: Path) -> None:
     for name in ("index.db", "index.db-wal", "index.db-shm"):
         (tmp_path / name).touch()
-    remove(tmp_path / "index.db")
+    remove_index_file(tmp_path / "index.db")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_there_is_one_writer_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "index.db"
-    with locking(path) as is_mine:
+    with holding_writer_lock(path) as is_mine:
         assert is_mine
-        with locking(path) as is_mine_too:
+        with holding_writer_lock(path) as is_mine_too:
             assert not is_mine_too
-    with locking(path) as is_mine:
+    with holding_writer_lock(path) as is_mine:
         assert is_mine
 
 
@@ -120,5 +122,5 @@ def test_a_killed_writer_holds_nothing(tmp_path: Path) -> None:
     )
     path = tmp_path / "index.db"
     subprocess.run([sys.executable, "-c", script, str(path)], check=False)
-    with locking(path) as is_mine:
+    with holding_writer_lock(path) as is_mine:
         assert is_mine

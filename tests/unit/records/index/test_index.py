@@ -43,7 +43,7 @@ def test_a_second_look_reads_only_what_changed(tmp_path: Path) -> None:
 def test_an_index_can_be_deleted_at_any_time(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     runs_of(tmp_path)
-    store.remove(tmp_path / ".epochal" / "index.db")
+    store.remove_index_file(tmp_path / ".epochal" / "index.db")
     assert runs_of(tmp_path) == [run.name]
 
 
@@ -70,7 +70,7 @@ def test_an_index_that_is_of_no_use_is_replaced_and_said(
             connection.execute("PRAGMA user_version = 1000")
         connection.close()
     else:
-        store.remove(path)
+        store.remove_index_file(path)
         path.write_text(content)
         if content == "foreign":
             path.unlink()
@@ -137,7 +137,7 @@ def test_where_nothing_can_be_written_the_index_is_in_memory(
     def refuse(root: Path) -> Path:
         raise OSError(30, "Read-only file system", str(root))
 
-    monkeypatch.setattr("epochal.records.index.index.home_of", refuse)
+    monkeypatch.setattr("epochal.records.index.index.make_epochal_dir", refuse)
     with Index.open(tmp_path) as index:
         index.refresh()
         assert index.path is None
@@ -174,7 +174,7 @@ def test_an_index_in_a_folder_of_somebody_else_is_read(
     def refuse(path: Path, **_: object) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(store, "locking", refuse)
+    monkeypatch.setattr(store, "holding_writer_lock", refuse)
     with Index.open(tmp_path) as index:
         refreshed = index.refresh()
         assert (refreshed.total, refreshed.read) == (1, 0)
@@ -250,7 +250,7 @@ def test_who_finds_another_one_at_work_takes_what_is_there(
     runs_of(tmp_path)
     make_run(tmp_path)
     path = tmp_path / ".epochal" / "index.db"
-    with store.locking(path), Index.open(tmp_path) as index:
+    with store.holding_writer_lock(path), Index.open(tmp_path) as index:
         refreshed = index.refresh()
         assert (refreshed.total, refreshed.is_current) == (1, False)
         assert index.fetch("SELECT run FROM runs") == [(run.name,)]
@@ -260,7 +260,7 @@ def test_who_finds_another_one_at_the_first_reading_waits_for_its_end(tmp_path: 
     make_run(tmp_path)
     path = tmp_path / ".epochal" / "index.db"
     with Index.open(tmp_path) as index:
-        other = store.locking(path)
+        other = store.holding_writer_lock(path)
         other.__enter__()
         told: list[str] = []
 

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.records.index.made import age_everything, make_run
 
 from epochal.records import RunFolder, RunWriter
-from epochal.records.index.refresh import Refreshed, refresh_tables
+from epochal.records.index.refresh import RefreshResult, refresh_tables
 from epochal.records.index.schema import create_tables
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def _old(monkeypatch: pytest.MonkeyPatch) -> None:
     age_everything(monkeypatch)
 
 
-def refresh(tables: sqlite3.Connection, root: Path, *, is_all: bool = False) -> Refreshed:
+def refresh(tables: sqlite3.Connection, root: Path, *, is_all: bool = False) -> RefreshResult:
     return refresh_tables(tables, root, progress=lambda _: None, is_all=is_all)
 
 
@@ -49,17 +49,17 @@ def parts(tables: sqlite3.Connection) -> set[int]:
 def test_new_runs_are_read_once(tables: sqlite3.Connection, tmp_path: Path) -> None:
     make_run(tmp_path, tag="a")
     make_run(tmp_path, tag="b")
-    assert refresh(tables, tmp_path) == Refreshed(total=2, read=2)
-    assert refresh(tables, tmp_path) == Refreshed(total=2, read=0)
+    assert refresh(tables, tmp_path) == RefreshResult(total=2, read=2)
+    assert refresh(tables, tmp_path) == RefreshResult(total=2, read=0)
     make_run(tmp_path, tag="c")
-    assert refresh(tables, tmp_path) == Refreshed(total=3, read=1)
+    assert refresh(tables, tmp_path) == RefreshResult(total=3, read=1)
 
 
 def test_everything_is_read_anew_when_asked_for(tables: sqlite3.Connection, tmp_path: Path) -> None:
     run = make_run(tmp_path)
     refresh(tables, tmp_path)
     (run / "run.json").write_text('{"project": "edited in place"}')
-    assert refresh(tables, tmp_path, is_all=True) == Refreshed(total=1, read=1)
+    assert refresh(tables, tmp_path, is_all=True) == RefreshResult(total=1, read=1)
     assert tables.execute("SELECT project FROM runs").fetchall() == [("edited in place",)]
 
 
@@ -71,7 +71,7 @@ def test_a_deleted_run_is_forgotten_with_all_its_parts(
     shutil.copytree(kept, gone)
     refresh(tables, tmp_path)
     shutil.rmtree(gone)
-    assert refresh(tables, tmp_path) == Refreshed(total=1, read=0, removed=1)
+    assert refresh(tables, tmp_path) == RefreshResult(total=1, read=0, removed=1)
     assert paths(tables) == [f"p/kept/{kept.name}"]
     assert parts(tables) == {one for (one,) in tables.execute("SELECT id FROM runs")}
 
@@ -81,7 +81,7 @@ def test_a_moved_run_is_followed(tables: sqlite3.Connection, tmp_path: Path) -> 
     refresh(tables, tmp_path)
     (tmp_path / "archive").mkdir()
     run.rename(tmp_path / "archive" / "best one")
-    assert refresh(tables, tmp_path) == Refreshed(total=1, read=1, removed=1)
+    assert refresh(tables, tmp_path) == RefreshResult(total=1, read=1, removed=1)
     assert paths(tables) == ["archive/best one"]
     assert parts(tables) == {one for (one,) in tables.execute("SELECT id FROM runs")}
 
@@ -100,7 +100,7 @@ def test_a_copy_with_its_old_times_is_a_run_of_its_own(
     run = make_run(tmp_path)
     refresh(tables, tmp_path)
     shutil.copytree(run, tmp_path / "elsewhere" / run.name)
-    assert refresh(tables, tmp_path) == Refreshed(total=2, read=1)
+    assert refresh(tables, tmp_path) == RefreshResult(total=2, read=1)
 
 
 def test_a_root_that_is_moved_as_a_whole_keeps_its_paths(
@@ -109,7 +109,7 @@ def test_a_root_that_is_moved_as_a_whole_keeps_its_paths(
     make_run(tmp_path / "runs")
     refresh(tables, tmp_path / "runs")
     (tmp_path / "runs").rename(tmp_path / "archive")
-    assert refresh(tables, tmp_path / "archive") == Refreshed(total=1, read=0)
+    assert refresh(tables, tmp_path / "archive") == RefreshResult(total=1, read=0)
 
 
 def test_an_edited_page_is_read_again(tables: sqlite3.Connection, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_run_whose_process_died_becomes_lost(
 ) -> None:
     make_run(tmp_path, status=None)
     refresh(tables, tmp_path)
-    monkeypatch.setattr("epochal.records.folder.record.is_gone", lambda *_, **__: True)
+    monkeypatch.setattr("epochal.records.folder.record.is_process_gone", lambda *_, **__: True)
     refresh(tables, tmp_path)
     assert tables.execute("SELECT status FROM runs").fetchall() == [("lost",)]
 
@@ -157,7 +157,7 @@ def test_a_folder_name_that_is_no_text_is_listed_in_escapes(
 ) -> None:
     run = make_run(tmp_path)
     run.rename(run.with_name("caf\udce9"))
-    assert refresh(tables, tmp_path) == refresh(tables, tmp_path) == Refreshed(total=1, read=1)
+    assert refresh(tables, tmp_path) == refresh(tables, tmp_path) == RefreshResult(total=1, read=1)
     assert paths(tables) == ["p/a/caf\\udce9"]
 
 

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from epochal.records.index.replicates import last_of_each, replicate_key, student_factor, summarise
+from epochal.records.index.replicates import (
+    estimate_mean,
+    latest_per_seed,
+    replicate_key,
+    t_critical_value,
+)
 
 
 def origins(**values: object) -> dict[str, Any]:
@@ -95,18 +100,18 @@ def test_damaged_value_is_left_out() -> None:
 
 
 def test_of_runs_with_the_same_seed_only_the_last_counts() -> None:
-    assert last_of_each([1, 2, 1, 3, None, None]) == [1, 2, 3, 5]
+    assert latest_per_seed([1, 2, 1, 3, None, None]) == [1, 2, 3, 5]
 
 
 def test_mean_is_shown_with_the_reach_of_its_interval() -> None:
-    assert str(summarise([0.5])) == "0.5"
-    assert str(summarise([0.5, 0.5])) == "0.5 ± 0"
-    assert str(summarise([0.91234, 0.92])) == "0.9162 ± 0.049"
+    assert str(estimate_mean([0.5])) == "0.5"
+    assert str(estimate_mean([0.5, 0.5])) == "0.5 ± 0"
+    assert str(estimate_mean([0.91234, 0.92])) == "0.9162 ± 0.049"
 
 
 @pytest.mark.parametrize("freedom", [*range(1, 40), 99, 100, 199, 200, 201, 500, 10_000, 10**7])
 def test_factor_is_that_of_scipy(freedom: int) -> None:
-    assert student_factor(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-10)
+    assert t_critical_value(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +125,7 @@ def test_factor_is_that_of_scipy(freedom: int) -> None:
     ],
 )
 def test_mean_and_interval_are_those_of_scipy(values: list[float]) -> None:
-    found = summarise(values)
+    found = estimate_mean(values)
     error = stats.sem(values)
     low, high = stats.t.interval(0.95, len(values) - 1, loc=found.mean, scale=error)
     assert found.mean == pytest.approx(sum(values) / len(values), rel=1e-14)
@@ -131,30 +136,30 @@ def test_mean_and_interval_are_those_of_scipy(values: list[float]) -> None:
 
 
 def test_equal_values_have_no_spread() -> None:
-    found = summarise([0.1] * 3)
+    found = estimate_mean([0.1] * 3)
     assert (found.mean, found.spread) == pytest.approx((0.1, 0.0))
     assert found.low == found.mean == found.high
 
 
 def test_one_value_has_no_interval() -> None:
-    found = summarise([0.5])
+    found = estimate_mean([0.5])
     assert (found.mean, found.count) == (0.5, 1)
     assert all(map(math.isnan, (found.low, found.high, found.spread, found.half)))
 
 
 def test_no_value_has_no_mean() -> None:
-    found = summarise([])
+    found = estimate_mean([])
     assert found.count == 0
     assert math.isnan(found.mean)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_diverged_run_is_not_hidden(bad: float) -> None:
-    found = summarise([0.5, bad, 0.7])
+    found = estimate_mean([0.5, bad, 0.7])
     assert not math.isfinite(found.mean)
     assert math.isnan(found.high)
 
 
 def test_huge_values_do_not_overflow() -> None:
-    found = summarise([1e308, -1e308, 1e308])
+    found = estimate_mean([1e308, -1e308, 1e308])
     assert math.isfinite(found.spread)

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.records.index.made import make_run
 
 from epochal.records.index.refresh import refresh_tables
-from epochal.records.index.run_rows import read_rows
+from epochal.records.index.run_rows import read_run_rows
 from epochal.records.index.schema import RUN_COLUMNS, create_tables
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def test_a_run_is_one_row_its_params_its_metrics_and_its_words(tmp_path: Path) -> None:
     folder = make_run(tmp_path, tag="warm", desc="does it help", lr=0.25, seed=7, loss=0.5)
-    rows = read_rows(folder)
+    rows = read_run_rows(folder)
     assert {*rows.values, "path", "stamp"} == set(RUN_COLUMNS)
     wanted = {
         "run": folder.name,
@@ -52,14 +52,14 @@ def test_what_was_changed_when_a_run_went_on_counts(
     folder = make_run(tmp_path, lr=0.25, attempts=attempts)
     config = {"seed": 0, "optim": {"lr": 0.25, "momentum": 0.9}}
     (folder / "config" / "expanded.yaml").write_text(json.dumps(config))
-    known = {one.key: one for one in read_rows(folder).params}
+    known = {one.key: one for one in read_run_rows(folder).params}
     assert known["optim.lr"].number == lr
     assert known["optim.momentum"].is_default
 
 
 @pytest.mark.parametrize("seed", [2**53 + 1, 2**63 - 1, 2**64 - 1, -(2**63)])
 def test_large_seeds_are_kept_to_the_last_digit(tmp_path: Path, seed: int) -> None:
-    rows = read_rows(make_run(tmp_path, seed=seed))
+    rows = read_run_rows(make_run(tmp_path, seed=seed))
     assert int(rows.values["seed"]) == seed
     [one] = [one for one in rows.params if one.key == "seed"]
     assert (one.text, one.number) == (str(seed), seed if seed < 2**63 else float(seed))
@@ -73,7 +73,7 @@ def test_a_run_without_a_result_has_the_best_value_until_now(
     path = folder / "config" / "provenance.json"
     known = json.loads(path.read_text())
     path.write_text(json.dumps({**known, "monitor": [{"value": monitor, "layer": "file"}]}))
-    assert read_rows(folder).values["best"] == best
+    assert read_run_rows(folder).values["best"] == best
 
 
 def test_a_run_that_was_killed_before_it_told_anything_is_known_by_its_points(
@@ -83,7 +83,7 @@ def test_a_run_that_was_killed_before_it_told_anything_is_known_by_its_points(
     status = json.loads((folder / "status.json").read_text())
     told = {**status, "updated": status["started"], "step": 0}
     (folder / "status.json").write_text(json.dumps(told))
-    values = read_rows(folder).values
+    values = read_run_rows(folder).values
     assert (values["step"], values["seconds"]) == (2, None)
 
 
@@ -91,37 +91,37 @@ def test_what_the_result_says_is_the_last_value_and_not_the_last_point(tmp_path:
     folder = make_run(tmp_path)
     result = {"metrics": {"val/loss": 0.75, "test/acc": 0.9}, "best": 0.5}
     (folder / "result.json").write_text(json.dumps(result))
-    assert read_rows(folder).metrics == [
+    assert read_run_rows(folder).metrics == [
         ("val/loss", 0.75, 0.5, 2.5, 2, 3),
         ("test/acc", 0.9, None, None, 2, 0),
     ]
 
 
 def test_a_parent_is_named_with_its_kind(tmp_path: Path) -> None:
-    values = read_rows(make_run(tmp_path, parent={"run": "20260101-1", "kind": "trial"})).values
+    values = read_run_rows(make_run(tmp_path, parent={"run": "20260101-1", "kind": "trial"})).values
     assert (values["parent"], values["parent_kind"]) == ("20260101-1", "trial")
 
 
 def test_the_page_and_not_the_start_says_what_a_run_is_for(tmp_path: Path) -> None:
     folder = make_run(tmp_path, desc="before")
     (folder / "README.md").write_text("# other tag\n\nafter\n")
-    values = read_rows(folder).values
+    values = read_run_rows(folder).values
     assert (values["tag"], values["desc"]) == ("other tag", "after")
 
 
 def test_the_code_of_a_run_is_known_by_its_digest(tmp_path: Path) -> None:
     folder = make_run(tmp_path)
-    assert read_rows(folder).values["code"] == ""
+    assert read_run_rows(folder).values["code"] == ""
     (folder / "code").mkdir(exist_ok=True)
     (folder / "code" / "manifest.json").write_text('{"digest": "abc"}')
-    assert read_rows(folder).values["code"] == "abc"
+    assert read_run_rows(folder).values["code"] == "abc"
 
 
 def test_what_ended_a_run_is_one_line(tmp_path: Path) -> None:
     folder = make_run(tmp_path, status="failed")
     result = {"attempt": 0, "exception_type": "ValueError", "message": "bad\nworse"}
     (folder / "result.json").write_text(json.dumps(result))
-    assert read_rows(folder).values["error"] == "ValueError: bad"
+    assert read_run_rows(folder).values["error"] == "ValueError: bad"
 
 
 @pytest.mark.parametrize("name", ["run.json", "status.json", "result.json", "README.md"])
@@ -131,7 +131,7 @@ def test_what_ended_a_run_is_one_line(tmp_path: Path) -> None:
 def test_a_damaged_file_does_not_stop_the_reading(tmp_path: Path, name: str, text: str) -> None:
     folder = make_run(tmp_path)
     (folder / name).write_text(text)
-    assert read_rows(folder).values["run"] == folder.name
+    assert read_run_rows(folder).values["run"] == folder.name
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_damaged_file_does_not_stop_the_reading(tmp_path: Path, name: str, tex
 def test_a_damaged_provenance_does_not_stop_the_reading(tmp_path: Path, text: str) -> None:
     folder = make_run(tmp_path)
     (folder / "config" / "provenance.json").write_text(text)
-    for one in read_rows(folder).params:
+    for one in read_run_rows(folder).params:
         (one.key + (one.text or "")).encode()
 
 
@@ -154,13 +154,13 @@ def test_without_provenance_the_expanded_config_says_the_values(tmp_path: Path) 
     folder = make_run(tmp_path)
     (folder / "config" / "provenance.json").unlink()
     (folder / "config" / "expanded.yaml").write_text("optim: {lr: 0.5}\n")
-    assert [tuple(one) for one in read_rows(folder).params] == [("optim.lr", "0.5", 0.5, False)]
+    assert [tuple(one) for one in read_run_rows(folder).params] == [("optim.lr", "0.5", 0.5, False)]
 
 
 def test_an_empty_folder_that_is_named_like_a_run_is_damaged(tmp_path: Path) -> None:
     folder = tmp_path / "20260101-000000-abcd"
     folder.mkdir()
-    values = read_rows(folder).values
+    values = read_run_rows(folder).values
     assert values["status"] == "damaged"
     assert "run.json: missing" in str(values["damage"])
 

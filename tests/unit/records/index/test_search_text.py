@@ -3,17 +3,17 @@ from __future__ import annotations
 import pytest
 
 from epochal.records.folder.writer import _readme
-from epochal.records.index.search_text import own_text, to_match
+from epochal.records.index.search_text import strip_readme_template, to_fts_query
 
 
 def test_what_every_page_says_cannot_be_found() -> None:
-    assert own_text(_readme("warm start", "")) == "# warm start"
+    assert strip_readme_template(_readme("warm start", "")) == "# warm start"
 
 
 def test_what_people_wrote_is_kept() -> None:
     page = _readme("warm start", "Lower loss?\n\nNo.")
-    assert own_text(page) == "# warm start\n\nLower loss?\n\nNo."
-    assert own_text(f"{page}\nWritten below.\n").endswith("Written below.")
+    assert strip_readme_template(page) == "# warm start\n\nLower loss?\n\nNo."
+    assert strip_readme_template(f"{page}\nWritten below.\n").endswith("Written below.")
 
 
 @pytest.mark.parametrize(
@@ -28,4 +28,4 @@ def test_what_people_wrote_is_kept() -> None:
     ],
 )
 def test_a_question_is_made_of_quoted_words_alone(words: list[str], match: str) -> None:
-    assert to_match(words) == match
+    assert to_fts_query(words) == match

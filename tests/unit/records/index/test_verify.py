@@ -9,7 +9,7 @@ import pytest
 from tests.unit.records.index.made import age_everything, make_run
 
 from epochal.records.index import Index
-from epochal.records.index.verify import find_faults
+from epochal.records.index.verify import find_index_errors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def faults(root: Path) -> list[str]:
     with Index.open(root) as index:
-        return list(find_faults(index, lambda _: None))
+        return list(find_index_errors(index, lambda _: None))
 
 
 def change(root: Path, statement: str) -> None:

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 
 from epochal.records.layout.attempts import (
     Attempt,
+    add_rollback_attempt,
     begin_attempt,
     find_cause,
-    go_back,
     read_attempts,
-    select_current,
+    select_current_points,
 )
 
 
 def select(rows: list[tuple[int, int]], *known: Attempt) -> list[bool]:
     numbers = np.array([number for number, _ in rows], dtype=np.uint32)
     steps = np.array([step for _, step in rows], dtype=np.int64)
-    return [bool(one) for one in select_current(numbers, steps, known)]
+    return [bool(one) for one in select_current_points(numbers, steps, known)]
 
 
 def test_what_is_written_reads_back() -> None:
@@ -50,7 +50,7 @@ def _as_json(attempt: Attempt) -> dict[str, Any]:
 def test_a_run_that_goes_back_begins_an_attempt_of_the_same_process() -> None:
     first = {"attempt": 0, "command": "epochal run", "kept_points": 7, "torch": "2", "code": {}}
     facts = {"checkpoint": "step-4", "origin": 0, "step": 4}
-    run = go_back({"tag": "x", "attempts": [first]}, 1, **facts, points=30)  # type: ignore[arg-type]
+    run = add_rollback_attempt({"tag": "x", "attempts": [first]}, 1, **facts, points=30)  # type: ignore[arg-type]
     assert run["tag"] == "x"
     assert run["attempts"][0] == first
     (_, again) = read_attempts(run)
@@ -58,9 +58,9 @@ def test_a_run_that_goes_back_begins_an_attempt_of_the_same_process() -> None:
     assert (again.checkpoint, again.origin, again.step) == ("step-4", 0, 4)
     assert again.kept_points == 30
     assert run["attempts"][1]["torch"] == "2"
-    unknown = go_back(run, 2, **facts, points=None)  # type: ignore[arg-type]
+    unknown = add_rollback_attempt(run, 2, **facts, points=None)  # type: ignore[arg-type]
     assert read_attempts(unknown)[-1].kept_points is None
-    assert len(go_back({"attempts": "damaged"}, 1, **facts, points=1)["attempts"]) == 1  # type: ignore[arg-type]
+    assert len(add_rollback_attempt({"attempts": "damaged"}, 1, **facts, points=1)["attempts"]) == 1  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

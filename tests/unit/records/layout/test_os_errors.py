@@ -10,7 +10,7 @@ import pytest
 
 from epochal.durable import WriteError
 from epochal.errors import RecordError
-from epochal.records.layout.os_errors import explain_failure, recording
+from epochal.records.layout.os_errors import explain_os_error, raising_record_errors
 
 
 @pytest.mark.parametrize(
@@ -27,27 +27,27 @@ from epochal.records.layout.os_errors import explain_failure, recording
 )
 def test_failures_say_what_to_do_now(code: int, hint: str) -> None:
     error = WriteError(Path("runs/status.json"), OSError(code, os.strerror(code)))
-    first, second = explain_failure(error).splitlines()
+    first, second = explain_os_error(error).splitlines()
     assert first == f"runs/status.json: cannot be written: {os.strerror(code).lower()}"
     assert second.startswith(f"  {hint}")
 
 
 def test_failure_without_a_number_is_explained_too() -> None:
-    assert explain_failure(OSError("odd")) == "odd\n  record elsewhere: record.log_dir=PATH"
+    assert explain_os_error(OSError("odd")) == "odd\n  record elsewhere: record.log_dir=PATH"
 
 
 def test_block_and_decorator_turn_failures_into_record_errors() -> None:
-    @recording()
+    @raising_record_errors()
     def fail() -> None:
         raise WriteError(Path("a"), OSError(errno.EIO, "fault"))
 
     with pytest.raises(RecordError, match=r"a: cannot be written: fault\n  the disk") as caught:
         fail()
     assert isinstance(caught.value.__cause__, WriteError)
-    with pytest.raises(RecordError, match="fault"), recording():
+    with pytest.raises(RecordError, match="fault"), raising_record_errors():
         raise OSError(errno.EIO, "fault")
 
 
 def test_other_errors_pass() -> None:
-    with pytest.raises(KeyError), recording():
+    with pytest.raises(KeyError), raising_record_errors():
         raise KeyError("x")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from epochal.records.layout import process
-from epochal.records.layout.process import host_name, is_gone, process_token
+from epochal.records.layout.process import host_name, is_process_gone, process_token
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 
@@ -23,43 +23,43 @@ def ended_pid() -> int:
 
 
 def test_this_process_is_there() -> None:
-    assert not is_gone(os.getpid(), host=host_name(), token=process_token(os.getpid()))
-    assert not is_gone(os.getpid(), host=host_name())
+    assert not is_process_gone(os.getpid(), host=host_name(), token=process_token(os.getpid()))
+    assert not is_process_gone(os.getpid(), host=host_name())
 
 
 def test_ended_process_is_gone(ended_pid: int) -> None:
-    assert is_gone(ended_pid, host=host_name(), token="boot:1")
-    assert is_gone(ended_pid, host=host_name())
+    assert is_process_gone(ended_pid, host=host_name(), token="boot:1")
+    assert is_process_gone(ended_pid, host=host_name())
 
 
 def test_processes_of_other_machines_are_never_called_gone(ended_pid: int) -> None:
-    assert not is_gone(ended_pid, host="another-host")
+    assert not is_process_gone(ended_pid, host="another-host")
 
 
 @pytest.mark.parametrize("pid", [0, -1])
 def test_impossible_numbers_say_nothing(pid: int) -> None:
-    assert not is_gone(pid, host=host_name())
+    assert not is_process_gone(pid, host=host_name())
 
 
 def test_absurd_numbers_do_not_crash() -> None:
-    assert not is_gone(10**30, host=host_name())
+    assert not is_process_gone(10**30, host=host_name())
 
 
 @needs_proc
 def test_number_used_again_by_another_process_is_noticed() -> None:
     mine = process_token(os.getpid())
     boot, _, start = mine.partition(":")
-    assert is_gone(os.getpid(), host=host_name(), token=f"{boot}:{int(start) - 1}")
-    assert is_gone(os.getpid(), host=host_name(), token=f"other-boot:{start}")
+    assert is_process_gone(os.getpid(), host=host_name(), token=f"{boot}:{int(start) - 1}")
+    assert is_process_gone(os.getpid(), host=host_name(), token=f"other-boot:{start}")
 
 
 @needs_proc
 def test_zombie_is_gone() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     token = process_token(child.pid)
-    assert not is_gone(child.pid, host=host_name(), token=token)
+    assert not is_process_gone(child.pid, host=host_name(), token=token)
     child.communicate()
-    assert is_gone(child.pid, host=host_name(), token=token)
+    assert is_process_gone(child.pid, host=host_name(), token=token)
 
 
 @needs_proc
@@ -67,7 +67,7 @@ def test_zombie_that_nobody_reaped_is_gone() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     token = process_token(child.pid)
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert is_gone(child.pid, host=host_name(), token=token)
+    assert is_process_gone(child.pid, host=host_name(), token=token)
     child.wait()
 
 
@@ -76,8 +76,8 @@ def test_without_proc_the_number_alone_decides(
 ) -> None:
     monkeypatch.setattr(process, "Path", NoFiles)
     assert process_token(os.getpid()) == ""
-    assert not is_gone(os.getpid(), host=host_name(), token="boot:1")
-    assert is_gone(ended_pid, host=host_name(), token="boot:1")
+    assert not is_process_gone(os.getpid(), host=host_name(), token="boot:1")
+    assert is_process_gone(ended_pid, host=host_name(), token="boot:1")
 
 
 class NoFiles:

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.records.layout.run_folders import is_run, iter_runs, looks_like_run, started_by_name
+from epochal.records.layout.run_folders import (
+    is_run_folder,
+    iter_run_folders,
+    looks_like_run_folder,
+    parse_start_time,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,11 +24,11 @@ def make(path: Path, name: str = "run.json") -> Path:
 
 
 def test_a_folder_is_a_run_by_its_files_or_its_name(tmp_path: Path) -> None:
-    assert is_run(make(tmp_path / "a"))
-    assert is_run(make(tmp_path / "b", "status.json"))
-    assert looks_like_run("20260101-000000-abcd", set())
-    assert not is_run(make(tmp_path / "c", "other.json"))
-    assert not is_run(tmp_path / "none")
+    assert is_run_folder(make(tmp_path / "a"))
+    assert is_run_folder(make(tmp_path / "b", "status.json"))
+    assert looks_like_run_folder("20260101-000000-abcd", set())
+    assert not is_run_folder(make(tmp_path / "c", "other.json"))
+    assert not is_run_folder(tmp_path / "none")
 
 
 def test_runs_are_found_to_some_depth_and_not_in_other_runs(tmp_path: Path) -> None:
@@ -32,12 +37,12 @@ def test_runs_are_found_to_some_depth_and_not_in_other_runs(tmp_path: Path) -> N
     make(tmp_path / ".hidden" / "b")
     deepest = make(tmp_path / "1/2/3/4/5/6")
     make(tmp_path / "1/2/3/4/5/x/7")
-    assert list(iter_runs(tmp_path)) == [deepest, first]
-    assert list(iter_runs(first)) == [first]
+    assert list(iter_run_folders(tmp_path)) == [deepest, first]
+    assert list(iter_run_folders(first)) == [first]
 
 
 @pytest.mark.parametrize(
     ("name", "time"), [("20260102-030405-abcd", "2026-01-02T03:04"), ("alpha", "")]
 )
 def test_the_name_of_a_run_says_when_it_began(name: str, time: str) -> None:
-    assert started_by_name(name) == time
+    assert parse_start_time(name) == time

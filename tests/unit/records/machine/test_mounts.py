@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from epochal.records.machine import mounts
-from epochal.records.machine.mounts import find_kind, is_shared
+from epochal.records.machine.mounts import find_file_system, is_network_file_system
 
 MOUNTS = r"""
 /dev/sda1 / ext4 rw 0 0
@@ -29,21 +29,21 @@ def test_the_nearest_mount_counts(
 ) -> None:
     (tmp_path / "mounts").write_text(MOUNTS)
     monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "mounts")
-    assert find_kind(Path(folder)) == kind
+    assert find_file_system(Path(folder)) == kind
 
 
 def test_a_system_that_does_not_say_gives_no_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "nowhere")
-    assert find_kind(tmp_path) == ("", "")
+    assert find_file_system(tmp_path) == ("", "")
 
 
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "lustre", "fuse.sshfs", "beegfs"])
 def test_what_comes_over_a_network_is_shared(kind: str) -> None:
-    assert is_shared(kind)
+    assert is_network_file_system(kind)
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "tmpfs", "overlay", "fuseblk", ""])
 def test_what_is_on_this_machine_is_not_shared(kind: str) -> None:
-    assert not is_shared(kind)
+    assert not is_network_file_system(kind)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from epochal.records.machine import repository
-from epochal.records.machine.repository import describe_repository, read_diff
+from epochal.records.machine.repository import describe_repository, read_git_diff
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +64,7 @@ def test_folder_outside_of_git_has_no_commit(tmp_path: Path) -> None:
 def test_missing_git_is_no_trouble(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(place.parent))
     assert describe_repository(place) is None
-    assert read_diff(place) == ""
+    assert read_git_diff(place) == ""
 
 
 def test_git_that_does_not_answer_is_given_up(
@@ -99,7 +99,7 @@ def test_repository_without_a_commit_has_none(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q", "-b", "main")
     state = described(tmp_path)
     assert (state["commit"], state["branch"]) == ("", "main")
-    assert read_diff(tmp_path) == ""
+    assert read_git_diff(tmp_path) == ""
 
 
 def test_folder_inside_of_a_repository_is_part_of_it(place: Path) -> None:
@@ -109,7 +109,7 @@ def test_folder_inside_of_a_repository_is_part_of_it(place: Path) -> None:
 
 def test_diff_holds_what_was_changed_since_the_commit(place: Path) -> None:
     (place / "code.py").write_text("x = 2\n")
-    text = read_diff(place)
+    text = read_git_diff(place)
     assert "-x = 1\n+x = 2\n" in text
     assert text.startswith("diff --git a/code.py b/code.py")
 
@@ -119,7 +119,7 @@ def test_diff_leaves_secret_files_out(place: Path) -> None:
     git(place, "add", "-f", ".env")
     (place / ".env").write_text("PASSWORD=hunter2hunter2\n")
     (place / "code.py").write_text("x = 2\n")
-    text = read_diff(place)
+    text = read_git_diff(place)
     assert "hunter2" not in text
     assert "left out" in text
     assert "+x = 2" in text
@@ -133,14 +133,14 @@ def test_programs_that_a_repository_names_for_diffs_are_not_run(place: Path) -> 
     git(place, "config", "diff.x.textconv", str(trap))
     (place / ".gitattributes").write_text("*.py diff=x\n")
     (place / "code.py").write_text("x = 2\n")
-    assert "+x = 2" in read_diff(place)
+    assert "+x = 2" in read_git_diff(place)
     assert not (place / "sprung").exists()
 
 
 def test_long_diff_is_cut(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repository, "_MAX_DIFF_BYTES", 40)
     (place / "code.py").write_text("x = 2\n")
-    assert read_diff(place).endswith("(cut off here)\n")
+    assert read_git_diff(place).endswith("(cut off here)\n")
 
 
 def test_repository_too_large_to_look_through_still_has_a_commit(

@@ -13,8 +13,14 @@ import pytest
 from epochal import durable
 from epochal.records.metrics import curve_cache as columns
 from epochal.records.metrics import pyramid
-from epochal.records.metrics.curve_cache import FOLDER, STATE, Curves, ask_curves, sort_points
-from epochal.records.metrics.points import MetricWriter, load_points
+from epochal.records.metrics.curve_cache import (
+    CACHE_DIR,
+    CACHE_STATE_FILE,
+    RunCurves,
+    build_curve_cache,
+    query_curves,
+)
+from epochal.records.metrics.points import MetricWriter, read_metric_points
 from epochal.records.metrics.summary import summarise_points, summarise_series
 
 if TYPE_CHECKING:
@@ -23,9 +29,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyramid, "FAN", 4)
-    monkeypatch.setattr(columns, "SMALL_BYTES", 0)
-    monkeypatch.setattr("epochal.records.metrics.summary.SMALL_BYTES", 0)
+    monkeypatch.setattr(pyramid, "BLOCK_SIZE", 4)
+    monkeypatch.setattr(columns, "SMALL_FILE_BYTES", 0)
+    monkeypatch.setattr("epochal.records.metrics.summary.SMALL_FILE_BYTES", 0)
     monkeypatch.setattr(columns, "_CHUNK_ROWS", 7)
 
 
@@ -43,19 +49,19 @@ def log(writer: MetricWriter, steps: range, *, attempt: int = 0) -> None:
 def read_all(folder: Path) -> dict[str, list[list[float]]]:
     """Every point of every metric, by way of the cache."""
 
-    def ask(curves: Curves) -> dict[str, list[list[float]]]:
+    def ask(curves: RunCurves) -> dict[str, list[list[float]]]:
         found = {name: curves.get(name) for name in curves.names}
         return {
             name: [column.tolist() for column in curve.read(0, curve.count)]
             for name, curve in found.items()
         }
 
-    return ask_curves(folder, ask)
+    return query_curves(folder, ask)
 
 
 def assert_right(folder: Path) -> None:
     """What the cache says is what the points say."""
-    points = load_points(folder)
+    points = read_metric_points(folder)
     names = set(points.names.values())
     expected = {name: [column.tolist() for column in points.series(name)] for name in names}
     assert read_all(folder) == expected
@@ -63,11 +69,11 @@ def assert_right(folder: Path) -> None:
 
 
 def is_cached(folder: Path) -> bool:
-    return (folder / FOLDER / STATE).exists()
+    return (folder / CACHE_DIR / CACHE_STATE_FILE).exists()
 
 
 def rows_in(folder: Path) -> int:
-    found = durable.decode_line((folder / FOLDER / STATE).read_bytes())
+    found = durable.decode_line((folder / CACHE_DIR / CACHE_STATE_FILE).read_bytes())
     assert found is not None
     return int(found["rows"])
 
@@ -81,11 +87,11 @@ def test_columns_hold_what_the_points_say(tmp_path: Path, writer: MetricWriter) 
 def test_progress_is_told_while_points_are_new(tmp_path: Path, writer: MetricWriter) -> None:
     log(writer, range(10))
     told: list[str] = []
-    sort_points(tmp_path, told.append)
+    build_curve_cache(tmp_path, told.append)
     assert told == [f"{done} of 14 points sorted for charts" for done in (0, 7)]
     assert is_cached(tmp_path)
     told.clear()
-    ask_curves(tmp_path, lambda curves: curves.names, told.append)
+    query_curves(tmp_path, lambda curves: curves.names, told.append)
     assert told == []
 
 
@@ -95,9 +101,9 @@ def test_columns_follow_a_run_while_it_goes(
     log(writer, range(20))
     assert_right(tmp_path)
     looked_at = []
-    real = columns.find_whole
+    real = columns.mask_valid_rows
     monkeypatch.setattr(
-        columns, "find_whole", lambda rows: [looked_at.append(len(rows)), real(rows)][1]
+        columns, "mask_valid_rows", lambda rows: [looked_at.append(len(rows)), real(rows)][1]
     )
     log(writer, range(20, 23))
     assert_right(tmp_path)
@@ -134,21 +140,21 @@ def test_damaged_rows_are_left_out(tmp_path: Path, writer: MetricWriter) -> None
 def test_small_runs_have_no_cache(
     tmp_path: Path, writer: MetricWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(columns, "SMALL_BYTES", 1 << 20)
-    monkeypatch.setattr("epochal.records.metrics.summary.SMALL_BYTES", 1 << 20)
+    monkeypatch.setattr(columns, "SMALL_FILE_BYTES", 1 << 20)
+    monkeypatch.setattr("epochal.records.metrics.summary.SMALL_FILE_BYTES", 1 << 20)
     log(writer, range(10))
     assert_right(tmp_path)
-    assert not (tmp_path / FOLDER).exists()
+    assert not (tmp_path / CACHE_DIR).exists()
 
 
 def test_small_runs_are_sorted_at_once(
     tmp_path: Path, writer: MetricWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(columns, "SMALL_BYTES", 1 << 20)
+    monkeypatch.setattr(columns, "SMALL_FILE_BYTES", 1 << 20)
     log(writer, range(10))
     told: list[str] = []
-    sort_points(tmp_path, told.append)
-    sort_points(tmp_path / "nowhere", told.append)
+    build_curve_cache(tmp_path, told.append)
+    build_curve_cache(tmp_path / "nowhere", told.append)
     assert told == []
 
 
@@ -160,10 +166,10 @@ def test_run_without_points_has_no_curves(tmp_path: Path) -> None:
 def test_cache_may_be_deleted_at_any_time(tmp_path: Path, writer: MetricWriter) -> None:
     log(writer, range(30))
     assert_right(tmp_path)
-    for path in sorted((tmp_path / FOLDER).iterdir()):
+    for path in sorted((tmp_path / CACHE_DIR).iterdir()):
         path.unlink()
         assert_right(tmp_path)
-    shutil.rmtree(tmp_path / FOLDER)
+    shutil.rmtree(tmp_path / CACHE_DIR)
     assert_right(tmp_path)
 
 
@@ -171,7 +177,7 @@ def test_no_damage_to_the_cache_changes_an_answer(tmp_path: Path, writer: Metric
     log(writer, range(12))
     assert_right(tmp_path)
     rng = np.random.default_rng(0)
-    for path in sorted((tmp_path / FOLDER).iterdir()):
+    for path in sorted((tmp_path / CACHE_DIR).iterdir()):
         for _ in range(8):
             data = bytearray(path.read_bytes())
             data[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
@@ -187,7 +193,7 @@ def test_state_that_nobody_wrote_is_ignored(
 ) -> None:
     log(writer, range(12))
     assert_right(tmp_path)
-    (tmp_path / FOLDER / STATE).write_text(text)
+    (tmp_path / CACHE_DIR / CACHE_STATE_FILE).write_text(text)
     assert_right(tmp_path)
 
 
@@ -256,7 +262,7 @@ def test_metric_with_two_numbers_is_one_curve(tmp_path: Path, writer: MetricWrit
     path.write_bytes(good.replace(b'"loss"', b'"lo$s"'))
     log(MetricWriter(tmp_path), range(10, 20))
     path.write_bytes(good + path.read_bytes().splitlines(keepends=True)[-1])
-    assert len(load_points(tmp_path).names) == 3
+    assert len(read_metric_points(tmp_path).names) == 3
     assert_right(tmp_path)
 
 
@@ -272,18 +278,18 @@ def test_folder_that_nobody_may_write_to_is_read_all_the_same(
     assert_right(tmp_path)
     assert not is_cached(tmp_path)
     monkeypatch.undo()
-    (tmp_path / FOLDER).write_text("a file in its place")
+    (tmp_path / CACHE_DIR).write_text("a file in its place")
     assert_right(tmp_path)
 
 
 def test_many_readers_at_once_get_the_same(tmp_path: Path, writer: MetricWriter) -> None:
     log(writer, range(40))
-    expected = {name: len(load_points(tmp_path).series(name)[0]) for name in ("loss", "acc")}
+    expected = {name: len(read_metric_points(tmp_path).series(name)[0]) for name in ("loss", "acc")}
     found: list[object] = []
 
     def read() -> None:
         for _ in range(3):
-            shutil.rmtree(tmp_path / FOLDER, ignore_errors=True)
+            shutil.rmtree(tmp_path / CACHE_DIR, ignore_errors=True)
             found.append({name: len(steps) for name, (steps, _) in read_all(tmp_path).items()})
 
     threads = [threading.Thread(target=read) for _ in range(4)]

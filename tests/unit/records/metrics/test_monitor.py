@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from epochal.records.metrics.monitor import mode_of
+from epochal.records.metrics.monitor import get_monitor_mode
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ from epochal.records.metrics.monitor import mode_of
     ],
 )
 def test_a_config_says_which_way_is_better(settings: dict[str, object], mode: str) -> None:
-    assert mode_of(settings) == mode
+    assert get_monitor_mode(settings) == mode

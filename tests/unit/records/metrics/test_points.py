@@ -24,8 +24,13 @@ from hypothesis import strategies as st
 from epochal import durable
 from epochal.errors import RecordError
 from epochal.records.metrics import points as metrics
-from epochal.records.metrics.points import MetricWriter, load_points, read_points, read_series
-from epochal.records.metrics.row_format import POINT, POINT_BYTES
+from epochal.records.metrics.points import (
+    MetricWriter,
+    read_metric_points,
+    read_points,
+    read_series,
+)
+from epochal.records.metrics.row_format import POINT_BYTES, POINT_FIELDS
 
 
 @pytest.fixture
@@ -46,7 +51,7 @@ def test_points_are_read_back_in_order(tmp_path: Path, writer: MetricWriter) -> 
 def test_rows_have_the_documented_layout(tmp_path: Path, writer: MetricWriter) -> None:
     writer.log({"a": 1.5}, -2, attempt=7)
     data = (tmp_path / "metrics.bin").read_bytes()
-    assert len(data) == POINT_BYTES == np.dtype(list(POINT)).itemsize
+    assert len(data) == POINT_BYTES == np.dtype(list(POINT_FIELDS)).itemsize
     *head, crc = struct.unpack("<IIqddI", data)
     assert head[:3] == [0, 7, -2]
     assert head[4] == 1.5
@@ -114,7 +119,7 @@ def test_nothing_is_made_before_the_first_point(tmp_path: Path, writer: MetricWr
     writer.close()
     assert not list(tmp_path.iterdir())
     assert len(read_points(tmp_path)) == 0
-    assert load_points(tmp_path).damage == ()
+    assert read_metric_points(tmp_path).damage == ()
 
 
 def test_closed_writer_opens_again(tmp_path: Path, writer: MetricWriter) -> None:
@@ -133,7 +138,7 @@ def test_next_process_continues_names_and_cuts_torn_tails(tmp_path: Path) -> Non
     with (tmp_path / "series.jsonl").open("ab") as file:
         file.write(b'{"id":2,"na')
     MetricWriter(tmp_path).log({"b": 3.0, "c": 4.0}, 2)
-    points = load_points(tmp_path)
+    points = read_metric_points(tmp_path)
     assert points.damage == ()
     assert points.names == {0: "a", 1: "b", 2: "c"}
     assert points.rows["series"].tolist() == [0, 1, 1, 2]
@@ -151,7 +156,7 @@ def test_writer_goes_on_after_whatever_tail_a_crash_left(
     again = MetricWriter(folder)
     assert again.num_points == 2
     again.log({"b": 3.0}, 2, attempt=1)
-    points = load_points(folder)
+    points = read_metric_points(folder)
     assert points.damage == ()
     assert points.rows["value"].tolist() == [1.0, 2.0, 3.0]
     assert again.num_points == 3
@@ -162,7 +167,7 @@ def test_number_of_a_damaged_name_is_not_given_again(tmp_path: Path) -> None:
     path = tmp_path / "series.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"b"', b'"x"'))
     MetricWriter(tmp_path).log({"c": 3.0}, 2)
-    points = load_points(tmp_path)
+    points = read_metric_points(tmp_path)
     assert points.names == {0: "a", 2: "c"}
     assert points.series("c")[1].tolist() == [3.0]
     assert points.damage == (
@@ -226,7 +231,7 @@ def test_endless_names_are_refused(
 def test_strange_names_survive(tmp_path: Path, writer: MetricWriter) -> None:
     names = ["a\nb", 'quote"', "\ud800", "val/größe", '","crc":1}']
     writer.log(dict.fromkeys(names, 1.0), 1)
-    assert list(load_points(tmp_path).names.values()) == names
+    assert list(read_metric_points(tmp_path).names.values()) == names
 
 
 def test_full_disk_costs_one_call_and_tears_nothing(
@@ -246,7 +251,7 @@ def test_full_disk_costs_one_call_and_tears_nothing(
         writer.log({"a": 3.0, "b": 4.0}, 2)
     monkeypatch.setattr(durable.system, "operations", good)
     writer.log({"a": 5.0}, 3)
-    points = load_points(tmp_path)
+    points = read_metric_points(tmp_path)
     assert points.rows["value"].tolist() == [1.0, 2.0, 5.0]
     assert points.damage == ()
 
@@ -257,7 +262,7 @@ def test_torn_tail_is_left_out_at_every_length(tmp_path: Path, writer: MetricWri
     data = path.read_bytes()
     for length in range(len(data) + 1):
         path.write_bytes(data[:length])
-        points = load_points(tmp_path)
+        points = read_metric_points(tmp_path)
         assert len(points.rows) == length // POINT_BYTES
         assert points.torn_bytes == length % POINT_BYTES
 
@@ -270,7 +275,7 @@ def test_any_changed_byte_costs_its_row_only(tmp_path: Path, writer: MetricWrite
         changed = bytearray(data)
         changed[position] ^= 0x10
         path.write_bytes(changed)
-        points = load_points(tmp_path)
+        points = read_metric_points(tmp_path)
         left = [0, 1, 2]
         left.remove(position // POINT_BYTES)
         assert points.rows["series"].tolist() == left
@@ -279,7 +284,7 @@ def test_any_changed_byte_costs_its_row_only(tmp_path: Path, writer: MetricWrite
 
 def test_zeroed_page_is_no_data(tmp_path: Path) -> None:
     (tmp_path / "metrics.bin").write_bytes(bytes(POINT_BYTES * 10))
-    assert load_points(tmp_path).bad_rows == 10
+    assert read_metric_points(tmp_path).bad_rows == 10
 
 
 @pytest.mark.parametrize(
@@ -287,7 +292,7 @@ def test_zeroed_page_is_no_data(tmp_path: Path) -> None:
 )
 def test_rubbish_for_names_is_counted(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "series.jsonl").write_bytes(content)
-    points = load_points(tmp_path)
+    points = read_metric_points(tmp_path)
     assert points.names == {}
     assert points.bad_names >= 1
 
@@ -300,7 +305,7 @@ def test_reading_never_crashes(
     folder = tmp_path_factory.mktemp("rubbish")
     (folder / "metrics.bin").write_bytes(points)
     (folder / "series.jsonl").write_bytes(names)
-    assert isinstance(load_points(folder).damage, tuple)
+    assert isinstance(read_metric_points(folder).damage, tuple)
 
 
 def test_later_attempt_supersedes_what_it_did_again(tmp_path: Path, writer: MetricWriter) -> None:
@@ -379,7 +384,7 @@ def test_files_that_could_not_be_opened_are_opened_by_the_next_call(
         writer.log({"a": 1.0, "b": 2.0}, 1)
     monkeypatch.setattr(durable.system, "operations", good)
     writer.log({"a": 3.0, "b": 4.0}, 2)
-    points = load_points(tmp_path)
+    points = read_metric_points(tmp_path)
     assert points.damage == ()
     assert points.series("b")[1].tolist()[-1] == 4.0
     assert set(points.names.values()) == {"a", "b"}
@@ -401,7 +406,7 @@ def test_killed_process_loses_nothing_that_was_acknowledged(
     seen = [int(next(child.stdout)) for _ in range(acknowledged)]
     child.kill()
     child.communicate()
-    points = load_points(tmp_path)
+    points = read_metric_points(tmp_path)
     assert points.series("a")[0].tolist()[: len(seen)] == seen
     assert points.bad_rows == 0
     assert all(int(series) in points.names for series in np.unique(points.rows["series"]))
@@ -421,6 +426,6 @@ def test_file_size_limit_of_the_system_tears_nothing(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert "metrics.bin: cannot be written: file too large" in done.stdout
-    points = load_points(tmp_path)
+    points = read_metric_points(tmp_path)
     assert points.damage == ()
     assert len(points.rows) == 1000 // 36 // 3 * 3

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from epochal.records.metrics import pyramid
 from epochal.records.metrics.pyramid import (
-    DamagedError,
-    Plain,
-    Pyramid,
-    Root,
+    CacheDamagedError,
+    InMemoryCurve,
+    PyramidCurve,
+    PyramidRoot,
     extend_pyramid,
-    keep_last,
+    keep_last_per_step,
 )
 
 if TYPE_CHECKING:
@@ -35,19 +35,19 @@ BATCHES = st.lists(
 @pytest.fixture(autouse=True, scope="module")
 def small_blocks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pyramid, "FAN", 3)
+        patch.setattr(pyramid, "BLOCK_SIZE", 3)
         yield
 
 
-def write(stem: Path, batches: list[list[tuple[int, float]]]) -> tuple[Root, Plain]:
+def write(stem: Path, batches: list[list[tuple[int, float]]]) -> tuple[PyramidRoot, InMemoryCurve]:
     """Points on disk, written in several goes, and the same in memory."""
-    root, points = Root(), []
+    root, points = PyramidRoot(), []
     for batch in batches:
         points += batch
         columns = np.array([step for step, _ in batch]), np.array([value for _, value in batch])
-        root = extend_pyramid(stem, root, *keep_last(*columns))
+        root = extend_pyramid(stem, root, *keep_last_per_step(*columns))
     columns = np.array([step for step, _ in points]), np.array([value for _, value in points])
-    return root, Plain(*keep_last(*columns))
+    return root, InMemoryCurve(*keep_last_per_step(*columns))
 
 
 def same(left: np.ndarray, right: np.ndarray) -> bool:
@@ -78,7 +78,7 @@ def test_what_is_asked_of_the_disk_has_the_answer_of_the_memory(
 ) -> None:
     stem = tmp_path_factory.mktemp("cache") / "0"
     root, expected = write(stem, batches)
-    assert_same(Pyramid(stem, root), expected)
+    assert_same(PyramidCurve(stem, root), expected)
 
 
 @settings(max_examples=60, deadline=None)
@@ -92,22 +92,24 @@ def test_pieces_of_any_kind_have_exact_extremes(
     root, expected = write(stem, batches)
     bounds = np.array(sorted(data.draw(st.lists(st.integers(0, root.count), min_size=2))))
     found, other = (
-        curve.fold(bounds[:-1], bounds[1:]) for curve in (Pyramid(stem, root), expected)
+        curve.fold(bounds[:-1], bounds[1:]) for curve in (PyramidCurve(stem, root), expected)
     )
     assert all(same(found[name], other[name]) for name in ("low", "high", "count"))
 
 
 def test_levels_are_added_one_by_one(tmp_path: Path) -> None:
-    root = Root()
+    root = PyramidRoot()
     for step in range(40):
         root = extend_pyramid(tmp_path / "0", root, np.array([step]), np.array([-1.0 * step]))
-        everything = Plain(np.arange(step + 1), -1.0 * np.arange(step + 1))
-        assert_same(Pyramid(tmp_path / "0", root), everything)
+        everything = InMemoryCurve(np.arange(step + 1), -1.0 * np.arange(step + 1))
+        assert_same(PyramidCurve(tmp_path / "0", root), everything)
     assert root.sizes == [40, 14, 5, 2]
 
 
 def test_empty_curve_answers_too(tmp_path: Path) -> None:
-    assert_same(Pyramid(tmp_path / "0", Root()), Plain(np.empty(0, int), np.empty(0)))
+    assert_same(
+        PyramidCurve(tmp_path / "0", PyramidRoot()), InMemoryCurve(np.empty(0, int), np.empty(0))
+    )
 
 
 def test_no_damage_is_believed(tmp_path: Path) -> None:
@@ -122,19 +124,19 @@ def test_no_damage_is_believed(tmp_path: Path) -> None:
             changed[position] ^= 0x40
             path.write_bytes(changed)
             try:
-                found = Pyramid(tmp_path / "0", root).fold(starts, starts + 5)
+                found = PyramidCurve(tmp_path / "0", root).fold(starts, starts + 5)
                 assert same(found["low"], low)  # that byte was not needed
-            except DamagedError:
+            except CacheDamagedError:
                 noticed += 1
-            with pytest.raises(DamagedError):  # all of them are
-                read_everything(Pyramid(tmp_path / "0", root))
+            with pytest.raises(CacheDamagedError):  # all of them are
+                read_everything(PyramidCurve(tmp_path / "0", root))
         path.write_bytes(data)
     assert noticed
-    assert_same(Pyramid(tmp_path / "0", root), expected)
+    assert_same(PyramidCurve(tmp_path / "0", root), expected)
 
 
-def read_everything(curve: Pyramid) -> None:
-    for level, size in enumerate(Root(curve.count).sizes):
+def read_everything(curve: PyramidCurve) -> None:
+    for level, size in enumerate(PyramidRoot(curve.count).sizes):
         curve.rows(level, 0, size)
 
 
@@ -144,11 +146,11 @@ def test_missing_and_short_files_are_damage(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     data = path.read_bytes()
     path.write_bytes(data[:-1])
-    with pytest.raises(DamagedError):
-        read_everything(Pyramid(tmp_path / "0", root))
+    with pytest.raises(CacheDamagedError):
+        read_everything(PyramidCurve(tmp_path / "0", root))
     path.unlink()
-    with pytest.raises(DamagedError):
-        read_everything(Pyramid(tmp_path / "0", root))
+    with pytest.raises(CacheDamagedError):
+        read_everything(PyramidCurve(tmp_path / "0", root))
 
 
 def test_nothing_is_added_to_what_is_damaged(tmp_path: Path) -> None:
@@ -156,7 +158,7 @@ def test_nothing_is_added_to_what_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "0.0"
     path.write_bytes(path.read_bytes()[:-8] + bytes(8))
     for step in (20, 19, 3):
-        with pytest.raises(DamagedError):
+        with pytest.raises(CacheDamagedError):
             extend_pyramid(tmp_path / "0", root, np.array([step]), np.array([1.0]))
 
 
@@ -165,6 +167,6 @@ def test_what_an_interrupted_writer_left_is_cut_off_or_noticed(tmp_path: Path) -
     for name in ("0.0", "0.1"):
         with (tmp_path / name).open("ab") as file:
             file.write(b"more than was said")
-    assert_same(Pyramid(tmp_path / "0", root), expected)
+    assert_same(PyramidCurve(tmp_path / "0", root), expected)
     root = extend_pyramid(tmp_path / "0", root, np.array([9]), np.array([2.0]))
-    assert Pyramid(tmp_path / "0", root).read(8, 10)[1].tolist() == [1.0, 2.0]
+    assert PyramidCurve(tmp_path / "0", root).read(8, 10)[1].tolist() == [1.0, 2.0]

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from epochal.records.metrics.row_format import (
     HEAD_BYTES,
-    POINT,
     POINT_BYTES,
-    find_good_bytes,
-    find_whole,
-    point_type,
+    POINT_FIELDS,
+    count_valid_bytes,
+    get_point_dtype,
+    mask_valid_rows,
 )
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ def row_of(head: bytes) -> bytes:
 
 
 def whole(data: bytes) -> list[bool]:
-    return [bool(one) for one in find_whole(np.frombuffer(data, point_type()))]
+    return [bool(one) for one in mask_valid_rows(np.frombuffer(data, get_point_dtype()))]
 
 
 def test_a_row_is_its_head_and_the_checksum_of_it() -> None:
-    assert point_type().itemsize == POINT_BYTES == HEAD_BYTES + 4
-    assert [name for name, _ in POINT][-1] == "crc"
+    assert get_point_dtype().itemsize == POINT_BYTES == HEAD_BYTES + 4
+    assert [name for name, _ in POINT_FIELDS][-1] == "crc"
 
 
 @settings(max_examples=100, deadline=None)
@@ -57,7 +57,7 @@ def test_many_rows_are_looked_at_in_pieces() -> None:
     data = bytearray(b"".join(row_of(struct.pack("<qqqq", i, 0, 0, 0)) for i in range(40_000)))
     for position in (0, 16_384, 39_999):
         data[position * POINT_BYTES] ^= 1
-    found = find_whole(np.frombuffer(bytes(data), point_type()))
+    found = mask_valid_rows(np.frombuffer(bytes(data), get_point_dtype()))
     assert np.flatnonzero(~found).tolist() == [0, 16_384, 39_999]
 
 
@@ -76,10 +76,10 @@ def test_only_what_follows_the_last_whole_row_is_no_good(
 ) -> None:
     path = tmp_path / "metrics.bin"
     path.write_bytes(b"".join(row_of(bytes([i]) * 32) for i in range(3)) + tail)
-    assert find_good_bytes(path) == kept * POINT_BYTES
+    assert count_valid_bytes(path) == kept * POINT_BYTES
 
 
 def test_file_that_is_missing_or_all_rubbish_has_no_good_bytes(tmp_path: Path) -> None:
-    assert find_good_bytes(tmp_path / "metrics.bin") == 0
+    assert count_valid_bytes(tmp_path / "metrics.bin") == 0
     (tmp_path / "metrics.bin").write_bytes(bytes(1000))
-    assert find_good_bytes(tmp_path / "metrics.bin") == 0
+    assert count_valid_bytes(tmp_path / "metrics.bin") == 0

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epochal.records.metrics.points import MetricWriter, load_points
+from epochal.records.metrics.points import MetricWriter, read_metric_points
 from epochal.records.metrics.summary import SeriesSummary, summarise_series
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def test_summaries_agree_with_the_series(
     writer = MetricWriter(folder)
     for name, step, value, attempt in sorted(points, key=lambda point: point[3]):
         writer.log({name: value}, step, attempt=attempt)
-    loaded, found = load_points(folder), summarise_series(folder)
+    loaded, found = read_metric_points(folder), summarise_series(folder)
     for name in set(loaded.names.values()):
         steps, values = loaded.series(name)
         assert (name in found) == bool(len(steps))

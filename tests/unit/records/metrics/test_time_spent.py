@@ -7,62 +7,64 @@ from typing import Any
 import pytest
 
 from epochal.records.metrics.time_spent import (
-    Share,
-    Spent,
+    TimeShare,
+    TimeSpent,
     add_times,
-    advise,
+    compute_time_shares,
     describe_attempts,
     describe_device_time,
-    format_time,
-    join_spent,
-    share_out,
-    spent_of,
+    format_precise_time,
+    parse_time_spent,
+    suggest_speedup,
+    sum_time_spent,
 )
 
 
 def test_parts_come_by_size_and_small_ones_together_as_the_last() -> None:
     times = {"data wait": 30.0, "hooks/Console": 1.0, "steps": 68.0, "hooks/Banner": 0.3}
     times |= {"saving": 0.4, "other": 0.3}
-    names = [(one.name, round(one.seconds, 6)) for one in share_out(times)]
+    names = [(one.name, round(one.seconds, 6)) for one in compute_time_shares(times)]
     assert names == [("steps", 68), ("data wait", 30), ("Console", 1), ("other", 1)]
-    assert sum(one.share for one in share_out(times)) == pytest.approx(1)
+    assert sum(one.share for one in compute_time_shares(times)) == pytest.approx(1)
 
 
 def test_the_start_up_is_one_part_with_a_note_of_what_it_was() -> None:
     times = {"steps": 6.0, "start-up/imports": 3.0, "start-up/checks": 0.01, "start-up": 0.99}
-    assert share_out(times)[1] == Share("start-up", 4.0, 0.4, "mostly imports, 3.00 s")
-    assert share_out({"steps": 6.0, "start-up": 4.0})[1].note == ""
-    assert advise(times, {}).startswith("start-up took 40% of the time")
+    assert compute_time_shares(times)[1] == TimeShare(
+        "start-up", 4.0, 0.4, "mostly imports, 3.00 s"
+    )
+    assert compute_time_shares({"steps": 6.0, "start-up": 4.0})[1].note == ""
+    assert suggest_speedup(times, {}).startswith("start-up took 40% of the time")
 
 
 def test_the_parts_of_all_attempts_are_added_part_by_part() -> None:
     first, second = {"steps": 6.0, "saving": 1.0}, {"steps": 2.0, "evaluation": 3.0}
     assert add_times(first, second) == {"steps": 8, "evaluation": 3, "saving": 1}
-    joined = join_spent([Spent(first, 0.5, 1), Spent(second, 1.0, 1)])
-    assert joined == Spent(add_times(first, second), 1.5, 2)
+    joined = sum_time_spent([TimeSpent(first, 0.5, 1), TimeSpent(second, 1.0, 1)])
+    assert joined == TimeSpent(add_times(first, second), 1.5, 2)
 
 
 @pytest.mark.parametrize(
     ("spent", "attempts", "words"),
     [
-        (Spent(), 1, ""),
-        (Spent(), 3, "over 3 attempts"),
-        (Spent({}, 2.5), 2, "over 2 attempts; 2.50 s of it for steps that do not count"),
+        (TimeSpent(), 1, ""),
+        (TimeSpent(), 3, "over 3 attempts"),
+        (TimeSpent({}, 2.5), 2, "over 2 attempts; 2.50 s of it for steps that do not count"),
         (
-            Spent({}, 0.0, 1),
+            TimeSpent({}, 0.0, 1),
             2,
             "over 2 attempts; at least, since one was killed and could not tell of the last "
             "seconds",
         ),
         (
-            Spent({}, 0.0, 2),
+            TimeSpent({}, 0.0, 2),
             1,
             "at least, since 2 were killed and could not tell of the last seconds",
         ),
     ],
 )
 def test_how_sure_the_time_of_a_run_is_comes_in_words(
-    spent: Spent, attempts: int, words: str
+    spent: TimeSpent, attempts: int, words: str
 ) -> None:
     assert describe_attempts(spent, attempts) == words
 
@@ -77,14 +79,16 @@ def test_how_sure_the_time_of_a_run_is_comes_in_words(
     ],
 )
 def test_what_is_damaged_took_no_time(fields: dict[str, Any]) -> None:
-    assert spent_of(fields) == Spent()
-    assert spent_of(Spent({"steps": 1.0}, 0.5, 2).to_fields()) == Spent({"steps": 1.0}, 0.5, 2)
+    assert parse_time_spent(fields) == TimeSpent()
+    assert parse_time_spent(TimeSpent({"steps": 1.0}, 0.5, 2).to_fields()) == TimeSpent(
+        {"steps": 1.0}, 0.5, 2
+    )
 
 
 def test_a_run_that_took_no_time_has_no_parts() -> None:
-    assert share_out({}) == []
-    assert share_out({"steps": 0.0}) == []
-    assert advise({}, {}) == ""
+    assert compute_time_shares({}) == []
+    assert compute_time_shares({"steps": 0.0}) == []
+    assert suggest_speedup({}, {}) == ""
 
 
 @pytest.mark.parametrize(
@@ -118,21 +122,21 @@ def test_the_largest_part_that_is_too_large_gets_advice(
     part: str, share: float, advice: str
 ) -> None:
     times = {"steps": 100 * (1 - share), part: 100 * share}
-    assert advise(times, {}) == advice
+    assert suggest_speedup(times, {}) == advice
 
 
 def test_a_device_that_waits_for_the_host_gets_advice() -> None:
     device = {"samples": 10, "behind": 0.2, "step_seconds": 0.001}
-    assert advise({"steps": 10}, device) == (
+    assert suggest_speedup({"steps": 10}, device) == (
         "the device waited for the host in 80% of the steps looked at: "
         "engine.step: auto or graph takes work off the host"
     )
-    assert advise({"steps": 10}, device | {"behind": 0.9}) == "nothing stands out"
+    assert suggest_speedup({"steps": 10}, device | {"behind": 0.9}) == "nothing stands out"
 
 
 def test_a_step_that_is_captured_already_is_not_recommended() -> None:
     device = {"samples": 10, "behind": 0.2, "step_seconds": 0.001, "captured": 1.0}
-    assert advise({"steps": 10}, device) == (
+    assert suggest_speedup({"steps": 10}, device) == (
         "the device waited for the host in 80% of the steps looked at: "
         "larger batches or fewer hooks take work off the host"
     )
@@ -140,8 +144,8 @@ def test_a_step_that_is_captured_already_is_not_recommended() -> None:
 
 def test_a_very_short_run_gets_no_advice() -> None:
     words = "too short a run to say what slows it down"
-    assert advise({"start-up": 1.5}, {}) == words
-    assert advise({"start-up/imports": 30.0, "steps": 1.9}, {}) == words
+    assert suggest_speedup({"start-up": 1.5}, {}) == words
+    assert suggest_speedup({"start-up/imports": 30.0, "steps": 1.9}, {}) == words
 
 
 def test_the_device_is_described_in_words() -> None:
@@ -162,4 +166,4 @@ def test_the_device_is_described_in_words() -> None:
     ],
 )
 def test_times_have_few_digits(seconds: float, text: str) -> None:
-    assert format_time(seconds) == text
+    assert format_precise_time(seconds) == text

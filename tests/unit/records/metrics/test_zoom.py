@@ -35,8 +35,8 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=[0, 1 << 20], ids=["on disk", "in memory"])
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyramid, "FAN", 4)
-    monkeypatch.setattr(columns, "SMALL_BYTES", request.param)
+    monkeypatch.setattr(pyramid, "BLOCK_SIZE", 4)
+    monkeypatch.setattr(columns, "SMALL_FILE_BYTES", request.param)
 
 
 @pytest.mark.parametrize("is_cached", [True, False])
@@ -46,7 +46,7 @@ def test_every_bucket_shows_its_lowest_and_highest_value(
     run_dir: Path, is_cached: bool, first: int | None, last: int | None, buckets: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "SMALL_BYTES", 0 if is_cached else 1 << 20)
+        patch.setattr(columns, "SMALL_FILE_BYTES", 0 if is_cached else 1 << 20)
         found = zoom(run_dir, "loss", first, last, buckets)
     steps, values = read_series(run_dir, "loss")
     begin, end = steps[0] if first is None else first, steps[-1] if last is None else last

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from epochal.records.prune.freed_space import Usage, measure
+from epochal.records.prune.freed_space import FreedSpace, measure_freed_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,8 +20,8 @@ def test_folders_and_files_count(tmp_path: Path) -> None:
     (folder / "b").mkdir(parents=True)
     (folder / "b" / "file").write_bytes(b"x" * 10_000)
     parts = (folder, folder / "b", folder / "b" / "file")
-    assert measure(folder) == sum(map(blocks, parts)) >= 10_000
-    assert measure(tmp_path / "nothing") == 0
+    assert measure_freed_bytes(folder) == sum(map(blocks, parts)) >= 10_000
+    assert measure_freed_bytes(tmp_path / "nothing") == 0
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "link").symlink_to(tmp_path / "big")
     (tmp_path / "a" / "circle").symlink_to(tmp_path / "a")
-    assert measure(tmp_path / "a") < 50_000
+    assert measure_freed_bytes(tmp_path / "a") < 50_000
 
 
 def test_file_with_several_names_is_freed_with_the_last(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_file_with_several_names_is_freed_with_the_last(tmp_path: Path) -> None:
     (tmp_path / "a" / "code").write_bytes(b"x" * 100_000)
     os.link(tmp_path / "a" / "code", tmp_path / "b" / "code")
     os.link(tmp_path / "a" / "code", tmp_path / "c" / "code")
-    usage = Usage()
+    usage = FreedSpace()
     usage.add(tmp_path / "a")
     usage.add(tmp_path / "b")
     assert usage.freed_bytes < 50_000
@@ -52,7 +52,7 @@ def test_store_lets_go_of_what_nobody_else_has(tmp_path: Path) -> None:
     (tmp_path / "store" / "code").write_bytes(b"x" * 100_000)
     (tmp_path / "store" / "other").write_bytes(b"x" * 100_000)
     os.link(tmp_path / "store" / "code", tmp_path / "a" / "code")
-    usage = Usage()
+    usage = FreedSpace()
     usage.add(tmp_path / "a")
     assert usage.freed_bytes < 50_000
     usage.add_store(tmp_path / "store")

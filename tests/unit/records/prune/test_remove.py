@@ -16,7 +16,12 @@ from epochal.errors import RecordError
 from epochal.records.alive.lease import Lease
 from epochal.records.folder.record import find_runs
 from epochal.records.layout.process import host_name, process_token
-from epochal.records.prune.remove import clean_up, drop_unused_code, remove_checkpoints, remove_run
+from epochal.records.prune.remove import (
+    finish_interrupted_removals,
+    remove_checkpoints,
+    remove_run,
+    remove_unused_code,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,8 +148,8 @@ def test_nobody_meets_half_of_a_run(
             remove_run(run)
     if find_runs(tmp_path):
         assert {path.relative_to(run) for path in run.rglob("*")} >= files
-    monkeypatch.setattr("epochal.records.prune.remove.is_gone", lambda pid, *, host: True)
-    clean_up({run.parent})
+    monkeypatch.setattr("epochal.records.prune.remove.is_process_gone", lambda pid, *, host: True)
+    finish_interrupted_removals({run.parent})
     assert [path.name for path in run.parent.iterdir()] == [one.id for one in find_runs(tmp_path)]
 
 
@@ -153,7 +158,7 @@ def test_what_another_process_deletes_now_is_left_to_it(run: Path) -> None:
     run.rename(left)
     foreign = run.with_name(".removing-x-other")
     foreign.mkdir()
-    clean_up({run.parent, run.parent / "nothing"})
+    finish_interrupted_removals({run.parent, run.parent / "nothing"})
     assert left.exists()
     assert foreign.exists()
 
@@ -164,6 +169,6 @@ def test_code_that_no_run_has_goes(tmp_path: Path) -> None:
     (store / "abc").write_bytes(b"x" * 10)
     (store / "abd").write_bytes(b"y" * 10)
     os.link(store / "abd", tmp_path / "shared")
-    assert drop_unused_code(tmp_path) == 10
+    assert remove_unused_code(tmp_path) == 10
     assert [path.name for path in store.iterdir()] == ["abd"]
-    assert drop_unused_code(tmp_path / "nothing") == 0
+    assert remove_unused_code(tmp_path / "nothing") == 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from epochal.records.index.schema import create_tables
-from epochal.records.prune.retention import Plan, Policy, plan
+from epochal.records.prune.retention import PrunePlan, RetentionPolicy, plan_pruning
 from epochal.records.query.ask import Question, ask
 from indexed import Indexed, add_run
 
@@ -44,17 +44,17 @@ def index(tmp_path: Path) -> Any:
     return made
 
 
-def make(index: Any, where: str = "step >= 0", **policy: Any) -> Plan:
+def make(index: Any, where: str = "step >= 0", **policy: Any) -> PrunePlan:
     whole, chosen = ask(index, Question()), ask(index, Question(where=where))
-    return plan(whole, chosen, Policy(**policy), now=NOW)
+    return plan_pruning(whole, chosen, RetentionPolicy(**policy), now=NOW)
 
 
-def doomed(made: Plan) -> list[str]:
-    return [row["run"][-1] for row in made.doomed]
+def to_delete(made: PrunePlan) -> list[str]:
+    return [row["run"][-1] for row in made.to_delete]
 
 
-def spared(made: Plan) -> dict[str, str]:
-    return {row["run"][-1]: reason for row, reason in made.spared}
+def protected(made: PrunePlan) -> dict[str, str]:
+    return {row["run"][-1]: reason for row, reason in made.protected}
 
 
 def change(index: Any, run: str, **facts: object) -> None:
@@ -63,40 +63,40 @@ def change(index: Any, run: str, **facts: object) -> None:
 
 
 def test_only_what_was_chosen_goes(index: Any) -> None:
-    assert doomed(make(index, "best < 0.65")) == ["0", "4"]
+    assert to_delete(make(index, "best < 0.65")) == ["0", "4"]
 
 
 def test_old_runs_go(index: Any) -> None:
-    assert doomed(make(index, older_seconds=3.5 * 86400)) == ["0", "1"]
+    assert to_delete(make(index, older_seconds=3.5 * 86400)) == ["0", "1"]
     change(index, "0", ended="", started="")
-    assert doomed(make(index, older_seconds=3.5 * 86400)) == ["1"]
+    assert to_delete(make(index, older_seconds=3.5 * 86400)) == ["1"]
 
 
 def test_newest_stay(index: Any) -> None:
     made = make(index, keep_last=2)
-    assert doomed(made) == ["0", "1", "2"]
-    assert spared(made)["4"] == "is one of the newest 2 of its tag"
+    assert to_delete(made) == ["0", "1", "2"]
+    assert protected(made)["4"] == "is one of the newest 2 of its tag"
 
 
 def test_best_stay_whichever_way_is_better(index: Any) -> None:
-    assert doomed(make(index, keep_best=2)) == ["0", "2", "4"]
+    assert to_delete(make(index, keep_best=2)) == ["0", "2", "4"]
     index.connection.execute("UPDATE params SET text = '-val/loss'")
-    assert doomed(make(index, keep_best=2)) == ["1", "2", "3"]
+    assert to_delete(make(index, keep_best=2)) == ["1", "2", "3"]
     index.connection.execute("UPDATE params SET key = 'monitor.mode', text = 'max'")
-    assert doomed(make(index, keep_best=1)) == ["0", "2", "3", "4"]
+    assert to_delete(make(index, keep_best=1)) == ["0", "2", "3", "4"]
 
 
 def test_run_without_a_best_value_is_not_deleted_for_its_rank(index: Any) -> None:
     change(index, "1", best=None)
     change(index, "2", best=float("inf"))
     made = make(index, keep_best=1, keeps_unranked=True)
-    assert doomed(made) == ["0", "4"]
-    assert spared(made) == {
+    assert to_delete(made) == ["0", "4"]
+    assert protected(made) == {
         "1": "has no best value",
         "2": "has no best value",
         "3": "is the best of its tag",
     }
-    assert doomed(make(index, "best is missing", keep_best=1)) == ["1"], "it was asked for"
+    assert to_delete(make(index, "best is missing", keep_best=1)) == ["1"], "it was asked for"
 
 
 def test_where_no_run_has_a_best_value_the_newest_stays(index: Any) -> None:
@@ -104,39 +104,39 @@ def test_where_no_run_has_a_best_value_the_newest_stays(index: Any) -> None:
         change(index, str(run), best=None)
     change(index, "2", tag="other")
     made = make(index, keep_best=3)
-    assert doomed(made) == ["0", "1", "3"]
-    assert spared(made)["2"] == "is the newest of its tag, where none has a best value"
-    assert doomed(make(index, keep_best=3, keeps_unranked=True)) == []
+    assert to_delete(made) == ["0", "1", "3"]
+    assert protected(made)["2"] == "is the newest of its tag, where none has a best value"
+    assert to_delete(make(index, keep_best=3, keeps_unranked=True)) == []
 
 
 def test_each_tag_keeps_its_own(index: Any) -> None:
     change(index, "1", tag="other")
-    assert doomed(make(index, keep_best=1)) == ["0", "2", "4"]
+    assert to_delete(make(index, keep_best=1)) == ["0", "2", "4"]
     change(index, "2", runner="test")
-    assert doomed(make(index, keep_last=1)) == ["0", "3"]
+    assert to_delete(make(index, keep_last=1)) == ["0", "3"]
 
 
 @pytest.mark.parametrize("status", ["starting", "running"])
 def test_runs_at_work_stay(index: Any, status: str) -> None:
     change(index, "2", status=status)
     made = make(index)
-    assert doomed(made) == ["0", "1", "3", "4"]
-    assert spared(made) == {"2": "is at work"}
+    assert to_delete(made) == ["0", "1", "3", "4"]
+    assert protected(made) == {"2": "is at work"}
 
 
 def test_run_that_another_one_came_from_stays_with_it(index: Any) -> None:
     change(index, "3", parent="20261111-000000-0001", parent_kind="test")
     change(index, "1", parent="20261110-000000-0000", parent_kind="weights")
     made = make(index, keep_last=2)
-    assert doomed(made) == ["2"]
-    assert spared(made)["1"] == "20261113-000000-0003 came from it (test)"
-    assert spared(made)["0"] == "20261111-000000-0001 came from it (weights)"
-    assert doomed(make(index, keep_last=1)) == ["0", "1", "2", "3"], "both go together"
+    assert to_delete(made) == ["2"]
+    assert protected(made)["1"] == "20261113-000000-0003 came from it (test)"
+    assert protected(made)["0"] == "20261111-000000-0001 came from it (weights)"
+    assert to_delete(make(index, keep_last=1)) == ["0", "1", "2", "3"], "both go together"
 
 
 def test_failed_run_is_not_kept_for_the_one_that_tried_again(index: Any) -> None:
     change(index, "4", parent="20261113-000000-0003", parent_kind="retried")
-    assert doomed(make(index, keep_last=1)) == ["0", "1", "2", "3"]
+    assert to_delete(make(index, keep_last=1)) == ["0", "1", "2", "3"]
 
 
 @pytest.mark.parametrize("key", ["init_from", "init_from.path"])
@@ -145,8 +145,8 @@ def test_run_whose_weights_another_one_began_with_stays(index: Any, key: str) ->
     path = "runs/store/shop/20261111-000000-0001/checkpoints/final.safetensors"
     index.connection.execute("INSERT INTO params VALUES (?, ?, ?, NULL, 0)", (number, key, path))
     made = make(index, keep_last=1)
-    assert doomed(made) == ["0", "2", "3"]
-    assert spared(made)["1"] == "20261114-000000-0004 began with its weights"
+    assert to_delete(made) == ["0", "2", "3"]
+    assert protected(made)["1"] == "20261114-000000-0004 began with its weights"
 
 
 @pytest.mark.parametrize("place", ["", "checkpoints"])
@@ -157,5 +157,5 @@ def test_run_that_another_one_links_to_stays(index: Any, place: str) -> None:
     )
     (shop / "20261113-000000-0003" / "own").symlink_to("checkpoints")
     made = make(index, keep_last=1)
-    assert doomed(made) == ["0", "1", "3"]
-    assert spared(made)["2"] == "20261114-000000-0004 links to it"
+    assert to_delete(made) == ["0", "1", "3"]
+    assert protected(made)["2"] == "20261114-000000-0004 links to it"

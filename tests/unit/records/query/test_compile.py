@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epochal.errors import ConfigError
-from epochal.records.index.params import params_of
+from epochal.records.index.params import read_params
 from epochal.records.index.schema import create_tables
 from epochal.records.query.compile import Compiler
 from epochal.records.query.grammar import parse_query, parse_sort_keys
@@ -143,7 +143,7 @@ def test_large_integers_are_compared_exactly() -> None:
     create_tables(connection)
     for number in LARGE:
         is_large = number > 2**63 - 1
-        [param] = params_of({"extra.number": [{"value": number}]})
+        [param] = read_params({"extra.number": [{"value": number}]})
         run_id = add_run(connection, str(number), seed=str(number) if is_large else number)
         connection.execute("INSERT INTO params VALUES (?, ?, ?, ?, ?)", (run_id, *param))
     for name, (test, found) in product(("seed", "extra.number"), LARGE_TESTS):

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.records.secrets.process_secrets import spell
+from epochal.records.secrets.process_secrets import compile_secret_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +61,7 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
 def test_a_text_is_found_however_it_is_quoted(text: str) -> None:
     core = max(re.findall("[A-Za-z]+", text), key=len)
     for name, quoted in SPELLINGS.items():
-        found = spell(text).replace(f"({quoted(text)})", "-")
+        found = compile_secret_pattern(text).replace(f"({quoted(text)})", "-")
         assert "-" in found, name
         assert core not in found, name
 
@@ -72,21 +72,23 @@ ODD = st.text(st.sampled_from("ab1nx\\\"' \n\t$%&+-#/ö😀\x1b\0"), min_size=3,
 @given(ODD, st.sampled_from(sorted(SPELLINGS)))
 def test_any_text_is_found_in_any_spelling(middle: str, name: str) -> None:
     text = f"Q{middle}Z"
-    assert spell(text).is_in(SPELLINGS[name](text))
+    assert compile_secret_pattern(text).is_in(SPELLINGS[name](text))
 
 
 @given(ODD, ODD)
 def test_nothing_else_is_found(middle: str, other: str) -> None:
-    assert not spell(f"Q{middle}Z").is_in(f"Q{other}")
+    assert not compile_secret_pattern(f"Q{middle}Z").is_in(f"Q{other}")
 
 
 @pytest.mark.parametrize("quoted", ['"\\"abc\\" \\\\"', '"x\\u00f6y"', '"a\\\\"'])
 def test_what_is_left_of_json_is_json(quoted: str) -> None:
-    assert json.loads(spell(json.loads(quoted)).replace(quoted, "<gone>")) == "<gone>"
+    assert (
+        json.loads(compile_secret_pattern(json.loads(quoted)).replace(quoted, "<gone>")) == "<gone>"
+    )
 
 
 def test_a_word_is_found_between_signs_only() -> None:
-    word = spell("hunter2", is_word=True)
+    word = compile_secret_pattern("hunter2", is_word=True)
     assert word.replace("hunter2, xhunter2, hunter22, _hunter2_", "-") == (
         "-, xhunter2, hunter22, _-_"
     )
@@ -96,4 +98,4 @@ def test_a_word_is_found_between_signs_only() -> None:
 @pytest.mark.parametrize("piece", ["a ", "a+", "\\", "'", "%25", "ö", "a\\n", "\n+ "])
 def test_long_lines_take_no_longer_than_their_length_says(text: str, piece: str) -> None:
     line = piece * (200_000 // len(piece))  # with the square of it, longer than a test may
-    assert spell(f"{text}Z").replace(line, "-") == line
+    assert compile_secret_pattern(f"{text}Z").replace(line, "-") == line

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from canaries import LOOK_ALIKES, TOKENS
-from epochal.records.secrets import REDACTED, hiding, redact
+from epochal.records.secrets import REDACTED, hiding_secrets, redact
 from records.secrets.test_secret_names import SECRET
 
 CANARY = "Zq7canary42"
@@ -258,7 +258,7 @@ def test_a_file_that_the_environment_names_is_no_secret(monkeypatch, tmp_path) -
 
 
 def test_hidden_values_go_until_the_block_ends() -> None:
-    with hiding(["hunter2", "long enough", "abc"]), hiding(["hunter2"]):
+    with hiding_secrets(["hunter2", "long enough", "abc"]), hiding_secrets(["hunter2"]):
         assert (
             redact("hunter2, xhunter2x, long enough, abc")
             == f"{REDACTED}, xhunter2x, {REDACTED}, abc"
@@ -289,7 +289,7 @@ WORDS = st.sampled_from([*LOOK_ALIKES, *SECRET, *TOKENS.values(), *SIGNS, *KEYS,
     st.sampled_from([{}, {"is_code": True}, {"is_page": True}]),
 )
 def test_a_second_time_changes_nothing(text: str, rules: dict[str, bool]) -> None:
-    with hiding([CANARY]):
+    with hiding_secrets([CANARY]):
         once = redact(text, **rules)
         assert redact(once, **rules) == once
 
@@ -298,7 +298,7 @@ def test_a_second_time_changes_nothing(text: str, rules: dict[str, bool]) -> Non
 def test_any_hidden_text_goes_once_and_for_all(value: str, before: str, after: str) -> None:
     assume(len(value.strip()) >= 8)
     text = f"{before} {value} {after}"
-    with hiding([value]):
+    with hiding_secrets([value]):
         clean = redact(text)
         assert REDACTED in clean
         assert value not in clean
@@ -331,14 +331,14 @@ def test_text_without_secrets_is_never_changed(text: str) -> None:
 def test_text_that_repeats_itself_takes_no_longer_than_its_length_says(piece: str) -> None:
     # With the square of it, longer than a test may.
     line = piece * (60_000 // len(piece))
-    with hiding([f"\\{CANARY} Zq7"]):
+    with hiding_secrets([f"\\{CANARY} Zq7"]):
         assert redact(line)
         assert redact(line, is_code=True)
 
 
 def test_a_line_of_a_megabyte_is_read_once() -> None:
     line = "step 1 of 3, num_tokens=77, token = [1, 2]; https://host/a?b=c " * 16_000
-    with hiding([CANARY]):
+    with hiding_secrets([CANARY]):
         assert redact(line + CANARY) == line + REDACTED
 
 

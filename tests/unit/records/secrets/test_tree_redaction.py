@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from canaries import LOOK_ALIKES, TOKENS
 from epochal.config import dump, load
-from epochal.records.secrets import REDACTED, redact_node, redact_tree, secret_values
+from epochal.records.secrets import REDACTED, iter_config_secrets, redact_config, redact_tree
 from records.secrets.test_secret_names import SECRET
 
 CANARY = "Zq7canary42"
@@ -48,8 +48,8 @@ def test_a_pass_of_a_connection_goes(tree: dict[str, object]) -> None:
     assert CANARY not in str(redact_tree(tree))
     assert redact_tree(tree) != tree
     config = load(tree).root
-    assert list(secret_values(config)) == [CANARY]
-    assert CANARY not in str(redact_node(config).to_public())
+    assert list(iter_config_secrets(config)) == [CANARY]
+    assert CANARY not in str(redact_config(config).to_public())
 
 
 def test_a_pass_of_anything_else_is_kept() -> None:
@@ -119,7 +119,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_config_keeps_its_references_and_loses_its_literals(config) -> None:
-    assert redact_node(config).to_public() == {
+    assert redact_config(config).to_public() == {
         "env": ["DB", "USER_DIR"],
         "db": {
             "address": "${env:DB}",
@@ -133,7 +133,7 @@ def test_a_config_keeps_its_references_and_loses_its_literals(config) -> None:
 
 
 def test_secret_values_are_literals_what_they_replaced_and_the_environment(config) -> None:
-    assert set(secret_values(config)) == {CANARY, "another-one", "xyz-1234-abcd"}
+    assert set(iter_config_secrets(config)) == {CANARY, "another-one", "xyz-1234-abcd"}
 
 
 @pytest.mark.parametrize("format", ["json", "toml", "yaml"])
@@ -148,7 +148,7 @@ def test_secret_values_are_literals_what_they_replaced_and_the_environment(confi
 def test_a_config_without_its_secrets_can_still_be_read(
     values: dict[str, object], format: str, tmp_path: Path
 ) -> None:
-    clean = redact_node(load(values).root)
+    clean = redact_config(load(values).root)
     path = tmp_path / f"config.{format}"
     path.write_text(dump(clean, format))
     assert CANARY not in path.read_text()
@@ -157,9 +157,9 @@ def test_a_config_without_its_secrets_can_still_be_read(
 
 
 def test_the_value_after_an_option_in_a_config_is_a_secret() -> None:
-    assert list(secret_values(load({"args": ["--api-key", CANARY, "x"]}).root)) == [CANARY]
+    assert list(iter_config_secrets(load({"args": ["--api-key", CANARY, "x"]}).root)) == [CANARY]
 
 
 def test_a_key_that_is_a_word_stays_though_it_is_a_password_too() -> None:
     config = load({"password": "epochs", "epochs": 3})
-    assert redact_node(config.root).to_public() == {"password": REDACTED, "epochs": 3}
+    assert redact_config(config.root).to_public() == {"password": REDACTED, "epochs": 3}
