@@ -96,14 +96,10 @@ class _Builder:
             what = "number is too big for a float"
         if what:
             key = ".".join(map(str, path))
-            self._findings.report(key, f"{what}, got {_short(spot.written)}", spot.place)
+            self._findings.report(key, f"{what}, got {scalar.shorten(spot.written)}", spot.place)
             self._findings.broken.add(key)
             return 0
         return value
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _explain(error: Exception, text: SourceText, places: TomlPlaces, findings: Findings) -> None:
@@ -150,4 +146,4 @@ def _value_hint(rest: str) -> str:
         return _WORD_HINTS[word]
     if re.fullmatch(r"\.[0-9]+", word):
         return f"write 0{word}"
-    return f'put a text in quotes: "{_short(rest)}"'
+    return f'put a text in quotes: "{scalar.shorten(rest)}"'
