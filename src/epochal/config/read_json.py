@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _Token = re.Match[str]
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^ \t\n,:\[\]{}"]+')
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_LONG_KEY = re.compile(r'"(?:[^"\\]|\\.){900,}"\s*:')  # the YAML parser takes 1,024
 _CLOSING = {"{": "}", "[": "]"}
 _COMMENT_HINT = "remove it, or write the config as YAML or TOML"
 _COMMA = ("a comma before the end", "JSON wants no last comma")
@@ -69,6 +70,10 @@ def read_json(text: SourceText, findings: Findings, *, layer: str) -> Node | Non
         return None
     except RecursionError:
         refuse_depth(text.name)
+    if long := _LONG_KEY.search(text.text):
+        place = text.place(long.start())
+        findings.report_file(text.name, "a key has more than 900 characters", place)
+        return None
     return read_events(_events(text.text), text, findings, layer=layer)
 
 

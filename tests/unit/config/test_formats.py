@@ -121,6 +121,7 @@ def test_a_mistake_is_named_and_placed() -> None:
         ("json", '{"a": "\\q"}', "bad character or escape", "1:8", "\\\\"),
         ("json", '{"a": 1} x', "text after the end", "1:10", ""),
         ("json", '{"a": }', "a value is missing here", "1:7", ""),
+        ("json", json.dumps({"a" * 2000: 1}), "a key has more than 900 characters", "1:2", ""),
         ("toml", "a = foo", "this is no TOML value", "1:5", '"foo"'),
         ("toml", "a = ${x}", "this is no TOML value", "1:5", '"${x}"'),
         ("toml", "a = None", "this is no TOML value", "1:5", '"$null"'),

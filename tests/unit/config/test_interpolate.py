@@ -48,20 +48,15 @@ def test_keys_with_dots_are_not_mistaken_for_paths() -> None:
     assert filled(tree) == {"a.b": 1, "a": {"b": 2, "": 1}, "": 2, "x": 1, "y": 2}
 
 
+DOLLARS = [
+    ("$${a}", "${a}"), ("$$${a}", "$${a}"), ("$${a} ${a}", "${a} 1"), ("$${a${a}", "${a1"),
+    ("cost 5$", "cost 5$"), ("$a", "$a"), ("$$", "$$"), ("$null", None), ("$inf", math.inf),
+    ("$$null", "$null"), ("$$delete", "$delete"),
+]  # fmt: skip
+
+
 def test_dollars_are_read() -> None:
-    for text, value in (
-        ("$${a}", "${a}"),
-        ("$$${a}", "$${a}"),
-        ("$${a} ${a}", "${a} 1"),
-        ("$${a${a}", "${a1"),
-        ("cost 5$", "cost 5$"),
-        ("$a", "$a"),
-        ("$$", "$$"),
-        ("$null", None),
-        ("$inf", math.inf),
-        ("$$null", "$null"),
-        ("$$delete", "$delete"),
-    ):
+    for text, value in DOLLARS:
         assert filled({"a": 1, "b": text})["b"] == value
 
 

@@ -21,31 +21,18 @@ def overridden(*overrides: str) -> Any:
     return config.root.to_plain()
 
 
+VALUES = [
+    ("1e-3", 1e-3), ("12", 12), ("true", True), ("no", "no"), ("null", None), ("", None),
+    ("$null", None), ("-$inf", -math.inf), ("-5", -5), ("a b", "a b"),
+    ("note: a colon # and a hash", "note: a colon # and a hash"), ("x=y", "x=y"),
+    ("-val/err", "-val/err"), ("'12'", "12"), ('"a\\nb"', "a\nb"),
+    ("[1, a, {b: 2}]", [1, "a", {"b": 2}]), ("{a: 1}", {"a": 1}), ("!!str 5", "5"),
+    ("$${x}", "${x}"), ("*", "*"), ("%5", "%5"), (" 3 ", 3),
+]  # fmt: skip
+
+
 def test_values_are_read() -> None:
-    for value, result in (
-        ("1e-3", 1e-3),
-        ("12", 12),
-        ("true", True),
-        ("no", "no"),
-        ("null", None),
-        ("", None),
-        ("$null", None),
-        ("-$inf", -math.inf),
-        ("-5", -5),
-        ("a b", "a b"),
-        ("note: a colon # and a hash", "note: a colon # and a hash"),
-        ("x=y", "x=y"),
-        ("-val/err", "-val/err"),
-        ("'12'", "12"),
-        ('"a\\nb"', "a\nb"),
-        ("[1, a, {b: 2}]", [1, "a", {"b": 2}]),
-        ("{a: 1}", {"a": 1}),
-        ("!!str 5", "5"),
-        ("$${x}", "${x}"),
-        ("*", "*"),
-        ("%5", "%5"),
-        (" 3 ", 3),
-    ):
+    for value, result in VALUES:
         assert overridden(f"extra={value}")["extra"] == result
 
 
