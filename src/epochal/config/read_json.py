@@ -24,7 +24,7 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _LONG_KEY = re.compile(r'"(?:[^"\\]|\\.){900,}"\s*:')  # the YAML parser takes 1,024
 _CLOSING = {"{": "}", "[": "]"}
 _COMMENT_HINT = "remove it, or write the config as YAML or TOML"
-_COMMA = ("a comma before the end", "JSON wants no last comma")
+_COMMA = ("a comma before the end", "JSON allows no trailing comma")
 _MESSAGES = {
     "Unterminated": ("this quote is never closed", 'add a "'),
     "Invalid": (
@@ -33,7 +33,7 @@ _MESSAGES = {
     ),
     "Extra data": ("text after the end of the document", ""),
     "trailing comma": _COMMA,
-    "property name": ("a key must stand in double quotes", 'write "key": value'),
+    "property name": ("a key must be in double quotes", 'write "key": value'),
     "':'": ("expected ':' after a key", 'write "key": value'),
     "value": ("a value is missing here", ""),
 }
@@ -132,4 +132,4 @@ def _explain_word(word: _Token, text: SourceText) -> Mistake:
     hint = _WORD_HINTS.get(word[0], "put a text in double quotes")
     if word[0].strip("+-.0123456789") == "":
         hint = "write a number like 0.5 or 12"
-    return Mistake(f"{shorten(word[0])!r} is no JSON value", text.place(*word.span()), hint)
+    return Mistake(f"{shorten(word[0])!r} is not a JSON value", text.place(*word.span()), hint)
