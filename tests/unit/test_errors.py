@@ -129,23 +129,15 @@ def test_several_names_come_with_the_closest_first() -> None:
 KNOWN = ("batch_metric", "epoch_end", "onBatchEnd", "setup", "to", "postprocess", "eval_end")
 
 
+MISSPELLINGS = [
+    ("batch_metrics", "batch_metric"), ("bacth_metirc", "batch_metric"),
+    ("batchMetric", "batch_metric"), ("epoch_ned", "epoch_end"), ("on_batch_end", "onBatchEnd"),
+    ("setpu", "setup"), ("set_up", "setup"), ("val_end", "eval_end"),
+    ("post_process", "postprocess"), ("batch_metric_fn", None), ("batch_metal", None),
+    ("epoch_and", None), ("setups", None), ("tot", None), ("do", None), ("", None),
+]  # fmt: skip
+
+
 def test_a_misspelling_has_the_same_words_with_one_typo() -> None:
-    for written, meant in (
-        ("batch_metrics", "batch_metric"),
-        ("bacth_metirc", "batch_metric"),
-        ("batchMetric", "batch_metric"),
-        ("epoch_ned", "epoch_end"),
-        ("on_batch_end", "onBatchEnd"),
-        ("setpu", "setup"),
-        ("set_up", "setup"),
-        ("val_end", "eval_end"),
-        ("post_process", "postprocess"),
-        ("batch_metric_fn", None),
-        ("batch_metal", None),
-        ("epoch_and", None),
-        ("setups", None),
-        ("tot", None),
-        ("do", None),
-        ("", None),
-    ):
+    for written, meant in MISSPELLINGS:
         assert misspelling_of(written, KNOWN) == meant

@@ -7,6 +7,8 @@ own options when Python code makes them.
 from __future__ import annotations
 
 import ast
+import operator
+from abc import ABC
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, final
@@ -14,66 +16,55 @@ from typing import TYPE_CHECKING, ClassVar, final
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from _typeshed import DataclassInstance
 
 
+@dataclass(frozen=True)
+class Bound(ABC):
+    """A limit that a number must keep."""
+
+    limit: float
+    words: ClassVar[str]
+    keyword: ClassVar[str]
+    """The name of the bound in a JSON Schema."""
+
+    _compare: ClassVar[Callable[[float, float], bool]]
+
+    def admits(self, value: float) -> bool:
+        """Whether a number keeps the bound."""
+        return type(self)._compare(value, self.limit)
+
+
 @final
-@dataclass(frozen=True, slots=True)
-class AtLeast:
+class AtLeast(Bound):
     """The number is the limit or larger."""
 
-    limit: float
-    words: ClassVar[str] = "at least"
-    keyword: ClassVar[str] = "minimum"
-
-    def admits(self, value: float) -> bool:
-        """Whether a number keeps the bound."""
-        return value >= self.limit
+    words, keyword, _compare = "at least", "minimum", operator.ge
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Above:
+class Above(Bound):
     """The number is larger than the limit."""
 
-    limit: float
-    words: ClassVar[str] = "above"
-    keyword: ClassVar[str] = "exclusiveMinimum"
-
-    def admits(self, value: float) -> bool:
-        """Whether a number keeps the bound."""
-        return value > self.limit
+    words, keyword, _compare = "above", "exclusiveMinimum", operator.gt
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class AtMost:
+class AtMost(Bound):
     """The number is the limit or smaller."""
 
-    limit: float
-    words: ClassVar[str] = "at most"
-    keyword: ClassVar[str] = "maximum"
-
-    def admits(self, value: float) -> bool:
-        """Whether a number keeps the bound."""
-        return value <= self.limit
+    words, keyword, _compare = "at most", "maximum", operator.le
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Below:
+class Below(Bound):
     """The number is smaller than the limit."""
 
-    limit: float
-    words: ClassVar[str] = "below"
-    keyword: ClassVar[str] = "exclusiveMaximum"
-
-    def admits(self, value: float) -> bool:
-        """Whether a number keeps the bound."""
-        return value < self.limit
+    words, keyword, _compare = "below", "exclusiveMaximum", operator.lt
 
 
-Bound = AtLeast | Above | AtMost | Below
 _BOUNDS: dict[str, type[Bound]] = {kind.__name__: kind for kind in (AtLeast, Above, AtMost, Below)}
 
 

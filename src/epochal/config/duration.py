@@ -9,6 +9,8 @@ from typing import final
 
 from typing_extensions import override
 
+from epochal.config.scalar import shorten
+
 ACCEPTED = "10ep (epochs), 500st (steps), 1e6sa (samples), 2h (time: s, min, h, d)"
 _COUNTED = {"ep": "epochs", "st": "steps", "sa": "samples"}
 _SECONDS = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
@@ -86,8 +88,7 @@ def parse_duration(text: str | Duration) -> Duration:
         return text
     written = _WRITTEN.fullmatch(str(text).strip())
     if written is None or len(written[2]) > 40:
-        shown = repr(text)
-        shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+        shown = shorten(repr(text), 60)
         raise ValueError(f"expected a duration, got {shown}; write {ACCEPTED}")
     sign, digits, unit = written.groups()
     if not unit:

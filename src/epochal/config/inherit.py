@@ -119,7 +119,7 @@ class Inheritance:
             for section, child in entry.mapping.items():
                 below = join(path, section)
                 if not all(section.split(".")):
-                    what = f"{section!r} is no path of keys"
+                    what = f"{section!r} is not a path of keys"
                     findings.report(join(path, BASE), what, child.key_place)
                     continue
                 trees = merge_all(self._included_trees(child, folder, below, findings))

@@ -238,7 +238,7 @@ class _Resolver:
             return piece.written
         if piece.target.is_mapping or piece.target.is_list:
             kind = "a mapping" if piece.target.is_mapping else "a list"
-            what = f"{piece.written} is {kind} and cannot stand inside a text"
+            what = f"{piece.written} is {kind} and cannot be part of a text"
             raise _Unresolved(what, "let it be the whole value", written=piece.written)
         text = _as_text(piece.target)
         self._copied_characters += len(text)

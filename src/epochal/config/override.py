@@ -84,7 +84,7 @@ def _key_problem(key: str, has_equals: bool) -> tuple[str, str]:
         what = "has no dashes" if has_equals else "sets a value"
         return f"an override {what}, got {key!r}", f"write {name}=VALUE"
     if not key or not all(key.split(".")) or any(char.isspace() for char in key):
-        return f"{key!r} is no path of keys", "write section.key=VALUE"
+        return f"{key!r} is not a path of keys", "write section.key=VALUE"
     if key.split(".")[0] in {BASE, VARIANTS}:
         return "cannot be set on the command line", "set it in the file"
     return ("is nested too deep", "") if key.count(".") >= MAX_DEPTH - 1 else ("", "")

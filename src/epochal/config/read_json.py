@@ -8,37 +8,37 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from epochal.config.problems import refuse_depth
 from epochal.config.read_yaml import read_events
+from epochal.config.scalar import shorten
 from epochal.config.yaml_errors import Mistake
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from epochal.config.node import Node
     from epochal.config.problems import Findings
     from epochal.config.source_file import SourceText
-    from epochal.errors import Place
 
 _Token = re.Match[str]
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^ \t\n,:\[\]{}"]+')
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_LONG_KEY = re.compile(r'"(?:[^"\\]|\\.){900,}"\s*:')  # the YAML parser takes 1,024
 _CLOSING = {"{": "}", "[": "]"}
 _COMMENT_HINT = "remove it, or write the config as YAML or TOML"
-_IN_STRINGS = {
-    "this quote is never closed": ("Unterminated", 'add a "'),
-    "bad character or escape in a text": (
-        "Invalid",
+_COMMA = ("a comma before the end", "JSON allows no trailing comma")
+_MESSAGES = {
+    "Unterminated": ("this quote is never closed", 'add a "'),
+    "Invalid": (
+        "bad character or escape in a text",
         r"write \n for a new line and \\ for a backslash",
     ),
+    "Extra data": ("text after the end of the document", ""),
+    "trailing comma": _COMMA,
+    "property name": ("a key must be in double quotes", 'write "key": value'),
+    "':'": ("expected ':' after a key", 'write "key": value'),
+    "value": ("a value is missing here", ""),
 }
-"""What is wrong: part of the message of ``json``, and what to write instead."""
+"""Parts of the messages of ``json``: what is wrong, and what to write instead."""
 
-_EXPECTED = {
-    "text after the end of the document": ("Extra data", ""),
-    "a comma before the end": ("trailing comma", "JSON wants no last comma"),
-    "a key must stand in double quotes": ("property name", 'write "key": value'),
-    "expected ':' after a key": ("':'", 'write "key": value'),
-    "a value is missing here": ("value", ""),
-}
 _WORD_HINTS = {
     "NaN": 'write "$nan"',
     "Infinity": 'write "$inf"',
@@ -70,6 +70,10 @@ def read_json(text: SourceText, findings: Findings, *, layer: str) -> Node | Non
         return None
     except RecursionError:
         refuse_depth(text.name)
+    if long := _LONG_KEY.search(text.text):
+        place = text.place(long.start())
+        findings.report_file(text.name, "a key has more than 900 characters", place)
+        return None
     return read_events(_events(text.text), text, findings, layer=layer)
 
 
@@ -88,33 +92,25 @@ def _events(text: str) -> Iterator[Any]:
 def _explain(error: json.JSONDecodeError, text: SourceText) -> Mistake:
     """The mistake behind an error of ``json``."""
     place = text.place(error.pos)
-    if what := _find_message(error, _IN_STRINGS):
-        return Mistake(what, place, _IN_STRINGS[what][1])
+    known = next((told for part, told in _MESSAGES.items() if part in error.msg), None)
+    if known is not None and error.msg.startswith(("Unterminated", "Invalid")):
+        return Mistake(known[0], place, known[1])
     opened, before, here = _surroundings(text.text, error.pos)
+    closing = _CLOSING[opened[0]] if opened else ""
+    what, hint = known or (f"expected ',' or {closing!r} here", "")
     if here is None:
-        return _explain_end(opened, text, place)
+        if opened is not None:
+            what, hint = f"this {opened[0]!r} is never closed", f"add a {closing}"
+            place = text.place(opened.start())
+        return Mistake(what, place, hint)
     if here[0].startswith(("//", "/*", "#")):
         return Mistake("JSON has no comments", place, _COMMENT_HINT)
     is_value = error.msg == "Expecting value" and here[0] not in {"}", "]", ",", ":"}
     if is_value or here.start() < error.pos:  # such as 01, of which the 0 is a value
         return _explain_word(here, text)
-    closing = _CLOSING[opened[0]] if opened else ""
     if before and before[0] == "," and here[0] == closing:
-        place, what = text.place(before.start()), "a comma before the end"
-    else:
-        what = _find_message(error, _EXPECTED) or f"expected ',' or {closing!r} here"
-    return Mistake(what, place, _EXPECTED.get(what, ("", ""))[1])
-
-
-def _find_message(error: json.JSONDecodeError, messages: Mapping[str, tuple[str, str]]) -> str:
-    return next((what for what, (part, _) in messages.items() if part in error.msg), "")
-
-
-def _explain_end(opened: _Token | None, text: SourceText, place: Place) -> Mistake:
-    if opened is None:
-        return Mistake("a value is missing here", place)
-    what, hint = f"this {opened[0]!r} is never closed", f"add a {_CLOSING[opened[0]]}"
-    return Mistake(what, text.place(opened.start()), hint)
+        (what, hint), place = _COMMA, text.place(before.start())
+    return Mistake(what, place, hint)
 
 
 def _surroundings(text: str, at: int) -> tuple[_Token | None, _Token | None, _Token | None]:
@@ -136,5 +132,4 @@ def _explain_word(word: _Token, text: SourceText) -> Mistake:
     hint = _WORD_HINTS.get(word[0], "put a text in double quotes")
     if word[0].strip("+-.0123456789") == "":
         hint = "write a number like 0.5 or 12"
-    shown = word[0] if len(word[0]) <= 40 else f"{word[0][:37]}..."
-    return Mistake(f"{shown!r} is no JSON value", text.place(*word.span()), hint)
+    return Mistake(f"{shorten(word[0])!r} is not a JSON value", text.place(*word.span()), hint)

@@ -31,7 +31,7 @@ _HINTS = {
     "key part": "write `key = value`",
     "invalid statement": "write `key = value` or [section]",
     "table declaration": "write [section]",
-    "inline table": "an inline table stands on one line; use a [section] for a longer one",
+    "inline table": "an inline table must be on one line; use a [section] for a longer one",
     "unclosed array": "add a comma or a ]",
     "quote is never": "add a quote of the same kind",
     "expected newline": "one `key = value` per line; numbers have no leading zeros",
@@ -96,14 +96,10 @@ class _Builder:
             what = "number is too big for a float"
         if what:
             key = ".".join(map(str, path))
-            self._findings.report(key, f"{what}, got {_short(spot.written)}", spot.place)
+            self._findings.report(key, f"{what}, got {scalar.shorten(spot.written)}", spot.place)
             self._findings.broken.add(key)
             return 0
         return value
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _explain(error: Exception, text: SourceText, places: TomlPlaces, findings: Findings) -> None:
@@ -128,7 +124,7 @@ def _explain(error: Exception, text: SourceText, places: TomlPlaces, findings: F
     what, place = message[: position.start()], text.place(at)
     if _OPEN_QUOTE.match(what):
         what, place = "this quote is never closed", text.place(places.reached)
-    what = "this is no TOML value" if what == "Invalid value" else what[:1].lower() + what[1:]
+    what = "this is not a TOML value" if what == "Invalid value" else what[:1].lower() + what[1:]
     findings.report_file(text.name, what, place, _hint(what, text, place))
 
 
@@ -137,10 +133,10 @@ def _hint(what: str, text: SourceText, place: Place) -> str:
     rest = line[place.column - 1 :].strip()
     if line.lstrip().startswith("$"):
         return f'put a key with a $ in quotes: "{line.split("=")[0].strip()[:40]}"'
-    if what == "this is no TOML value":
+    if what == "this is not a TOML value":
         return _value_hint(rest)
     if "key part" in what and "{" in line:
-        return "an inline table stands on one line; use a [section] for a longer one"
+        return "an inline table must be on one line; use a [section] for a longer one"
     return next((hint for part, hint in _HINTS.items() if part in what), "")
 
 
@@ -150,4 +146,4 @@ def _value_hint(rest: str) -> str:
         return _WORD_HINTS[word]
     if re.fullmatch(r"\.[0-9]+", word):
         return f"write 0{word}"
-    return f'put a text in quotes: "{_short(rest)}"'
+    return f'put a text in quotes: "{scalar.shorten(rest)}"'

@@ -209,8 +209,7 @@ class _YamlReader:
         try:
             return scalar.resolve(text) if tag is None else self._tagged(event, text, path)
         except ValueError as error:
-            shown = text if len(text) <= 40 else f"{text[:37]}..."
-            self._report_broken(path, f"{error}, got {shown}", self._place(event))
+            self._report_broken(path, f"{error}, got {scalar.shorten(text)}", self._place(event))
             return text
 
     def _tagged(self, event: _Event, text: str, path: str) -> Scalar:
@@ -234,11 +233,12 @@ class _YamlReader:
     def _refuse_tag(self, event: _Event, path: str) -> None:
         tag = str(event.tag)
         shown = "!!" + tag.removeprefix(_TAGS) if tag.startswith(_TAGS) else tag
-        shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
         hint = "a config holds plain values; name code with `type:`"
         if shown == "!!python/tuple":
             hint = "write a plain list; it becomes a tuple where the signature asks for one"
-        self._report_broken(path, f"tag {shown!r} is not read", self._place(event), hint)
+        self._report_broken(
+            path, f"tag {scalar.shorten(shown, 60)!r} is not read", self._place(event), hint
+        )
 
     def _follow(self, event: _Event, path: str, depth: int) -> Node:
         place, name = self._place(event), event.anchor

@@ -100,6 +100,11 @@ def _show_key(key: object) -> str:
     return text if _PLAIN_KEY.fullmatch(text) else repr(text)
 
 
+def shorten(text: str, width: int = 40) -> str:
+    """The text, cut to ``width`` characters for a message."""
+    return text if len(text) <= width else f"{text[: width - 3]}..."
+
+
 def has_surrogates(text: str) -> bool:
     """Whether a text holds lone surrogates, which cannot be encoded."""
     return not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text)

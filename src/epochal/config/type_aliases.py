@@ -83,7 +83,7 @@ def _flatten(entries: Mapping[str, Node], path: str, findings: Findings) -> dict
     flat = {key: child for key, child in entries.items() if key != "init_args"}
     for key, child in arguments.mapping.items():
         if key in flat:
-            what = f"{key!r} stands in init_args and beside it"
+            what = f"{key!r} is set in init_args and beside it"
             findings.report(join(path, key), what, child.key_place, "keep one of the two")
             continue
         flat[key] = child

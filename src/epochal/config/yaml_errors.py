@@ -56,7 +56,7 @@ def _unreadable_character(error: Exception, text: SourceText, start: int, reache
     position = getattr(error, "position", None)
     if isinstance(position, int):
         char = text.text[start + position : start + position + 1]
-        what = f"the character {char!r} cannot stand in a config"
+        what = f"the character {char!r} is not allowed in a config"
         return Mistake(what, text.place(start + position), "delete it, or write it as an escape")
     hint = r"in double quotes a backslash starts an escape; write \\ for one backslash"
     return Mistake("an escape sequence names no character", text.place(reached), hint)
@@ -135,7 +135,7 @@ def _misplaced(text: SourceText, place: Place) -> Mistake:
         where = text.place(start, start + len(written.strip()))
         return Mistake("a key without a colon", where, "write `key: value`")
     hint = "start it in the same column as the key above"
-    return Mistake("a key cannot stand here", place, hint)
+    return Mistake("a key is not allowed here", place, hint)
 
 
 def _line_without_colon(text: SourceText, number: int) -> int:
@@ -193,7 +193,7 @@ def _unexpected(context: str, text: SourceText, place: Place, first: Place) -> M
         return Mistake(f"unexpected {char!r}", place, "remove it, or put quotes around the value")
     if char == "-" and "mapping" in context:
         hint = "indent it below its key, which then has no other value"
-        return Mistake("a list entry cannot stand here", place, hint)
+        return Mistake("a list entry is not allowed here", place, hint)
     kind = "keys of one mapping" if "mapping" in context else "entries of a list"
     hint = f"{kind} start in one column: column {first.column}, as in line {first.line}"
     return Mistake("wrong indentation", place, hint)

@@ -178,6 +178,6 @@ def conflict(new: Registered, old: Registered | None) -> Problem | None:
         return None
     return Problem(
         f"{factory.kind} {factory.name}",
-        f"{factory.dotted!r} wants a name that {holder!r} has already",
+        f"{factory.dotted!r} cannot take the name that {holder!r} has already",
         hint="choose another name, or register it with override=True",
     )

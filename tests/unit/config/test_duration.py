@@ -6,22 +6,15 @@ from hypothesis import strategies as st
 
 from epochal.config.duration import Duration, parse_duration
 
+DURATIONS = [
+    ("10ep", 10, "ep"), ("500st", 500, "st"), ("1_000st", 1000, "st"), ("1e6sa", 1_000_000, "sa"),
+    ("2.5e3sa", 2500, "sa"), (" 10 ep ", 10, "ep"), ("+3ep", 3, "ep"), ("30s", 30, "s"),
+    ("1.5min", 90, "s"), ("2h", 7200, "s"), ("1d", 86_400, "s"), ("0.25s", 0.25, "s"),
+]  # fmt: skip
+
 
 def test_durations_are_parsed() -> None:
-    for text, amount, unit in (
-        ("10ep", 10, "ep"),
-        ("500st", 500, "st"),
-        ("1_000st", 1000, "st"),
-        ("1e6sa", 1_000_000, "sa"),
-        ("2.5e3sa", 2500, "sa"),
-        (" 10 ep ", 10, "ep"),
-        ("+3ep", 3, "ep"),
-        ("30s", 30, "s"),
-        ("1.5min", 90, "s"),
-        ("2h", 7200, "s"),
-        ("1d", 86_400, "s"),
-        ("0.25s", 0.25, "s"),
-    ):
+    for text, amount, unit in DURATIONS:
         duration = parse_duration(text)
         assert (duration.amount, duration.unit) == (amount, unit), text
         assert type(duration.amount) is type(amount), text

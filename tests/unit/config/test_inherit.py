@@ -207,8 +207,8 @@ def test_what_names_no_base_is_reported(write) -> None:
         ("3", "expected a path, a list or a mapping of sections, got 3"),
         ("null", "got null"),
         ("[a.yaml, true]", "got true"),
-        ("{'': a.yaml}", "'' is no path of keys"),
-        ("{a..b: a.yaml}", "'a..b' is no path of keys"),
+        ("{'': a.yaml}", "'' is not a path of keys"),
+        ("{a..b: a.yaml}", "'a..b' is not a path of keys"),
         (".", "is a folder"),
         ("a.txt", "no such file"),
     ):

@@ -48,20 +48,15 @@ def test_keys_with_dots_are_not_mistaken_for_paths() -> None:
     assert filled(tree) == {"a.b": 1, "a": {"b": 2, "": 1}, "": 2, "x": 1, "y": 2}
 
 
+DOLLARS = [
+    ("$${a}", "${a}"), ("$$${a}", "$${a}"), ("$${a} ${a}", "${a} 1"), ("$${a${a}", "${a1"),
+    ("cost 5$", "cost 5$"), ("$a", "$a"), ("$$", "$$"), ("$null", None), ("$inf", math.inf),
+    ("$$null", "$null"), ("$$delete", "$delete"),
+]  # fmt: skip
+
+
 def test_dollars_are_read() -> None:
-    for text, value in (
-        ("$${a}", "${a}"),
-        ("$$${a}", "$${a}"),
-        ("$${a} ${a}", "${a} 1"),
-        ("$${a${a}", "${a1"),
-        ("cost 5$", "cost 5$"),
-        ("$a", "$a"),
-        ("$$", "$$"),
-        ("$null", None),
-        ("$inf", math.inf),
-        ("$$null", "$null"),
-        ("$$delete", "$delete"),
-    ):
+    for text, value in DOLLARS:
         assert filled({"a": 1, "b": text})["b"] == value
 
 
@@ -101,8 +96,8 @@ def test_a_reference_that_cannot_be_filled_in_is_reported() -> None:
         ("a ${b", "'${' is never closed", "$${ for the text itself"),
         ("${a{b}}", "'${' is never closed", "$${"),
         ("${oc.env:X}", "unknown kind of reference '${oc.env:X}'", "${env:NAME}"),
-        ("x ${model}", "${model} is a mapping and cannot stand inside a text", "whole value"),
-        ("x ${sizes}", "${sizes} is a list and cannot stand inside a text", "whole value"),
+        ("x ${model}", "${model} is a mapping and cannot be part of a text", "whole value"),
+        ("x ${sizes}", "${sizes} is a list and cannot be part of a text", "whole value"),
         ("${env:HOME}", "environment name 'HOME' is not declared", "`env: [HOME]`"),
         ("${env:UNSET}", "environment variable 'UNSET' is not set", "export UNSET=VALUE"),
         ("${broken}", "references form a cycle: broken -> broken", "set one of these"),

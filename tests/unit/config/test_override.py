@@ -21,31 +21,18 @@ def overridden(*overrides: str) -> Any:
     return config.root.to_plain()
 
 
+VALUES = [
+    ("1e-3", 1e-3), ("12", 12), ("true", True), ("no", "no"), ("null", None), ("", None),
+    ("$null", None), ("-$inf", -math.inf), ("-5", -5), ("a b", "a b"),
+    ("note: a colon # and a hash", "note: a colon # and a hash"), ("x=y", "x=y"),
+    ("-val/err", "-val/err"), ("'12'", "12"), ('"a\\nb"', "a\nb"),
+    ("[1, a, {b: 2}]", [1, "a", {"b": 2}]), ("{a: 1}", {"a": 1}), ("!!str 5", "5"),
+    ("$${x}", "${x}"), ("*", "*"), ("%5", "%5"), (" 3 ", 3),
+]  # fmt: skip
+
+
 def test_values_are_read() -> None:
-    for value, result in (
-        ("1e-3", 1e-3),
-        ("12", 12),
-        ("true", True),
-        ("no", "no"),
-        ("null", None),
-        ("", None),
-        ("$null", None),
-        ("-$inf", -math.inf),
-        ("-5", -5),
-        ("a b", "a b"),
-        ("note: a colon # and a hash", "note: a colon # and a hash"),
-        ("x=y", "x=y"),
-        ("-val/err", "-val/err"),
-        ("'12'", "12"),
-        ('"a\\nb"', "a\nb"),
-        ("[1, a, {b: 2}]", [1, "a", {"b": 2}]),
-        ("{a: 1}", {"a": 1}),
-        ("!!str 5", "5"),
-        ("$${x}", "${x}"),
-        ("*", "*"),
-        ("%5", "%5"),
-        (" 3 ", 3),
-    ):
+    for value, result in VALUES:
         assert overridden(f"extra={value}")["extra"] == result
 
 
@@ -99,10 +86,10 @@ def test_mistakes_are_reported() -> None:
         ("lr", "an override sets a value, got 'lr'", "write lr=VALUE"),
         ("--lr", "an override sets a value, got '--lr'", "write lr=VALUE"),
         ("--optim.lr=3", "an override has no dashes", "write optim.lr=VALUE"),
-        ("=3", "'' is no path of keys", "section.key=VALUE"),
-        ("a..b=3", "'a..b' is no path of keys", "section.key=VALUE"),
-        (".a=3", "'.a' is no path of keys", "section.key=VALUE"),
-        ("a b=3", "'a b' is no path of keys", "section.key=VALUE"),
+        ("=3", "'' is not a path of keys", "section.key=VALUE"),
+        ("a..b=3", "'a..b' is not a path of keys", "section.key=VALUE"),
+        (".a=3", "'.a' is not a path of keys", "section.key=VALUE"),
+        ("a b=3", "'a b' is not a path of keys", "section.key=VALUE"),
         ("", "an override sets a value", "write key=VALUE"),
         ("$BASE=x.yaml", "cannot be set on the command line", "in the file"),
         ("variants.a=1", "cannot be set on the command line", "in the file"),

@@ -84,14 +84,7 @@ def test_anchors_repeat_values() -> None:
 
 def test_core_tags_are_read() -> None:
     text = "a: !!str 5\nb: !!int '5'\nc: !!float 3\nd: !!bool true\ne: !!null ''\nf: ! 7\n"
-    assert plain(text) == {
-        "a": "5",
-        "b": 5,
-        "c": 3.0,
-        "d": True,
-        "e": None,
-        "f": "7",
-    }
+    assert plain(text) == {"a": "5", "b": 5, "c": 3.0, "d": True, "e": None, "f": "7"}
 
 
 def test_infinities_are_read() -> None:

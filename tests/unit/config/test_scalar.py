@@ -8,28 +8,15 @@ from hypothesis import strategies as st
 
 from epochal.config.scalar import decode, escape, has_surrogates, resolve, show
 
+WORDS = [
+    ("", None), ("~", None), ("null", None), ("true", True), ("False", False), ("12", 12),
+    ("-3", -3), ("+4", 4), ("010", 10), ("0o10", 8), ("0xff", 255), ("5e-4", 5e-4), ("1e6", 1e6),
+    ("3.", 3.0), (".5", 0.5), ("-1.5E+3", -1500.0), (".inf", math.inf), ("-.INF", -math.inf),
+]  # fmt: skip
+
 
 def test_words_mean_what_yaml_1_2_says() -> None:
-    for text, value in (
-        ("", None),
-        ("~", None),
-        ("null", None),
-        ("true", True),
-        ("False", False),
-        ("12", 12),
-        ("-3", -3),
-        ("+4", 4),
-        ("010", 10),
-        ("0o10", 8),
-        ("0xff", 255),
-        ("5e-4", 5e-4),
-        ("1e6", 1e6),
-        ("3.", 3.0),
-        (".5", 0.5),
-        ("-1.5E+3", -1500.0),
-        (".inf", math.inf),
-        ("-.INF", -math.inf),
-    ):
+    for text, value in WORDS:
         result = resolve(text)
         assert result == value, text
         assert type(result) is type(value), text
@@ -67,17 +54,15 @@ def test_dollar_words_are_read() -> None:
         assert decode(text, text) == value
 
 
+ESCAPED = [
+    ("$null", "$$null"), ("-$inf", "-$$inf"), ("$$delete", "$$$delete"), ("${a}", "$${a}"),
+    ("$${a} ${b}", "$$${a} $${b}"), ("cost: 5$", "cost: 5$"), ("$nullify", "$nullify"),
+    ("a $null", "a $null"),
+]  # fmt: skip
+
+
 def test_text_that_looks_special_is_escaped() -> None:
-    for text, escaped in (
-        ("$null", "$$null"),
-        ("-$inf", "-$$inf"),
-        ("$$delete", "$$$delete"),
-        ("${a}", "$${a}"),
-        ("$${a} ${b}", "$$${a} $${b}"),
-        ("cost: 5$", "cost: 5$"),
-        ("$nullify", "$nullify"),
-        ("a $null", "a $null"),
-    ):
+    for text, escaped in ESCAPED:
         assert escape(text) == escaped
 
 
@@ -93,18 +78,14 @@ def test_halves_of_surrogate_pairs_are_found() -> None:
     assert not has_surrogates("aä😀")
 
 
+SHOWN = [
+    (None, "null"), (True, "true"), (False, "false"), ("True", "'True'"), (1, "1"),
+    (1e-3, "0.001"), (math.inf, ".inf"), (-math.inf, "-.inf"), (math.nan, ".nan"),
+    ([1, None, "x"], "[1, null, 'x']"),
+    ({"a": {"b.c": True}, "d e": []}, "{a: {b.c: true}, 'd e': []}"),
+]  # fmt: skip
+
+
 def test_values_are_shown_as_a_config_writes_them() -> None:
-    for value, text in (
-        (None, "null"),
-        (True, "true"),
-        (False, "false"),
-        ("True", "'True'"),
-        (1, "1"),
-        (1e-3, "0.001"),
-        (math.inf, ".inf"),
-        (-math.inf, "-.inf"),
-        (math.nan, ".nan"),
-        ([1, None, "x"], "[1, null, 'x']"),
-        ({"a": {"b.c": True}, "d e": []}, "{a: {b.c: true}, 'd e': []}"),
-    ):
+    for value, text in SHOWN:
         assert show(value) == text

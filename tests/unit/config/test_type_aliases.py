@@ -66,7 +66,7 @@ def test_an_argument_given_twice_is_reported() -> None:
     spec = {"class_path": "A", "x": 1, "init_args": {"x": 2}}
     rename_aliases(from_plain({"model": spec}), findings)
     assert findings.problems[0].key == "model.x"
-    assert "stands in init_args and beside it" in findings.problems[0].what
+    assert "is set in init_args and beside it" in findings.problems[0].what
 
 
 def test_one_spec_is_renamed_without_those_below() -> None:

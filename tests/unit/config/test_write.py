@@ -177,28 +177,19 @@ def test_yaml_is_written_in_block_style_and_toml_with_tables() -> None:
     assert tomllib.loads(TOML) == TREE
 
 
+SCALARS = [
+    ("1", '"1"', '"1"'), ("no", '"no"', '"no"'), ("null", '"null"', '"null"'),
+    ("1_000", '"1_000"', '"1_000"'), ("a: b", '"a: b"', '"a: b"'), ("", '""', '""'),
+    ("- a", '"- a"', '"- a"'), ("a\nb", '"a\\nb"', '"a\\nb"'), ('"\\', '"\\"\\\\"', '"\\"\\\\"'),
+    ("\x85\x07\ufeff", '"\\u0085\\u0007\\ufeff"', '"\x85\\u0007\ufeff"'),
+    ("\x7f", '"\\u007f"', '"\\u007f"'), ("ä😀", '"ä😀"', '"ä😀"'), ("a b", "a b", '"a b"'),
+    (math.inf, ".inf", "inf"), (-math.inf, "-.inf", "-inf"), (math.nan, ".nan", "nan"),
+    (True, "true", "true"), (None, "null", '"$null"'), (1e-5, "1e-05", "1e-05"),
+]  # fmt: skip
+
+
 def test_scalars_are_quoted_where_they_must_be() -> None:
-    for value, yaml, toml in (
-        ("1", '"1"', '"1"'),
-        ("no", '"no"', '"no"'),
-        ("null", '"null"', '"null"'),
-        ("1_000", '"1_000"', '"1_000"'),
-        ("a: b", '"a: b"', '"a: b"'),
-        ("", '""', '""'),
-        ("- a", '"- a"', '"- a"'),
-        ("a\nb", '"a\\nb"', '"a\\nb"'),
-        ('"\\', '"\\"\\\\"', '"\\"\\\\"'),
-        ("\x85\x07\ufeff", '"\\u0085\\u0007\\ufeff"', '"\x85\\u0007\ufeff"'),
-        ("\x7f", '"\\u007f"', '"\\u007f"'),
-        ("ä😀", '"ä😀"', '"ä😀"'),
-        ("a b", "a b", '"a b"'),
-        (math.inf, ".inf", "inf"),
-        (-math.inf, "-.inf", "-inf"),
-        (math.nan, ".nan", "nan"),
-        (True, "true", "true"),
-        (None, "null", '"$null"'),
-        (1e-5, "1e-05", "1e-05"),
-    ):
+    for value, yaml, toml in SCALARS:
         assert dump({"a": value}, "yaml") == f"a: {yaml}\n"
         assert dump({"a": value}, "toml") == f"a = {toml}\n"
 

@@ -124,10 +124,7 @@ def test_safetensors_larger_than_a_chunk_are_hashed_whole(
     monkeypatch.setattr(durable.atomic_files, "_SMALL_BYTES", small)
     monkeypatch.setattr(durable.atomic_files, "_MAX_AHEAD", ahead)
     path = tmp_path / "a.safetensors"
-    blobs = {
-        "a": Blob("U8", (100,), bytes(range(100))),
-        "b": Blob("U8", (3,), lambda: b"abc"),
-    }
+    blobs = {"a": Blob("U8", (100,), bytes(range(100))), "b": Blob("U8", (3,), lambda: b"abc")}
     digest = durable.write_safetensors(path, blobs)
     assert path.read_bytes().endswith(bytes(range(100)) + b"abc")
     assert digest == hashlib.sha256(path.read_bytes()).hexdigest()

@@ -18,22 +18,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+BINDINGS = [
+    ("class Net: pass", DEFINES), ("    async  def Net(): ...", DEFINES),
+    ("x = Net()\nclass Net: pass", DEFINES), ("class Network: pass", 0),
+    ("from a import Net", BINDS), ("from a import (B, C as Net)", BINDS),
+    ("from a import (\n    B, Net,\n)", BINDS), ("Net = 3", BINDS), ("Net: type = make()", BINDS),
+    ("with open() as Net: pass", BINDS), ("def f(x: Net): return [Net]", 0),
+    ("    raise TypeError('Net')", 0), ("", 0),
+]  # fmt: skip
+
+
 def test_source_is_searched_for_names_that_it_may_bind() -> None:
-    for text, answer in (
-        ("class Net: pass", DEFINES),
-        ("    async  def Net(): ...", DEFINES),
-        ("x = Net()\nclass Net: pass", DEFINES),
-        ("class Network: pass", 0),
-        ("from a import Net", BINDS),
-        ("from a import (B, C as Net)", BINDS),
-        ("from a import (\n    B, Net,\n)", BINDS),
-        ("Net = 3", BINDS),
-        ("Net: type = make()", BINDS),
-        ("with open() as Net: pass", BINDS),
-        ("def f(x: Net): return [Net]", 0),
-        ("    raise TypeError('Net')", 0),
-        ("", 0),
-    ):
+    for text, answer in BINDINGS:
         assert binding_of(b"\n" + text.encode(), "Net") == answer
 
 

@@ -147,9 +147,7 @@ def test_a_listed_root_that_is_not_installed_says_so(write_project) -> None:
         registry.find("model", "not_installed_here.models.X")
 
 
-def test_a_name_that_a_dynamic_root_never_mentions_is_refused(
-    write_project,
-) -> None:
+def test_a_name_that_a_dynamic_root_never_mentions_is_refused(write_project) -> None:
     files = {
         "lib/__init__.py": "from lib.a import *\ndef __getattr__(name): ...",
         "lib/a.py": "__all__ = ['Real']\nclass Real: pass\nclass Reel_: pass\nReal2 = None",
