@@ -75,11 +75,11 @@ class Banner(Hook):
         config = [] if splits or run.resume is not None else compact(shown)
         title, purpose = redact(title), redact(purpose)
         facts = {name: redact(fact) for name, fact in facts.items()}
-        picture: Group | None = draw(title, purpose, facts, config)
+        renderable: Group | None = draw(title, purpose, facts, config)
         # On a terminal the first record shows the whole banner, the others nothing.
         for line in plain_lines(title, purpose, facts, config):
-            logger.info(line, extra={"screen": picture})
-            picture = None
+            logger.info(line, extra={"screen": renderable})
+            renderable = None
 
     def _facts(self, run: Run, splits: tuple[str, ...]) -> dict[str, str]:
         facts = {

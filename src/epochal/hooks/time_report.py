@@ -47,11 +47,11 @@ class TimeReport(Hook):
         shares, advice = compute_time_shares(spent.times), suggest_speedup(spent.times, device_time)
         title = f"{_describe_length(run, spent)}; {advice}"
         device = describe_device_time(device_time)
-        picture: Table | None = draw(title, shares, device)
+        renderable: Table | None = draw(title, shares, device)
         # On a terminal the first record shows the whole report, the others nothing.
         for line in plain_lines(title, shares, device):
-            logger.info(line, extra={"screen": picture})
-            picture = None
+            logger.info(line, extra={"screen": renderable})
+            renderable = None
 
 
 def _describe_length(run: Run, spent: TimeSpent) -> str:

@@ -184,8 +184,9 @@ class Console(Hook):
         cells += [f"{split:<5}", *_pairs(values), f"({duration})", *(["* best"] if best else [])]
         head = (f"Epoch {epoch}{GAP}" if epoch else "") + f"{split:<5}"
         numbers = self._widths.setdefault(split, ColumnWidths()).cells(values)
-        picture = SummaryLine(head, numbers, duration, best=best)
-        logger.info(GAP.join(cells), extra={"screen": picture})
+        logger.info(
+            GAP.join(cells), extra={"screen": SummaryLine(head, numbers, duration, best=best)}
+        )
 
     def _format_values(self, values: dict[str, float]) -> dict[str, str]:
         """The shown values as text, losses first."""
