@@ -85,30 +85,30 @@ def check(
     """
     registry = registry if registry is not None else build_registry(config)
     reported = frozenset(problem.key for problem in config.problems)
-    walk = ConfigChecker(registry, Mistakes(config.broken, reported))
+    checker = ConfigChecker(registry, Mistakes(config.broken, reported))
     written = dict(config.root.mapping)
     if runner is not None:
         written["runner"] = from_plain(runner, place=Place(COMMAND_LINE), layer=COMMAND_LINE)
-    meant = _report_unknown(walk, written)
+    meant = _report_unknown(checker, written)
     entries = {
-        name: expand_section(walk, SECTIONS[name], node)
+        name: expand_section(checker, SECTIONS[name], node)
         for name, node in written.items()
         if name in SECTIONS and not _is_absent(SECTIONS[name], node)
     }
-    _fill_sections(walk, entries, config)
+    _fill_sections(checker, entries, config)
     if "stages" in entries:
-        expand_stages(walk, entries["stages"], entries, given)
-    _check_required(walk, entries, meant.union(given), config)
+        expand_stages(checker, entries["stages"], entries, given)
+    _check_required(checker, entries, meant.union(given), config)
     root = Node(MappingProxyType(_ordered(entries)), config.root.place)
-    check_splits(walk, root)
-    check_rules(walk, root)
-    check_loss_section(walk, root)
-    check_optim(walk, root)
-    check_notify(walk, root)
-    _check_code(walk, root, given)
-    _check_imports(walk, written)
-    problems = sort_problems((*config.problems, *walk.mistakes.problems))
-    return CheckReport(problems, root, tuple(walk.defaults), registry.project)
+    check_splits(checker, root)
+    check_rules(checker, root)
+    check_loss_section(checker, root)
+    check_optim(checker, root)
+    check_notify(checker, root)
+    _check_code(checker, root, given)
+    _check_imports(checker, written)
+    problems = sort_problems((*config.problems, *checker.mistakes.problems))
+    return CheckReport(problems, root, tuple(checker.defaults), registry.project)
 
 
 def _is_absent(section: Section, node: Node) -> bool:
@@ -119,7 +119,7 @@ def _ordered(entries: Mapping[str, Node]) -> dict[str, Node]:
     return {name: entries[name] for name in SECTIONS if name in entries}
 
 
-def _report_unknown(walk: ConfigChecker, written: Mapping[str, Node]) -> set[str]:
+def _report_unknown(checker: ConfigChecker, written: Mapping[str, Node]) -> set[str]:
     """Report sections that do not exist; those that they were probably meant to be."""
     meant = set[str]()
     for name, node in written.items():
@@ -128,29 +128,29 @@ def _report_unknown(walk: ConfigChecker, written: Mapping[str, Node]) -> set[str
         hint = section_hint(name, node)
         close = None if hint else meant_section(name) or nearest(name, SECTIONS)
         hint = hint or (f"did you mean {close!r}?" if close else "your own values go under 'extra'")
-        walk.mistakes.report(name, f"unknown section {name!r}", node.key_place, hint)
+        checker.mistakes.report(name, f"unknown section {name!r}", node.key_place, hint)
         meant |= {close} if close else set()
     if BASE in meant:  # anything may stand in the files that it names
-        walk.mistakes.broken |= {""}
+        checker.mistakes.broken |= {""}
     return meant
 
 
-def _fill_sections(walk: ConfigChecker, entries: dict[str, Node], config: Config) -> None:
+def _fill_sections(checker: ConfigChecker, entries: dict[str, Node], config: Config) -> None:
     if "runner" not in entries:
-        entries["runner"] = expand_section(walk, SECTIONS["runner"], _default("train"))
+        entries["runner"] = expand_section(checker, SECTIONS["runner"], _default("train"))
     if "task" not in entries and {"model", "data"} <= entries.keys():
-        entries["task"] = expand_section(walk, SECTIONS["task"], _default("module"))
+        entries["task"] = expand_section(checker, SECTIONS["task"], _default("module"))
     fallbacks = {
-        "project": walk.registry.project.name,
+        "project": checker.registry.project.name,
         "tag": config.path.stem if config.path is not None else "run",
     }
     for name, section in SECTIONS.items():
         if section.shape == "options" and name not in entries:
-            entries[name] = expand_section(walk, section, _default({}))
+            entries[name] = expand_section(checker, section, _default({}))
         elif section.default is not MISSING and name not in entries:
             value = fallbacks.get(name, section.default)
             entries[name] = _default(value)
-            walk.defaults.append(Default(name, value, "epochal"))
+            checker.defaults.append(Default(name, value, "epochal"))
 
 
 def _default(value: object) -> Node:
@@ -158,38 +158,38 @@ def _default(value: object) -> Node:
 
 
 def _check_required(
-    walk: ConfigChecker, entries: Mapping[str, Node], meant: set[str], config: Config
+    checker: ConfigChecker, entries: Mapping[str, Node], meant: set[str], config: Config
 ) -> None:
     needs = {
         "model": "add model: {type: package.module.Class}",
         "task": "add task: {type: package.module.Class}, or data: for a model with its own loss",
     }
-    kind = _runner_kind(walk)
-    if kind == "train" and not _brings_own_optimizers(walk):
+    kind = _runner_kind(checker)
+    if kind == "train" and not _brings_own_optimizers(checker):
         needs["optim"] = "add optim: {type: AdamW, lr: 1e-3}"
     place = Place(str(config.sources[0].path)) if config.sources else None
-    factory = walk.factories.get("runner")
+    factory = checker.factories.get("runner")
     runner = kind if factory is None else factory.name
     for name, hint in needs.items() if kind else ():
         close = {name, "data"} if name == "task" else {name}
-        if name not in entries and not close & meant and not walk.mistakes.is_broken(name):
-            walk.mistakes.report(name, f"missing; the runner {runner!r} needs it", place, hint)
+        if name not in entries and not close & meant and not checker.mistakes.is_broken(name):
+            checker.mistakes.report(name, f"missing; the runner {runner!r} needs it", place, hint)
 
 
-def _runner_kind(walk: ConfigChecker) -> str:
+def _runner_kind(checker: ConfigChecker) -> str:
     """Which of our runners it is or extends; empty for one that is all the user's own."""
-    definition = _definition(walk, "runner")
-    factory = walk.factories.get("runner")
+    definition = _definition(checker, "runner")
+    factory = checker.factories.get("runner")
     if definition is None:
         return factory.name if factory is not None and factory.name in _RUNNERS.values() else ""
-    chain, _ = class_definitions(definition, walk.registry.library)
+    chain, _ = class_definitions(definition, checker.registry.library)
     return next((_RUNNERS[item.dotted] for item in chain if item.dotted in _RUNNERS), "")
 
 
-def _brings_own_optimizers(walk: ConfigChecker) -> bool:
+def _brings_own_optimizers(checker: ConfigChecker) -> bool:
     """Whether a runner of the user's own says something about what it needs."""
-    runner = _definition(walk, "runner")
-    chain = class_definitions(runner, walk.registry.library)[0] if runner is not None else []
+    runner = _definition(checker, "runner")
+    chain = class_definitions(runner, checker.registry.library)[0] if runner is not None else []
     return any(
         isinstance(item.node, ast.ClassDef) and binds_name(item.node, "needs_optimizer")
         for item in chain
@@ -197,56 +197,56 @@ def _brings_own_optimizers(walk: ConfigChecker) -> bool:
     )
 
 
-def _definition(walk: ConfigChecker, path: str) -> Definition | None:
-    factory = walk.factories.get(path)
+def _definition(checker: ConfigChecker, path: str) -> Definition | None:
+    factory = checker.factories.get(path)
     if factory is None or factory.file is None:
         return None
-    return walk.registry.library.find_definition(factory.dotted)
+    return checker.registry.library.find_definition(factory.dotted)
 
 
-def _check_code(walk: ConfigChecker, root: Node, given: Collection[str]) -> None:
-    library = walk.registry.library
-    for path, factory in walk.factories.items():
+def _check_code(checker: ConfigChecker, root: Node, given: Collection[str]) -> None:
+    library = checker.registry.library
+    for path, factory in checker.factories.items():
         if factory.kind in ("task", "hook"):
-            definition = _definition(walk, path)
+            definition = _definition(checker, path)
             if definition is not None:
-                walk.mistakes.problems.extend(
+                checker.mistakes.problems.extend(
                     find_misspelt_methods(path, factory.kind, definition, library)
                 )
-    task = _definition(walk, "task") if "task" not in given else None
+    task = _definition(checker, "task") if "task" not in given else None
     if task is not None:
-        _check_task(walk, root, task, has_loss="loss" in {*root.mapping, *given})
-    task = None if walk.mistakes.is_broken("task") else task
-    check_monitor(walk, root, None if {"metrics", "loss"} & {*given} else task)
-    check_watched_metrics(walk, root, task, given)
+        _check_task(checker, root, task, has_loss="loss" in {*root.mapping, *given})
+    task = None if checker.mistakes.is_broken("task") else task
+    check_monitor(checker, root, None if {"metrics", "loss"} & {*given} else task)
+    check_watched_metrics(checker, root, task, given)
     if "loss" not in given:
-        check_optimizer_losses(walk, root, task)
+        check_optimizer_losses(checker, root, task)
 
 
-def _check_task(walk: ConfigChecker, root: Node, task: Definition, *, has_loss: bool) -> None:
+def _check_task(checker: ConfigChecker, root: Node, task: Definition, *, has_loss: bool) -> None:
     """Report what a task lacks for the runner at hand, or has too much."""
-    kind = _runner_kind(walk)
+    kind = _runner_kind(checker)
     if kind == "train":
-        check_batch_loss_conflict(walk, root, task)
+        check_batch_loss_conflict(checker, root, task)
     needs = {"batch_forward": "(self, model, batch)", "batch_loss": "(self, out, batch)"}
     wanted = {"train": ["batch_forward", "batch_loss"], "": []}.get(kind, ["batch_forward"])
     verb = {"train": "training", "test": "testing", "predict": "predicting"}.get(kind, kind)
     node = root.find("task.type")
     place = node.place if node is not None else None
     for name in wanted:
-        if name == "batch_loss" and (has_loss or walk.mistakes.is_broken("loss")):
+        if name == "batch_loss" and (has_loss or checker.mistakes.is_broken("loss")):
             continue
-        if has_method(task, name, walk.registry.library) is False:
+        if has_method(task, name, checker.registry.library) is False:
             hint = f"write def {name}{needs[name]} in class {task.node.name}"
             hint += ", or a section loss" if name == "batch_loss" else ""
             what = f"{task.dotted} has no {name!r}, which {verb} needs"
-            walk.mistakes.report("task.type", what, place, hint)
+            checker.mistakes.report("task.type", what, place, hint)
 
 
-def _check_imports(walk: ConfigChecker, written: Mapping[str, Node]) -> None:
+def _check_imports(checker: ConfigChecker, written: Mapping[str, Node]) -> None:
     root = Node(MappingProxyType(dict(written)))
-    for problem in walk.registry.problems:
+    for problem in checker.registry.problems:
         node = root.find(problem.key)
-        walk.mistakes.report(
+        checker.mistakes.report(
             problem.key, problem.what, node.place if node is not None else None, problem.hint
         )

@@ -23,6 +23,14 @@ _OWN_MODULES = (
     "epochal.engine.step.updater",
 )
 
+# Modules that configs of earlier versions may name, and where their components are now.
+_MOVED_MODULES = {
+    "epochal.engine.task": "epochal.engine.interfaces.task",
+    "epochal.engine.update": "epochal.engine.step.updater",
+    "epochal.hooks.console.progress": "epochal.hooks.console.console",
+    "epochal.hooks.profiler.profiling": "epochal.hooks.profiler.torch_profiler",
+}
+
 # Values of variables that may be a class or function; loading checks it.
 _MAY_BE_CODE = (ast.Name, ast.Attribute, ast.Call, ast.IfExp)
 _TRIES = 3
@@ -48,11 +56,13 @@ class Refused(Exception):  # noqa: N818 - never leaves the registry
 
 
 def find_target(dotted: str, project: Project, library: Library) -> Target:
-    """What a dotted path leads to.
+    """What a dotted path leads to, also one whose module has moved since.
 
     Raises:
         Refused: It is malformed, outside the project's roots, or no class or function.
     """
+    module, _, name = dotted.rpartition(".")
+    dotted = f"{_MOVED_MODULES[module]}.{name}" if module in _MOVED_MODULES else dotted
     parts = _split(dotted)
     try:
         return _find_target(dotted, parts, project, library)

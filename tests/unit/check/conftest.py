@@ -61,7 +61,7 @@ def user_registry(write_files) -> Registry:
 
 
 @pytest.fixture
-def walk(user_registry: Registry) -> ConfigChecker:
+def checker(user_registry: Registry) -> ConfigChecker:
     return ConfigChecker(user_registry, Mistakes())
 
 

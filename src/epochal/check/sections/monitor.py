@@ -60,9 +60,9 @@ class WatchedMetric:
         return f"{metric} {self.target}" if self.target else f"{self.sign}{metric}"
 
 
-def find_watched_metrics(walk: ConfigChecker, root: Node) -> Iterator[WatchedMetric]:
+def find_watched_metrics(checker: ConfigChecker, root: Node) -> Iterator[WatchedMetric]:
     """The monitor, and the conditions on metrics, as far as they are spelled right."""
-    monitor = _find_monitor(walk, root)
+    monitor = _find_monitor(checker, root)
     if monitor is not None:
         yield monitor
     until = root.find("train.until")
@@ -87,27 +87,27 @@ def find_watched_condition(key: str, node: Node) -> WatchedMetric | None:
     return WatchedMetric(key, condition.metric, condition.sign, node.place, target)
 
 
-def _find_monitor(walk: ConfigChecker, root: Node) -> WatchedMetric | None:
+def _find_monitor(checker: ConfigChecker, root: Node) -> WatchedMetric | None:
     node = root.mapping.get("monitor")
-    if node is None or node.value is None or walk.mistakes.is_known_bad("monitor"):
+    if node is None or node.value is None or checker.mistakes.is_known_bad("monitor"):
         return None
     named = node.mapping.get("metric", node)
-    if not isinstance(named.value, str) or walk.mistakes.is_known_bad("monitor.metric"):
+    if not isinstance(named.value, str) or checker.mistakes.is_known_bad("monitor.metric"):
         return None
     key = "monitor" if named is node else "monitor.metric"
     sign = named.value[:1] if named.value[:1] in ("+", "-") else ""
     return WatchedMetric(key, named.value[len(sign) :], sign, named.place)
 
 
-def check_monitor(walk: ConfigChecker, root: Node, task: Definition | None) -> None:
+def check_monitor(checker: ConfigChecker, root: Node, task: Definition | None) -> None:
     """Report a monitor without a direction, and metrics that nothing can produce."""
-    names = None if task is None else find_produced_metrics(task, root, walk.registry.library)
-    for watched in find_watched_metrics(walk, root):
-        if watched.target or _is_directed(walk, root, watched):
-            _check_metric(walk, watched, names)
+    names = None if task is None else find_produced_metrics(task, root, checker.registry.library)
+    for watched in find_watched_metrics(checker, root):
+        if watched.target or _is_directed(checker, root, watched):
+            _check_metric(checker, watched, names)
 
 
-def _is_directed(walk: ConfigChecker, root: Node, watched: WatchedMetric) -> bool:
+def _is_directed(checker: ConfigChecker, root: Node, watched: WatchedMetric) -> bool:
     """Whether the monitor says once which way is better; reported if it does not."""
     node = root.mapping["monitor"].mapping.get("mode")
     mode = None if node is None else node.value
@@ -115,11 +115,11 @@ def _is_directed(walk: ConfigChecker, root: Node, watched: WatchedMetric) -> boo
     if not sign and mode is None:
         hint = f"write '+{text}' if larger is better, '-{text}' if smaller is"
         what = f"does not say which way is better: {text!r}"
-        walk.mistakes.report(watched.key, what, watched.place, hint)
+        checker.mistakes.report(watched.key, what, watched.place, hint)
         return False
     if node is not None and sign and mode is not None and (sign == "+") != (mode == "max"):
         what = f"{mode!r} contradicts the sign of {text!r}"
-        walk.mistakes.report("monitor.mode", what, node.place, "leave out one of them")
+        checker.mistakes.report("monitor.mode", what, node.place, "leave out one of them")
         return False
     return True
 
@@ -149,7 +149,7 @@ def loss_names(task: Definition | None, root: Node, library: Library) -> set[str
 
 
 def _check_metric(
-    walk: ConfigChecker, watched: WatchedMetric, names: ProducedMetrics | None
+    checker: ConfigChecker, watched: WatchedMetric, names: ProducedMetrics | None
 ) -> None:
     if names is None or not names.complete:
         return
@@ -169,7 +169,7 @@ def _check_metric(
     if split in ("val", AVERAGED_SPLIT) and name in names.train:
         hint = "set train.eval_loss=true to compute losses in evaluation"
     what = f"nothing produces the metric {metric!r}"
-    walk.mistakes.report(watched.key, what, watched.place, hint)
+    checker.mistakes.report(watched.key, what, watched.place, hint)
 
 
 def _section_names(root: Node) -> set[str] | None:
@@ -266,67 +266,71 @@ _WATCHERS = (
 
 
 def check_watched_metrics(
-    walk: ConfigChecker, root: Node, task: Definition | None, given: Collection[str] = ()
+    checker: ConfigChecker, root: Node, task: Definition | None, given: Collection[str] = ()
 ) -> None:
     """Report watched metrics that nothing measures, and watchers without a monitor.
 
     Only where the text shows everything: with our own loop, and no code that may evaluate.
     """
-    runner = walk.factories.get("runner")
+    runner = checker.factories.get("runner")
     if runner is None or runner.dotted != _TRAIN or task is None or "hooks" in given:
         return
     node = root.mapping.get("monitor")
-    if (node is None or node.value is None) and not walk.mistakes.is_broken("monitor"):
-        _check_watchers(walk, root, task)
-    for watched in find_watched_metrics(walk, root):
+    if (node is None or node.value is None) and not checker.mistakes.is_broken("monitor"):
+        _check_watchers(checker, root, task)
+    for watched in find_watched_metrics(checker, root):
         section = watched.key if watched.target else "monitor"
-        if not walk.mistakes.has_any(section) and not _lacks_average(walk, root, watched, given):
-            _check_split(walk, root, task, watched)
+        if not checker.mistakes.has_any(section) and not _lacks_average(
+            checker, root, watched, given
+        ):
+            _check_split(checker, root, task, watched)
 
 
-def _check_watchers(walk: ConfigChecker, root: Node, task: Definition) -> None:
-    if has_method(task, "post_metric_to_err", walk.registry.library) is not False:
+def _check_watchers(checker: ConfigChecker, root: Node, task: Definition) -> None:
+    if has_method(task, "post_metric_to_err", checker.registry.library) is not False:
         return
-    for path, factory in walk.factories.items():
+    for path, factory in checker.factories.items():
         if factory.dotted in _WATCHERS:
             node = root.find(f"{path}.type")
             place = node.place if node is not None else None
             what = f"{factory.qualname} watches the run's monitor, and there is none"
             hint = "add monitor: -val/loss, or +val/acc if larger is better"
-            walk.mistakes.report(path, what, place, hint)
+            checker.mistakes.report(path, what, place, hint)
 
 
 def _lacks_average(
-    walk: ConfigChecker, root: Node, watched: WatchedMetric, given: Collection[str]
+    checker: ConfigChecker, root: Node, watched: WatchedMetric, given: Collection[str]
 ) -> bool:
     """Whether a metric is that of averaged weights, and nobody averages any; that is reported."""
     written, _, rest = watched.metric.partition("/")
-    has_average = "average" in {*root.mapping, *given} or walk.mistakes.is_broken("average")
+    has_average = "average" in {*root.mapping, *given} or checker.mistakes.is_broken("average")
     if written != AVERAGED_SPLIT or has_average:
         return False
     hint = f"add average: {{type: ema}}, or write {watched.spell(f'val/{rest}')}"
-    walk.mistakes.report(watched.key, "nothing averages the weights", watched.place, hint)
+    checker.mistakes.report(watched.key, "nothing averages the weights", watched.place, hint)
     return True
 
 
-def _check_split(walk: ConfigChecker, root: Node, task: Definition, watched: WatchedMetric) -> None:
+def _check_split(
+    checker: ConfigChecker, root: Node, task: Definition, watched: WatchedMetric
+) -> None:
     written, slash, rest = watched.metric.partition("/")
     written = "val" if written == AVERAGED_SPLIT else written
-    split = split_names(walk.registry.library).get(written, "")
-    if split == "train" or _may_evaluate(walk, task):
+    split = split_names(checker.registry.library).get(written, "")
+    if split == "train" or _may_evaluate(checker, task):
         return
     what, hint = "", ""
     if not slash or split != written:
         meant = f"{split}/{rest}" if split and slash else f"val/{watched.metric}"
         what = f"{watched.metric!r} does not start with a split"
         hint = f"write {watched.spell(meant)}"
-    elif split == "predict" or not _is_evaluated(walk, root, split):
+    elif split == "predict" or not _is_evaluated(checker, root, split):
         what = f"nothing evaluates {split!r} while training"
         hint = _cadence(split)
     elif split == "val" and _lacks_val(root, task):
         what, hint = "there is no data.val to evaluate", "add data.val, or write -train/loss"
     if what:
-        walk.mistakes.report(watched.key, what, watched.place, hint)
+        checker.mistakes.report(watched.key, what, watched.place, hint)
 
 
 def _cadence(split: str) -> str:
@@ -334,14 +338,14 @@ def _cadence(split: str) -> str:
     return f"set train.eval_every: {known[split]}" if split in known else "monitor val/... instead"
 
 
-def _is_evaluated(walk: ConfigChecker, root: Node, split: str) -> bool:
+def _is_evaluated(checker: ConfigChecker, root: Node, split: str) -> bool:
     """Whether ``train`` says that a split is evaluated; also if that cannot be told."""
-    if walk.mistakes.has_any("train") or walk.mistakes.is_broken("train.eval_every"):
+    if checker.mistakes.has_any("train") or checker.mistakes.is_broken("train.eval_every"):
         return True
     every = root.find("train.eval_every")
     if every is None:
         return True
-    names = split_names(walk.registry.library)
+    names = split_names(checker.registry.library)
     periods = {names.get(name, name): child.value for name, child in every.mapping.items()}
     if not every.is_mapping:
         periods = {"val": every.value}
@@ -350,11 +354,11 @@ def _is_evaluated(walk: ConfigChecker, root: Node, split: str) -> bool:
     return split in periods and (at_an_end or periods[split] not in (0, "0"))
 
 
-def _may_evaluate(walk: ConfigChecker, task: Definition) -> bool:
+def _may_evaluate(checker: ConfigChecker, task: Definition) -> bool:
     """Whether some code besides our own may evaluate, or give the task further loaders."""
-    library = walk.registry.library
+    library = checker.registry.library
     definitions = [task]
-    for factory in walk.factories.values():
+    for factory in checker.factories.values():
         if factory.kind in ("hook", "updater"):
             found = library.find_definition(factory.dotted) if factory.file is not None else None
             if found is None:

@@ -25,58 +25,62 @@ _TOKEN = re.compile(r"(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{16,}")
 _ENV = "write ${env:NAME}, and NAME into the list `env`"
 
 
-def check_notify(walk: ConfigChecker, root: Node) -> None:
+def check_notify(checker: ConfigChecker, root: Node) -> None:
     """Report what is wrong in ``notify`` beyond the types of its values."""
     section = root.mapping.get("notify")
     for index, node in enumerate(section.elements if section is not None else ()):
         key = f"notify.{index}"
         name = node.mapping.get("type")
-        if name is None or key not in walk.factories:
+        if name is None or key not in checker.factories:
             continue
         if name.value not in BUILTINS["channel"]:
             what = f"{name.value!r} is no way to send mail"
             hint = f"write {', '.join(BUILTINS['channel'])}; your own way is a hook with run_end"
-            walk.mistakes.report(f"{key}.type", what, name.place, hint)
+            checker.mistakes.report(f"{key}.type", what, name.place, hint)
             continue
         checks = {"smtp": _check_smtp, "webhook": _check_webhook, "apprise": _check_apprise}
-        checks[str(name.value)](walk, key, node)
+        checks[str(name.value)](checker, key, node)
         kinds = node.mapping.get("kinds")
         if kinds is not None and kinds.is_list and not kinds.elements:
             hint = "leave it out for all kinds"
-            walk.mistakes.report(f"{key}.kinds", "nothing would be sent", kinds.place, hint)
+            checker.mistakes.report(f"{key}.kinds", "nothing would be sent", kinds.place, hint)
 
 
-def _check_smtp(walk: ConfigChecker, key: str, node: Node) -> None:
+def _check_smtp(checker: ConfigChecker, key: str, node: Node) -> None:
     for path, address in _texts(node, "to"):
-        if "@" not in str(address.value) and not walk.mistakes.has_any(f"{key}.{path}"):
+        if "@" not in str(address.value) and not checker.mistakes.has_any(f"{key}.{path}"):
             what = "is no address of a mailbox"
-            walk.mistakes.report(f"{key}.{path}", what, address.place, "write name@example.org")
-    _require_hidden(walk, f"{key}.password", node.mapping.get("password"))
+            checker.mistakes.report(f"{key}.{path}", what, address.place, "write name@example.org")
+    _require_hidden(checker, f"{key}.password", node.mapping.get("password"))
     user, password = (_value(node, name) for name in ("user", "password"))
     if (user is None) != (password is None):
         missing = "password" if password is None else "user"
         what = "a login needs a user and a password"
-        walk.mistakes.report(f"{key}.{missing}", what, _place(node), f"add {missing}: ...")
+        checker.mistakes.report(f"{key}.{missing}", what, _place(node), f"add {missing}: ...")
     is_open = _value(node, "security") == "none" and _value(node, "host") not in _LOOPBACK
     if is_open and password is not None:
         what = "the password would travel for everybody to read"
         place = node.mapping["security"].place
-        walk.mistakes.report(f"{key}.security", what, place, "write starttls or tls")
+        checker.mistakes.report(f"{key}.security", what, place, "write starttls or tls")
 
 
-def _check_webhook(walk: ConfigChecker, key: str, node: Node) -> None:
+def _check_webhook(checker: ConfigChecker, key: str, node: Node) -> None:
     url = node.mapping.get("url")
-    if url is not None and isinstance(url.value, str) and not walk.mistakes.has_any(f"{key}.url"):
+    if (
+        url is not None
+        and isinstance(url.value, str)
+        and not checker.mistakes.has_any(f"{key}.url")
+    ):
         parts = _split(url.value)
         if parts is None:
             what = "is no address of the web"
-            walk.mistakes.report(f"{key}.url", what, url.place, "write https://...")
+            checker.mistakes.report(f"{key}.url", what, url.place, "write https://...")
         elif parts.username or _has_secret(parts):
-            _require_hidden(walk, f"{key}.url", url)
+            _require_hidden(checker, f"{key}.url", url)
     headers = node.mapping.get("headers")
     for name, header in headers.mapping.items() if headers is not None else ():
         if _SECRET_HEADER.search(name):
-            _require_hidden(walk, f"{key}.headers.{name}", header)
+            _require_hidden(checker, f"{key}.headers.{name}", header)
 
 
 def _has_secret(parts: SplitResult) -> bool:
@@ -93,21 +97,21 @@ def _split(url: str) -> SplitResult | None:
         return None
 
 
-def _check_apprise(walk: ConfigChecker, key: str, node: Node) -> None:
+def _check_apprise(checker: ConfigChecker, key: str, node: Node) -> None:
     for path, url in _texts(node, "urls"):
-        _require_hidden(walk, f"{key}.{path}", url)
+        _require_hidden(checker, f"{key}.{path}", url)
     if find_spec("apprise") is None:
         what, hint = "the package apprise is not installed", "pip install 'epochal[apprise]'"
-        walk.mistakes.report(f"{key}.type", what, _place(node), hint)
+        checker.mistakes.report(f"{key}.type", what, _place(node), hint)
 
 
-def _require_hidden(walk: ConfigChecker, key: str, node: Node | None) -> None:
+def _require_hidden(checker: ConfigChecker, key: str, node: Node | None) -> None:
     """Refuse a secret that is written out: the record would keep it."""
-    if node is None or node.value is None or walk.mistakes.has_any(key):
+    if node is None or node.value is None or checker.mistakes.has_any(key):
         return
     if ENV_OPENING not in (node.template or ""):
         what = "is a secret, and the record of every run would keep it"
-        walk.mistakes.report(key, what, replace(node.place, text=""), _ENV)  # nor show it
+        checker.mistakes.report(key, what, replace(node.place, text=""), _ENV)  # nor show it
 
 
 def _texts(node: Node, name: str) -> Iterator[tuple[str, Node]]:

@@ -36,40 +36,40 @@ _NOT_NEGATIVE = ("lr", "lr_mult", "weight_decay")
 _EXAMPLE = 'write for example {match: "*.bias", weight_decay: 0}'
 
 
-def check_optim(walk: ConfigChecker, root: Node) -> None:
+def check_optim(checker: ConfigChecker, root: Node) -> None:
     """Report what is wrong in ``optim`` beyond the types of its values."""
     node = root.mapping.get("optim")
     if node is None:
         return
     if not has_members(SECTIONS["optim"], node):
-        check_optimizer(walk, "optim", node)
+        check_optimizer(checker, "optim", node)
         return
     members = {name: child for name, child in node.mapping.items() if child.is_mapping}
     for name, child in members.items():
         path = f"optim.{name}"
         if "." in name or _is_bad_name(name):
             what = f"{name!r} cannot be the name of an optimizer"
-            walk.mistakes.report(path, what, child.key_place, "use letters, digits, _ and -")
-        check_optimizer(walk, path, child)
-    _check_members(walk, node, members)
+            checker.mistakes.report(path, what, child.key_place, "use letters, digits, _ and -")
+        check_optimizer(checker, path, child)
+    _check_members(checker, node, members)
 
 
-def _check_members(walk: ConfigChecker, node: Node, members: Mapping[str, Node]) -> None:
+def _check_members(checker: ConfigChecker, node: Node, members: Mapping[str, Node]) -> None:
     """Report optimizers that cannot share a model, or steps in which none of them acts."""
     greedy = [name for name, child in members.items() if not _written(child, "match")]
     for name in greedy[1:]:
         what = f"{name!r} and {greedy[0]!r} both train what is left: only one of them may"
         key_place = members[name].key_place
-        walk.mistakes.report(f"optim.{name}", what, key_place, 'add match: "PATTERN"')
+        checker.mistakes.report(f"optim.{name}", what, key_place, 'add match: "PATTERN"')
     periods = [_written(child, "every") for child in members.values()]
     if all(isinstance(every, int) and every > 1 for every in periods):
         what = "there are steps in which no optimizer acts"
-        walk.mistakes.report("optim", what, node.key_place, "let one of them have every: 1")
+        checker.mistakes.report("optim", what, node.key_place, "let one of them have every: 1")
 
 
-def check_optimizer_losses(walk: ConfigChecker, root: Node, task: Definition | None) -> None:
+def check_optimizer_losses(checker: ConfigChecker, root: Node, task: Definition | None) -> None:
     """Report losses that several optimizers descend, and that nobody computes."""
-    node, names = root.mapping.get("optim"), loss_names(task, root, walk.registry.library)
+    node, names = root.mapping.get("optim"), loss_names(task, root, checker.registry.library)
     if node is None or not names or not has_members(SECTIONS["optim"], node):
         return
     for name, child in node.mapping.items():
@@ -80,7 +80,7 @@ def check_optimizer_losses(walk: ConfigChecker, root: Node, task: Definition | N
         hint = f"did you mean {close!r}?" if close else list_known(names)
         place = child.key_place if loss.layer == "default" else loss.place
         what = f"nothing computes the loss {loss.value!r}"
-        walk.mistakes.report(f"optim.{name}.loss", what, place, hint)
+        checker.mistakes.report(f"optim.{name}.loss", what, place, hint)
 
 
 def _written(node: Node, key: str) -> object:
@@ -88,24 +88,24 @@ def _written(node: Node, key: str) -> object:
     return None if child is None else child.to_plain()
 
 
-def check_optimizer(walk: ConfigChecker, path: str, node: Node) -> None:
+def check_optimizer(checker: ConfigChecker, path: str, node: Node) -> None:
     """The same for the one optimizer whose spec stands at ``path``."""
-    factory = walk.factories.get(path)
+    factory = checker.factories.get(path)
     if factory is None:
         return
-    signature = read_signature(factory, walk.registry.library)
-    _check_numbers(walk, path, node)
+    signature = read_signature(factory, checker.registry.library)
+    _check_numbers(checker, path, node)
     for key, option in (("no_decay", "weight_decay"), ("layer_decay", "lr")):
         child = node.mapping.get(key)
         if child is not None and child.value is not None and not _takes(signature, option):
             what = f"needs {option!r}, which {signature.owner} does not take"
-            walk.mistakes.report(f"{path}.{key}", what, child.key_place, f"remove {key}")
+            checker.mistakes.report(f"{path}.{key}", what, child.key_place, f"remove {key}")
     names: dict[str, str] = {}
     for here, rule in _rules(path, node):
-        _check_rule(walk, here, rule, signature)
+        _check_rule(checker, here, rule, signature)
         name = rule.mapping.get("name")
         if name is not None and isinstance(name.value, str):
-            _check_name(walk, f"{here}.name", name, names)
+            _check_name(checker, f"{here}.name", name, names)
 
 
 def _rules(path: str, node: Node) -> Iterator[tuple[str, Node]]:
@@ -119,7 +119,7 @@ def _takes(signature: Signature, name: str) -> bool:
     return signature.open or signature.get(name) is not None
 
 
-def _check_numbers(walk: ConfigChecker, path: str, node: Node) -> None:
+def _check_numbers(checker: ConfigChecker, path: str, node: Node) -> None:
     for key in _NOT_NEGATIVE:
         child = node.mapping.get(key)
         number = None if child is None else child.value
@@ -127,10 +127,10 @@ def _check_numbers(walk: ConfigChecker, path: str, node: Node) -> None:
             continue
         if number < 0:
             what = f"must be at least 0, got {number!r}"
-            walk.mistakes.report(f"{path}.{key}", what, child.place, "write a positive number")
+            checker.mistakes.report(f"{path}.{key}", what, child.place, "write a positive number")
 
 
-def _check_rule(walk: ConfigChecker, path: str, rule: Node, signature: Signature) -> None:
+def _check_rule(checker: ConfigChecker, path: str, rule: Node, signature: Signature) -> None:
     known = {item.name: (item, "section 'optim'") for item in _RULE}
     known |= {
         item.name: (item, signature.owner)
@@ -141,20 +141,20 @@ def _check_rule(walk: ConfigChecker, path: str, rule: Node, signature: Signature
     for key, child in rule.mapping.items():
         here = f"{path}.{key}"
         if key in known:
-            walk.value(here, child, *known[key])
+            checker.value(here, child, *known[key])
         elif key in _FORMS:
             what = f"{key!r} holds for the whole optimizer, not for a group"
-            walk.mistakes.report(here, what, child.key_place, "write it in optim itself")
+            checker.mistakes.report(here, what, child.key_place, "write it in optim itself")
         elif not signature.open:
             close = nearest(key, known)
             hint = f"did you mean {close!r}?" if close else list_known(known)
-            walk.mistakes.report(here, f"unknown key {key!r} of a rule", child.key_place, hint)
+            checker.mistakes.report(here, f"unknown key {key!r} of a rule", child.key_place, hint)
             meant |= {close} if close else set()
-    _check_numbers(walk, path, rule)
-    _check_sense(walk, path, rule, meant)
+    _check_numbers(checker, path, rule)
+    _check_sense(checker, path, rule, meant)
 
 
-def _check_sense(walk: ConfigChecker, path: str, rule: Node, meant: set[str]) -> None:
+def _check_sense(checker: ConfigChecker, path: str, rule: Node, meant: set[str]) -> None:
     """Report a rule that is about nothing, says nothing, or says two things.
 
     ``meant`` has also the keys that were probably misspelt.
@@ -162,23 +162,23 @@ def _check_sense(walk: ConfigChecker, path: str, rule: Node, meant: set[str]) ->
     keys = rule.mapping
     if not meant & {"match", "module"}:
         what = "the rule does not say which parameters it is about"
-        walk.mistakes.report(path, what, rule.place, "add match: PATTERN, or module: CLASS")
+        checker.mistakes.report(path, what, rule.place, "add match: PATTERN, or module: CLASS")
     elif not keys.keys() - {"match", "module"}:
-        walk.mistakes.report(path, "the rule changes nothing", rule.place, _EXAMPLE)
+        checker.mistakes.report(path, "the rule changes nothing", rule.place, _EXAMPLE)
     if "lr" in keys and "lr_mult" in keys:
         what = "a rule has lr or lr_mult, not both"
         hint = "lr_mult is a factor of optim.lr; remove one of them"
-        walk.mistakes.report(f"{path}.lr_mult", what, keys["lr_mult"].key_place, hint)
+        checker.mistakes.report(f"{path}.lr_mult", what, keys["lr_mult"].key_place, hint)
 
 
-def _check_name(walk: ConfigChecker, path: str, node: Node, seen: dict[str, str]) -> None:
+def _check_name(checker: ConfigChecker, path: str, node: Node, seen: dict[str, str]) -> None:
     name = str(node.value)
     if _is_bad_name(name):
         what = f"{name!r} cannot be the name of a group"
-        walk.mistakes.report(path, what, node.place, _NAME_HINT)
+        checker.mistakes.report(path, what, node.place, _NAME_HINT)
     elif name in seen:
         what = f"two rules are called {name!r}, the other one is {seen[name]}"
-        walk.mistakes.report(path, what, node.place, "give one of them another name")
+        checker.mistakes.report(path, what, node.place, "give one of them another name")
     seen.setdefault(name, path.removesuffix(".name"))
 
 

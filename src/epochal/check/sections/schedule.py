@@ -26,11 +26,11 @@ _OF_THE_RUN = tuple(
 )
 
 
-def check_schedules(walk: ConfigChecker, root: Node) -> None:
+def check_schedules(checker: ConfigChecker, root: Node) -> None:
     """Report what is wrong with the schedules of the run and of its stages."""
-    for path, factory in walk.factories.items():
+    for path, factory in checker.factories.items():
         node = root.find(path) if _PATHS.fullmatch(path) else None
-        if node is None or walk.mistakes.has_any(path):
+        if node is None or checker.mistakes.has_any(path):
             continue
         dotted = factory.dotted
         wrong = _wrong_for(node, dotted, _length_of(root, path))
@@ -38,7 +38,7 @@ def check_schedules(walk: ConfigChecker, root: Node) -> None:
             child = node.mapping.get(key)
             is_written = child is not None and child.layer != "default"
             place = node.mapping[key if is_written else "type"].place
-            walk.mistakes.report(f"{path}.{key}", what, place, hint)
+            checker.mistakes.report(f"{path}.{key}", what, place, hint)
 
 
 def _wrong_lengths(node: Node, dotted: str) -> Iterator[Mistake]:

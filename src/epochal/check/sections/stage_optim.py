@@ -38,12 +38,12 @@ class StageOptimChecker:
     """Knows which optimizers there are when a stage begins.
 
     Args:
-        walk: Notes mistakes.
+        checker: Notes mistakes.
         section: The section ``optim`` of the run, expanded; None if there is none.
     """
 
-    def __init__(self, walk: ConfigChecker, section: Node | None) -> None:
-        self._walk = walk
+    def __init__(self, checker: ConfigChecker, section: Node | None) -> None:
+        self._checker = checker
         members = section is not None and has_members(SECTIONS["optim"], section)
         entries = section.mapping if section is not None and members else {}
         self.names = [name for name, child in entries.items() if child.is_mapping]
@@ -51,19 +51,19 @@ class StageOptimChecker:
 
         paths = [f"optim.{name}" for name in self.names] if members else ["optim"]
         self._factories: dict[str, Factory | None] = {
-            path: walk.factories.get(path) for path in paths
+            path: checker.factories.get(path) for path in paths
         }
 
     def expand(self, path: str, node: Node) -> Node:
         """The changes with what they mean spelt out; mistakes are noted."""
-        walk = self._walk
+        checker = self._checker
         if isinstance(node.value, str):
             node = replace_entries(node, {"type": node})
         if not node.is_mapping:
             what = f"expected a mapping, got {show(node.to_plain())}"
-            walk.mistakes.report(path, what, node.place, "write optim: {lr: 1e-4}")
+            checker.mistakes.report(path, what, node.place, "write optim: {lr: 1e-4}")
             return node
-        own = section_signature(SECTIONS["optim"], walk.registry.library)
+        own = section_signature(SECTIONS["optim"], checker.registry.library)
         return self._several(path, node, own) if self.names else self._one(path, node, "optim", own)
 
     def _several(self, path: str, node: Node, own: Signature) -> Node:
@@ -71,7 +71,7 @@ class StageOptimChecker:
         keys = {name: child for name, child in node.mapping.items() if name in SHARED_KEYS}
         signature = replace(own, parameters=without_defaults(shared))
         entries = dict(
-            check_without_defaults(self._walk, path, replace_entries(node, keys), signature)
+            check_without_defaults(self._checker, path, replace_entries(node, keys), signature)
         )
         for name, child in node.mapping.items():
             if name in SHARED_KEYS:
@@ -83,18 +83,18 @@ class StageOptimChecker:
             elif not child.is_mapping:
                 what = f"expected a mapping, got {show(child.to_plain())}"
                 hint = f"write {name}: {{lr: 1e-4}}"
-                self._walk.mistakes.report(here, what, child.place, hint)
+                self._checker.mistakes.report(here, what, child.place, hint)
             else:
                 entries[name] = self._member(here, child, name)
         return replace_entries(node, entries)
 
     def _member(self, path: str, node: Node, name: str) -> Node:
-        own = member_signature(SECTIONS["optim"], self._walk.registry.library)
+        own = member_signature(SECTIONS["optim"], self._checker.registry.library)
         for key, hint in (("match", "its parameters stay the same"), ("schedule", _OWN_SCHEDULE)):
             if key in node.mapping:
                 what = f"{key!r} of one of several optimizers cannot change"
                 place = node.mapping[key].key_place
-                self._walk.mistakes.report(f"{path}.{key}", what, place, hint)
+                self._checker.mistakes.report(f"{path}.{key}", what, place, hint)
                 kept = {one: child for one, child in node.mapping.items() if one != key}
                 node = replace_entries(node, kept)
         return self._one(path, node, f"optim.{name}", own)
@@ -106,31 +106,33 @@ class StageOptimChecker:
         if own.get(name) is not None or not node.is_mapping:
             what = f"{name!r} must be said for one of several optimizers"
             hint = f"write {self.names[0]}: {{{name}: ...}}"
-        self._walk.mistakes.report(path, what, node.key_place, hint)
+        self._checker.mistakes.report(path, what, node.key_place, hint)
 
     def _one(self, path: str, node: Node, key: str, own: Signature) -> Node:
         """Changes of one optimizer: keys of the one before, or another one."""
-        walk = self._walk
+        checker = self._checker
         own = replace(own, parameters=(*without_defaults(own.parameters), _STATE))
         if "freeze" in node.mapping:
             what, place = "a stage freezes by itself", node.mapping["freeze"].key_place
-            walk.mistakes.report(f"{path}.freeze", what, place, "write freeze: beside optim:")
+            checker.mistakes.report(f"{path}.freeze", what, place, "write freeze: beside optim:")
         before = self._factories[key]
         if "type" in node.mapping:
-            count = len(walk.defaults)
-            node = walk.spec(path, node, "optimizer", own)
+            count = len(checker.defaults)
+            node = checker.spec(path, node, "optimizer", own)
             names = {f"{path}.{item.name}" for item in own.parameters}
-            walk.defaults[count:] = [one for one in walk.defaults[count:] if one.key not in names]
-            self._factories[key] = walk.factories.get(path)
+            checker.defaults[count:] = [
+                one for one in checker.defaults[count:] if one.key not in names
+            ]
+            self._factories[key] = checker.factories.get(path)
             self._check_state(path, node, before, self._factories[key])
         else:
             known = Signature("the optimizer", open=True)
             if before is not None:
-                known = read_signature(before, walk.registry.library)
-                walk.factories[path] = before
+                known = read_signature(before, checker.registry.library)
+                checker.factories[path] = before
             known = replace(known, parameters=without_defaults(known.parameters))
-            node = replace_entries(node, check_without_defaults(walk, path, node, own, known))
-        check_optimizer(walk, path, node)
+            node = replace_entries(node, check_without_defaults(checker, path, node, own, known))
+        check_optimizer(checker, path, node)
         return node
 
     def _check_state(
@@ -142,7 +144,7 @@ class StageOptimChecker:
         if before.dotted != after.dotted:
             what = f"the state of {before.name} is of no use to {after.name}"
             hint = "write state: reset, or leave it out"
-            self._walk.mistakes.report(f"{path}.state", what, state.place, hint)
+            self._checker.mistakes.report(f"{path}.state", what, state.place, hint)
 
 
 _OWN_SCHEDULE = "write schedule: beside optim:, for all of them"
@@ -169,19 +171,19 @@ def expand_optimizer(node: Node, registry: Registry) -> Node:
     Raises:
         ConfigError: Something in it is wrong.
     """
-    walk, section = ConfigChecker(registry, Mistakes()), SECTIONS["optim"]
+    checker, section = ConfigChecker(registry, Mistakes()), SECTIONS["optim"]
     own = section_signature(section, registry.library)
     if has_members(section, node):
-        expanded = expand_members(walk, section, node, own)
+        expanded = expand_members(checker, section, node, own)
         parts = {f"optim.{name}": one for name, one in expanded.mapping.items() if one.is_mapping}
     else:
-        expanded = walk.spec("optim", node, "optimizer", own)
+        expanded = checker.spec("optim", node, "optimizer", own)
         parts = {"optim": expanded}
-    if not walk.mistakes.problems:
+    if not checker.mistakes.problems:
         for path, part in parts.items():
-            check_optimizer(walk, path, part)
-    if walk.mistakes.problems:
-        raise ConfigError(*walk.mistakes.problems)
+            check_optimizer(checker, path, part)
+    if checker.mistakes.problems:
+        raise ConfigError(*checker.mistakes.problems)
     return expanded
 
 
@@ -191,10 +193,10 @@ def without_defaults(parameters: tuple[Parameter, ...]) -> tuple[Parameter, ...]
 
 
 def check_without_defaults(
-    walk: ConfigChecker, path: str, node: Node, *signatures: Signature
+    checker: ConfigChecker, path: str, node: Node, *signatures: Signature
 ) -> dict[str, Node]:
     """The entries against signatures, without any defaults."""
-    count = len(walk.defaults)
-    found = walk.entries(path, node, signatures, Place("default"))
-    del walk.defaults[count:]
+    count = len(checker.defaults)
+    found = checker.entries(path, node, signatures, Place("default"))
+    del checker.defaults[count:]
     return dict(found.mapping)

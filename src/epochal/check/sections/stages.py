@@ -43,16 +43,16 @@ def stage_name(index: int, node: Node) -> str:
 
 
 def expand_stages(
-    walk: ConfigChecker, node: Node, entries: dict[str, Node], given: Collection[str] = ()
+    checker: ConfigChecker, node: Node, entries: dict[str, Node], given: Collection[str] = ()
 ) -> None:
     """Check the stages against the other sections, and put them with these, expanded."""
     if not node.is_list or not node.elements:
-        if not walk.mistakes.is_known_bad("stages"):
+        if not checker.mistakes.is_known_bad("stages"):
             what = f"expected a list of stages, got {show(node.to_plain())}"
-            walk.mistakes.report("stages", what, node.place, "write stages: [{for: 5ep}, ...]")
+            checker.mistakes.report("stages", what, node.place, "write stages: [{for: 5ep}, ...]")
         return
-    _StageChecker(walk, entries, given).expand(node)
-    _check_train_length(walk, node, entries)
+    _StageChecker(checker, entries, given).expand(node)
+    _check_train_length(checker, node, entries)
 
 
 @final
@@ -60,10 +60,10 @@ class _StageChecker:
     """Knows what holds when a stage begins, as far as the check needs it."""
 
     def __init__(
-        self, walk: ConfigChecker, entries: dict[str, Node], given: Collection[str]
+        self, checker: ConfigChecker, entries: dict[str, Node], given: Collection[str]
     ) -> None:
-        self.walk, self.entries, self.given = walk, entries, given
-        self.optim = StageOptimChecker(walk, entries.get("optim"))
+        self.checker, self.entries, self.given = checker, entries, given
+        self.optim = StageOptimChecker(checker, entries.get("optim"))
         self.params: set[str] = set()
         self.names: set[str] = set()
         self.had_schedule = False
@@ -75,7 +75,7 @@ class _StageChecker:
             path = f"stages.{index}"
             if not child.is_mapping:
                 what = f"expected a mapping, got {show(child.to_plain())}"
-                self.walk.mistakes.report(path, what, child.place, "write {for: 5ep}")
+                self.checker.mistakes.report(path, what, child.place, "write {for: 5ep}")
                 continue
             is_last = index + 1 == len(node.elements)
             self._check_name(path, child, stage_name(index, child))
@@ -86,7 +86,7 @@ class _StageChecker:
     def _expand_one(self, path: str, node: Node) -> Node:
         plain = {key: child for key, child in node.mapping.items() if key not in _SPECS}
         own = Signature("section 'stages'", without_defaults(SECTIONS["stages"].keys))
-        expanded = check_without_defaults(self.walk, path, replace_entries(node, plain), own)
+        expanded = check_without_defaults(self.checker, path, replace_entries(node, plain), own)
         expand: dict[str, Callable[[str, Node], Node]] = {
             "optim": self.optim.expand,
             "schedule": partial(self._section, "schedule"),
@@ -107,7 +107,7 @@ class _StageChecker:
         if name in self.names:
             place = node.mapping["name"].place if "name" in node.mapping else node.place
             what = f"two stages are called {name!r}"
-            self.walk.mistakes.report(f"{path}.name", what, place, "give one another name")
+            self.checker.mistakes.report(f"{path}.name", what, place, "give one another name")
         self.names.add(name)
 
     def _check_end(self, path: str, node: Node, *, is_last: bool) -> None:
@@ -115,16 +115,16 @@ class _StageChecker:
         has_end = any(
             key in node.mapping and node.mapping[key].value is not None for key in ("for", "until")
         )
-        if not has_end and not self.walk.mistakes.has_any(path):
+        if not has_end and not self.checker.mistakes.has_any(path):
             what = "the stage has no end"
             what += "" if is_last else ", so that the next one could never start"
             hint = "add for: 5ep, or until: {plateau: 3}"
-            self.walk.mistakes.report(path, what, node.place, hint)
+            self.checker.mistakes.report(path, what, node.place, hint)
         if until is not None and until.is_mapping:
             self._check_plateau(f"{path}.until", until)
 
     def _check_plateau(self, path: str, node: Node) -> None:
-        report = self.walk.mistakes.report
+        report = self.checker.mistakes.report
         for key, child in node.mapping.items():
             number = child.value
             if key != "plateau":
@@ -140,14 +140,14 @@ class _StageChecker:
         if (
             "plateau" in node.mapping
             and not has_monitor
-            and not _may_have_error(self.walk, self.given)
+            and not _may_have_error(self.checker, self.given)
         ):
             what = "a plateau is one of the run's monitor, and there is none"
             hint = "add monitor: -val/loss, or +val/acc if larger is better"
             report(path, what, node.place, hint)
 
     def _section(self, name: str, path: str, node: Node) -> Node:
-        return expand_section(self.walk, replace(SECTIONS[name], name=path), node)
+        return expand_section(self.checker, replace(SECTIONS[name], name=path), node)
 
     def _check_schedule(self, path: str, node: Node) -> None:
         """A scheduler of torch cannot go on after a change of what it was built around."""
@@ -158,7 +158,7 @@ class _StageChecker:
         names = self.optim.names
         owners = {f"optim.{name}.schedule": (name,) for name in names} | {"schedule": names}
         for key, whose in owners.items():
-            factory = self.walk.factories.get(key)
+            factory = self.checker.factories.get(key)
             if factory is None or not factory.dotted.startswith(_TORCH):
                 continue
             changed = find_rate_change(optim, whose)
@@ -168,90 +168,90 @@ class _StageChecker:
                 why = "after a stage with a schedule of its own" if self.had_schedule else why
                 what = f"{factory.name}, the run's schedule from torch, cannot go on {why}"
                 hint = "add schedule: to this stage, or use one that is not torch's for the run"
-                self.walk.mistakes.report(path, what, node.place, hint)
+                self.checker.mistakes.report(path, what, node.place, hint)
                 return
 
     def _loss(self, path: str, node: Node) -> Node:
-        walk = self.walk
+        checker = self.checker
         known = loss_term_names(Node(MappingProxyType(self.entries)))
         known = known - {TOTAL_LOSS} or known
         if not known and "loss" not in self.given:
             what = "there is no section loss whose weights could change"
             hint = "give the weight to the task: task: {...}"
-            walk.mistakes.report(path, what, node.key_place, hint)
+            checker.mistakes.report(path, what, node.key_place, hint)
         weight = Parameter("weight", "float")
         for name, child in node.mapping.items():
-            walk.value(f"{path}.{name}", child, weight, "section 'loss'")
+            checker.value(f"{path}.{name}", child, weight, "section 'loss'")
             if known and name not in known:
                 close = nearest(name, known)
                 hint = f"did you mean {close!r}?" if close else list_known(known)
                 what = f"the loss has no term {name!r}"
-                walk.mistakes.report(f"{path}.{name}", what, child.key_place, hint)
+                checker.mistakes.report(f"{path}.{name}", what, child.key_place, hint)
         if not node.is_mapping:
             what = f"expected a mapping of terms to weights, got {show(node.to_plain())}"
-            walk.mistakes.report(path, what, node.place, "write loss: {aux: 0.5}")
+            checker.mistakes.report(path, what, node.place, "write loss: {aux: 0.5}")
         return node
 
     def _task(self, path: str, node: Node) -> Node:
-        walk = self.walk
+        checker = self.checker
         if not node.is_mapping:
             what = f"expected a mapping, got {show(node.to_plain())}"
-            walk.mistakes.report(path, what, node.place, "write task: {mix: 0.5}")
+            checker.mistakes.report(path, what, node.place, "write task: {mix: 0.5}")
             return node
         self.params |= node.mapping.keys()
-        task = _find_task(self.walk, self.given)
+        task = _find_task(self.checker, self.given)
         if task is None:
             return node
-        signature = _find_params(self.walk, self.given)
+        signature = _find_params(self.checker, self.given)
         if signature is not None:
             signature = replace(signature, parameters=without_defaults(signature.parameters))
-            return replace_entries(node, check_without_defaults(walk, path, node, signature))
-        if has_method(task, "on_stage_start", walk.registry.library) is False:
+            return replace_entries(node, check_without_defaults(checker, path, node, signature))
+        if has_method(task, "on_stage_start", checker.registry.library) is False:
             name = next(iter(node.mapping), "mix")
             what = f"{task.dotted} has no on_stage_start, which would take it"
             hint = f"write def on_stage_start(self, *, {name}: float) in class {task.node.name}"
-            walk.mistakes.report(path, what, node.key_place, hint)
+            checker.mistakes.report(path, what, node.key_place, hint)
         return node
 
     def _check_required(self, path: str, node: Node) -> None:
         """What the task must be told when a stage begins."""
-        signature = _find_params(self.walk, self.given)
+        signature = _find_params(self.checker, self.given)
         for item in signature.parameters if signature is not None else ():
             if item.is_required and item.name not in self.params:
                 what = f"missing; {signature.owner} requires it" if signature is not None else ""
                 here = f"{path}.task.{item.name}"
                 self.params.add(item.name)
-                self.walk.mistakes.report(here, what, node.place, f"add {item.name}: ...")
+                self.checker.mistakes.report(here, what, node.place, f"add {item.name}: ...")
 
 
-def _find_task(walk: ConfigChecker, given: Collection[str]) -> Definition | None:
-    factory = walk.factories.get("task")
+def _find_task(checker: ConfigChecker, given: Collection[str]) -> Definition | None:
+    factory = checker.factories.get("task")
     if "task" in given or factory is None or factory.file is None:
         return None
-    return walk.registry.library.find_definition(factory.dotted)
+    return checker.registry.library.find_definition(factory.dotted)
 
 
-def _may_have_error(walk: ConfigChecker, given: Collection[str]) -> bool:
+def _may_have_error(checker: ConfigChecker, given: Collection[str]) -> bool:
     """Whether a task may monitor an error of its own."""
-    task = _find_task(walk, given)
+    task = _find_task(checker, given)
     if task is None:
         return True
-    return has_method(task, "post_metric_to_err", walk.registry.library) is not False
+    return has_method(task, "post_metric_to_err", checker.registry.library) is not False
 
 
-def _find_params(walk: ConfigChecker, given: Collection[str]) -> Signature | None:
+def _find_params(checker: ConfigChecker, given: Collection[str]) -> Signature | None:
     """What the task takes when a stage begins, if its text shows that."""
-    task = _find_task(walk, given)
+    task = _find_task(checker, given)
     if task is None:
         return None
-    found = method_signature(task, "on_stage_start", walk.registry.library)
+    found = method_signature(task, "on_stage_start", checker.registry.library)
     if found is None:
         return None
     kept = tuple(item for item in found.parameters if item.name not in ("run", "name"))
     return replace(found, parameters=kept)
 
 
-def _check_train_length(walk: ConfigChecker, stages: Node, entries: dict[str, Node]) -> None:
+def _check_train_length(checker: ConfigChecker, stages: Node, entries: dict[str, Node]) -> None:
     """Leave ``train.for`` to the stages, or report that it says something else."""
     train = entries.get("train")
     node = None if train is None else train.mapping.get("for")
@@ -260,7 +260,7 @@ def _check_train_length(walk: ConfigChecker, stages: Node, entries: dict[str, No
     if node.layer in ("default", COMMAND_LINE):
         kept = {key: child for key, child in train.mapping.items() if key != "for"}
         entries["train"] = replace_entries(train, kept)
-        walk.defaults[:] = [one for one in walk.defaults if one.key != "train.for"]
+        checker.defaults[:] = [one for one in checker.defaults if one.key != "train.for"]
         if node.layer == COMMAND_LINE:  # as --fast and --epochs, for each stage
             expanded = entries["stages"]
             shorter = (
@@ -272,7 +272,7 @@ def _check_train_length(walk: ConfigChecker, stages: Node, entries: dict[str, No
     if total is None or str(total) != str(_length(node)):
         what = f"{show(node.value)} is not what the stages come to"
         what = what if total is None else f"{what}, which is {total}"
-        walk.mistakes.report("train.for", what, node.place, "remove it: the stages say how long")
+        checker.mistakes.report("train.for", what, node.place, "remove it: the stages say how long")
 
 
 def _sum_lengths(stages: Node) -> Duration | None:

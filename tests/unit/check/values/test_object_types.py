@@ -58,9 +58,9 @@ KINDS = """
 def problems(write_files, annotation: str, value: object, default: str = "") -> list[tuple]:
     text = f"{MODULE}\n    class A:\n        def __init__(self, x: {annotation}{default}): ..."
     folder = write_files({"m.py": text, "kinds.py": KINDS})
-    walk = ConfigChecker(Registry(Project(folder)), Mistakes())
-    walk.spec("model", from_plain({"type": "m.A", "x": value}), "model")
-    return [(problem.key, problem.what, problem.hint) for problem in walk.mistakes.problems]
+    checker = ConfigChecker(Registry(Project(folder)), Mistakes())
+    checker.spec("model", from_plain({"type": "m.A", "x": value}), "model")
+    return [(problem.key, problem.what, problem.hint) for problem in checker.mistakes.problems]
 
 
 ANY = "write {type: package.module.Class}"
@@ -156,7 +156,7 @@ def test_elements_of_a_list_are_looked_at_one_by_one(write_files, annotation: st
 
 def test_values_by_position_are_looked_at_too(write_files) -> None:
     text = "from torch import nn\nclass A:\n    def __init__(self, *parts: nn.Module): ..."
-    walk = ConfigChecker(Registry(Project(write_files({"m.py": text}))), Mistakes())
-    walk.spec("model", from_plain({"type": "m.A", "parts": ["Tanh"]}), "model")
-    (problem,) = walk.mistakes.problems
+    checker = ConfigChecker(Registry(Project(write_files({"m.py": text}))), Mistakes())
+    checker.spec("model", from_plain({"type": "m.A", "parts": ["Tanh"]}), "model")
+    (problem,) = checker.mistakes.problems
     assert (problem.key, problem.hint) == ("model.parts.0", "write {type: torch.nn.Tanh}")
