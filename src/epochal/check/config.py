@@ -182,14 +182,14 @@ def _runner_kind(checker: ConfigChecker) -> str:
     factory = checker.factories.get("runner")
     if definition is None:
         return factory.name if factory is not None and factory.name in _RUNNERS.values() else ""
-    chain, _ = class_definitions(definition, checker.registry.library)
+    chain, _ = class_definitions(definition, checker.registry.finder)
     return next((_RUNNERS[item.dotted] for item in chain if item.dotted in _RUNNERS), "")
 
 
 def _brings_own_optimizers(checker: ConfigChecker) -> bool:
     """Whether a runner of the user's own says something about what it needs."""
     runner = _definition(checker, "runner")
-    chain = class_definitions(runner, checker.registry.library)[0] if runner is not None else []
+    chain = class_definitions(runner, checker.registry.finder)[0] if runner is not None else []
     return any(
         isinstance(item.node, ast.ClassDef) and binds_name(item.node, "needs_optimizer")
         for item in chain
@@ -201,17 +201,17 @@ def _definition(checker: ConfigChecker, path: str) -> Definition | None:
     factory = checker.factories.get(path)
     if factory is None or factory.file is None:
         return None
-    return checker.registry.library.find_definition(factory.dotted)
+    return checker.registry.finder.find_definition(factory.dotted)
 
 
 def _check_code(checker: ConfigChecker, root: Node, given: Collection[str]) -> None:
-    library = checker.registry.library
+    finder = checker.registry.finder
     for path, factory in checker.factories.items():
         if factory.kind in ("task", "hook"):
             definition = _definition(checker, path)
             if definition is not None:
                 checker.mistakes.problems.extend(
-                    find_misspelt_methods(path, factory.kind, definition, library)
+                    find_misspelt_methods(path, factory.kind, definition, finder)
                 )
     task = _definition(checker, "task") if "task" not in given else None
     if task is not None:
@@ -236,7 +236,7 @@ def _check_task(checker: ConfigChecker, root: Node, task: Definition, *, has_los
     for name in wanted:
         if name == "batch_loss" and (has_loss or checker.mistakes.is_broken("loss")):
             continue
-        if has_method(task, name, checker.registry.library) is False:
+        if has_method(task, name, checker.registry.finder) is False:
             hint = f"write def {name}{needs[name]} in class {task.node.name}"
             hint += ", or a section loss" if name == "batch_loss" else ""
             what = f"{task.dotted} has no {name!r}, which {verb} needs"

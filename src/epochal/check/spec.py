@@ -67,14 +67,14 @@ def read_spec(
     kind = where.kind if where is not None else ANY_KIND
     factory = registry.find(kind, name, node.place, key=f"{path}.type")
     if own is None and where is not None:
-        own = section_signature(where, registry.library)
+        own = section_signature(where, registry.finder)
     own = own or Signature(f"section {section!r}")
     keys = {item.name for item in own.parameters}
     rest = {key: child for key, child in node.mapping.items() if key != "type"}
     return Spec(
         path,
         factory,
-        read_signature(factory, registry.library),
+        read_signature(factory, registry.finder),
         MappingProxyType({key: child for key, child in rest.items() if key not in keys}),
         own,
         MappingProxyType({key: child for key, child in rest.items() if key in keys}),

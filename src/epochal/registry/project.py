@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.errors import ConfigError, Place, Problem, suggest
-from epochal.registry.library import is_reserved
+from epochal.registry.module_finder import is_reserved
 
 if TYPE_CHECKING:
     from collections.abc import Collection

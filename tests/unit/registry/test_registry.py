@@ -8,7 +8,7 @@ import pytest
 
 from epochal.errors import ConfigError, Place, UnknownComponentError
 from epochal.registry import Project, Registry, register
-from epochal.registry.library import Library
+from epochal.registry.module_finder import ModuleFinder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -218,10 +218,10 @@ def test_nothing_is_loaded_while_the_imports_are_wrong(write_project) -> None:
 
 
 def test_without_torch_its_optimizers_are_accepted_unchecked(registry) -> None:
-    class WithoutTorch(Library):
+    class WithoutTorch(ModuleFinder):
         def find_module(self, dotted: str) -> None:
             return None
 
-    registry.library = WithoutTorch()
+    registry.finder = WithoutTorch()
     found = registry.find("optimizer", "AdamW")
     assert (found.dotted, found.file) == ("torch.optim.AdamW", None)

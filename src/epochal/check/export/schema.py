@@ -93,10 +93,10 @@ def find_component(name: str, registry: Registry) -> Signature:
     """
     for kind in _likely_kinds(name):
         try:
-            return read_signature(registry.find(kind, name), registry.library)
+            return read_signature(registry.find(kind, name), registry.finder)
         except ConfigError:
             continue
-    return read_signature(registry.find("component", name), registry.library)
+    return read_signature(registry.find("component", name), registry.finder)
 
 
 def _likely_kinds(name: str) -> tuple[str, ...]:
@@ -149,7 +149,7 @@ def _section_schema(section: Section, registry: Registry) -> Schema:
     if section.shape == "free":
         return {"description": section.doc, "type": "object"}
     if section.shape == "options":
-        own = section_signature(section, registry.library)
+        own = section_signature(section, registry.finder)
         return {
             "description": section.doc,
             "type": "object",
@@ -174,7 +174,7 @@ def _splits(section: Section, spec: Schema, registry: Registry) -> Schema:
     return {
         "description": section.doc,
         "type": "object",
-        "propertyNames": {"enum": [*sorted(split_names(registry.library)), "$BASE"]},
+        "propertyNames": {"enum": [*sorted(split_names(registry.finder)), "$BASE"]},
         "additionalProperties": {"anyOf": [spec, several]},
     }
 
@@ -191,7 +191,7 @@ def _stages(section: Section, spec: Schema, registry: Registry) -> Schema:
 
 def _several(section: Section, registry: Registry) -> Schema:
     """Specs by name in place of one, and the keys that hold for all of them."""
-    own = section_signature(section, registry.library)
+    own = section_signature(section, registry.finder)
     shared = [item for item in own.parameters if item.name in SHARED_KEYS]
     members = _spec_schema(replace(section, options=section.members, keys=()), registry)
     return {
@@ -216,7 +216,7 @@ def _value(section: Section) -> Schema:
 
 
 def _spec_schema(section: Section, registry: Registry) -> Schema:
-    own = section_signature(section, registry.library)
+    own = section_signature(section, registry.finder)
     names = registry.names(section.kind, entry_points=True)
     cases = [_case(name, own, section.kind, registry) for name in names]
     dotted: Schema = {"$ref": "#/definitions/dotted"}
@@ -235,7 +235,7 @@ def _spec_schema(section: Section, registry: Registry) -> Schema:
 
 def _case(name: str, own: Signature, kind: str, registry: Registry) -> Schema:
     """What holds for the arguments when the type is ``name``."""
-    signature = read_signature(registry.find(kind, name), registry.library)
+    signature = read_signature(registry.find(kind, name), registry.finder)
     properties: Schema = {"type": {"description": signature.summary}}
     properties |= _properties(signature.parameters, signature.owner)
     properties |= _properties(own.parameters, own.owner)

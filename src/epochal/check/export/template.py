@@ -59,7 +59,7 @@ def _section(section: Section, registry: Registry) -> Iterator[str]:
     if section.shape in ("free", "value"):
         yield _entry(section.name, section.default)
         return
-    own = section_signature(section, registry.library)
+    own = section_signature(section, registry.finder)
     if section.shape == "options":
         yield f"{section.name}:"
         yield from _indented(_options(own), "  ")
@@ -71,7 +71,7 @@ def _section(section: Section, registry: Registry) -> Iterator[str]:
         yield from (f"#     {line}" for line in others)
         return
     for short in registry.names(section.kind):
-        found = read_signature(registry.find(section.kind, short), registry.library)
+        found = read_signature(registry.find(section.kind, short), registry.finder)
         yield from _comment(f"  type: {short}  {found.summary}".rstrip())
     first, rest = _SHAPES[section.shape]
     lines = ["type: package.module.Class", *_options(own)]

@@ -110,8 +110,8 @@ def _called(checker: ConfigChecker, path: str) -> Signature | None:
     factory = checker.factories.get(path)
     if factory is None:
         return None
-    library = checker.registry.library
-    return called_signature(read_signature(factory, library), library)
+    finder = checker.registry.finder
+    return called_signature(read_signature(factory, finder), finder)
 
 
 def _check_inputs(
@@ -143,7 +143,7 @@ def check_batch_loss_conflict(checker: ConfigChecker, root: Node, task: Definiti
     node = root.mapping.get("loss")
     if node is None or node.value is None:
         return
-    chain, _ = class_definitions(task, checker.registry.library)
+    chain, _ = class_definitions(task, checker.registry.finder)
     bodies = [(item.dotted, item.node) for item in chain]
     owners = [
         (dotted, find_method_node(body, "batch_loss"))

@@ -12,7 +12,7 @@ from epochal.errors import Problem, misspelling_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from epochal.registry.library import Library
+    from epochal.registry.module_finder import ModuleFinder
     from epochal.registry.parsed_module import Definition, Module
 
 _REQUIRED = "epochal.engine.interfaces.task:REQUIRED_METHODS"
@@ -21,28 +21,30 @@ _EVENTS = "epochal.engine.interfaces.hook:EVENTS"
 _ALIASES = "epochal.engine.interfaces.hook:ALIASES"
 
 
-def known_methods(kind: str, library: Library) -> set[str]:
+def known_methods(kind: str, finder: ModuleFinder) -> set[str]:
     """The names under which the engine calls a task or a hook."""
     tables = [_EVENTS, _ALIASES] + ([_REQUIRED, _OPTIONAL] if kind == "task" else [])
-    return {name for table in tables for name in read_table(table, library)}
+    return {name for table in tables for name in read_table(table, finder)}
 
 
 def find_misspelt_methods(
-    path: str, kind: str, definition: Definition, library: Library
+    path: str, kind: str, definition: Definition, finder: ModuleFinder
 ) -> Iterable[Problem]:
     """A problem for each public method whose name misspells a known one."""
     key = ("methods", path, kind, definition.dotted)
-    if key not in library.kept:
-        library.kept[key] = tuple(_misspelt(path, kind, definition, library))
-    found: tuple[Problem, ...] = library.kept[key]
+    if key not in finder.cache:
+        finder.cache[key] = tuple(_misspelt(path, kind, definition, finder))
+    found: tuple[Problem, ...] = finder.cache[key]
     return found
 
 
-def _misspelt(path: str, kind: str, definition: Definition, library: Library) -> Iterator[Problem]:
-    known = known_methods(kind, library)
-    chain, _ = class_definitions(definition, library)
+def _misspelt(
+    path: str, kind: str, definition: Definition, finder: ModuleFinder
+) -> Iterator[Problem]:
+    known = known_methods(kind, finder)
+    chain, _ = class_definitions(definition, finder)
     own = [item for item in chain if item.module.name.split(".")[0] not in ("epochal", "torch")]
-    used = {name for item in own for name in find_attribute_names(item.module, library)}
+    used = {name for item in own for name in find_attribute_names(item.module, finder)}
     for item in own:
         for statement in item.node.body:
             if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -60,9 +62,9 @@ def _misspelt(path: str, kind: str, definition: Definition, library: Library) ->
                 )
 
 
-def has_method(definition: Definition, name: str, library: Library) -> bool | None:
+def has_method(definition: Definition, name: str, finder: ModuleFinder) -> bool | None:
     """Whether a class has a method; nothing when the text does not show it."""
-    chain, complete = class_definitions(definition, library)
+    chain, complete = class_definitions(definition, finder)
     for item in chain:
         if isinstance(item.node, ast.ClassDef) and binds_name(item.node, name):
             return True
@@ -78,13 +80,13 @@ def is_set_on_self(chain: list[Definition], name: str) -> bool:
     )
 
 
-def find_attribute_names(module: Module, library: Library) -> frozenset[str]:
+def find_attribute_names(module: Module, finder: ModuleFinder) -> frozenset[str]:
     """The names of all attributes that the text of a module speaks of."""
     key = ("attributes", module.name)
-    if key not in library.kept:
+    if key not in finder.cache:
         nodes = ast.walk(module.tree)
-        library.kept[key] = frozenset(
+        finder.cache[key] = frozenset(
             node.attr for node in nodes if isinstance(node, ast.Attribute)
         )
-    found: frozenset[str] = library.kept[key]
+    found: frozenset[str] = finder.cache[key]
     return found

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from epochal.check.values.checker import ConfigChecker
     from epochal.config.node import Node
     from epochal.errors import Place
-    from epochal.registry.library import Library
+    from epochal.registry.module_finder import ModuleFinder
     from epochal.registry.parsed_module import Definition, FunctionNode
 
 
@@ -101,7 +101,7 @@ def _find_monitor(checker: ConfigChecker, root: Node) -> WatchedMetric | None:
 
 def check_monitor(checker: ConfigChecker, root: Node, task: Definition | None) -> None:
     """Report a monitor without a direction, and metrics that nothing can produce."""
-    names = None if task is None else find_produced_metrics(task, root, checker.registry.library)
+    names = None if task is None else find_produced_metrics(task, root, checker.registry.finder)
     for watched in find_watched_metrics(checker, root):
         if watched.target or _is_directed(checker, root, watched):
             _check_metric(checker, watched, names)
@@ -124,11 +124,13 @@ def _is_directed(checker: ConfigChecker, root: Node, watched: WatchedMetric) -> 
     return True
 
 
-def find_produced_metrics(task: Definition, root: Node, library: Library) -> ProducedMetrics | None:
+def find_produced_metrics(
+    task: Definition, root: Node, finder: ModuleFinder
+) -> ProducedMetrics | None:
     """What a task and the ``metrics`` section can produce, as far as the text shows."""
-    found = {name: _returned(task, name, library) for name in (*_PRODUCERS, "batch_loss")}
+    found = {name: _returned(task, name, finder) for name in (*_PRODUCERS, "batch_loss")}
     section = _section_names(root)
-    err = has_method(task, "post_metric_to_err", library)
+    err = has_method(task, "post_metric_to_err", finder)
     unknown = section is None or err is None or any(names is None for names in found.values())
     computed = {key for name in _PRODUCERS for key in found[name] or ()}
     losses = (found["batch_loss"] or set()) | loss_term_names(root)
@@ -142,9 +144,9 @@ def find_produced_metrics(task: Definition, root: Node, library: Library) -> Pro
     return ProducedMetrics(frozenset(computed | losses), frozenset(evaluated), not unknown)
 
 
-def loss_names(task: Definition | None, root: Node, library: Library) -> set[str] | None:
+def loss_names(task: Definition | None, root: Node, finder: ModuleFinder) -> set[str] | None:
     """The losses of a task and of the section ``loss``; None when more may exist than is shown."""
-    returned = None if task is None else _returned(task, "batch_loss", library)
+    returned = None if task is None else _returned(task, "batch_loss", finder)
     return None if returned is None else returned | loss_term_names(root)
 
 
@@ -183,17 +185,17 @@ def _section_names(root: Node) -> set[str] | None:
     return names
 
 
-def _returned(task: Definition, method: str, library: Library) -> set[str] | None:
+def _returned(task: Definition, method: str, finder: ModuleFinder) -> set[str] | None:
     """The keys of the mappings that a method returns; nothing when they cannot be told."""
     key = ("returned", task.dotted, method)
-    if key not in library.kept:
-        library.kept[key] = _read_returned(task, method, library)
-    found: set[str] | None = library.kept[key]
+    if key not in finder.cache:
+        finder.cache[key] = _read_returned(task, method, finder)
+    found: set[str] | None = finder.cache[key]
     return found
 
 
-def _read_returned(task: Definition, method: str, library: Library) -> set[str] | None:
-    chain, complete = class_definitions(task, library)
+def _read_returned(task: Definition, method: str, finder: ModuleFinder) -> set[str] | None:
+    chain, complete = class_definitions(task, finder)
     for item in chain:
         function = (
             find_method_node(item.node, method) if isinstance(item.node, ast.ClassDef) else None
@@ -287,7 +289,7 @@ def check_watched_metrics(
 
 
 def _check_watchers(checker: ConfigChecker, root: Node, task: Definition) -> None:
-    if has_method(task, "post_metric_to_err", checker.registry.library) is not False:
+    if has_method(task, "post_metric_to_err", checker.registry.finder) is not False:
         return
     for path, factory in checker.factories.items():
         if factory.dotted in _WATCHERS:
@@ -316,7 +318,7 @@ def _check_split(
 ) -> None:
     written, slash, rest = watched.metric.partition("/")
     written = "val" if written == AVERAGED_SPLIT else written
-    split = split_names(checker.registry.library).get(written, "")
+    split = split_names(checker.registry.finder).get(written, "")
     if split == "train" or _may_evaluate(checker, task):
         return
     what, hint = "", ""
@@ -345,7 +347,7 @@ def _is_evaluated(checker: ConfigChecker, root: Node, split: str) -> bool:
     every = root.find("train.eval_every")
     if every is None:
         return True
-    names = split_names(checker.registry.library)
+    names = split_names(checker.registry.finder)
     periods = {names.get(name, name): child.value for name, child in every.mapping.items()}
     if not every.is_mapping:
         periods = {"val": every.value}
@@ -356,19 +358,19 @@ def _is_evaluated(checker: ConfigChecker, root: Node, split: str) -> bool:
 
 def _may_evaluate(checker: ConfigChecker, task: Definition) -> bool:
     """Whether some code besides our own may evaluate, or give the task further loaders."""
-    library = checker.registry.library
+    finder = checker.registry.finder
     definitions = [task]
     for factory in checker.factories.values():
         if factory.kind in ("hook", "updater"):
-            found = library.find_definition(factory.dotted) if factory.file is not None else None
+            found = finder.find_definition(factory.dotted) if factory.file is not None else None
             if found is None:
                 return True
             definitions.append(found)
     for definition in definitions:
-        chain, complete = class_definitions(definition, library)
+        chain, complete = class_definitions(definition, finder)
         own = [item for item in chain if item.module.name.split(".")[0] != "epochal"]
         if not complete or any(
-            "evaluate" in find_attribute_names(item.module, library) for item in own
+            "evaluate" in find_attribute_names(item.module, finder) for item in own
         ):
             return True
     return False

@@ -17,12 +17,12 @@ from epochal.errors import Place, nearest
 if TYPE_CHECKING:
     from epochal.check.sections.sections import Section
     from epochal.check.values.checker import ConfigChecker
-    from epochal.registry.library import Library
+    from epochal.registry.module_finder import ModuleFinder
 
 
 def expand_section(checker: ConfigChecker, section: Section, node: Node) -> Node:
     """A whole section with its defaults; mistakes are noted in ``checker``."""
-    own = section_signature(section, checker.registry.library)
+    own = section_signature(section, checker.registry.finder)
     if section.shape == "value":
         return _value(checker, section, node)
     if section.shape == "options":
@@ -76,7 +76,7 @@ def _terms(checker: ConfigChecker, section: Section, node: Node, own: Signature)
 
 
 def _splits(checker: ConfigChecker, section: Section, node: Node, own: Signature) -> Node:
-    path, names = section.name, split_names(checker.registry.library)
+    path, names = section.name, split_names(checker.registry.finder)
     if not node.is_mapping:
         _report_shape(
             checker, path, node, "a mapping of splits", "write data: {train: {type: ...}}"
@@ -134,9 +134,9 @@ def has_members(section: Section, node: Node) -> bool:
     return any(is_spec(child) for child in node.mapping.values())
 
 
-def member_signature(section: Section, library: Library) -> Signature:
+def member_signature(section: Section, finder: ModuleFinder) -> Signature:
     """The keys that belong to each of several specs, beside those of its component."""
-    return section_signature(replace(section, options=section.members, keys=()), library)
+    return section_signature(replace(section, options=section.members, keys=()), finder)
 
 
 def expand_members(checker: ConfigChecker, section: Section, node: Node, own: Signature) -> Node:
@@ -149,7 +149,7 @@ def expand_members(checker: ConfigChecker, section: Section, node: Node, own: Si
             section.name, replace_entries(node, keys), (signature,), Place(own.owner)
         ).mapping
     )
-    members = member_signature(section, checker.registry.library)
+    members = member_signature(section, checker.registry.finder)
     for name, child in node.mapping.items():
         path = f"{section.name}.{name}"
         if name in SHARED_KEYS:
@@ -177,6 +177,6 @@ def _member(
     if schedule is None or schedule.value is None:
         return expanded
     where = SECTIONS["schedule"]
-    keys = section_signature(where, checker.registry.library)
+    keys = section_signature(where, checker.registry.finder)
     made = checker.spec(f"{path}.schedule", schedule, where.kind, keys)
     return replace_entries(expanded, {**expanded.mapping, "schedule": made})

@@ -18,7 +18,7 @@ from epochal.registry.parsed_module import Variable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from epochal.registry.library import Library
+    from epochal.registry.module_finder import ModuleFinder
 
 
 @final
@@ -262,27 +262,27 @@ SPLITS = "epochal.engine.interfaces.splits:SPLITS"
 SPLIT_ALIASES = "epochal.engine.interfaces.splits:SPLIT_ALIASES"
 
 
-def section_signature(section: Section, library: Library) -> Signature:
+def section_signature(section: Section, finder: ModuleFinder) -> Signature:
     """The keys that belong to the section itself, as one signature."""
     owner = f"section {section.name!r}"
     module, _, name = section.options.partition(":")
-    definition = library.find_definition(f"{module}.{name}") if module else None
+    definition = finder.find_definition(f"{module}.{name}") if module else None
     if definition is None:
         return Signature(owner, section.keys, open=bool(module), known=not module)
-    found = definition_signature(definition, library)
+    found = definition_signature(definition, finder)
     return replace(found, owner=owner, parameters=found.parameters + section.keys)
 
 
-def read_table(where: str, library: Library) -> Plain:
+def read_table(where: str, finder: ModuleFinder) -> Plain:
     """A literal table of another layer, read as text; empty when it is not there."""
-    if ("table", where) not in library.kept:
-        library.kept["table", where] = _read_table(where, library)
-    return library.kept["table", where]
+    if ("table", where) not in finder.cache:
+        finder.cache["table", where] = _read_table(where, finder)
+    return finder.cache["table", where]
 
 
-def _read_table(where: str, library: Library) -> Plain:
+def _read_table(where: str, finder: ModuleFinder) -> Plain:
     module_name, _, name = where.partition(":")
-    module = library.find_module(module_name)
+    module = finder.find_module(module_name)
     binding = module.bindings.get(name) if module is not None else None
     if module is None or not isinstance(binding, Variable):
         return {}
@@ -290,7 +290,7 @@ def _read_table(where: str, library: Library) -> Plain:
     return found if isinstance(found, dict | list) else {}
 
 
-def split_names(library: Library) -> dict[str, str]:
+def split_names(finder: ModuleFinder) -> dict[str, str]:
     """Every name of a split with its canonical one."""
-    aliases: dict[str, str] = dict(read_table(SPLIT_ALIASES, library))
-    return {name: name for name in read_table(SPLITS, library)} | aliases
+    aliases: dict[str, str] = dict(read_table(SPLIT_ALIASES, finder))
+    return {name: name for name in read_table(SPLITS, finder)} | aliases

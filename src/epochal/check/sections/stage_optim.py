@@ -63,7 +63,7 @@ class StageOptimChecker:
             what = f"expected a mapping, got {show(node.to_plain())}"
             checker.mistakes.report(path, what, node.place, "write optim: {lr: 1e-4}")
             return node
-        own = section_signature(SECTIONS["optim"], checker.registry.library)
+        own = section_signature(SECTIONS["optim"], checker.registry.finder)
         return self._several(path, node, own) if self.names else self._one(path, node, "optim", own)
 
     def _several(self, path: str, node: Node, own: Signature) -> Node:
@@ -89,7 +89,7 @@ class StageOptimChecker:
         return replace_entries(node, entries)
 
     def _member(self, path: str, node: Node, name: str) -> Node:
-        own = member_signature(SECTIONS["optim"], self._checker.registry.library)
+        own = member_signature(SECTIONS["optim"], self._checker.registry.finder)
         for key, hint in (("match", "its parameters stay the same"), ("schedule", _OWN_SCHEDULE)):
             if key in node.mapping:
                 what = f"{key!r} of one of several optimizers cannot change"
@@ -128,7 +128,7 @@ class StageOptimChecker:
         else:
             known = Signature("the optimizer", open=True)
             if before is not None:
-                known = read_signature(before, checker.registry.library)
+                known = read_signature(before, checker.registry.finder)
                 checker.factories[path] = before
             known = replace(known, parameters=without_defaults(known.parameters))
             node = replace_entries(node, check_without_defaults(checker, path, node, own, known))
@@ -172,7 +172,7 @@ def expand_optimizer(node: Node, registry: Registry) -> Node:
         ConfigError: Something in it is wrong.
     """
     checker, section = ConfigChecker(registry, Mistakes()), SECTIONS["optim"]
-    own = section_signature(section, registry.library)
+    own = section_signature(section, registry.finder)
     if has_members(section, node):
         expanded = expand_members(checker, section, node, own)
         parts = {f"optim.{name}": one for name, one in expanded.mapping.items() if one.is_mapping}

@@ -206,7 +206,7 @@ class _StageChecker:
         if signature is not None:
             signature = replace(signature, parameters=without_defaults(signature.parameters))
             return replace_entries(node, check_without_defaults(checker, path, node, signature))
-        if has_method(task, "on_stage_start", checker.registry.library) is False:
+        if has_method(task, "on_stage_start", checker.registry.finder) is False:
             name = next(iter(node.mapping), "mix")
             what = f"{task.dotted} has no on_stage_start, which would take it"
             hint = f"write def on_stage_start(self, *, {name}: float) in class {task.node.name}"
@@ -228,7 +228,7 @@ def _find_task(checker: ConfigChecker, given: Collection[str]) -> Definition | N
     factory = checker.factories.get("task")
     if "task" in given or factory is None or factory.file is None:
         return None
-    return checker.registry.library.find_definition(factory.dotted)
+    return checker.registry.finder.find_definition(factory.dotted)
 
 
 def _may_have_error(checker: ConfigChecker, given: Collection[str]) -> bool:
@@ -236,7 +236,7 @@ def _may_have_error(checker: ConfigChecker, given: Collection[str]) -> bool:
     task = _find_task(checker, given)
     if task is None:
         return True
-    return has_method(task, "post_metric_to_err", checker.registry.library) is not False
+    return has_method(task, "post_metric_to_err", checker.registry.finder) is not False
 
 
 def _find_params(checker: ConfigChecker, given: Collection[str]) -> Signature | None:
@@ -244,7 +244,7 @@ def _find_params(checker: ConfigChecker, given: Collection[str]) -> Signature | 
     task = _find_task(checker, given)
     if task is None:
         return None
-    found = method_signature(task, "on_stage_start", checker.registry.library)
+    found = method_signature(task, "on_stage_start", checker.registry.finder)
     if found is None:
         return None
     kept = tuple(item for item in found.parameters if item.name not in ("run", "name"))

@@ -114,7 +114,7 @@ def _check_names(checker: ConfigChecker, root: Node) -> None:
 
 def _check_evaluated_splits(checker: ConfigChecker, root: Node) -> None:
     periods = root.find("train.eval_every")
-    names = split_names(checker.registry.library)
+    names = split_names(checker.registry.finder)
     for name, child in periods.mapping.items() if periods is not None else ():
         if names.get(name) in ("train", "predict"):
             key = f"train.eval_every.{name}"
@@ -143,7 +143,7 @@ def _check_clip(checker: ConfigChecker, root: Node) -> None:
     node = root.find("optim.clip")
     if node is None or not node.is_mapping or checker.mistakes.has_any("optim.clip"):
         return
-    kinds: list[str] = list(read_table(_CLIPS, checker.registry.library))
+    kinds: list[str] = list(read_table(_CLIPS, checker.registry.finder))
     for name, child in node.mapping.items():
         key = f"optim.clip.{name}"
         if name not in kinds:
@@ -203,7 +203,7 @@ def _check_redacted(checker: ConfigChecker, root: Node) -> None:
 
 def check_splits(checker: ConfigChecker, root: Node) -> None:
     """Report unknown splits in ``on:`` of hooks and metrics and in ``train.eval_every``."""
-    known = split_names(checker.registry.library)
+    known = split_names(checker.registry.finder)
     for path, name, place in _listed(root):
         if isinstance(name, str) and name not in known:
             close = nearest(name, known)

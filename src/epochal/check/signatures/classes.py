@@ -10,7 +10,7 @@ from epochal.registry.parsed_module import full_name
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from epochal.registry.library import Library
+    from epochal.registry.module_finder import ModuleFinder
     from epochal.registry.parsed_module import Definition, FunctionNode
 
 
@@ -21,23 +21,25 @@ _BUILDERS = ("NamedTuple", "TypedDict")
 _PLAIN_METACLASSES = ("type", "abc.ABCMeta")
 
 
-def find_mro(definition: Definition, library: Library) -> tuple[Definition | None, ...]:
+def find_mro(definition: Definition, finder: ModuleFinder) -> tuple[Definition | None, ...]:
     """A class and its bases as Python looks through them; a base without text is nothing."""
-    return tuple(_order(definition, library, ()))
+    return tuple(_order(definition, finder, ()))
 
 
-def class_definitions(definition: Definition, library: Library) -> tuple[list[Definition], bool]:
+def class_definitions(
+    definition: Definition, finder: ModuleFinder
+) -> tuple[list[Definition], bool]:
     """A class and its bases in look-up order, and whether they show all of its methods."""
     key = ("class", definition.dotted)
-    if key not in library.kept:
-        order = find_mro(definition, library)
+    if key not in finder.cache:
+        order = find_mro(definition, finder)
         chain = [item for item in order if item is not None]
         complete = len(chain) == len(order) and all(
-            decorators_keep_signature(item, item.node, library) and not _is_open(item)
+            decorators_keep_signature(item, item.node, finder) and not _is_open(item)
             for item in chain
         )
-        library.kept[key] = chain, complete
-    found: tuple[list[Definition], bool] = library.kept[key]
+        finder.cache[key] = chain, complete
+    found: tuple[list[Definition], bool] = finder.cache[key]
     return found
 
 
@@ -99,19 +101,19 @@ def _is_open(definition: Definition) -> bool:
 
 
 def _order(
-    definition: Definition, library: Library, below: tuple[str, ...]
+    definition: Definition, finder: ModuleFinder, below: tuple[str, ...]
 ) -> list[Definition | None]:
     if definition.dotted in below:  # a circle, which Python would refuse
         return []
-    bases = list(_bases(definition, library))
+    bases = list(_bases(definition, finder))
     orders: list[list[Definition | None]] = [
-        [None] if base is None else _order(base, library, (*below, definition.dotted))
+        [None] if base is None else _order(base, finder, (*below, definition.dotted))
         for base in bases
     ]
     return [definition, *_merge([*orders, bases])]
 
 
-def _bases(definition: Definition, library: Library) -> Iterator[Definition | None]:
+def _bases(definition: Definition, finder: ModuleFinder) -> Iterator[Definition | None]:
     node = definition.node
     for written in node.bases if isinstance(node, ast.ClassDef) else ():
         base = written.value if isinstance(written, ast.Subscript) else written
@@ -119,7 +121,7 @@ def _bases(definition: Definition, library: Library) -> Iterator[Definition | No
         module, _, last = name.rpartition(".")
         if last in _PLAIN_BASES or (module in _PLAIN_MODULES and last not in _BUILDERS):
             continue
-        found = library.find_definition(name)
+        found = finder.find_definition(name)
         yield found if found is not None and isinstance(found.node, ast.ClassDef) else None
 
 
@@ -160,18 +162,18 @@ _KNOWN = frozenset(
 _KNOWN_MODULES = ("typing", "typing_extensions")
 
 
-def decorators_keep_signature(definition: Definition, node: ast.stmt, library: Library) -> bool:
+def decorators_keep_signature(definition: Definition, node: ast.stmt, finder: ModuleFinder) -> bool:
     """Whether no decorator of ``node``, in the definition's module, may change its signature."""
     listed: list[ast.expr] = getattr(node, "decorator_list", [])
-    return all(_keeps_signature(decorator, definition, library) for decorator in listed)
+    return all(_keeps_signature(decorator, definition, finder) for decorator in listed)
 
 
-def _keeps_signature(decorator: ast.expr, owner: Definition, library: Library) -> bool:
+def _keeps_signature(decorator: ast.expr, owner: Definition, finder: ModuleFinder) -> bool:
     called = isinstance(decorator, ast.Call)
     name = full_name(owner.module, decorator.func if isinstance(decorator, ast.Call) else decorator)
     if name in _KNOWN or name.rpartition(".")[0] in _KNOWN_MODULES:
         return True
-    found = library.find_definition(name)
+    found = finder.find_definition(name)
     if found is None or isinstance(found.node, ast.ClassDef):
         return False
     if not called:

@@ -26,7 +26,7 @@ from epochal.check.signatures.parameters import (
     key_of,
     list_of,
 )
-from epochal.registry.library import Library
+from epochal.registry.module_finder import ModuleFinder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
 _SUPPLIED = {"optimizer": ("params",), "schedule": ("optimizer",)}
 
 
-def read_signature(factory: Factory, library: Library | None = None) -> Signature:
+def read_signature(factory: Factory, finder: ModuleFinder | None = None) -> Signature:
     """The signature of ``factory``, without importing it unless it is live already."""
     if factory.object is not None:
         signature = live_signature(factory.object, owner=factory.dotted)
     else:
-        library = library or Library()
-        definition = library.find_definition(factory.dotted)
+        finder = finder or ModuleFinder()
+        definition = finder.find_definition(factory.dotted)
         if definition is None:
             return Signature(factory.dotted, open=True, known=False)
-        signature = definition_signature(definition, library)
+        signature = definition_signature(definition, finder)
     supplied = _SUPPLIED.get(factory.kind, ())
     kept = tuple(item for item in signature.parameters if item.name not in supplied)
     if factory.kind == "loss" and is_function(factory, signature):
@@ -68,55 +68,55 @@ def _is_fed(item: Parameter) -> bool:
     return item.is_required and item.kind in ("keyword", "positional")
 
 
-def called_signature(signature: Signature, library: Library) -> Signature | None:
+def called_signature(signature: Signature, finder: ModuleFinder) -> Signature | None:
     """What a loss is called with for each batch; nothing if the text does not show it."""
     definition = signature.definition
     if definition is None:
         return None
     if not isinstance(definition.node, ast.ClassDef):
-        return definition_signature(definition, library)
-    for item in find_mro(definition, library):
+        return definition_signature(definition, finder)
+    for item in find_mro(definition, finder):
         if item is None or item.dotted == "torch.nn.modules.module.Module":
             return None
         assert isinstance(item.node, ast.ClassDef)
         for name in ("forward", "__call__"):
             method = find_method_node(item.node, name)
             if method is not None:
-                found = _of_function(item, method, library, bound=True)
+                found = _of_function(item, method, finder, bound=True)
                 return replace(found, owner=definition.dotted)
     return None
 
 
-def method_signature(definition: Definition, name: str, library: Library) -> Signature | None:
+def method_signature(definition: Definition, name: str, finder: ModuleFinder) -> Signature | None:
     """What a method takes besides ``self``; nothing if the text of the class does not show it."""
-    for item in find_mro(definition, library):
+    for item in find_mro(definition, finder):
         if item is None or not isinstance(item.node, ast.ClassDef):
             return None
         method = find_method_node(item.node, name)
         if method is not None:
-            found = _of_function(item, method, library, bound=True)
+            found = _of_function(item, method, finder, bound=True)
             return replace(found, owner=f"{item.dotted}.{name}")
         if binds_name(item.node, name):
             return None
     return None
 
 
-def definition_signature(definition: Definition, library: Library) -> Signature:
+def definition_signature(definition: Definition, finder: ModuleFinder) -> Signature:
     """The signature of a class or function statement."""
     key = ("signature", definition.dotted)
-    if key not in library.kept:
-        library.kept[key] = _read_definition(definition, library)
-    found: Signature = library.kept[key]
+    if key not in finder.cache:
+        finder.cache[key] = _read_definition(definition, finder)
+    found: Signature = finder.cache[key]
     return found
 
 
-def _read_definition(definition: Definition, library: Library) -> Signature:
+def _read_definition(definition: Definition, finder: ModuleFinder) -> Signature:
     node = definition.node
     doc = doc_of(definition.module, node)
     if isinstance(node, ast.ClassDef):
-        found = _of_class(definition, library)
+        found = _of_class(definition, finder)
     else:
-        found = _of_function(definition, node, library, bound=False)
+        found = _of_function(definition, node, finder, bound=False)
     return replace(
         found,
         owner=definition.dotted,
@@ -126,55 +126,55 @@ def _read_definition(definition: Definition, library: Library) -> Signature:
     )
 
 
-def _of_class(definition: Definition, library: Library) -> Signature:
+def _of_class(definition: Definition, finder: ModuleFinder) -> Signature:
     node = definition.node
     assert isinstance(node, ast.ClassDef)
     init = find_method_node(node, "__init__")
     if init is not None and _forwarding_call(init) is None:
-        return _visible(definition, init, library)  # the bases need not even be found
-    order = find_mro(definition, library)
+        return _visible(definition, init, finder)  # the bases need not even be found
+    order = find_mro(definition, finder)
     if binds_name(node, "__init__") or is_dataclass(definition) or has_plain_construction(order):
-        return _of_first(order, library) or Signature(definition.dotted)
+        return _of_first(order, finder) or Signature(definition.dotted)
     return _unknown(definition)
 
 
-def _of_first(order: Sequence[Definition | None], library: Library) -> Signature | None:
+def _of_first(order: Sequence[Definition | None], finder: ModuleFinder) -> Signature | None:
     """The first constructor of a look-up order; nothing when there is none."""
     for index, item in enumerate(order):
         if item is None:
             return Signature("", open=True, known=False)
         if item.dotted == "torch.nn.modules.module.Module":
             return None  # its *args and **kwargs are there to be refused
-        found = _of_own(item, order[index:], library)
+        found = _of_own(item, order[index:], finder)
         if found is not None:
             return found
     return None
 
 
 def _of_own(
-    definition: Definition, order: Sequence[Definition | None], library: Library
+    definition: Definition, order: Sequence[Definition | None], finder: ModuleFinder
 ) -> Signature | None:
     """The constructor that a class itself brings; nothing when it inherits one."""
     node = definition.node
     assert isinstance(node, ast.ClassDef)
     init = find_method_node(node, "__init__")
     if init is not None:
-        return _of_constructor(definition, init, order, library)
-    if binds_name(node, "__init__") or not decorators_keep_signature(definition, node, library):
+        return _of_constructor(definition, init, order, finder)
+    if binds_name(node, "__init__") or not decorators_keep_signature(definition, node, finder):
         return _unknown(definition)
     if is_dataclass(definition):
-        return fields_signature(order, library)
+        return fields_signature(order, finder)
     new = find_method_node(node, "__new__")
-    return None if new is None else _of_constructor(definition, new, order, library)
+    return None if new is None else _of_constructor(definition, new, order, finder)
 
 
 def _unknown(definition: Definition) -> Signature:
     return Signature(definition.dotted, open=True, known=False)
 
 
-def _visible(definition: Definition, function: FunctionNode, library: Library) -> Signature:
+def _visible(definition: Definition, function: FunctionNode, finder: ModuleFinder) -> Signature:
     """What the constructor itself shows."""
-    own = _of_function(definition, function, library, bound=True)
+    own = _of_function(definition, function, finder, bound=True)
     docs = parse_argument_docs(ast.get_docstring(function) or "")
     docs |= parse_argument_docs(doc_of(definition.module, definition.node))
     return replace(own, parameters=add_docs(own.parameters, docs))
@@ -184,18 +184,18 @@ def _of_constructor(
     definition: Definition,
     function: FunctionNode,
     order: Sequence[Definition | None],
-    library: Library,
+    finder: ModuleFinder,
 ) -> Signature:
-    own = _visible(definition, function, library)
+    own = _visible(definition, function, finder)
     forwarded = _forwarding_call(function)
     if forwarded is None:
         return own
-    inherited = _of_first(order[1:], library) or Signature(definition.dotted)
+    inherited = _of_first(order[1:], finder) or Signature(definition.dotted)
     given = [argument for argument in forwarded.args if not isinstance(argument, ast.Starred)]
     taken = {item.name for item in (*own.parameters, *inherited.parameters[: len(given)])}
     taken |= {key_of(str(word.arg)) for word in forwarded.keywords if word.arg}
     rest = tuple(item for item in inherited.parameters if item.name not in taken)
-    is_open = inherited.open or not decorators_keep_signature(definition, function, library)
+    is_open = inherited.open or not decorators_keep_signature(definition, function, finder)
     parameters = _joined(own.parameters, rest, forwarded, function)
     return replace(own, parameters=parameters, open=is_open, known=inherited.known)
 
@@ -238,7 +238,7 @@ def _is_super_call(call: ast.Call, method: str) -> bool:
 
 
 def _of_function(
-    definition: Definition, function: FunctionNode, library: Library, *, bound: bool
+    definition: Definition, function: FunctionNode, finder: ModuleFinder, *, bound: bool
 ) -> Signature:
     arguments = function.args
     module = definition.module
@@ -256,7 +256,7 @@ def _of_function(
         replace(_live_parameter(arg, default, module), kind="named")
         for arg, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     ]
-    if decorators_keep_signature(definition, function, library):
+    if decorators_keep_signature(definition, function, finder):
         return Signature(definition.dotted, tuple(found), open=arguments.kwarg is not None)
     return Signature(definition.dotted, tuple(_not_binding(item) for item in found), open=True)
 

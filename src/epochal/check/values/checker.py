@@ -66,7 +66,7 @@ class ConfigChecker:
                 self.value(f"{path}.{key}", node.mapping[key], item, own.owner)
             return node
         self.factories[path] = factory
-        signature = read_signature(factory, self.registry.library)
+        signature = read_signature(factory, self.registry.finder)
         self._check_owners(path, node, own, signature)
         return self.entries(path, node, (own, signature), _default_place(factory))
 
@@ -205,11 +205,11 @@ class ConfigChecker:
 
     def _check_instances(self, path: str, node: Node, parameter: Parameter, owner: str) -> None:
         """Plain values where the signature wants an object."""
-        library = self.registry.library
-        for below, value, wanted in find_misfits(node, parameter, library):
+        finder = self.registry.finder
+        for below, value, wanted in find_misfits(node, parameter, finder):
             what = f"expected an object of {wanted}, got {show(value.value)}"
             what = f"{what} (argument {parameter.name!r} of {owner})"
-            hint = spec_hint(value.value, wanted, library)
+            hint = spec_hint(value.value, wanted, finder)
             self.mistakes.report(f"{path}{below}", what, value.place, hint)
 
     def nested(self, path: str, node: Node) -> Node:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from epochal.check.signatures.classes import find_mro
 from epochal.check.values.types import ANY, last_name, parse_type
-from epochal.registry.library import is_standard
+from epochal.registry.module_finder import is_standard
 from epochal.registry.parsed_module import full_name
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from epochal.check.signatures.parameters import Parameter
     from epochal.config.node import Node
-    from epochal.registry.library import Library
+    from epochal.registry.module_finder import ModuleFinder
     from epochal.registry.parsed_module import Definition, Module
 
 _LISTS = ("list", "List", "Sequence", "Iterable", "Collection")
@@ -23,7 +23,7 @@ _DTYPE = "torch.dtype"
 
 
 def find_misfits(
-    node: Node, parameter: Parameter, library: Library
+    node: Node, parameter: Parameter, finder: ModuleFinder
 ) -> Iterator[tuple[str, Node, str]]:
     """Each plain value where the type names only classes that no plain value belongs to.
 
@@ -32,20 +32,20 @@ def find_misfits(
     """
     if not parameter.annotation or not parameter.home or _is_lax(parameter.default):
         return
-    module = library.find_module(parameter.home)
+    module = finder.find_module(parameter.home)
     written = _parsed(parameter.annotation)
     if module is not None and written is not None:
-        yield from _misfits("", node, written, module, library)
+        yield from _misfits("", node, written, module, finder)
 
 
-def spec_hint(value: object, wanted: str, library: Library) -> str:
+def spec_hint(value: object, wanted: str, finder: ModuleFinder) -> str:
     """The spec to write in place of a plain value; the very class if there is one."""
     if wanted == _DTYPE:
         return "annotate it as str and use getattr(torch, dtype): a config holds plain values"
     package = wanted.rpartition(".")[0]
     for dotted in (str(value), f"{package}.{value}") if isinstance(value, str) else ():
         parts = dotted.split(".")
-        if all(part.isidentifier() for part in parts) and library.find_definition(dotted):
+        if all(part.isidentifier() for part in parts) and finder.find_definition(dotted):
             return f"write {{type: {dotted}}}"
     return "write {type: package.module.Class}"
 
@@ -63,15 +63,15 @@ def _parsed(annotation: str) -> ast.expr | None:
 
 
 def _misfits(
-    path: str, node: Node, written: ast.expr, module: Module, library: Library
+    path: str, node: Node, written: ast.expr, module: Module, finder: ModuleFinder
 ) -> Iterator[tuple[str, Node, str]]:
     if node.is_list and isinstance(written, ast.Subscript):
         if last_name(written.value) in _LISTS:
             for index, child in enumerate(node.elements):
-                yield from _misfits(f"{path}.{index}", child, written.slice, module, library)
+                yield from _misfits(f"{path}.{index}", child, written.slice, module, finder)
         return
     if isinstance(node.value, bool | int | float | str):
-        names = [_object_class(member, module, library) for member in _members(written)]
+        names = [_object_class(member, module, finder) for member in _members(written)]
         found = [name for name in names if name]
         if found and len(found) == len(names):
             yield path, node, found[0]
@@ -93,7 +93,7 @@ def _members(written: ast.expr) -> Iterator[ast.expr]:
         yield written
 
 
-def _object_class(written: ast.expr, module: Module, library: Library) -> str:
+def _object_class(written: ast.expr, module: Module, finder: ModuleFinder) -> str:
     """The name of a class that no plain value is an object of; empty if that is not certain."""
     if not isinstance(written, ast.Name | ast.Attribute) or parse_type(ast.unparse(written)) != ANY:
         return ""  # what configs can spell, such as Duration or Path, they may
@@ -101,16 +101,16 @@ def _object_class(written: ast.expr, module: Module, library: Library) -> str:
     if name == _DTYPE:
         return name
     key = ("object class", name)
-    if key not in library.kept:
-        found = library.find_definition(name)
+    if key not in finder.cache:
+        found = finder.find_definition(name)
         is_class = found is not None and isinstance(found.node, ast.ClassDef)
-        library.kept[key] = found is not None and is_class and _is_plainly_made(found, library)
-    return name if library.kept[key] else ""
+        finder.cache[key] = found is not None and is_class and _is_plainly_made(found, finder)
+    return name if finder.cache[key] else ""
 
 
-def _is_plainly_made(definition: Definition, library: Library) -> bool:
+def _is_plainly_made(definition: Definition, finder: ModuleFinder) -> bool:
     """Whether a class has no bases or metaclass by which a text or number may belong to it."""
-    for item in find_mro(definition, library):
+    for item in find_mro(definition, finder):
         if item is None or is_standard(item.module.name.split(".")[0]):
             return False  # such as str, Enum or Path
         node = item.node

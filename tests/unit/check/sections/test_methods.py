@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.check.sections.methods import find_misspelt_methods, has_method, known_methods
-from epochal.registry.library import Library
+from epochal.registry.module_finder import ModuleFinder
 
 if TYPE_CHECKING:
     from epochal.registry.parsed_module import Definition
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def class_of(write_files):
-    def read(text: str, name: str) -> tuple[Definition, Library]:
-        library = Library([write_files({"m.py": text})])
-        found = library.find_definition(f"m.{name}")
+    def read(text: str, name: str) -> tuple[Definition, ModuleFinder]:
+        finder = ModuleFinder([write_files({"m.py": text})])
+        found = finder.find_definition(f"m.{name}")
         assert found is not None
-        return found, library
+        return found, finder
 
     return read
 
@@ -39,8 +39,8 @@ def class_of(write_files):
 )
 def test_a_misspelt_task_method_is_shown_in_its_file(class_of, written: str, meant: str) -> None:
     text = f"import epochal as ep\nclass T(ep.Task):\n    def {written}(self, out): ...\n"
-    definition, library = class_of(text, "T")
-    (problem,) = find_misspelt_methods("task", "task", definition, library)
+    definition, finder = class_of(text, "T")
+    (problem,) = find_misspelt_methods("task", "task", definition, finder)
     assert problem.what == f"m.T has a method {written!r}, which nothing calls"
     assert problem.hint.startswith(f"did you mean {meant!r}?")
     assert problem.place is not None
@@ -114,11 +114,11 @@ def test_a_method_is_found_in_bases_and_unknown_bases_leave_it_open(class_of) ->
     assert has_method(*_ask(class_of(text, "C"), "batch_loss")) is None
 
 
-def _ask(found: tuple[Definition, Library], name: str) -> tuple[Definition, str, Library]:
+def _ask(found: tuple[Definition, ModuleFinder], name: str) -> tuple[Definition, str, ModuleFinder]:
     return found[0], name, found[1]
 
 
 def test_tasks_know_more_methods_than_hooks() -> None:
-    library = Library()
-    assert {"batch_loss", "epoch_end", "onBatchEnd"} <= known_methods("task", library)
-    assert "batch_loss" not in known_methods("hook", library)
+    finder = ModuleFinder()
+    assert {"batch_loss", "epoch_end", "onBatchEnd"} <= known_methods("task", finder)
+    assert "batch_loss" not in known_methods("hook", finder)

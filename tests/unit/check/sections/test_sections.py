@@ -6,9 +6,9 @@ import pytest
 
 from epochal.check import SECTIONS
 from epochal.check.sections.sections import read_table, section_signature, split_names
-from epochal.registry.library import Library
+from epochal.registry.module_finder import ModuleFinder
 
-LIBRARY = Library()
+LIBRARY = ModuleFinder()
 
 
 @pytest.mark.parametrize("name", [name for name, part in SECTIONS.items() if part.options])

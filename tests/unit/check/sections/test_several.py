@@ -139,7 +139,7 @@ def test_specs_by_name_are_told_from_one(value: Any, is_so: bool) -> None:
 
 
 def test_keys_of_each_are_told(user_registry) -> None:
-    signature = member_signature(SECTIONS["optim"], user_registry.library)
+    signature = member_signature(SECTIONS["optim"], user_registry.finder)
     assert {"match", "loss", "every", "clip", "schedule"} <= {
         item.name for item in signature.parameters
     }

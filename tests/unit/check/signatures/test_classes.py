@@ -8,7 +8,7 @@ from epochal.check.signatures.classes import (
     find_method_node,
     find_mro,
 )
-from epochal.registry.library import Library
+from epochal.registry.module_finder import ModuleFinder
 
 BASES = """
     import abc
@@ -126,21 +126,21 @@ def test_the_order_of_a_diamond_is_the_one_of_python(write_files) -> None:
         class Leaf(Left, Right): pass
         class Loop(Loop): pass
     """
-    library = Library([write_files({"m.py": text})])
-    leaf, loop = library.find_definition("m.Leaf"), library.find_definition("m.Loop")
+    finder = ModuleFinder([write_files({"m.py": text})])
+    leaf, loop = finder.find_definition("m.Leaf"), finder.find_definition("m.Loop")
     assert leaf is not None
     assert loop is not None
-    order = [item.node.name for item in find_mro(leaf, library) if item is not None]
+    order = [item.node.name for item in find_mro(leaf, finder) if item is not None]
     assert order == ["Leaf", "Left", "Right", "Root"]
-    assert len(find_mro(loop, library)) >= 1
+    assert len(find_mro(loop, finder)) >= 1
 
 
 def test_attributes_made_on_demand_leave_the_methods_open(write_files) -> None:
     text = "class A:\n    def __getattr__(self, name): ...\nclass B(A): pass"
-    library = Library([write_files({"m.py": text})])
-    found = library.find_definition("m.B")
+    finder = ModuleFinder([write_files({"m.py": text})])
+    found = finder.find_definition("m.B")
     assert found is not None
-    assert class_definitions(found, library)[1] is False
+    assert class_definitions(found, finder)[1] is False
 
 
 def test_names_of_a_class_body_are_found_and_the_last_method_counts(write_files) -> None:
@@ -152,8 +152,8 @@ def test_names_of_a_class_body_are_found_and_the_last_method_counts(write_files)
             def f(self): inner = 3
             def f(self, last): ...
     """
-    library = Library([write_files({"m.py": text})])
-    found = library.find_definition("m.A")
+    finder = ModuleFinder([write_files({"m.py": text})])
+    found = finder.find_definition("m.A")
     assert found is not None
     node = found.node
     assert [name for name in ("x", "y", "f", "inner", "self") if binds_name(node, name)] == [  # type: ignore[arg-type]  # a class

@@ -14,7 +14,7 @@ from epochal.check.signatures.literals import (
     read_literal,
     to_plain,
 )
-from epochal.registry.library import Library
+from epochal.registry.module_finder import ModuleFinder
 
 if TYPE_CHECKING:
     from epochal.registry.parsed_module import Module
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def module(tmp_path: Path) -> Module:
     (tmp_path / "m.py").write_text("WIDTH = 64\nTWICE = WIDTH\nLOOP = LOOP\nBIG = WIDTH * 2")
-    found = Library([tmp_path]).find_module("m")
+    found = ModuleFinder([tmp_path]).find_module("m")
     assert found is not None
     return found
 

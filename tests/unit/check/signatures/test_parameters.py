@@ -9,7 +9,7 @@ from epochal.check.signatures.parameters import (
     annotation_of,
     key_of,
 )
-from epochal.registry.library import Library
+from epochal.registry.module_finder import ModuleFinder
 
 
 def test_aliases_of_the_module_are_written_out(signature_of) -> None:
@@ -26,7 +26,7 @@ def test_aliases_of_the_module_are_written_out(signature_of) -> None:
 
 
 def test_an_alias_of_itself_is_left_as_it_is(write_files) -> None:
-    module = Library([write_files({"m.py": "A = A | None\nB = int"})]).find_module("m")
+    module = ModuleFinder([write_files({"m.py": "A = A | None\nB = int"})]).find_module("m")
     assert module is not None
     assert annotation_of(None, module) == ""
     assert annotation_of(ast.parse("B", mode="eval").body, module) == "int"

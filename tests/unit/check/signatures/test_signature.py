@@ -145,7 +145,7 @@ TORCH = [
 @pytest.mark.parametrize("dotted", TORCH)
 def test_torch_reads_as_python_itself_reads_it(tmp_path: Path, dotted: str) -> None:
     registry = Registry(Project(tmp_path))
-    found = read_signature(registry.find("component", dotted), registry.library)
+    found = read_signature(registry.find("component", dotted), registry.finder)
     module, _, name = dotted.rpartition(".")
     real = inspect.signature(getattr(importlib.import_module(module), name)).parameters
     named = {key: item for key, item in real.items() if item.kind is not item.VAR_KEYWORD}
@@ -168,14 +168,14 @@ def test_what_the_builder_supplies_is_no_key(
     tmp_path: Path, kind: str, name: str, supplied: str
 ) -> None:
     registry = Registry(Project(tmp_path))
-    found = read_signature(registry.find(kind, name), registry.library)
+    found = read_signature(registry.find(kind, name), registry.finder)
     assert found.get(supplied) is None
     assert found.parameters
 
 
 def test_arguments_that_a_recurrent_layer_passes_on_are_those_of_its_base(tmp_path: Path) -> None:
     registry = Registry(Project(tmp_path))
-    found = read_signature(registry.find("model", "torch.nn.LSTM"), registry.library)
+    found = read_signature(registry.find("model", "torch.nn.LSTM"), registry.finder)
     assert {"input_size", "hidden_size", "proj_size"} <= set(names(found))
     assert "mode" not in names(found)
 
@@ -188,13 +188,13 @@ def test_a_factory_without_source_has_an_unknown_signature() -> None:
 def test_the_classes_of_a_chain_come_in_order_and_say_if_any_is_missing(write_files) -> None:
     text = "from nowhere import Base\nclass A: pass\nclass B(A, Base): pass\nclass C(A): pass"
     registry = Registry(Project(write_files({"m.py": text})))
-    broken = registry.library.find_definition("m.B")
-    whole = registry.library.find_definition("m.C")
+    broken = registry.finder.find_definition("m.B")
+    whole = registry.finder.find_definition("m.C")
     assert broken is not None
     assert whole is not None
-    chain, complete = class_definitions(broken, registry.library)
+    chain, complete = class_definitions(broken, registry.finder)
     assert ([item.node.name for item in chain], complete) == (["B", "A"], False)
-    assert class_definitions(whole, registry.library)[1]
+    assert class_definitions(whole, registry.finder)[1]
 
 
 @pytest.mark.parametrize(

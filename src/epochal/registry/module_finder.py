@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(slots=True)
-class Library:
+class ModuleFinder:
     """Finds modules by walking folders, and definitions by following imports."""
 
     dirs: Sequence[Path] = ()
     """Looked through before the installed packages."""
 
-    kept: dict[tuple[str, ...], Any] = field(default_factory=dict)
+    cache: dict[tuple[str, ...], Any] = field(default_factory=dict)
     """Results that readers of the modules cache here."""
 
     _modules: dict[str, Module | None] = field(default_factory=dict)
