@@ -1,4 +1,4 @@
-"""A whole config: each of its sections, what it lacks, and what its parts must agree on."""
+"""Checks a whole config: every section, missing sections, and rules between sections."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _RUNNERS = {
 def build_registry(
     config: Config, *, user_dir: Path | None = None, like: Registry | None = None
 ) -> Registry:
-    """The registry of the project that a config's file lies in, with its ``imports``.
+    """The registry of the project that contains the config's file, with its ``imports``.
 
-    ``like``, that of a similar config, is returned if it is the same: it has read much already.
+    ``like``, the registry of a similar config, is returned if it fits: its caches are filled.
     """
     start = config.path.absolute().parent if config.path is not None else Path.cwd()
     listed = config.root.mapping.get("imports")
@@ -59,7 +59,7 @@ def build_registry(
 
 
 def _dotted_types(root: Node) -> Iterator[str]:
-    """The dotted paths that specs name, and those that stand for a whole section."""
+    """The dotted paths that specs name, and those written in place of a whole section."""
     bare = [root.mapping[name] for name in SECTIONS if SECTIONS[name].kind and name in root.mapping]
     waiting = [root]
     for node in waiting:
@@ -80,8 +80,8 @@ def check(
     """Every mistake of a config at once, and the config with all defaults filled in.
 
     Nothing that the config names is imported. ``runner`` replaces the one in the config;
-    ``given`` are the sections of which parts exist already as objects, also ``hooks`` and
-    ``metrics`` if some do.
+    ``given`` are the sections whose parts exist as objects already, including ``hooks`` and
+    ``metrics`` if there are any.
     """
     registry = registry if registry is not None else build_registry(config)
     reported = frozenset(problem.key for problem in config.problems)
@@ -120,7 +120,7 @@ def _ordered(entries: Mapping[str, Node]) -> dict[str, Node]:
 
 
 def _report_unknown(checker: ConfigChecker, written: Mapping[str, Node]) -> set[str]:
-    """Report sections that do not exist; those that they were probably meant to be."""
+    """Report sections that do not exist; returns the sections that were probably meant."""
     meant = set[str]()
     for name, node in written.items():
         if name in SECTIONS:
@@ -130,7 +130,7 @@ def _report_unknown(checker: ConfigChecker, written: Mapping[str, Node]) -> set[
         hint = hint or (f"did you mean {close!r}?" if close else "your own values go under 'extra'")
         checker.mistakes.report(name, f"unknown section {name!r}", node.key_place, hint)
         meant |= {close} if close else set()
-    if BASE in meant:  # anything may stand in the files that it names
+    if BASE in meant:  # the files that it names may contain any section
         checker.mistakes.broken |= {""}
     return meant
 
@@ -177,7 +177,7 @@ def _check_required(
 
 
 def _runner_kind(checker: ConfigChecker) -> str:
-    """Which of our runners it is or extends; empty for one that is all the user's own."""
+    """The built-in runner that it is or extends; empty for any other runner."""
     definition = _definition(checker, "runner")
     factory = checker.factories.get("runner")
     if definition is None:
@@ -187,7 +187,7 @@ def _runner_kind(checker: ConfigChecker) -> str:
 
 
 def _brings_own_optimizers(checker: ConfigChecker) -> bool:
-    """Whether a runner of the user's own says something about what it needs."""
+    """Whether the user's runner class sets ``needs_optimizer``."""
     runner = _definition(checker, "runner")
     chain = class_definitions(runner, checker.registry.finder)[0] if runner is not None else []
     return any(
@@ -224,7 +224,7 @@ def _check_code(checker: ConfigChecker, root: Node, given: Collection[str]) -> N
 
 
 def _check_task(checker: ConfigChecker, root: Node, task: Definition, *, has_loss: bool) -> None:
-    """Report what a task lacks for the runner at hand, or has too much."""
+    """Report methods that the runner needs and the task lacks, and a loss computed twice."""
     kind = _runner_kind(checker)
     if kind == "train":
         check_batch_loss_conflict(checker, root, task)

@@ -1,4 +1,4 @@
-"""What configs may say, as JSON Schema (draft-07) for editors."""
+"""JSON Schema (draft-07) of configs, for editors."""
 
 from __future__ import annotations
 
@@ -86,10 +86,10 @@ def json_schema(source: Registry | Project | None = None, name: str | None = Non
 
 
 def find_component(name: str, registry: Registry) -> Signature:
-    """The signature of a component of whatever kind.
+    """The signature of a component of any kind.
 
     Raises:
-        UnknownComponentError: There is none of this name.
+        UnknownComponentError: There is no component of this name.
     """
     for kind in _likely_kinds(name):
         try:
@@ -106,7 +106,7 @@ def _likely_kinds(name: str) -> tuple[str, ...]:
 
 
 def registry_with_project(source: Registry | Project | None) -> Registry:
-    """One that also knows the names which the project's own modules register."""
+    """A registry that includes the names which the project's modules register."""
     from pathlib import Path
 
     if isinstance(source, Registry) and source.imports:
@@ -190,7 +190,7 @@ def _stages(section: Section, spec: Schema, registry: Registry) -> Schema:
 
 
 def _several(section: Section, registry: Registry) -> Schema:
-    """Specs by name in place of one, and the keys that hold for all of them."""
+    """Several specs by name, and the keys that apply to all of them."""
     own = section_signature(section, registry.finder)
     shared = [item for item in own.parameters if item.name in SHARED_KEYS]
     members = _spec_schema(replace(section, options=section.members, keys=()), registry)
@@ -234,7 +234,7 @@ def _spec_schema(section: Section, registry: Registry) -> Schema:
 
 
 def _case(name: str, own: Signature, kind: str, registry: Registry) -> Schema:
-    """What holds for the arguments when the type is ``name``."""
+    """The schema of the arguments if the type is ``name``."""
     signature = read_signature(registry.find(kind, name), registry.finder)
     properties: Schema = {"type": {"description": signature.summary}}
     properties |= _properties(signature.parameters, signature.owner)
@@ -248,7 +248,7 @@ def _case(name: str, own: Signature, kind: str, registry: Registry) -> Schema:
 
 def _spellings(names: Iterable[str], kind: str) -> list[str]:
     found = set(names)
-    if kind in ("optimizer", "schedule", "loss"):  # these are also found in other letter cases
+    if kind in ("optimizer", "schedule", "loss"):  # their names are not case-sensitive
         found |= {name.lower() for name in found}
     return sorted(found)
 
@@ -272,7 +272,7 @@ def _property(item: Parameter, owner: str) -> Schema:
 
 
 def type_schema(wanted: Type) -> Schema:
-    """The schema of a written type; empty when anything goes."""
+    """The schema of a type; empty if any value fits."""
     if wanted.name in _SCALARS:
         bounds: Schema = {bound.keyword: bound.limit for bound in wanted.bounds}
         return _SCALARS[wanted.name] | bounds

@@ -1,4 +1,4 @@
-"""The terms of a loss: their names, what each is fed with, and whether the task wants them."""
+"""Checks the section ``loss``: names, inputs and weights of its terms, and the task's own loss."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def iter_loss_terms(root: Node) -> Iterator[tuple[str, str, Node]]:
 
 
 def loss_term_names(root: Node) -> set[str]:
-    """The names of all terms, and that of their sum."""
+    """The names of all terms and of their sum."""
     names = {name for _, name, _ in iter_loss_terms(root)}
     return names | {TOTAL_LOSS} if names else set()
 
 
 def check_loss_section(checker: ConfigChecker, root: Node) -> None:
-    """Report names that clash and inputs that cannot be, as far as the text shows."""
+    """Report wrong names, weights and inputs of the terms."""
     known: set[str] = set()
     section = root.mapping.get("loss")
     is_single = section is not None and section.is_mapping
@@ -67,11 +67,11 @@ def check_loss_section(checker: ConfigChecker, root: Node) -> None:
 
 
 def _check_weights(checker: ConfigChecker, root: Node) -> None:
-    """At least one term must count, unless a stage may change that."""
+    """Report terms that all have weight 0, unless a stage may change that."""
     weights = [term.mapping.get("weight") for _, _, term in iter_loss_terms(root)]
     zeros = [node for node in weights if node is not None and node.value == 0]
     if zeros and len(zeros) == len(weights) and "stages" not in root.mapping:
-        what = "every term has the weight 0, so that nothing is descended"
+        what = "every term has the weight 0, so nothing is trained"
         hint = "give at least one of them another weight"
         checker.mistakes.report("loss", what, zeros[0].place, hint)
 
@@ -92,17 +92,17 @@ def _check_name(
         what = f"a term cannot be called {name!r}"
         checker.mistakes.report(path, what, place, "use letters, digits and underscores")
     elif is_written and path == f"loss.{name}" and _own_name(term) != name:
-        what = f"the term is called {name!r} by its key already"
+        what = f"the key already names the term {name!r}"
         checker.mistakes.report(f"{path}.name", what, place, "leave out the name")
 
 
 def _check_reduction(checker: ConfigChecker, path: str, term: Node) -> None:
-    """A term must be a mean, or else batches of one step could not be weighed."""
+    """Report a term that is not a mean: microbatches of one step could not be weighted."""
     factory, node = checker.factories.get(path), term.mapping.get("reduction")
     if factory is None or node is None or not factory.dotted.startswith("torch."):
         return
     if node.value in ("sum", "none"):
-        what = f"a term is a mean over its items, and {node.value!r} gives none"
+        what = f"a term must be a mean over its items, got {node.value!r}"
         checker.mistakes.report(f"{path}.reduction", what, node.place, "leave it out")
 
 
@@ -139,7 +139,7 @@ def _check_inputs(
 
 
 def check_batch_loss_conflict(checker: ConfigChecker, root: Node, task: Definition) -> None:
-    """Report a section ``loss`` whose task has a ``batch_loss`` that does not ask for it."""
+    """Report a section ``loss`` beside a ``batch_loss`` that does not take it."""
     node = root.mapping.get("loss")
     if node is None or node.value is None:
         return
@@ -154,7 +154,7 @@ def check_batch_loss_conflict(checker: ConfigChecker, root: Node, task: Definiti
     if method is None or method.decorator_list or is_set_on_self(chain, "batch_loss"):
         return
     if len(method.args.args) + len(method.args.kwonlyargs) < 4:  # with self and loss_fn
-        what = f"{dotted} has a batch_loss, which gives the loss already"
+        what = f"{dotted} already computes the loss in batch_loss"
         hint = "remove one of them, or write def batch_loss(self, out, batch, loss_fn)"
         checker.mistakes.report("loss", what, node.key_place, hint)
 

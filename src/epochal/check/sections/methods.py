@@ -1,4 +1,4 @@
-"""Methods of tasks and hooks that the engine would never call, because of their names."""
+"""Finds methods of tasks and hooks whose misspelt names the engine would never call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ALIASES = "epochal.engine.interfaces.hook:ALIASES"
 
 
 def known_methods(kind: str, finder: ModuleFinder) -> set[str]:
-    """The names under which the engine calls a task or a hook."""
+    """The names of the methods that the engine calls on a task or a hook."""
     tables = [_EVENTS, _ALIASES] + ([_REQUIRED, _OPTIONAL] if kind == "task" else [])
     return {name for table in tables for name in read_table(table, finder)}
 
@@ -51,19 +51,19 @@ def _misspelt(
                 continue
             name = statement.name
             if name.startswith("_") or name in known or name in used or statement.decorator_list:
-                continue  # what its module uses somewhere is the user's own business
+                continue  # a name that its module uses is no typo
             close = misspelling_of(name, known)
             if close is not None:
                 yield Problem(
                     path,
                     f"{item.dotted} has a method {name!r}, which nothing calls",
                     item.module.place(statement, word=name),
-                    f"did you mean {close!r}? a leading underscore says that it is your own",
+                    f"did you mean {close!r}? add a leading underscore if it is your own",
                 )
 
 
 def has_method(definition: Definition, name: str, finder: ModuleFinder) -> bool | None:
-    """Whether a class has a method; nothing when the text does not show it."""
+    """Whether a class has a method; None if its source does not show that."""
     chain, complete = class_definitions(definition, finder)
     for item in chain:
         if isinstance(item.node, ast.ClassDef) and binds_name(item.node, name):
@@ -72,7 +72,7 @@ def has_method(definition: Definition, name: str, finder: ModuleFinder) -> bool 
 
 
 def is_set_on_self(chain: list[Definition], name: str) -> bool:
-    """Whether some method sets ``name`` as an attribute, so that the class does not show it."""
+    """Whether a method sets an attribute ``name``, which the class body does not show."""
     return any(
         isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Store)
         for item in chain
@@ -81,7 +81,7 @@ def is_set_on_self(chain: list[Definition], name: str) -> bool:
 
 
 def find_attribute_names(module: Module, finder: ModuleFinder) -> frozenset[str]:
-    """The names of all attributes that the text of a module speaks of."""
+    """The names of all attributes in the source of a module."""
     key = ("attributes", module.name)
     if key not in finder.cache:
         nodes = ast.walk(module.tree)

@@ -1,4 +1,4 @@
-"""Whether anything can produce the metrics that a config monitors or waits for."""
+"""Checks that the run can produce the metrics that a config monitors or waits for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 AVERAGED_SPLIT = "val_ema"
-"""Stands for the split in names of metrics of ``val`` with averaged weights."""
+"""Replaces ``val`` in the names of metrics of averaged weights."""
 
 _PRODUCERS = ("batch_metric", "extra_batch_metrics", "epoch_metric")
 
@@ -33,12 +33,12 @@ _PRODUCERS = ("batch_metric", "extra_batch_metrics", "epoch_metric")
 @final
 @dataclass(frozen=True, slots=True)
 class ProducedMetrics:
-    """The names that a task is known to produce, by split."""
+    """The names of metrics that a task is known to produce, by split."""
 
     train: frozenset[str]
     evaluation: frozenset[str]
     complete: bool
-    """False when more names may exist than the text shows."""
+    """False if there may be more names than the source shows."""
 
 
 @final
@@ -49,19 +49,19 @@ class WatchedMetric:
     key: str
     metric: str
     sign: str
-    """``+`` or ``-``; empty where the config says in another way which one is better."""
+    """``+`` or ``-``; empty if the config gives the direction in another way."""
 
     place: Place
     target: str = ""
-    """What it is to reach, such as ``>= 0.95``; empty for a monitor."""
+    """The value to reach, such as ``>= 0.95``; empty for a monitor."""
 
     def spell(self, metric: str) -> str:
-        """How another metric would be written in its place."""
+        """How to write another metric in its place."""
         return f"{metric} {self.target}" if self.target else f"{self.sign}{metric}"
 
 
 def find_watched_metrics(checker: ConfigChecker, root: Node) -> Iterator[WatchedMetric]:
-    """The monitor, and the conditions on metrics, as far as they are spelled right."""
+    """The metrics of the monitor and of all conditions that can be parsed."""
     monitor = _find_monitor(checker, root)
     if monitor is not None:
         yield monitor
@@ -78,7 +78,7 @@ def find_watched_metrics(checker: ConfigChecker, root: Node) -> Iterator[Watched
 
 
 def find_watched_condition(key: str, node: Node) -> WatchedMetric | None:
-    """The metric of a condition such as ``val/acc >= 0.95``; None if it is none."""
+    """The metric of a condition such as ``val/acc >= 0.95``; None if it cannot be parsed."""
     try:
         condition: Condition = parse_condition(str(node.value))
     except ValueError:
@@ -100,7 +100,7 @@ def _find_monitor(checker: ConfigChecker, root: Node) -> WatchedMetric | None:
 
 
 def check_monitor(checker: ConfigChecker, root: Node, task: Definition | None) -> None:
-    """Report a monitor without a direction, and metrics that nothing can produce."""
+    """Report a monitor without a direction, and metrics that nothing produces."""
     names = None if task is None else find_produced_metrics(task, root, checker.registry.finder)
     for watched in find_watched_metrics(checker, root):
         if watched.target or _is_directed(checker, root, watched):
@@ -108,7 +108,7 @@ def check_monitor(checker: ConfigChecker, root: Node, task: Definition | None) -
 
 
 def _is_directed(checker: ConfigChecker, root: Node, watched: WatchedMetric) -> bool:
-    """Whether the monitor says once which way is better; reported if it does not."""
+    """Whether the monitor has one direction; reports it if not."""
     node = root.mapping["monitor"].mapping.get("mode")
     mode = None if node is None else node.value
     sign, text = watched.sign, f"{watched.sign}{watched.metric}"
@@ -127,7 +127,7 @@ def _is_directed(checker: ConfigChecker, root: Node, watched: WatchedMetric) -> 
 def find_produced_metrics(
     task: Definition, root: Node, finder: ModuleFinder
 ) -> ProducedMetrics | None:
-    """What a task and the ``metrics`` section can produce, as far as the text shows."""
+    """The metrics that the source of a task and the section ``metrics`` show."""
     found = {name: _returned(task, name, finder) for name in (*_PRODUCERS, "batch_loss")}
     section = _section_names(root)
     err = has_method(task, "post_metric_to_err", finder)
@@ -136,7 +136,7 @@ def find_produced_metrics(
     losses = (found["batch_loss"] or set()) | loss_term_names(root)
     optim = root.mapping.get("optim")
     if optim is not None and has_members(SECTIONS["optim"], optim):
-        losses |= {TOTAL_LOSS}  # the sum of what they descend, where the task gives none
+        losses |= {TOTAL_LOSS}  # the sum of their losses, if the task returns none
     evaluated = computed | (section or set()) | ({"err"} if err else set())
     eval_loss = root.find("train.eval_loss")
     if eval_loss is not None and eval_loss.value is True:
@@ -145,7 +145,7 @@ def find_produced_metrics(
 
 
 def loss_names(task: Definition | None, root: Node, finder: ModuleFinder) -> set[str] | None:
-    """The losses of a task and of the section ``loss``; None when more may exist than is shown."""
+    """The losses of a task and of the section ``loss``; None if there may be more."""
     returned = None if task is None else _returned(task, "batch_loss", finder)
     return None if returned is None else returned | loss_term_names(root)
 
@@ -180,13 +180,13 @@ def _section_names(root: Node) -> set[str] | None:
     for entry in metrics.elements if metrics is not None else ():
         name = entry.mapping.get("name")
         if name is None or not isinstance(name.value, str):
-            return None  # a metric without a name of its own may be called anything
+            return None  # a metric without a name in the config may have any name
         names.add(name.value)
     return names
 
 
 def _returned(task: Definition, method: str, finder: ModuleFinder) -> set[str] | None:
-    """The keys of the mappings that a method returns; nothing when they cannot be told."""
+    """The keys of the mappings that a method returns; None if its source does not show them."""
     key = ("returned", task.dotted, method)
     if key not in finder.cache:
         finder.cache[key] = _read_returned(task, method, finder)
@@ -203,7 +203,7 @@ def _read_returned(task: Definition, method: str, finder: ModuleFinder) -> set[s
         if function is not None:
             return None if is_set_on_self(chain, method) else _literal_keys(function)
         if isinstance(item.node, ast.ClassDef) and binds_name(item.node, method):
-            return None  # assigned in the class body: whatever it returns
+            return None  # assigned in the class body, so its return value is unknown
     return set() if complete and not is_set_on_self(chain, method) else None
 
 
@@ -236,7 +236,7 @@ def _keys_of(expression: ast.expr, function: FunctionNode) -> set[str] | None:
 
 
 def _keys_of_variable(name: str, function: FunctionNode) -> set[str] | None:
-    """The keys of a local mapping that is only made from literals and item assignments."""
+    """The keys of a local mapping that only literals and item assignments fill."""
     keys = set[str]()
     uses = sum(1 for node in ast.walk(function) if getattr(node, "id", "") == name)
     for node in ast.walk(function):
@@ -272,7 +272,7 @@ def check_watched_metrics(
 ) -> None:
     """Report watched metrics that nothing measures, and watchers without a monitor.
 
-    Only where the text shows everything: with our own loop, and no code that may evaluate.
+    Checks nothing if another runner, or code of the user, may evaluate.
     """
     runner = checker.factories.get("runner")
     if runner is None or runner.dotted != _TRAIN or task is None or "hooks" in given:
@@ -295,7 +295,7 @@ def _check_watchers(checker: ConfigChecker, root: Node, task: Definition) -> Non
         if factory.dotted in _WATCHERS:
             node = root.find(f"{path}.type")
             place = node.place if node is not None else None
-            what = f"{factory.qualname} watches the run's monitor, and there is none"
+            what = f"{factory.qualname} needs a monitor, and the run has none"
             hint = "add monitor: -val/loss, or +val/acc if larger is better"
             checker.mistakes.report(path, what, place, hint)
 
@@ -303,7 +303,7 @@ def _check_watchers(checker: ConfigChecker, root: Node, task: Definition) -> Non
 def _lacks_average(
     checker: ConfigChecker, root: Node, watched: WatchedMetric, given: Collection[str]
 ) -> bool:
-    """Whether a metric is that of averaged weights, and nobody averages any; that is reported."""
+    """Whether a metric needs averaged weights and the config averages none; reports it if so."""
     written, _, rest = watched.metric.partition("/")
     has_average = "average" in {*root.mapping, *given} or checker.mistakes.is_broken("average")
     if written != AVERAGED_SPLIT or has_average:
@@ -341,7 +341,7 @@ def _cadence(split: str) -> str:
 
 
 def _is_evaluated(checker: ConfigChecker, root: Node, split: str) -> bool:
-    """Whether ``train`` says that a split is evaluated; also if that cannot be told."""
+    """Whether ``train`` evaluates a split, or may do so."""
     if checker.mistakes.has_any("train") or checker.mistakes.is_broken("train.eval_every"):
         return True
     every = root.find("train.eval_every")
@@ -357,7 +357,7 @@ def _is_evaluated(checker: ConfigChecker, root: Node, split: str) -> bool:
 
 
 def _may_evaluate(checker: ConfigChecker, task: Definition) -> bool:
-    """Whether some code besides our own may evaluate, or give the task further loaders."""
+    """Whether code of the user may evaluate, or give the task more loaders."""
     finder = checker.registry.finder
     definitions = [task]
     for factory in checker.factories.values():
@@ -378,6 +378,6 @@ def _may_evaluate(checker: ConfigChecker, task: Definition) -> bool:
 
 def _lacks_val(root: Node, task: Definition) -> bool:
     data, folds = root.mapping.get("data"), root.find("train.folds")
-    if folds is not None and folds.value is not None:  # each of them holds out its own
+    if folds is not None and folds.value is not None:  # each fold has its own validation data
         return False
     return task.dotted == _MODULE_TASK and data is not None and "val" not in data.mapping

@@ -1,4 +1,4 @@
-"""The section ``notify``: who can be told, and that no secret stands in a config."""
+"""Checks the section ``notify``: addresses, logins, and secrets that the config contains."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SECRET_HEADER = re.compile(r"auth|token|key|secret|cookie|password", re.IGNORECASE)
-# A random text in an address, such as the last parts of those of Slack and Discord.
+# A random text in an address, such as the last parts of webhooks of Slack and Discord.
 _TOKEN = re.compile(r"(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{16,}")
 _ENV = "write ${env:NAME}, and NAME into the list `env`"
 
 
 def check_notify(checker: ConfigChecker, root: Node) -> None:
-    """Report what is wrong in ``notify`` beyond the types of its values."""
+    """Report mistakes in ``notify`` that the types of its values do not show."""
     section = root.mapping.get("notify")
     for index, node in enumerate(section.elements if section is not None else ()):
         key = f"notify.{index}"
@@ -34,8 +34,8 @@ def check_notify(checker: ConfigChecker, root: Node) -> None:
         if name is None or key not in checker.factories:
             continue
         if name.value not in BUILTINS["channel"]:
-            what = f"{name.value!r} is no way to send mail"
-            hint = f"write {', '.join(BUILTINS['channel'])}; your own way is a hook with run_end"
+            what = f"{name.value!r} cannot send mail"
+            hint = f"write {', '.join(BUILTINS['channel'])}, or a hook with run_end"
             checker.mistakes.report(f"{key}.type", what, name.place, hint)
             continue
         checks = {"smtp": _check_smtp, "webhook": _check_webhook, "apprise": _check_apprise}
@@ -49,7 +49,7 @@ def check_notify(checker: ConfigChecker, root: Node) -> None:
 def _check_smtp(checker: ConfigChecker, key: str, node: Node) -> None:
     for path, address in _texts(node, "to"):
         if "@" not in str(address.value) and not checker.mistakes.has_any(f"{key}.{path}"):
-            what = "is no address of a mailbox"
+            what = "is not an email address"
             checker.mistakes.report(f"{key}.{path}", what, address.place, "write name@example.org")
     _require_hidden(checker, f"{key}.password", node.mapping.get("password"))
     user, password = (_value(node, name) for name in ("user", "password"))
@@ -59,7 +59,7 @@ def _check_smtp(checker: ConfigChecker, key: str, node: Node) -> None:
         checker.mistakes.report(f"{key}.{missing}", what, _place(node), f"add {missing}: ...")
     is_open = _value(node, "security") == "none" and _value(node, "host") not in _LOOPBACK
     if is_open and password is not None:
-        what = "the password would travel for everybody to read"
+        what = "the password would be sent unencrypted"
         place = node.mapping["security"].place
         checker.mistakes.report(f"{key}.security", what, place, "write starttls or tls")
 
@@ -73,7 +73,7 @@ def _check_webhook(checker: ConfigChecker, key: str, node: Node) -> None:
     ):
         parts = _split(url.value)
         if parts is None:
-            what = "is no address of the web"
+            what = "is not a web address"
             checker.mistakes.report(f"{key}.url", what, url.place, "write https://...")
         elif parts.username or _has_secret(parts):
             _require_hidden(checker, f"{key}.url", url)
@@ -89,7 +89,7 @@ def _has_secret(parts: SplitResult) -> bool:
 
 
 def _split(url: str) -> SplitResult | None:
-    """The parts of an address of the web; None if it is none."""
+    """The parts of a web address; None if it is not one."""
     try:
         parts = urlsplit(url)
         return parts if parts.scheme in ("http", "https") and parts.hostname else None
@@ -106,16 +106,17 @@ def _check_apprise(checker: ConfigChecker, key: str, node: Node) -> None:
 
 
 def _require_hidden(checker: ConfigChecker, key: str, node: Node | None) -> None:
-    """Refuse a secret that is written out: the record would keep it."""
+    """Report a secret that is written in the config: the record would keep it."""
     if node is None or node.value is None or checker.mistakes.has_any(key):
         return
     if ENV_OPENING not in (node.template or ""):
         what = "is a secret, and the record of every run would keep it"
-        checker.mistakes.report(key, what, replace(node.place, text=""), _ENV)  # nor show it
+        # Without the line of the file, which would show it.
+        checker.mistakes.report(key, what, replace(node.place, text=""), _ENV)
 
 
 def _texts(node: Node, name: str) -> Iterator[tuple[str, Node]]:
-    """The one text of a key, or each of its list, with its path."""
+    """Each text of a key that has one text or a list of them, with its path."""
     child = node.mapping.get(name)
     if child is not None and isinstance(child.value, str):
         yield name, child

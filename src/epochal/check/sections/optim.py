@@ -1,4 +1,4 @@
-"""The section ``optim``: rules for groups of parameters, and numbers that make no sense."""
+"""Checks the section ``optim``: rules for parameter groups, numbers, and several optimizers."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _RULE = (
     Parameter("freeze", "bool", MISSING),
     Parameter("lr_mult", "float", MISSING),
 )
-# Forms of the whole optimizer: torch chooses kernels by them, and graphs are captured or not.
+# Options of the whole optimizer: torch chooses its kernels by them.
 _FORMS = ("fused", "foreach", "capturable", "differentiable")
 _NOT_NEGATIVE = ("lr", "lr_mult", "weight_decay")
 _EXAMPLE = 'write for example {match: "*.bias", weight_decay: 0}'
 
 
 def check_optim(checker: ConfigChecker, root: Node) -> None:
-    """Report what is wrong in ``optim`` beyond the types of its values."""
+    """Report mistakes in ``optim`` that the types of its values do not show."""
     node = root.mapping.get("optim")
     if node is None:
         return
@@ -58,17 +58,17 @@ def _check_members(checker: ConfigChecker, node: Node, members: Mapping[str, Nod
     """Report optimizers that cannot share a model, or steps in which none of them acts."""
     greedy = [name for name, child in members.items() if not _written(child, "match")]
     for name in greedy[1:]:
-        what = f"{name!r} and {greedy[0]!r} both train what is left: only one of them may"
+        what = f"{name!r} and {greedy[0]!r} both train the remaining parameters: only one may"
         key_place = members[name].key_place
         checker.mistakes.report(f"optim.{name}", what, key_place, 'add match: "PATTERN"')
     periods = [_written(child, "every") for child in members.values()]
     if all(isinstance(every, int) and every > 1 for every in periods):
-        what = "there are steps in which no optimizer acts"
-        checker.mistakes.report("optim", what, node.key_place, "let one of them have every: 1")
+        what = "in some steps no optimizer acts"
+        checker.mistakes.report("optim", what, node.key_place, "set every: 1 for one of them")
 
 
 def check_optimizer_losses(checker: ConfigChecker, root: Node, task: Definition | None) -> None:
-    """Report losses that several optimizers descend, and that nobody computes."""
+    """Report losses of several optimizers that nothing computes."""
     node, names = root.mapping.get("optim"), loss_names(task, root, checker.registry.finder)
     if node is None or not names or not has_members(SECTIONS["optim"], node):
         return
@@ -89,7 +89,7 @@ def _written(node: Node, key: str) -> object:
 
 
 def check_optimizer(checker: ConfigChecker, path: str, node: Node) -> None:
-    """The same for the one optimizer whose spec stands at ``path``."""
+    """Report the mistakes of the optimizer whose spec is at ``path``."""
     factory = checker.factories.get(path)
     if factory is None:
         return
@@ -155,13 +155,13 @@ def _check_rule(checker: ConfigChecker, path: str, rule: Node, signature: Signat
 
 
 def _check_sense(checker: ConfigChecker, path: str, rule: Node, meant: set[str]) -> None:
-    """Report a rule that is about nothing, says nothing, or says two things.
+    """Report a rule that selects nothing, changes nothing, or contradicts itself.
 
-    ``meant`` has also the keys that were probably misspelt.
+    ``meant`` also has the keys that were probably misspelt.
     """
     keys = rule.mapping
     if not meant & {"match", "module"}:
-        what = "the rule does not say which parameters it is about"
+        what = "the rule selects no parameters"
         checker.mistakes.report(path, what, rule.place, "add match: PATTERN, or module: CLASS")
     elif not keys.keys() - {"match", "module"}:
         checker.mistakes.report(path, "the rule changes nothing", rule.place, _EXAMPLE)

@@ -1,4 +1,4 @@
-"""The shapes that a section can have, each checked and expanded in its own way."""
+"""Checks and expands one section, according to its shape."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def expand_section(checker: ConfigChecker, section: Section, node: Node) -> Node:
-    """A whole section with its defaults; mistakes are noted in ``checker``."""
+    """A whole section with its defaults; mistakes go into ``checker``."""
     own = section_signature(section, checker.registry.finder)
     if section.shape == "value":
         return _value(checker, section, node)
@@ -111,7 +111,7 @@ def _report_shape(checker: ConfigChecker, path: str, node: Node, wanted: str, hi
 
 
 def is_mapping_of_specs(node: Node) -> bool:
-    """Whether a mapping holds specs by name, and is not one itself."""
+    """Whether a mapping contains specs by name, and is not a spec itself."""
     children = node.mapping.values()
     return bool(children) and not is_spec(node) and all(child.is_mapping for child in children)
 
@@ -124,23 +124,23 @@ def _place(own: Signature) -> Place:
 
 
 SHARED_KEYS = ("accumulate", "noise", "noise_decay")
-"""Keys of the section itself that hold for all of several optimizers."""
+"""Keys of the section that apply to all of several optimizers."""
 
 
 def has_members(section: Section, node: Node) -> bool:
-    """Whether a section holds several specs by name instead of one."""
+    """Whether a section contains several specs by name instead of one."""
     if not section.members or is_spec(node):
         return False
     return any(is_spec(child) for child in node.mapping.values())
 
 
 def member_signature(section: Section, finder: ModuleFinder) -> Signature:
-    """The keys that belong to each of several specs, beside those of its component."""
+    """The keys of each of several specs, besides those of its component."""
     return section_signature(replace(section, options=section.members, keys=()), finder)
 
 
 def expand_members(checker: ConfigChecker, section: Section, node: Node, own: Signature) -> Node:
-    """The section with each of its specs expanded; mistakes are noted in ``checker``."""
+    """The section with each of its specs expanded; mistakes go into ``checker``."""
     shared = [item for item in own.parameters if item.name in SHARED_KEYS]
     keys = {name: child for name, child in node.mapping.items() if name in SHARED_KEYS}
     signature = replace(own, parameters=tuple(shared))
@@ -155,7 +155,7 @@ def expand_members(checker: ConfigChecker, section: Section, node: Node, own: Si
         if name in SHARED_KEYS:
             continue
         if own.get(name) is not None:
-            what = f"{name!r} must be said for each of several optimizers"
+            what = f"{name!r} must be set for each of several optimizers"
             checker.mistakes.report(
                 path, what, child.key_place, f"write it in each that needs {name}"
             )

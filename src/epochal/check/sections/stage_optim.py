@@ -1,4 +1,4 @@
-"""Changes of the section ``optim`` by a stage: keys of one optimizer, or of some of several."""
+"""Checks the changes that a stage makes to ``optim``, with one optimizer or several."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from epochal.registry import Factory, Registry
 
 RATE_KEYS = ("type", "lr", "groups", "layer_decay", "no_decay")
-"""Keys that give other groups, or groups other rates."""
+"""Keys that change the parameter groups or their learning rates."""
 
 _STATE = Parameter("state", "Literal['keep', 'reset']", Opaque("as fits"))
 
 
 @final
 class StageOptimChecker:
-    """Knows which optimizers there are when a stage begins.
+    """Checks the key ``optim`` of stages in order; remembers the optimizers that they chose.
 
     Args:
-        checker: Notes mistakes.
-        section: The section ``optim`` of the run, expanded; None if there is none.
+        checker: Collects the mistakes.
+        section: The expanded section ``optim`` of the run; None if there is none.
     """
 
     def __init__(self, checker: ConfigChecker, section: Node | None) -> None:
@@ -47,7 +47,7 @@ class StageOptimChecker:
         members = section is not None and has_members(SECTIONS["optim"], section)
         entries = section.mapping if section is not None and members else {}
         self.names = [name for name, child in entries.items() if child.is_mapping]
-        """Of several optimizers; none if there is one."""
+        """The names of several optimizers; empty for one optimizer."""
 
         paths = [f"optim.{name}" for name in self.names] if members else ["optim"]
         self._factories: dict[str, Factory | None] = {
@@ -55,7 +55,7 @@ class StageOptimChecker:
         }
 
     def expand(self, path: str, node: Node) -> Node:
-        """The changes with what they mean spelt out; mistakes are noted."""
+        """The changes of one stage, checked and expanded."""
         checker = self._checker
         if isinstance(node.value, str):
             node = replace_entries(node, {"type": node})
@@ -95,8 +95,8 @@ class StageOptimChecker:
                 what = f"{key!r} of one of several optimizers cannot change"
                 place = node.mapping[key].key_place
                 self._checker.mistakes.report(f"{path}.{key}", what, place, hint)
-                kept = {one: child for one, child in node.mapping.items() if one != key}
-                node = replace_entries(node, kept)
+                rest = {one: child for one, child in node.mapping.items() if one != key}
+                node = replace_entries(node, rest)
         return self._one(path, node, f"optim.{name}", own)
 
     def _report_unknown(self, path: str, name: str, node: Node, own: Signature) -> None:
@@ -104,16 +104,19 @@ class StageOptimChecker:
         hint = f"did you mean {close!r}?" if close else list_known(self.names)
         what = f"there is no optimizer {name!r}"
         if own.get(name) is not None or not node.is_mapping:
-            what = f"{name!r} must be said for one of several optimizers"
+            what = f"{name!r} must be set for one of several optimizers"
             hint = f"write {self.names[0]}: {{{name}: ...}}"
         self._checker.mistakes.report(path, what, node.key_place, hint)
 
     def _one(self, path: str, node: Node, key: str, own: Signature) -> Node:
-        """Changes of one optimizer: keys of the one before, or another one."""
+        """The changes of one optimizer: some of its keys, or another type."""
         checker = self._checker
         own = replace(own, parameters=(*without_defaults(own.parameters), _STATE))
         if "freeze" in node.mapping:
-            what, place = "a stage freezes by itself", node.mapping["freeze"].key_place
+            what, place = (
+                "freeze is a key of the stage, not of optim",
+                node.mapping["freeze"].key_place,
+            )
             checker.mistakes.report(f"{path}.freeze", what, place, "write freeze: beside optim:")
         before = self._factories[key]
         if "type" in node.mapping:
@@ -142,7 +145,7 @@ class StageOptimChecker:
         if state is None or state.value != "keep" or before is None or after is None:
             return
         if before.dotted != after.dotted:
-            what = f"the state of {before.name} is of no use to {after.name}"
+            what = f"{after.name} cannot use the state of {before.name}"
             hint = "write state: reset, or leave it out"
             self._checker.mistakes.report(f"{path}.state", what, state.place, hint)
 
@@ -151,7 +154,7 @@ _OWN_SCHEDULE = "write schedule: beside optim:, for all of them"
 
 
 def find_rate_change(node: Node | None, names: Collection[str]) -> str:
-    """The first key of some changes that gives an optimizer other rates, or another state."""
+    """The first key of a stage's changes that changes the rates or the state of an optimizer."""
     if node is None:
         return ""
     parts = [(f"{name}.", node.mapping[name]) for name in names if name in node.mapping]
@@ -166,10 +169,10 @@ def find_rate_change(node: Node | None, names: Collection[str]) -> str:
 
 
 def expand_optimizer(node: Node, registry: Registry) -> Node:
-    """A section ``optim`` that code put together, with its defaults.
+    """A section ``optim`` that code assembled, with its defaults.
 
     Raises:
-        ConfigError: Something in it is wrong.
+        ConfigError: It has mistakes.
     """
     checker, section = ConfigChecker(registry, Mistakes()), SECTIONS["optim"]
     own = section_signature(section, registry.finder)
@@ -188,14 +191,14 @@ def expand_optimizer(node: Node, registry: Registry) -> Node:
 
 
 def without_defaults(parameters: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
-    """The same, but what is left out stays left out."""
+    """The same parameters, but a missing value stays missing."""
     return tuple(replace(item, default=Opaque("as before")) for item in parameters)
 
 
 def check_without_defaults(
     checker: ConfigChecker, path: str, node: Node, *signatures: Signature
 ) -> dict[str, Node]:
-    """The entries against signatures, without any defaults."""
+    """The checked entries of a mapping, without defaults."""
     count = len(checker.defaults)
     found = checker.entries(path, node, signatures, Place("default"))
     del checker.defaults[count:]

@@ -1,4 +1,4 @@
-"""The section ``stages``: each stage against what the sections say that it changes."""
+"""Checks the section ``stages``: each stage against the sections that it changes."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from epochal.registry.parsed_module import Definition
 
 _SPECS = ("optim", "schedule", "data", "task", "loss")
-"""Keys of a stage that are checked against something else than their types."""
+"""Keys of a stage that are checked against the section that they change."""
 
 _TORCH = "torch.optim.lr_scheduler."
 
 
 def stage_name(index: int, node: Node) -> str:
-    """What a stage is called."""
+    """The name of a stage."""
     name = node.mapping.get("name")
     return str(name.value) if name is not None and name.value is not None else f"stage{index + 1}"
 
@@ -45,7 +45,7 @@ def stage_name(index: int, node: Node) -> str:
 def expand_stages(
     checker: ConfigChecker, node: Node, entries: dict[str, Node], given: Collection[str] = ()
 ) -> None:
-    """Check the stages against the other sections, and put them with these, expanded."""
+    """Check the stages against the other sections, and put the expanded stages into ``entries``."""
     if not node.is_list or not node.elements:
         if not checker.mistakes.is_known_bad("stages"):
             what = f"expected a list of stages, got {show(node.to_plain())}"
@@ -57,7 +57,7 @@ def expand_stages(
 
 @final
 class _StageChecker:
-    """Knows what holds when a stage begins, as far as the check needs it."""
+    """Checks stages in order, with what the earlier ones changed."""
 
     def __init__(
         self, checker: ConfigChecker, entries: dict[str, Node], given: Collection[str]
@@ -117,7 +117,7 @@ class _StageChecker:
         )
         if not has_end and not self.checker.mistakes.has_any(path):
             what = "the stage has no end"
-            what += "" if is_last else ", so that the next one could never start"
+            what += "" if is_last else ", so the next one would never start"
             hint = "add for: 5ep, or until: {plateau: 3}"
             self.checker.mistakes.report(path, what, node.place, hint)
         if until is not None and until.is_mapping:
@@ -134,7 +134,7 @@ class _StageChecker:
                 what = f"must be at least 1, got {number!r}"
                 report(f"{path}.{key}", what, child.place, "write 1 or more")
         if not node.mapping:
-            report(path, "says nothing", node.place, "write until: {plateau: 3}")
+            report(path, "is empty", node.place, "write until: {plateau: 3}")
         monitor = self.entries.get("monitor")
         has_monitor = monitor is not None and monitor.value is not None
         if (
@@ -142,7 +142,7 @@ class _StageChecker:
             and not has_monitor
             and not _may_have_error(self.checker, self.given)
         ):
-            what = "a plateau is one of the run's monitor, and there is none"
+            what = "a plateau needs a monitor, and the run has none"
             hint = "add monitor: -val/loss, or +val/acc if larger is better"
             report(path, what, node.place, hint)
 
@@ -150,7 +150,7 @@ class _StageChecker:
         return expand_section(self.checker, replace(SECTIONS[name], name=path), node)
 
     def _check_schedule(self, path: str, node: Node) -> None:
-        """A scheduler of torch cannot go on after a change of what it was built around."""
+        """Report a scheduler of torch that a change of its optimizer would break."""
         schedule, optim = node.mapping.get("schedule"), node.mapping.get("optim")
         if schedule is not None and schedule.value is not None:
             self.had_schedule = True
@@ -165,8 +165,8 @@ class _StageChecker:
             if self.had_schedule or changed:
                 why = f"after a change of {changed}" if changed else ""
                 why = "with another optimizer" if changed.endswith("state") else why
-                why = "after a stage with a schedule of its own" if self.had_schedule else why
-                what = f"{factory.name}, the run's schedule from torch, cannot go on {why}"
+                why = "after a stage with its own schedule" if self.had_schedule else why
+                what = f"{factory.name}, the run's schedule from torch, cannot continue {why}"
                 hint = "add schedule: to this stage, or use one that is not torch's for the run"
                 self.checker.mistakes.report(path, what, node.place, hint)
                 return
@@ -176,7 +176,7 @@ class _StageChecker:
         known = loss_term_names(Node(MappingProxyType(self.entries)))
         known = known - {TOTAL_LOSS} or known
         if not known and "loss" not in self.given:
-            what = "there is no section loss whose weights could change"
+            what = "there is no section loss with weights to change"
             hint = "give the weight to the task: task: {...}"
             checker.mistakes.report(path, what, node.key_place, hint)
         weight = Parameter("weight", "float")
@@ -208,13 +208,13 @@ class _StageChecker:
             return replace_entries(node, check_without_defaults(checker, path, node, signature))
         if has_method(task, "on_stage_start", checker.registry.finder) is False:
             name = next(iter(node.mapping), "mix")
-            what = f"{task.dotted} has no on_stage_start, which would take it"
+            what = f"{task.dotted} has no on_stage_start to receive it"
             hint = f"write def on_stage_start(self, *, {name}: float) in class {task.node.name}"
             checker.mistakes.report(path, what, node.key_place, hint)
         return node
 
     def _check_required(self, path: str, node: Node) -> None:
-        """What the task must be told when a stage begins."""
+        """Report arguments that the task's ``on_stage_start`` requires."""
         signature = _find_params(self.checker, self.given)
         for item in signature.parameters if signature is not None else ():
             if item.is_required and item.name not in self.params:
@@ -232,7 +232,7 @@ def _find_task(checker: ConfigChecker, given: Collection[str]) -> Definition | N
 
 
 def _may_have_error(checker: ConfigChecker, given: Collection[str]) -> bool:
-    """Whether a task may monitor an error of its own."""
+    """Whether the task may define its own error to monitor."""
     task = _find_task(checker, given)
     if task is None:
         return True
@@ -240,28 +240,28 @@ def _may_have_error(checker: ConfigChecker, given: Collection[str]) -> bool:
 
 
 def _find_params(checker: ConfigChecker, given: Collection[str]) -> Signature | None:
-    """What the task takes when a stage begins, if its text shows that."""
+    """The parameters of the task's ``on_stage_start``, if its source shows them."""
     task = _find_task(checker, given)
     if task is None:
         return None
     found = method_signature(task, "on_stage_start", checker.registry.finder)
     if found is None:
         return None
-    kept = tuple(item for item in found.parameters if item.name not in ("run", "name"))
-    return replace(found, parameters=kept)
+    own = tuple(item for item in found.parameters if item.name not in ("run", "name"))
+    return replace(found, parameters=own)
 
 
 def _check_train_length(checker: ConfigChecker, stages: Node, entries: dict[str, Node]) -> None:
-    """Leave ``train.for`` to the stages, or report that it says something else."""
+    """Remove a default ``train.for``, or report one that is not the sum of the stages."""
     train = entries.get("train")
     node = None if train is None else train.mapping.get("for")
     if train is None or node is None:
         return
     if node.layer in ("default", COMMAND_LINE):
-        kept = {key: child for key, child in train.mapping.items() if key != "for"}
-        entries["train"] = replace_entries(train, kept)
+        rest = {key: child for key, child in train.mapping.items() if key != "for"}
+        entries["train"] = replace_entries(train, rest)
         checker.defaults[:] = [one for one in checker.defaults if one.key != "train.for"]
-        if node.layer == COMMAND_LINE:  # as --fast and --epochs, for each stage
+        if node.layer == COMMAND_LINE:  # --fast and --epochs apply to each stage
             expanded = entries["stages"]
             shorter = (
                 replace_entries(one, {**one.mapping, "for": node}) for one in expanded.elements
@@ -270,8 +270,8 @@ def _check_train_length(checker: ConfigChecker, stages: Node, entries: dict[str,
         return
     total = _sum_lengths(stages)
     if total is None or str(total) != str(_length(node)):
-        what = f"{show(node.value)} is not what the stages come to"
-        what = what if total is None else f"{what}, which is {total}"
+        what = f"{show(node.value)} is not the sum of the stages"
+        what = what if total is None else f"{what}, {total}"
         checker.mistakes.report("train.for", what, node.place, "remove it: the stages say how long")
 
 

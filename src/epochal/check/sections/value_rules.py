@@ -1,4 +1,4 @@
-"""Rules that a type cannot say: files that must exist, durations that must be times."""
+"""Rules that types cannot express, such as files that must exist and contradicting options."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WITH_WEIGHTS = ("manifest.json", "run.json", "checkpoints")
 
 
 def check_rules(checker: ConfigChecker, root: Node) -> None:
-    """Report values that have the right type and cannot be meant all the same."""
+    """Report values that have the right type and still cannot be used."""
     _check_weights(checker, root)
     _check_times(checker, root)
     _check_evaluated_splits(checker, root)
@@ -79,7 +79,7 @@ def _check_times(checker: ConfigChecker, root: Node) -> None:
 
 
 def _check_average(checker: ConfigChecker, root: Node) -> None:
-    """A mean of weights that would begin when the training is over."""
+    """Report an average of weights that would begin after the training."""
     start, end = root.find("average.start"), root.find("train.for")
     if start is None or end is None or "stages" in root.mapping:
         return
@@ -88,12 +88,12 @@ def _check_average(checker: ConfigChecker, root: Node) -> None:
     except ValueError:
         return  # none at all, or reported by its type already
     if first.unit == last.unit and first.amount >= last.amount:
-        what = f"there would be nothing to average: the training ends after {end.value}"
+        what = f"nothing would be averaged: the training ends after {end.value}"
         checker.mistakes.report("average.start", what, start.place, "write an earlier start")
 
 
 def _check_compile_mode(checker: ConfigChecker, root: Node) -> None:
-    """A mode that only one backend of torch.compile knows."""
+    """Report a mode of inductor with another backend of torch.compile."""
     backend, mode = root.find("engine.compile_backend"), root.find("engine.compile_mode")
     if backend is None or mode is None or backend.value == "inductor" or mode.value == "default":
         return
@@ -123,7 +123,7 @@ def _check_evaluated_splits(checker: ConfigChecker, root: Node) -> None:
 
 
 def _check_precision(checker: ConfigChecker, root: Node) -> None:
-    """A dtype of the weights in which the chosen precision cannot compute."""
+    """Report a dtype of the weights that contradicts the precision."""
     precision, dtype = root.find("engine.precision"), root.find("model.dtype")
     if precision is None or dtype is None or dtype.layer == "default":
         return
@@ -139,7 +139,7 @@ def _check_precision(checker: ConfigChecker, root: Node) -> None:
 
 
 def _check_clip(checker: ConfigChecker, root: Node) -> None:
-    """One limit of the gradient, above zero, by norm or by value."""
+    """Report a limit of the gradient that is not one number above zero, by norm or by value."""
     node = root.find("optim.clip")
     if node is None or not node.is_mapping or checker.mistakes.has_any("optim.clip"):
         return
@@ -159,7 +159,7 @@ def _check_clip(checker: ConfigChecker, root: Node) -> None:
 
 
 def _check_folds(checker: ConfigChecker, root: Node) -> None:
-    """Keys that mean something in a cross validation only, and a fold that there is not."""
+    """Report keys that need cross-validation, and a fold that does not exist."""
     folds = root.find("train.folds")
     if folds is None or checker.mistakes.has_any("train.folds"):
         return
@@ -170,7 +170,7 @@ def _check_folds(checker: ConfigChecker, root: Node) -> None:
         if node is None or node.value is None or checker.mistakes.has_any(f"train.{name}"):
             continue
         if folds.value is None:
-            what = "means nothing without train.folds"
+            what = "has no effect without train.folds"
             checker.mistakes.report(f"train.{name}", what, node.key_place, "add folds: 5")
         elif name == "fold" and isinstance(node.value, int) and node.value > int(str(folds.value)):
             what = f"there is no fold {node.value} of {folds.value}"
@@ -180,19 +180,19 @@ def _check_folds(checker: ConfigChecker, root: Node) -> None:
 
 
 def _check_data_of_stages(checker: ConfigChecker, root: Node) -> None:
-    """Data of a stage, which would hold what a fold holds out."""
+    """Report data of a stage, which could contain the samples that a fold holds out."""
     stages = root.mapping.get("stages")
     for index, stage in enumerate(stages.elements if stages is not None else ()):
         data = stage.mapping.get("data")
         for split, node in data.mapping.items() if data is not None else ():
             if split in ("train", "val"):
-                key, what = f"stages.{index}.data.{split}", "would replace what a fold deals out"
+                key, what = f"stages.{index}.data.{split}", "would replace the data of a fold"
                 hint = "remove it, or make the folds in the task"
                 checker.mistakes.report(key, what, node.key_place, hint)
 
 
 def _check_redacted(checker: ConfigChecker, root: Node) -> None:
-    """Secrets that were here before the config became part of a record."""
+    """Report secrets that were removed when the config was recorded."""
     for key, node in root.iter_leaves():
         if isinstance(node.value, str) and REDACTED in node.value and key not in _FOR_PEOPLE:
             hint = f"give it again as {key}=VALUE, or write ${{env:NAME}} in the config"

@@ -1,4 +1,4 @@
-"""Classes as text: the order in which Python looks through them, and what they bind."""
+"""Reads classes from source: their MRO, the names they bind, and their decorators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from epochal.registry.parsed_module import Definition, FunctionNode
 
 
-# Bases that bring no constructor and change none.
+# Bases that do not affect the constructor.
 _PLAIN_BASES = ("object", "Generic", "Protocol", "ABC")
 _PLAIN_MODULES = ("typing", "typing_extensions", "collections.abc", "abc")
 _BUILDERS = ("NamedTuple", "TypedDict")
@@ -22,14 +22,14 @@ _PLAIN_METACLASSES = ("type", "abc.ABCMeta")
 
 
 def find_mro(definition: Definition, finder: ModuleFinder) -> tuple[Definition | None, ...]:
-    """A class and its bases as Python looks through them; a base without text is nothing."""
+    """A class and its bases in method resolution order; None for a base without source."""
     return tuple(_order(definition, finder, ()))
 
 
 def class_definitions(
     definition: Definition, finder: ModuleFinder
 ) -> tuple[list[Definition], bool]:
-    """A class and its bases in look-up order, and whether they show all of its methods."""
+    """The MRO of a class without unknown bases, and whether it shows all of its methods."""
     key = ("class", definition.dotted)
     if key not in finder.cache:
         order = find_mro(definition, finder)
@@ -44,7 +44,7 @@ def class_definitions(
 
 
 def has_plain_construction(order: Sequence[Definition | None]) -> bool:
-    """Whether neither metaclass nor base may give the first class another constructor."""
+    """Whether no metaclass and no ``__init_subclass__`` can replace the constructor."""
     for item in order:
         if item is None or not isinstance(item.node, ast.ClassDef):
             continue
@@ -58,7 +58,7 @@ def has_plain_construction(order: Sequence[Definition | None]) -> bool:
 
 
 def is_dataclass(definition: Definition) -> bool:
-    """Whether the standard library writes the constructor of a class from its fields."""
+    """Whether ``dataclasses`` generates the constructor of a class."""
     for decorator in definition.node.decorator_list:
         call = decorator.func if isinstance(decorator, ast.Call) else decorator
         if full_name(definition.module, call) == "dataclasses.dataclass":
@@ -68,12 +68,12 @@ def is_dataclass(definition: Definition) -> bool:
 
 
 def is_false(expression: ast.expr) -> bool:
-    """Whether an expression is the word ``False``."""
+    """Whether an expression is the constant ``False``."""
     return isinstance(expression, ast.Constant) and expression.value is False
 
 
 def find_method_node(node: ast.ClassDef, name: str) -> FunctionNode | None:
-    """The method that a class body itself defines under ``name``; the last one counts."""
+    """The last method called ``name`` in a class body."""
     for statement in reversed(node.body):
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and statement.name == name:
             return statement
@@ -81,7 +81,7 @@ def find_method_node(node: ast.ClassDef, name: str) -> FunctionNode | None:
 
 
 def binds_name(node: ast.ClassDef, name: str) -> bool:
-    """Whether a class body binds ``name`` in any way, also inside of conditions."""
+    """Whether a class body binds ``name`` in any way, also inside conditions."""
     waiting: list[ast.AST] = [*node.body]
     for inner in waiting:
         if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -126,15 +126,15 @@ def _bases(definition: Definition, finder: ModuleFinder) -> Iterator[Definition 
 
 
 def _merge(orders: list[list[Definition | None]]) -> Iterator[Definition | None]:
-    """Each class before its bases, and bases in the order in which they are written."""
+    """Each class before its bases, and bases in their written order (C3)."""
     orders = [order for order in orders if order]
     while orders:
         heads = [order[0] for order in orders]
         tails = {_name(item) for order in orders for item in order[1:]}
         chosen = next((head for head in heads if _name(head) not in tails), heads[0])
         yield chosen
-        kept = [[item for item in order if _name(item) != _name(chosen)] for order in orders]
-        orders = [order for order in kept if order]
+        rest = [[item for item in order if _name(item) != _name(chosen)] for order in orders]
+        orders = [order for order in rest if order]
 
 
 def _name(item: Definition | None) -> str:
@@ -163,7 +163,7 @@ _KNOWN_MODULES = ("typing", "typing_extensions")
 
 
 def decorators_keep_signature(definition: Definition, node: ast.stmt, finder: ModuleFinder) -> bool:
-    """Whether no decorator of ``node``, in the definition's module, may change its signature."""
+    """Whether no decorator of ``node`` can change its signature."""
     listed: list[ast.expr] = getattr(node, "decorator_list", [])
     return all(_keeps_signature(decorator, definition, finder) for decorator in listed)
 
@@ -197,7 +197,7 @@ def _returns_its_argument(function: FunctionNode) -> bool:
 
 
 def _returned(function: FunctionNode) -> Iterator[ast.expr | None]:
-    """What the function returns, not what functions inside it do."""
+    """The values that the function returns, without those of nested functions."""
     waiting: list[ast.AST] = [*function.body]
     for node in waiting:
         if isinstance(node, ast.Return):

@@ -1,4 +1,4 @@
-"""The constructor of a dataclass, read from its fields and those of its bases."""
+"""Reads the constructor of a dataclass from its fields and those of its bases."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def fields_signature(order: Sequence[Definition | None], finder: ModuleFinder) -> Signature:
-    """The constructor of the dataclass that comes first in a look-up order."""
+    """The constructor of a dataclass, given its MRO."""
     parameters: dict[str, Parameter] = {}
     is_open = False
     for item in reversed(order):
         if item is None or not decorators_keep_signature(item, item.node, finder):
-            is_open = True  # a base of another kind may bring fields of its own
+            is_open = True  # an unknown base may add fields
         elif is_dataclass(item):
             for name, parameter in _fields(item):
                 parameters.pop(name, None)

@@ -1,4 +1,4 @@
-"""The typed signature of a component, read from its text: the schema of its spec."""
+"""Reads the typed signature of a component from its source: the schema of its spec."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from epochal.registry.parsed_module import Definition, FunctionNode, Module
 
 
-# Given by whoever builds the component, so a config cannot set them.
+# Passed by the code that builds the component, so a config cannot set them.
 _SUPPLIED = {"optimizer": ("params",), "schedule": ("optimizer",)}
 
 
 def read_signature(factory: Factory, finder: ModuleFinder | None = None) -> Signature:
-    """The signature of ``factory``, without importing it unless it is live already."""
+    """The signature of ``factory``, read from its object or else from its source."""
     if factory.object is not None:
         signature = live_signature(factory.object, owner=factory.dotted)
     else:
@@ -50,26 +50,26 @@ def read_signature(factory: Factory, finder: ModuleFinder | None = None) -> Sign
             return Signature(factory.dotted, open=True, known=False)
         signature = definition_signature(definition, finder)
     supplied = _SUPPLIED.get(factory.kind, ())
-    kept = tuple(item for item in signature.parameters if item.name not in supplied)
+    settable = tuple(item for item in signature.parameters if item.name not in supplied)
     if factory.kind == "loss" and is_function(factory, signature):
-        kept = tuple(item for item in kept if not _is_fed(item))
-    return replace(signature, parameters=kept)
+        settable = tuple(item for item in settable if not _is_loss_input(item))
+    return replace(signature, parameters=settable)
 
 
 def is_function(factory: Factory, signature: Signature) -> bool:
-    """Whether what a name leads to is a function, so that it is the component itself."""
+    """Whether a factory is a function, so that it is the component itself."""
     if signature.definition is not None:
         return not isinstance(signature.definition.node, ast.ClassDef)
     return factory.object is not None and not isinstance(factory.object, type)
 
 
-def _is_fed(item: Parameter) -> bool:
+def _is_loss_input(item: Parameter) -> bool:
     """Whether an argument of a loss comes from output and batch, not from the config."""
     return item.is_required and item.kind in ("keyword", "positional")
 
 
 def called_signature(signature: Signature, finder: ModuleFinder) -> Signature | None:
-    """What a loss is called with for each batch; nothing if the text does not show it."""
+    """The parameters of a loss when it is called; None if the source does not show them."""
     definition = signature.definition
     if definition is None:
         return None
@@ -88,7 +88,7 @@ def called_signature(signature: Signature, finder: ModuleFinder) -> Signature | 
 
 
 def method_signature(definition: Definition, name: str, finder: ModuleFinder) -> Signature | None:
-    """What a method takes besides ``self``; nothing if the text of the class does not show it."""
+    """The parameters of a method without ``self``; None if the source does not show them."""
     for item in find_mro(definition, finder):
         if item is None or not isinstance(item.node, ast.ClassDef):
             return None
@@ -131,7 +131,7 @@ def _of_class(definition: Definition, finder: ModuleFinder) -> Signature:
     assert isinstance(node, ast.ClassDef)
     init = find_method_node(node, "__init__")
     if init is not None and _forwarding_call(init) is None:
-        return _visible(definition, init, finder)  # the bases need not even be found
+        return _visible(definition, init, finder)  # without looking for the bases
     order = find_mro(definition, finder)
     if binds_name(node, "__init__") or is_dataclass(definition) or has_plain_construction(order):
         return _of_first(order, finder) or Signature(definition.dotted)
@@ -139,12 +139,12 @@ def _of_class(definition: Definition, finder: ModuleFinder) -> Signature:
 
 
 def _of_first(order: Sequence[Definition | None], finder: ModuleFinder) -> Signature | None:
-    """The first constructor of a look-up order; nothing when there is none."""
+    """The first constructor in an MRO; None if there is none."""
     for index, item in enumerate(order):
         if item is None:
             return Signature("", open=True, known=False)
         if item.dotted == "torch.nn.modules.module.Module":
-            return None  # its *args and **kwargs are there to be refused
+            return None  # it declares *args and **kwargs only to reject them
         found = _of_own(item, order[index:], finder)
         if found is not None:
             return found
@@ -154,7 +154,7 @@ def _of_first(order: Sequence[Definition | None], finder: ModuleFinder) -> Signa
 def _of_own(
     definition: Definition, order: Sequence[Definition | None], finder: ModuleFinder
 ) -> Signature | None:
-    """The constructor that a class itself brings; nothing when it inherits one."""
+    """The constructor that a class defines; None if it inherits one."""
     node = definition.node
     assert isinstance(node, ast.ClassDef)
     init = find_method_node(node, "__init__")
@@ -173,7 +173,7 @@ def _unknown(definition: Definition) -> Signature:
 
 
 def _visible(definition: Definition, function: FunctionNode, finder: ModuleFinder) -> Signature:
-    """What the constructor itself shows."""
+    """The constructor's own parameters, with their documentation."""
     own = _of_function(definition, function, finder, bound=True)
     docs = parse_argument_docs(ast.get_docstring(function) or "")
     docs |= parse_argument_docs(doc_of(definition.module, definition.node))
@@ -206,7 +206,7 @@ def _joined(
     forwarded: ast.Call,
     function: FunctionNode,
 ) -> tuple[Parameter, ...]:
-    """A constructor's parameters and those it passes on; by position only what ``*args`` does."""
+    """A constructor's own parameters, and those that it forwards to its base."""
     name = function.args.vararg.arg if function.args.vararg is not None else ""
     starred = [item.value for item in forwarded.args if isinstance(item, ast.Starred)]
     if name and any(getattr(value, "id", "") == name for value in starred):
@@ -215,7 +215,7 @@ def _joined(
 
 
 def _forwarding_call(function: FunctionNode) -> ast.Call | None:
-    """The call of the base constructor that passes ``**kwargs`` on, if nothing else uses them."""
+    """The call of the base constructor that forwards ``**kwargs``, if it is their only use."""
     if function.args.kwarg is None:
         return None
     rest = function.args.kwarg.arg
@@ -262,7 +262,7 @@ def _of_function(
 
 
 def _not_binding(item: Parameter) -> Parameter:
-    """A parameter behind a decorator that may give it, take it away or change its default."""
+    """A parameter that a decorator may supply, remove or give another default."""
     default = item.default
     if not isinstance(default, Opaque):
         default = Opaque("..." if default is MISSING else repr(default))
@@ -289,7 +289,7 @@ def _live_parameter(
 
 
 def live_signature(component: Callable[..., Any], *, owner: str) -> Signature:
-    """What ``component`` can be given; unknown when Python itself cannot tell."""
+    """The signature of a live object; unknown if ``inspect`` cannot read it."""
     doc = inspect.getdoc(component) or ""
     try:
         found = inspect.signature(component)

@@ -1,4 +1,4 @@
-"""One config against signatures, key by key: mistakes on one side, the full tree on the other."""
+"""Checks the entries of a config against signatures, and fills in their defaults."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _FEW = 3  # names that a hint can list
 @final
 @dataclass(slots=True)
 class ConfigChecker:
-    """Checks parts of one config and collects what it finds."""
+    """Checks parts of one config; collects mistakes, defaults and factories."""
 
     registry: Registry
     mistakes: Mistakes
     defaults: list[Default] = field(default_factory=list)
     factories: dict[str, Factory] = field(default_factory=dict)
-    """What each spec that could be resolved names, by path."""
+    """The factory of each spec that could be resolved, by path."""
 
     def spec(self, path: str, node: Node, kind: str, own: Signature = _NO_KEYS) -> Node:
         """A component's spec, expanded; a bare name is a spec without arguments."""
@@ -60,7 +60,7 @@ class ConfigChecker:
             self.mistakes.report(path, what, node.place, "write {type: package.module.Class}")
             return node
         factory = self._factory(path, node, kind)
-        if factory is None:  # what the section itself owns can be judged all the same
+        if factory is None:  # keys of the section can still be checked
             owned = {key: item for key in node.mapping if (item := own.get(key)) is not None}
             for key, item in owned.items():
                 self.value(f"{path}.{key}", node.mapping[key], item, own.owner)
@@ -71,7 +71,7 @@ class ConfigChecker:
         return self.entries(path, node, (own, signature), _default_place(factory))
 
     def _check_owners(self, path: str, node: Node, own: Signature, signature: Signature) -> None:
-        """A section's key wins, so an argument of that name could never be given."""
+        """Report required arguments that a key of the section hides."""
         for item in signature.parameters:
             if item.is_required and own.get(item.name) is not None:
                 what = f"{signature.owner} requires it, but it is a key of {own.owner}"
@@ -106,7 +106,7 @@ class ConfigChecker:
     def entries(
         self, path: str, node: Node, signatures: tuple[Signature, ...], origin: Place
     ) -> Node:
-        """The entries of a mapping against the signatures that own them, defaults filled in."""
+        """The checked entries of a mapping, with the defaults of the signatures."""
         entries: dict[str, Node] = {}
         excused = set[str]()
         for key, child in node.mapping.items():
@@ -126,7 +126,7 @@ class ConfigChecker:
         return replace_entries(node, entries)
 
     def _unknown(self, path: str, key: str, child: Node, signatures: tuple[Signature, ...]) -> str:
-        """Report an unknown key; the known one that it was probably meant to be."""
+        """Report an unknown key; returns the known key that was probably meant."""
         known = [item.name for signature in signatures for item in signature.parameters]
         close = nearest(key, known)
         owner = signatures[-1].owner
@@ -174,7 +174,7 @@ class ConfigChecker:
                     entries[item.name] = from_plain(item.default, place=origin, layer="default")
 
     def _check_positions(self, path: str, entries: dict[str, Node], signature: Signature) -> None:
-        """What stands before ``*layers`` must be known to hand over any layers."""
+        """Report unknown values of parameters that come before ``*layers``."""
         variadic = signature.variadic
         given = entries.get(variadic.name) if variadic is not None else None
         if variadic is None or given is None or not given.elements:
@@ -186,7 +186,7 @@ class ConfigChecker:
                 self.mistakes.report(here, what, given.key_place, f"add {item.name}: ...")
 
     def value(self, path: str, node: Node, parameter: Parameter, owner: str) -> Node:
-        """One value against its parameter, expanded."""
+        """One value, checked against its parameter and expanded."""
         if self.mistakes.is_known_bad(path) or (node.value is None and parameter.default is None):
             return node
         wrong = find_type_problem(node, parameter.annotation)
@@ -204,7 +204,7 @@ class ConfigChecker:
         return node
 
     def _check_instances(self, path: str, node: Node, parameter: Parameter, owner: str) -> None:
-        """Plain values where the signature wants an object."""
+        """Report plain values where the signature requires an object."""
         finder = self.registry.finder
         for below, value, wanted in find_misfits(node, parameter, finder):
             what = f"expected an object of {wanted}, got {show(value.value)}"
@@ -213,7 +213,7 @@ class ConfigChecker:
             self.mistakes.report(f"{path}{below}", what, value.place, hint)
 
     def nested(self, path: str, node: Node) -> Node:
-        """A value in which every spec, however deep, is checked and expanded."""
+        """A value with every spec inside it checked and expanded."""
         if is_spec(node):
             return self.spec(path, node, ANY_KIND)
         if node.is_mapping:
@@ -253,7 +253,7 @@ def _default_place(factory: Factory) -> Place:
 
 
 def list_known(known: Iterable[str]) -> str:
-    """A hint that names what could be written."""
+    """A hint that lists the known names."""
     names = sorted(set(known))
     if not names:
         return "it takes none"

@@ -1,4 +1,4 @@
-"""Values that stand where only an object of some class can, so that a spec is needed."""
+"""Finds plain values where the annotation requires an object, so that a spec is needed."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ _DTYPE = "torch.dtype"
 def find_misfits(
     node: Node, parameter: Parameter, finder: ModuleFinder
 ) -> Iterator[tuple[str, Node, str]]:
-    """Each plain value where the type names only classes that no plain value belongs to.
+    """Each plain value whose annotation names only classes that no plain value belongs to.
 
-    Gives the path below the parameter, the value, and the class. Whatever the text does not
-    show for certain is accepted.
+    Yields the path below the parameter, the value, and the class. Unclear cases are accepted.
     """
     if not parameter.annotation or not parameter.home or _is_lax(parameter.default):
         return
@@ -39,7 +38,7 @@ def find_misfits(
 
 
 def spec_hint(value: object, wanted: str, finder: ModuleFinder) -> str:
-    """The spec to write in place of a plain value; the very class if there is one."""
+    """A hint with the spec to write instead of a plain value, with its class if found."""
     if wanted == _DTYPE:
         return "annotate it as str and use getattr(torch, dtype): a config holds plain values"
     package = wanted.rpartition(".")[0]
@@ -51,7 +50,7 @@ def spec_hint(value: object, wanted: str, finder: ModuleFinder) -> str:
 
 
 def _is_lax(default: object) -> bool:
-    """Whether the default itself is a plain value, so that the type cannot be meant strictly."""
+    """Whether the default is a plain value, so that the annotation is not strict."""
     return isinstance(default, bool | int | float | str)
 
 
@@ -78,7 +77,7 @@ def _misfits(
 
 
 def _members(written: ast.expr) -> Iterator[ast.expr]:
-    """The members of a union without ``None``, which a plain value cannot be either."""
+    """The members of a union without ``None``."""
     if isinstance(written, ast.Constant) and isinstance(written.value, str):
         inner = _parsed(written.value)
         yield from _members(inner) if inner is not None else [written]
@@ -94,9 +93,9 @@ def _members(written: ast.expr) -> Iterator[ast.expr]:
 
 
 def _object_class(written: ast.expr, module: Module, finder: ModuleFinder) -> str:
-    """The name of a class that no plain value is an object of; empty if that is not certain."""
+    """The name of a class that has no plain values as instances; empty if that is unclear."""
     if not isinstance(written, ast.Name | ast.Attribute) or parse_type(ast.unparse(written)) != ANY:
-        return ""  # what configs can spell, such as Duration or Path, they may
+        return ""  # a type that configs can express, such as Duration or Path
     name = full_name(module, written)
     if name == _DTYPE:
         return name
@@ -109,7 +108,7 @@ def _object_class(written: ast.expr, module: Module, finder: ModuleFinder) -> st
 
 
 def _is_plainly_made(definition: Definition, finder: ModuleFinder) -> bool:
-    """Whether a class has no bases or metaclass by which a text or number may belong to it."""
+    """Whether no base or metaclass can make a text or number an instance of the class."""
     for item in find_mro(definition, finder):
         if item is None or is_standard(item.module.name.split(".")[0]):
             return False  # such as str, Enum or Path

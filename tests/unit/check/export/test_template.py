@@ -65,7 +65,7 @@ def test_a_class_of_the_user_has_a_template_too(write_files) -> None:
         "type: m.Net",
         "a:  # required: a whole number",
         "# b: make()",
-        "# and whatever else it is given",
+        "# and any other argument",
     ]
 
 

@@ -147,7 +147,7 @@ def test_two_terms_of_one_name_are_reported(problems) -> None:
 
 def test_at_least_one_term_must_count(problems) -> None:
     (problem,) = problems([{"type": "mse", "weight": 0}, {"type": "l1", "weight": 0.0}])
-    assert problem[:2] == ("loss", "every term has the weight 0, so that nothing is descended")
+    assert problem[:2] == ("loss", "every term has the weight 0, so nothing is trained")
     assert not problems([{"type": "mse", "weight": 0}, {"type": "l1"}])
 
 
@@ -163,7 +163,7 @@ def test_names_must_be_words(problems) -> None:
 
 def test_a_term_has_one_name(problems) -> None:
     (problem,) = problems({"a": {"type": "mse", "name": "b"}})
-    assert problem[:2] == ("loss.a.name", "the term is called 'a' by its key already")
+    assert problem[:2] == ("loss.a.name", "the key already names the term 'a'")
 
 
 def test_sums_and_single_values_are_no_means(problems) -> None:
@@ -188,7 +188,7 @@ def test_a_task_that_computes_its_own_loss_contradicts_the_section(problems) -> 
     (problem,) = problems(CE, task="user.bare.Heir")
     assert problem == (
         "loss",
-        "user.bare.Heir has a batch_loss, which gives the loss already",
+        "user.bare.Heir already computes the loss in batch_loss",
         "remove one of them, or write def batch_loss(self, out, batch, loss_fn)",
     )
 

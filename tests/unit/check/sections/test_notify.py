@@ -59,17 +59,17 @@ SECRET = "is a secret, and the record of every run would keep it"
         (
             {**SMTP, **LOGIN, "security": "none"},
             "security",
-            "the password would travel for everybody to read",
+            "the password would be sent unencrypted",
             "write starttls or tls",
         ),
-        ({**SMTP, "to": "ann"}, "to", "is no address of a mailbox", "write name@example.org"),
+        ({**SMTP, "to": "ann"}, "to", "is not an email address", "write name@example.org"),
         ({**SMTP, "to": ["a@b", "bob"]}, "to.1", "is no address", "write name@example.org"),
         ({**SMTP, "kinds": []}, "kinds", "nothing would be sent", "leave it out for all kinds"),
         ({**SMTP, "kinds": ["faild"]}, "kinds", "expected a list (each 'finished' or", ""),
         ({"type": "smtp", "host": "mx"}, "to", "missing; epochal.records.mail.channels", "add"),
         ({**SMTP, "security": "ssl"}, "security", "expected 'starttls' or 'tls' or 'none'", ""),
-        ({"type": "webhook", "url": "ftp://a"}, "url", "is no address of the web", "write https"),
-        ({"type": "webhook", "url": "http://[a"}, "url", "is no address of the web", "write https"),
+        ({"type": "webhook", "url": "ftp://a"}, "url", "is not a web address", "write https"),
+        ({"type": "webhook", "url": "http://[a"}, "url", "is not a web address", "write https"),
         ({"type": "webhook", "url": "https://ann:pw@a.org"}, "url", SECRET, ENV),
         (
             {"type": "webhook", "url": "https://hooks.slack.com/services/T0/B0/abcD1234567890efgh"},
@@ -90,8 +90,8 @@ SECRET = "is a secret, and the record of every run would keep it"
         (
             {"type": "user.model.Mlp", "classes": 3},
             "type",
-            "'user.model.Mlp' is no way to send mail",
-            "write smtp, webhook, apprise; your own way is a hook with run_end",
+            "'user.model.Mlp' cannot send mail",
+            "write smtp, webhook, apprise, or a hook with run_end",
         ),
     ],
 )

@@ -90,7 +90,7 @@ def test_every_schedule_takes_what_it_is_made_for(check_dict, schedule: object) 
         ({"type": "MultiStepLR", "milestones": [10, 5]}, "milestones", "must ascend"),
         ({"type": "one_cycle", "rise": 1.5}, "rise", "must be at most 1, got 1.5"),
         ({"type": "noam", "model_size": 512}, "warmup", "missing; noam rises over it"),
-        ({"type": "inverse_sqrt"}, "timescale", "missing; there is no warm-up"),
+        ({"type": "inverse_sqrt"}, "timescale", "missing; without a warm-up"),
         ({"type": "wsd", "shape": "cubic"}, "shape", "expected 'linear' or"),
     ],
 )
@@ -163,7 +163,7 @@ def test_what_needs_the_number_of_steps_must_be_told_it_when_the_clock_ends_the_
     assert shown(report) == [
         (
             "schedule.over",
-            "missing; how many steps 2h have is not known before",
+            "missing; the number of steps in 2h is not known in advance",
             "add over: 10000st, or end the training by steps or epochs",
         )
     ]

@@ -68,7 +68,7 @@ def test_each_may_have_a_schedule(check_dict) -> None:
         (
             {**TWO, "clip": 1.0},
             "optim.clip",
-            "'clip' must be said for each of several optimizers",
+            "'clip' must be set for each of several optimizers",
             "write it in each that needs clip",
         ),
         ({**TWO, "lr": 1}, "optim.lr", "unknown key 'lr' beside several optimizers", "write lr:"),
@@ -85,7 +85,7 @@ def test_each_may_have_a_schedule(check_dict) -> None:
         (
             changed(critic={"groups": [{"lr": 1}]}),
             "optim.critic.groups.0",
-            "the rule does not say which parameters it is about",
+            "the rule selects no parameters",
             "",
         ),
         (
@@ -97,14 +97,14 @@ def test_each_may_have_a_schedule(check_dict) -> None:
         (
             {**TWO, "third": {"type": "SGD", "lr": 1, "loss": "d_loss"}},
             "optim.third",
-            "'third' and 'critic' both train what is left: only one of them may",
+            "'third' and 'critic' both train the remaining parameters: only one may",
             'add match: "PATTERN"',
         ),
         (
             changed(generator={"every": 3}),
             "optim",
-            "there are steps in which no optimizer acts",
-            "let one of them have every: 1",
+            "in some steps no optimizer acts",
+            "set every: 1 for one of them",
         ),
         (
             {"a/b": TWO["generator"], "critic": TWO["critic"]},

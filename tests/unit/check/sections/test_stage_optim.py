@@ -67,18 +67,18 @@ def test_each_of_several_optimizers_may_change(staged, change) -> None:
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        ({"lr": 0.1}, ("lr", "'lr' must be said for one of several optimizers")),
-        ({"clip": 0.1}, ("clip", "'clip' must be said for one of several optimizers")),
+        ({"lr": 0.1}, ("lr", "'lr' must be set for one of several optimizers")),
+        ({"clip": 0.1}, ("clip", "'clip' must be set for one of several optimizers")),
         ({"tow": {"lr": 1}}, ("tow", "there is no optimizer 'tow'", "did you mean 'two'?")),
         ({"one": 3}, ("one", "expected a mapping, got 3")),
         ({"one": {"momentun": 3}}, ("one.momentun", "unknown argument 'momentun' of torch")),
         ({"one": {"match": "b"}}, ("one.match", "'match' of one of several optimizers cannot")),
         ({"one": {"schedule": "linear"}}, ("one.schedule", "'schedule' of one of several")),
-        ({"one": {"freeze": ["b"]}}, ("one.freeze", "a stage freezes by itself")),
+        ({"one": {"freeze": ["b"]}}, ("one.freeze", "freeze is a key of the stage, not of optim")),
         ({"one": {"lr": -1}}, ("one.lr", "must")),
         (
             {"one": {"type": "AdamW", "state": "keep"}},
-            ("one.state", "the state of SGD is of no use to AdamW"),
+            ("one.state", "AdamW cannot use the state of SGD"),
         ),
     ],
 )
@@ -97,7 +97,7 @@ def test_a_scheduler_of_torch_does_not_go_on_when_its_own_optimizer_changes(stag
         staged({"for": "1ep"}, {"for": "1ep", "optim": {"one": {"lr": 1}}}, optim=optim)
     )
     assert found[0] == "stages.1"
-    assert found[1].endswith("cannot go on after a change of one.lr")
+    assert found[1].endswith("cannot continue after a change of one.lr")
 
 
 def test_several_optimizers_of_code_are_expanded_like_those_of_a_file(registry) -> None:

@@ -117,14 +117,14 @@ def test_the_expanded_config_can_be_checked_again(staged) -> None:
 @pytest.mark.parametrize(
     ("stage", "key", "what", "hint"),
     [
-        ({}, "", "the stage has no end, so that the next one could never start", "add for: 5ep"),
+        ({}, "", "the stage has no end, so the next one would never start", "add for: 5ep"),
         ({"for": "0ep"}, ".for", "must be more than zero, got 0ep", "write 10ep"),
         ({"for": 3}, ".for", "expected a duration", "write 3ep for epochs or 3st for steps"),
         ({"until": "acc"}, ".until", "expected a condition, got 'acc'", "write 'val/acc >= 0.95'"),
         ({"until": "val/acx >= 1"}, ".until", "nothing produces the metric", "'val/acc >= 1'"),
         ({"until": "test/acc >= 1"}, ".until", "nothing evaluates 'test'", "train.eval_every"),
-        ({"until": {"plateau": 3}}, ".until", "a plateau is one of the run's monitor", "add moni"),
-        ({"until": {}}, ".until", "says nothing", "write until: {plateau: 3}"),
+        ({"until": {"plateau": 3}}, ".until", "a plateau needs a monitor", "add moni"),
+        ({"until": {}}, ".until", "is empty", "write until: {plateau: 3}"),
         ({"until": {"flat": 3}}, ".until.flat", "unknown key 'flat'", "write until: {plateau: 3}"),
         ({"freez": ["a"]}, ".freez", "unknown key 'freez' of section 'stages'", "'freeze'"),
         ({"freeze": "a"}, ".freeze", "expected a list", "write [a]"),
@@ -135,13 +135,18 @@ def test_the_expanded_config_can_be_checked_again(staged) -> None:
         ({"optim": {"lr": -1}}, ".optim.lr", "must be at least 0, got -1", "positive"),
         ({"optim": {"momentum": 1}}, ".optim.momentum", "unknown argument 'momentum'", "known: "),
         ({"optim": {"state": "rest"}}, ".optim.state", "expected 'keep' or 'reset'", "'reset'"),
-        ({"optim": {"freeze": ["a"]}}, ".optim.freeze", "a stage freezes by itself", "freeze:"),
+        (
+            {"optim": {"freeze": ["a"]}},
+            ".optim.freeze",
+            "freeze is a key of the stage, not of optim",
+            "freeze:",
+        ),
         ({"optim": {"groups": [{"match": "a"}]}}, ".optim.groups.0", "changes nothing", "match"),
         ({"optim": "SDG"}, ".optim.type", "unknown optimizer 'SDG'", "'SGD'"),
         (
             {"optim": {"type": "SGD", "state": "keep"}},
             ".optim.state",
-            "the state of AdamW is of no use to SGD",
+            "SGD cannot use the state of AdamW",
             "write state: reset",
         ),
         ({"schedule": "cosin"}, ".schedule.type", "unknown schedule 'cosin'", "'cosine'"),
@@ -221,9 +226,13 @@ def test_keys_are_those_of_the_optimizer_that_the_stage_has(staged) -> None:
 @pytest.mark.parametrize(
     ("stages", "index", "what"),
     [
-        ([{"optim": {"lr": 0.1}}], 0, "StepLR, the run's schedule from torch, cannot go on after"),
-        ([{}, {"optim": {"state": "reset"}}], 1, "cannot go on with another optimizer"),
-        ([{"schedule": "cosine"}, {}], 1, "after a stage with a schedule of its own"),
+        (
+            [{"optim": {"lr": 0.1}}],
+            0,
+            "StepLR, the run's schedule from torch, cannot continue after",
+        ),
+        ([{}, {"optim": {"state": "reset"}}], 1, "cannot continue with another optimizer"),
+        ([{"schedule": "cosine"}, {}], 1, "after a stage with its own schedule"),
     ],
 )
 def test_a_scheduler_of_torch_holds_for_one_optimizer(
@@ -277,9 +286,9 @@ def test_stages_say_how_long_the_training_is(staged) -> None:
     assert "for" not in staged(*stages).expanded.find("train").mapping
     assert staged(*stages, train={"for": "5ep"}).ok
     (found,) = shown(staged(*stages, train={"for": "6ep"}))
-    assert found[:2] == ("train.for", "'6ep' is not what the stages come to, which is 5ep")
+    assert found[:2] == ("train.for", "'6ep' is not the sum of the stages, 5ep")
     (found,) = shown(staged({"for": "2ep"}, {"for": "3st"}, train={"for": "6ep"}))
-    assert found[1] == "'6ep' is not what the stages come to"
+    assert found[1] == "'6ep' is not the sum of the stages"
 
 
 def test_a_length_on_the_command_line_holds_for_each_stage(staged, tmp_path) -> None:

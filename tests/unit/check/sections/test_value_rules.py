@@ -156,9 +156,7 @@ def test_gradients_are_clipped_by_one_limit_above_zero(check_dict, clip, problem
 def test_a_mean_of_weights_must_begin_before_the_end(check_dict, start, is_good) -> None:
     average = {"type": "swa", "start": start}
     report = check_dict(average=average, train={"for": "10ep"})
-    expected = [
-        ("average.start", "there would be nothing to average: the training ends after 10ep")
-    ]
+    expected = [("average.start", "nothing would be averaged: the training ends after 10ep")]
     assert [(one.key, one.what) for one in report.problems] == ([] if is_good else expected)
     assert check_dict(average={"type": "ema", "warmup": True, "every": "5st"}).ok
 
@@ -171,8 +169,8 @@ def test_a_mean_of_weights_must_begin_before_the_end(check_dict, start, is_good)
         ({"folds": 1}, [("train.folds", "must be at least 2, got 1")]),
         ({"folds": 0}, [("train.folds", "must be at least 2, got 0")]),
         ({"folds": 3, "fold": 4}, [("train.fold", "there is no fold 4 of 3")]),
-        ({"fold": 1}, [("train.fold", "means nothing without train.folds")]),
-        ({"stratify": 1}, [("train.stratify", "means nothing without train.folds")]),
+        ({"fold": 1}, [("train.fold", "has no effect without train.folds")]),
+        ({"stratify": 1}, [("train.stratify", "has no effect without train.folds")]),
     ],
 )
 def test_folds_that_cannot_be_are_reported(check_dict, train, problems) -> None:
@@ -190,7 +188,7 @@ def test_a_stage_may_not_replace_the_data_of_a_fold(check_dict) -> None:
     data = {"train": {"type": "Tensors"}, "test": {"type": "Tensors"}}
     report = check_dict(train={"folds": 3}, stages=[{"for": "1ep"}, {"for": "1ep", "data": data}])
     found = [(problem.key, problem.what) for problem in report.problems]
-    replaced = [key for key, what in found if what == "would replace what a fold deals out"]
+    replaced = [key for key, what in found if what == "would replace the data of a fold"]
     assert replaced == ["stages.1.data.train"]
 
 

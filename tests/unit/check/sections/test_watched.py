@@ -119,7 +119,7 @@ def test_what_watches_the_monitor_needs_one(check_task, sections: Any, key: str,
     assert shown(check_task(ACC, **sections)) == [
         (
             key,
-            f"{name} watches the run's monitor, and there is none",
+            f"{name} needs a monitor, and the run has none",
             "add monitor: -val/loss, or +val/acc if larger is better",
         )
     ]
