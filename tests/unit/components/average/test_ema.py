@@ -195,5 +195,5 @@ def test_an_update_that_is_skipped_does_not_warm_up() -> None:
 
 
 def test_a_period_of_never_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"average.every: the average would never move"):
+    with pytest.raises(ConfigError, match=r"average.every: never updates the average"):
         Ema(every=0)  # type: ignore[arg-type]

@@ -90,7 +90,7 @@ def test_its_tensors_are_all_of_its_state() -> None:
 
 
 def test_a_period_of_never_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"average.every: weights would never count"):
+    with pytest.raises(ConfigError, match=r"average.every: never updates the average"):
         Swa(every=0)  # type: ignore[arg-type]
 
 

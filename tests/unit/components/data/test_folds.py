@@ -144,7 +144,7 @@ def test_labels_are_found_in_the_data_or_in_its_samples(dataset: Any, where: Any
     [
         (Pictures("dict"), "lable", r"has 'lable'; a sample has the keys label"),
         (Pictures("tuple"), 7, r"has 7; a sample has a tuple"),
-        (TensorDataset(torch.rand(3, 2)), 0, r"0 is no single label, but list"),
+        (TensorDataset(torch.rand(3, 2)), 0, r"0 is a list, not a single label"),
         (SimpleNamespace(y=[1, 2], __len__=None), "y", None),
     ],
 )
@@ -179,9 +179,9 @@ def weighted() -> DataLoader[Any]:
     ("loader", "message"),
     [
         (DataLoader(TensorDataset(torch.arange(3))), "4 folds of 3 samples(.|\n)*at most 3"),
-        (DataLoader(Stream()), "asked by index, and a Stream is iterable"),
+        (DataLoader(Stream()), "read by index, and a Stream is iterable"),
         ([1, 2, 3], "as a DataLoader, got a list"),
-        (weighted(), "a sampler of its own, a WeightedRandomSampler"),
+        (weighted(), "a custom sampler, a WeightedRandomSampler"),
     ],
 )
 def test_data_without_such_folds_is_refused(loader: Any, message: str) -> None:

@@ -129,9 +129,9 @@ def test_different_lengths_are_named() -> None:
 @pytest.mark.parametrize(
     ("array", "what"),
     [
-        (np.array(["a", "b"]), "x is a ndarray that torch makes no tensor of"),
-        (["a", "b"], "x is a list that torch makes no tensor of"),
-        (None, "x is a NoneType that torch makes no tensor of"),
+        (np.array(["a", "b"]), "x, a ndarray, cannot become a tensor"),
+        (["a", "b"], "x, a list, cannot become a tensor"),
+        (None, "x, a NoneType, cannot become a tensor"),
         (torch.tensor(3), "x has no rows"),
         (5.0, "x has no rows"),
         (X.to_sparse(), "x is torch.sparse_coo"),

@@ -58,5 +58,5 @@ def test_what_is_certain_has_a_finite_gradient(gamma: float) -> None:
 
 
 def test_a_share_of_yes_needs_classes_that_stand_alone() -> None:
-    with pytest.raises(ConfigError, match=r"loss.alpha: weighs yes against no"):
+    with pytest.raises(ConfigError, match=r"loss.alpha: weights positive and negative targets"):
         Focal(alpha=0.25)
