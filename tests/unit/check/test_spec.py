@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from epochal.check import build_arguments, read_spec
-from epochal.config import Node, from_plain
+from epochal.check import build_arguments, convert_value, read_spec
+from epochal.config import Duration, Node, from_plain
 from epochal.errors import ConfigError, UnknownComponentError
 
 
@@ -72,9 +74,8 @@ def test_what_is_no_spec_is_refused(user_registry) -> None:
         read_spec(node, user_registry, section="hooks", path="hooks.0")
 
 
-@pytest.mark.parametrize(
-    ("signature", "values", "positional", "keyword"),
-    [
+def test_what_cannot_be_given_by_name_is_given_by_position(signature_of) -> None:
+    for signature, values, positional, keyword in (
         ("*layers", {"layers": [1, 2]}, (1, 2), {}),
         ("*layers", {"layers": []}, (), {}),
         ("*layers", {}, (), {}),
@@ -90,15 +91,11 @@ def test_what_is_no_spec_is_refused(user_registry) -> None:
         ("a, b=2, /, c=3", {"a": 1}, (1,), {}),
         ("a, b=2, /, c=3", {"a": 1, "c": 4}, (1,), {"c": 4}),
         ("a=1, b=2, /", {"b": 3}, (1, 3), {}),
-    ],
-)
-def test_what_cannot_be_given_by_name_is_given_by_position(
-    signature_of, signature: str, values: dict, positional: tuple, keyword: dict
-) -> None:
-    made = build_arguments(
-        from_plain(values).mapping, signature_of(f"def f({signature}): ...", "f")
-    )
-    assert (made.positional, made.keyword) == (positional, keyword)
+    ):
+        made = build_arguments(
+            from_plain(values).mapping, signature_of(f"def f({signature}): ...", "f")
+        )
+        assert (made.positional, made.keyword) == (positional, keyword)
 
 
 def test_a_gap_before_values_by_position_is_refused(signature_of) -> None:
@@ -106,3 +103,59 @@ def test_a_gap_before_values_by_position_is_refused(signature_of) -> None:
     values = from_plain({"a": 1, "layers": [2]}).mapping
     with pytest.raises(ConfigError, match=r"model\.b: missing; m\.f takes it by position"):
         build_arguments(values, signature, path="model")
+
+
+SPEC = {"type": "torch.nn.ReLU"}
+
+
+def test_values_become_what_the_type_names() -> None:
+    for annotation, value, expected in (
+        ("float", 3, 3.0),
+        ("float | None", 3, 3.0),
+        ("float | None", None, None),
+        ("int | float", 3, 3),
+        ("tuple[float | Tensor, float | Tensor]", [1, 0.999], (1.0, 0.999)),
+        ("tuple[str, ...]", ["a"], ("a",)),
+        ("tuple", [1], (1,)),
+        ("list[float]", [1], [1.0]),
+        ("set[int]", [1, 1], {1}),
+        ("dict[str, float]", {"a": 1}, {"a": 1.0}),
+        ("Path", "runs", Path("runs")),
+        ("Duration", "2h", Duration(2, "h")),
+        ("int | Duration", 500, 500),
+        ("int | Duration", "1ep", Duration(1, "ep")),
+        ("Any", [1, {"a": (2,)}], [1, {"a": [2]}]),
+        ("", True, True),
+    ):
+        for given in (value, from_plain(value)):
+            made = convert_value(given, annotation)
+            assert made == expected
+            assert type(made) is type(expected)
+
+
+def test_other_layers_say_how_their_types_are_made() -> None:
+    makers = {"every": lambda text: ("every", text), "callable": lambda text: ("code", text)}
+    assert convert_value("50st", "Every", makers=makers) == ("every", "50st")
+    assert convert_value({"val": 0}, "Every | dict[str, Every]", makers=makers) == {
+        "val": ("every", 0)
+    }
+    assert convert_value("a.f", "Callable[[int], int] | None", makers=makers) == ("code", "a.f")
+    assert convert_value("50st", "Every") == "50st"
+
+
+def test_specs_inside_a_value_are_built_where_they_stand() -> None:
+    seen = []
+
+    def build(node: Node, path: str) -> str:
+        seen.append(path)
+        return f"built {node.mapping['type'].value}"
+
+    made = convert_value(
+        {"a": [SPEC, 1], "b": SPEC}, "dict[str, Any]", build=build, path="task.parts"
+    )
+    assert made == {"a": ["built torch.nn.ReLU", 1], "b": "built torch.nn.ReLU"}
+    assert seen == ["task.parts.a.0", "task.parts.b"]
+
+
+def test_without_a_builder_specs_stay_nodes() -> None:
+    assert isinstance(convert_value(SPEC, "nn.Module"), Node)

@@ -49,9 +49,8 @@ def problems(check_dict, write_files):
 CE = {"type": "cross_entropy", "inputs": {"input": "out.logits", "target": "batch.label"}}
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [
+def test_good_losses_have_no_problems_and_the_task_needs_none(problems) -> None:
+    for loss in (
         "cross_entropy",
         CE,
         {**CE, "label_smoothing": 0.1, "weight": 2, "name": "ce"},
@@ -65,10 +64,8 @@ CE = {"type": "cross_entropy", "inputs": {"input": "out.logits", "target": "batc
             "inputs": {"pred": "out", "target": "batch.y"},
         },
         {"type": "user.losses.Own", "margin": 1.0, "inputs": {"anchor": "out.a", "other": "out.b"}},
-    ],
-)
-def test_good_losses_have_no_problems_and_the_task_needs_none(problems, loss) -> None:
-    assert problems(loss) == []
+    ):
+        assert problems(loss) == []
 
 
 def test_terms_are_called_by_name_key_or_type() -> None:
@@ -112,20 +109,17 @@ def test_arguments_of_inherited_forwards_are_known(problems) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("route", "hint"),
-    [
+def test_routes_that_start_nowhere_are_reported(problems) -> None:
+    for route, hint in (
         ("logits", "write out.logits or batch.logits"),
         ("outt.logits", "did you mean 'out.logits'?"),
         ("out..a", "did you mean 'out..a'?"),
-    ],
-)
-def test_routes_that_start_nowhere_are_reported(problems, route, hint) -> None:
-    found = problems({"type": "mse", "inputs": {"input": route, "target": "batch.a"}})
-    what = f"must be out, batch, or a path into one of them, got {route!r}"
-    assert found[0][:2] == ("loss.inputs.input", what)
-    if ".." not in route:
-        assert found[0][2] == hint
+    ):
+        found = problems({"type": "mse", "inputs": {"input": route, "target": "batch.a"}})
+        what = f"must be out, batch, or a path into one of them, got {route!r}"
+        assert found[0][:2] == ("loss.inputs.input", what), route
+        if ".." not in route:
+            assert found[0][2] == hint
 
 
 def test_options_of_a_function_are_checked_and_tensors_are_none_of_them(problems) -> None:
@@ -170,7 +164,7 @@ def test_sums_and_single_values_are_no_means(problems) -> None:
     for reduction in ("sum", "none"):
         (problem,) = problems({"type": "MSELoss", "reduction": reduction})
         assert problem[0] == "loss.reduction"
-        assert problem[1].startswith("a term is a mean over its items")
+        assert problem[1].startswith("a term must be a mean over its items")
 
 
 def test_an_unknown_loss_is_reported_with_the_nearest(problems) -> None:
@@ -179,9 +173,9 @@ def test_an_unknown_loss_is_reported_with_the_nearest(problems) -> None:
     assert problem[2] == "did you mean 'cross_entropy'?"
 
 
-@pytest.mark.parametrize("loss", [3, [3], {"a": 3}, []])
-def test_what_is_no_loss_is_reported(problems, loss) -> None:
-    assert problems(loss)
+def test_what_is_no_loss_is_reported(problems) -> None:
+    for loss in (3, [3], {"a": 3}, []):
+        assert problems(loss)
 
 
 def test_a_task_that_computes_its_own_loss_contradicts_the_section(problems) -> None:

@@ -22,9 +22,8 @@ def class_of(write_files):
     return read
 
 
-@pytest.mark.parametrize(
-    ("written", "meant"),
-    [
+def test_a_misspelt_task_method_is_shown_in_its_file(class_of) -> None:
+    for written, meant in (
         ("batch_metrics", "batch_metric"),
         ("pre_batch_foward", "pre_batch_forward"),
         ("extra_batch_metric", "extra_batch_metrics"),
@@ -35,21 +34,22 @@ def class_of(write_files):
         ("on_epoch_ends", "on_epoch_end"),
         ("before_epochs", "before_epoch"),
         ("on_val_start", "on_eval_start"),
-    ],
-)
-def test_a_misspelt_task_method_is_shown_in_its_file(class_of, written: str, meant: str) -> None:
-    text = f"import epochal as ep\nclass T(ep.Task):\n    def {written}(self, out): ...\n"
-    definition, finder = class_of(text, "T")
-    (problem,) = find_misspelt_methods("task", "task", definition, finder)
-    assert problem.what == f"m.T has a method {written!r}, which nothing calls"
-    assert problem.hint.startswith(f"did you mean {meant!r}?")
-    assert problem.place is not None
-    assert (problem.place.line, problem.place.column, problem.place.width) == (3, 9, len(written))
+    ):
+        text = f"import epochal as ep\nclass T(ep.Task):\n    def {written}(self, out): ...\n"
+        definition, finder = class_of(text, "T")
+        (problem,) = find_misspelt_methods("task", "task", definition, finder)
+        assert problem.what == f"m.T has a method {written!r}, which nothing calls"
+        assert problem.hint.startswith(f"did you mean {meant!r}?")
+        assert problem.place is not None, written
+        assert (problem.place.line, problem.place.column, problem.place.width) == (
+            3,
+            9,
+            len(written),
+        )
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_known_own_and_private_methods_are_left_alone(class_of) -> None:
+    for body in (
         "def batch_metric(self, out, batch): ...",
         "def epoch_end(self, run, split): ...",
         "def after_all_iter(self): ...",
@@ -57,11 +57,9 @@ def test_a_misspelt_task_method_is_shown_in_its_file(class_of, written: str, mea
         "def load_images(self): ...",
         "def batch_metrics(self): ...\n    def batch_metric(self): return self.batch_metrics()",
         "@property\n    def batch_metrics(self): ...",
-    ],
-)
-def test_known_own_and_private_methods_are_left_alone(class_of, body: str) -> None:
-    text = f"import epochal as ep\nclass T(ep.Task):\n    {body}\n"
-    assert list(find_misspelt_methods("task", "task", *class_of(text, "T"))) == []
+    ):
+        text = f"import epochal as ep\nclass T(ep.Task):\n    {body}\n"
+        assert list(find_misspelt_methods("task", "task", *class_of(text, "T"))) == [], body
 
 
 ORDINARY = (
@@ -70,10 +68,10 @@ ORDINARY = (
 )
 
 
-@pytest.mark.parametrize("name", ORDINARY.split())
-def test_ordinary_methods_of_users_are_left_alone(class_of, name: str) -> None:
-    text = f"import epochal as ep\nclass T(ep.Task):\n    def {name}(self): ...\n"
-    assert list(find_misspelt_methods("task", "task", *class_of(text, "T"))) == []
+def test_ordinary_methods_of_users_are_left_alone(class_of) -> None:
+    for name in ORDINARY.split():
+        text = f"import epochal as ep\nclass T(ep.Task):\n    def {name}(self): ...\n"
+        assert list(find_misspelt_methods("task", "task", *class_of(text, "T"))) == [], name
 
 
 def test_a_method_that_the_module_calls_is_the_users_own(class_of) -> None:

@@ -27,9 +27,8 @@ def found(check_dict, monkeypatch: pytest.MonkeyPatch):
     return look
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
+def test_what_can_be_sent_is_accepted(found) -> None:
+    for entry in (
         SMTP,
         {**SMTP, **LOGIN, "to": ["Ann <ann@example.org>", "bob@example.org"], "port": 2525},
         {**SMTP, **LOGIN, "security": "none", "host": "localhost"},
@@ -40,19 +39,16 @@ def found(check_dict, monkeypatch: pytest.MonkeyPatch):
         {"type": "webhook", "url": "http://a", "headers": {"Authorization": "Bearer ${env:PW}"}},
         {"type": "webhook", "url": "http://a", "headers": {"X-Room": "lab"}},
         {"type": "apprise", "urls": "${env:HOOK}"},
-    ],
-)
-def test_what_can_be_sent_is_accepted(found, entry: dict[str, Any]) -> None:
-    assert found(entry) == []
+    ):
+        assert found(entry) == []
 
 
 ENV = "write ${env:NAME}, and NAME into the list `env`"
 SECRET = "is a secret, and the record of every run would keep it"
 
 
-@pytest.mark.parametrize(
-    ("entry", "key", "what", "hint"),
-    [
+def test_what_cannot_be_meant_is_reported(found) -> None:
+    for entry, key, what, hint in (
         ({**SMTP, "user": "ann", "password": "hunter22"}, "password", SECRET, ENV),
         ({**SMTP, "user": "ann"}, "password", "a login needs a user and", "add password: ..."),
         ({**SMTP, "password": "${env:PW}"}, "user", "a login needs a user", "add user: ..."),
@@ -63,7 +59,12 @@ SECRET = "is a secret, and the record of every run would keep it"
             "write starttls or tls",
         ),
         ({**SMTP, "to": "ann"}, "to", "is not an email address", "write name@example.org"),
-        ({**SMTP, "to": ["a@b", "bob"]}, "to.1", "is no address", "write name@example.org"),
+        (
+            {**SMTP, "to": ["a@b", "bob"]},
+            "to.1",
+            "is not an email address",
+            "write name@example.org",
+        ),
         ({**SMTP, "kinds": []}, "kinds", "nothing would be sent", "leave it out for all kinds"),
         ({**SMTP, "kinds": ["faild"]}, "kinds", "expected a list (each 'finished' or", ""),
         ({"type": "smtp", "host": "mx"}, "to", "missing; epochal.records.mail.channels", "add"),
@@ -93,15 +94,11 @@ SECRET = "is a secret, and the record of every run would keep it"
             "'user.model.Mlp' cannot send mail",
             "write smtp, webhook, apprise, or a hook with run_end",
         ),
-    ],
-)
-def test_what_cannot_be_meant_is_reported(
-    found, entry: dict[str, Any], key: str, what: str, hint: str
-) -> None:
-    ((where, said, advice),) = found(entry)
-    assert where == f"notify.0.{key}"
-    assert what in said
-    assert advice.startswith(hint)
+    ):
+        ((where, said, advice),) = found(entry)
+        assert where == f"notify.0.{key}"
+        assert what in said
+        assert advice.startswith(hint)
 
 
 def test_all_mistakes_are_reported_together(found) -> None:

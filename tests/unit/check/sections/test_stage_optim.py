@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.check.problems import problems_of
 
 from epochal.check import check, expand_optimizer
 from epochal.config import from_plain, load
@@ -48,25 +49,17 @@ def staged(registry) -> Any:
     return run
 
 
-def shown(report: Any) -> list[tuple[str, str, str]]:
-    return [(one.key, one.what, one.hint) for one in report.problems]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_each_of_several_optimizers_may_change(staged) -> None:
+    for change in (
         {"one": {"lr": 0.2, "momentum": 0.5}, "accumulate": 2},
         {"one": {"type": "AdamW", "betas": [0.8, 0.9], "state": "reset"}},
         {"two": {"every": 2, "clip": 1.0, "loss": "other"}},
-    ],
-)
-def test_each_of_several_optimizers_may_change(staged, change) -> None:
-    assert staged({"for": "1ep", "freeze": ["a"], "optim": change}, optim=SEVERAL).ok
+    ):
+        assert staged({"for": "1ep", "freeze": ["a"], "optim": change}, optim=SEVERAL).ok
 
 
-@pytest.mark.parametrize(
-    ("change", "found"),
-    [
+def test_a_wrong_change_of_one_of_several_optimizers_is_reported(staged) -> None:
+    for change, found in (
         ({"lr": 0.1}, ("lr", "'lr' must be set for one of several optimizers")),
         ({"clip": 0.1}, ("clip", "'clip' must be set for one of several optimizers")),
         ({"tow": {"lr": 1}}, ("tow", "there is no optimizer 'tow'", "did you mean 'two'?")),
@@ -80,20 +73,18 @@ def test_each_of_several_optimizers_may_change(staged, change) -> None:
             {"one": {"type": "AdamW", "state": "keep"}},
             ("one.state", "AdamW cannot use the state of SGD"),
         ),
-    ],
-)
-def test_a_wrong_change_of_one_of_several_optimizers_is_reported(staged, change, found) -> None:
-    (mistake,) = shown(staged({"for": "1ep", "optim": change}, optim=SEVERAL))
-    assert mistake[0] == f"stages.0.optim.{found[0]}"
-    assert mistake[1].startswith(found[1])
-    assert mistake[2:] == found[2:] or len(found) == 2
+    ):
+        (mistake,) = problems_of(staged({"for": "1ep", "optim": change}, optim=SEVERAL))
+        assert mistake[0] == f"stages.0.optim.{found[0]}"
+        assert mistake[1].startswith(found[1])
+        assert mistake[2:] == found[2:] or len(found) == 2
 
 
 def test_a_scheduler_of_torch_does_not_go_on_when_its_own_optimizer_changes(staged) -> None:
     schedule = {"type": "torch.optim.lr_scheduler.ExponentialLR", "gamma": 0.9}
     optim = {**SEVERAL, "one": {**SEVERAL["one"], "schedule": schedule}}
     assert staged({"for": "1ep"}, {"for": "1ep", "optim": {"two": {"lr": 1}}}, optim=optim).ok
-    (found,) = shown(
+    (found,) = problems_of(
         staged({"for": "1ep"}, {"for": "1ep", "optim": {"one": {"lr": 1}}}, optim=optim)
     )
     assert found[0] == "stages.1"

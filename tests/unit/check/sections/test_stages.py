@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.check.problems import problems_of
 
 from epochal.check import check, expand_optimizer, stage_name
 from epochal.config import from_plain, load
@@ -59,10 +60,6 @@ def staged(write_files) -> Any:
     return run
 
 
-def shown(report: Any) -> list[tuple[str, str, str]]:
-    return [(problem.key, problem.what, problem.hint) for problem in report.problems]
-
-
 def test_stages_may_change_everything(staged) -> None:
     report = staged(
         {"name": "warm", "for": "5ep", "freeze": ["body.*"]},
@@ -114,9 +111,8 @@ def test_the_expanded_config_can_be_checked_again(staged) -> None:
     assert again.expanded.to_plain() == expanded
 
 
-@pytest.mark.parametrize(
-    ("stage", "key", "what", "hint"),
-    [
+def test_mistakes_are_told_with_their_key(staged) -> None:
+    for stage, key, what, hint in (
         ({}, "", "the stage has no end, so the next one would never start", "add for: 5ep"),
         ({"for": "0ep"}, ".for", "must be more than zero, got 0ep", "write 10ep"),
         ({"for": 3}, ".for", "expected a duration", "write 3ep for epochs or 3st for steps"),
@@ -158,18 +154,14 @@ def test_the_expanded_config_can_be_checked_again(staged) -> None:
         ({"task": {"mixx": 1}}, ".task.mixx", "unknown key 'mixx' of user.task.Shapes", "'mix'"),
         ({"task": {"mix": "a"}}, ".task.mix", "expected a number, got 'a'", ""),
         ({"task": 5}, ".task", "expected a mapping, got 5", "write task: {mix: 0.5}"),
-    ],
-)
-def test_mistakes_are_told_with_their_key(
-    staged, stage: dict[str, Any], key: str, what: str, hint: str
-) -> None:
-    has_end = not stage or stage.keys() & {"for", "until"}
-    written = stage if has_end else {"for": "1ep", **stage}
-    found = shown(staged(written, {"name": "last", "for": "1ep"}))
-    assert len(found) == 1, found
-    assert found[0][0] == f"stages.0{key}"
-    assert what in found[0][1]
-    assert hint in found[0][2]
+    ):
+        has_end = not stage or stage.keys() & {"for", "until"}
+        written = stage if has_end else {"for": "1ep", **stage}
+        found = problems_of(staged(written, {"name": "last", "for": "1ep"}))
+        assert len(found) == 1, found
+        assert found[0][0] == f"stages.0{key}"
+        assert what in found[0][1]
+        assert hint in found[0][2]
 
 
 def test_mistakes_are_told_with_their_place(staged, tmp_path) -> None:
@@ -189,24 +181,24 @@ def test_mistakes_are_told_with_their_place(staged, tmp_path) -> None:
 
 
 def test_a_plateau_has_a_length(staged) -> None:
-    (found,) = shown(staged({"until": {"plateau": 0}}, monitor="+val/acc"))
+    (found,) = problems_of(staged({"until": {"plateau": 0}}, monitor="+val/acc"))
     assert found == ("stages.0.until.plateau", "must be at least 1, got 0", "write 1 or more")
 
 
-@pytest.mark.parametrize("written", [{}, "5ep", [], 3])
-def test_stages_are_a_list(staged, written: object) -> None:
-    (found,) = shown(staged(stages=written))
-    assert found[0] == "stages"
-    assert "expected a list of stages" in found[1]
+def test_stages_are_a_list(staged) -> None:
+    for written in ({}, "5ep", [], 3):
+        (found,) = problems_of(staged(stages=written))
+        assert found[0] == "stages", written
+        assert "expected a list of stages" in found[1], written
 
 
 def test_one_stage_may_be_no_mapping(staged) -> None:
-    (found,) = shown(staged("5ep", {"for": "1ep"}))
+    (found,) = problems_of(staged("5ep", {"for": "1ep"}))
     assert found == ("stages.0", "expected a mapping, got '5ep'", "write {for: 5ep}")
 
 
 def test_two_stages_of_one_name_are_a_mistake(staged) -> None:
-    (found,) = shown(staged({"name": "stage2", "for": "1ep"}, {"for": "1ep"}))
+    (found,) = problems_of(staged({"name": "stage2", "for": "1ep"}, {"for": "1ep"}))
     assert found[:2] == ("stages.1.name", "two stages are called 'stage2'")
 
 
@@ -216,16 +208,15 @@ def test_keys_are_those_of_the_optimizer_that_the_stage_has(staged) -> None:
         {"for": "1ep", "optim": {"momentum": 0.9}},
         {"for": "1ep", "optim": {"betas": [0.5, 0.5]}},
     )
-    (found,) = shown(staged(*stages))
+    (found,) = problems_of(staged(*stages))
     assert found[:2] == (
         "stages.2.optim.betas",
         "unknown argument 'betas' of torch.optim.sgd.SGD",
     )
 
 
-@pytest.mark.parametrize(
-    ("stages", "index", "what"),
-    [
+def test_a_scheduler_of_torch_holds_for_one_optimizer(staged) -> None:
+    for stages, index, what in (
         (
             [{"optim": {"lr": 0.1}}],
             0,
@@ -233,16 +224,12 @@ def test_keys_are_those_of_the_optimizer_that_the_stage_has(staged) -> None:
         ),
         ([{}, {"optim": {"state": "reset"}}], 1, "cannot continue with another optimizer"),
         ([{"schedule": "cosine"}, {}], 1, "after a stage with its own schedule"),
-    ],
-)
-def test_a_scheduler_of_torch_holds_for_one_optimizer(
-    staged, stages: list[dict[str, Any]], index: int, what: str
-) -> None:
-    schedule = {"type": "StepLR", "step_size": 3}
-    given = [{"for": "1ep", **one} for one in stages]
-    (found,) = shown(staged(*given, schedule=schedule))
-    assert found[0] == f"stages.{index}"
-    assert what in found[1]
+    ):
+        schedule = {"type": "StepLR", "step_size": 3}
+        given = [{"for": "1ep", **one} for one in stages]
+        (found,) = problems_of(staged(*given, schedule=schedule))
+        assert found[0] == f"stages.{index}"
+        assert what in found[1]
 
 
 def test_a_scheduler_of_torch_goes_on_over_other_changes(staged) -> None:
@@ -251,33 +238,28 @@ def test_a_scheduler_of_torch_goes_on_over_other_changes(staged) -> None:
     assert staged(*stages, schedule=schedule).ok
 
 
-@pytest.mark.parametrize(
-    ("task", "stages", "found"),
-    [
+def test_the_signature_of_the_task_says_what_a_stage_may_tell_it(staged) -> None:
+    for task, stages, found in (
         ("Needing", [{}, {}], ["stages.0.task.mix"]),
         ("Needing", [{"task": {"mix": 1.0}}, {}], []),
         ("Open", [{"task": {"whatever": [1]}}], []),
         ("Deaf", [{"task": {"mix": 1}}], ["stages.0.task"]),
         ("Deaf", [{}], []),
-    ],
-)
-def test_the_signature_of_the_task_says_what_a_stage_may_tell_it(
-    staged, task: str, stages: list[dict[str, Any]], found: list[str]
-) -> None:
-    given = [{"for": "1ep", **one} for one in stages]
-    report = staged(*given, task={"type": f"user.task.{task}"})
-    assert [problem.key for problem in report.problems] == found
+    ):
+        given = [{"for": "1ep", **one} for one in stages]
+        report = staged(*given, task={"type": f"user.task.{task}"})
+        assert [problem.key for problem in report.problems] == found
 
 
 def test_weights_are_those_of_terms_that_there_are(staged) -> None:
     terms = {"near": {"type": "l1"}, "far": {"type": "mse", "weight": 0}}
     given = {"task": {"type": "user.task.Lossless"}, "loss": terms}
     assert staged({"for": "1ep", "loss": {"far": 0.5}}, **given).ok
-    (found,) = shown(staged({"for": "1ep", "loss": {"fat": 0.5}}, **given))
+    (found,) = problems_of(staged({"for": "1ep", "loss": {"fat": 0.5}}, **given))
     assert found == ("stages.0.loss.fat", "the loss has no term 'fat'", "did you mean 'far'?")
-    (found,) = shown(staged({"for": "1ep", "loss": {"far": "x"}}, **given))
+    (found,) = problems_of(staged({"for": "1ep", "loss": {"far": "x"}}, **given))
     assert found[0] == "stages.0.loss.far"
-    (found,) = shown(staged({"for": "1ep", "loss": 3}, **given))
+    (found,) = problems_of(staged({"for": "1ep", "loss": 3}, **given))
     assert found[0] == "stages.0.loss"
 
 
@@ -285,9 +267,9 @@ def test_stages_say_how_long_the_training_is(staged) -> None:
     stages = {"for": "2ep"}, {"for": "3ep"}
     assert "for" not in staged(*stages).expanded.find("train").mapping
     assert staged(*stages, train={"for": "5ep"}).ok
-    (found,) = shown(staged(*stages, train={"for": "6ep"}))
+    (found,) = problems_of(staged(*stages, train={"for": "6ep"}))
     assert found[:2] == ("train.for", "'6ep' is not the sum of the stages, 5ep")
-    (found,) = shown(staged({"for": "2ep"}, {"for": "3st"}, train={"for": "6ep"}))
+    (found,) = problems_of(staged({"for": "2ep"}, {"for": "3st"}, train={"for": "6ep"}))
     assert found[1] == "'6ep' is not the sum of the stages"
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-import pytest
-
+from epochal.check import Opaque, Signature
 from epochal.check.signatures.classes import (
     binds_name,
     class_definitions,
@@ -50,9 +49,8 @@ BASES = """
 """
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_a_constructor_that_other_code_may_write_is_unknown(signature_of) -> None:
+    for name in (
         "Leaf",
         "MadeLeaf",
         "Strict",
@@ -61,23 +59,21 @@ BASES = """
         "Assigned",
         "Conditional",
         "Text",
-    ],
-)
-def test_a_constructor_that_other_code_may_write_is_unknown(signature_of, name: str) -> None:
-    found = signature_of(BASES, name)
-    assert (found.parameters, found.open, found.known) == ((), True, False)
+    ):
+        found = signature_of(BASES, name)
+        assert (found.parameters, found.open, found.known) == ((), True, False), name
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [("Fields", ["depth"]), ("Own", ["size"]), ("Made", ["depth"]), ("Concrete", ["depth"])],
-)
-def test_an_own_constructor_counts_whatever_stands_around_it(
-    signature_of, name: str, parameters: list[str]
-) -> None:
-    found = signature_of(BASES, name)
-    assert [item.name for item in found.parameters] == parameters
-    assert not found.open
+def test_an_own_constructor_counts_whatever_stands_around_it(signature_of) -> None:
+    for name, parameters in (
+        ("Fields", ["depth"]),
+        ("Own", ["size"]),
+        ("Made", ["depth"]),
+        ("Concrete", ["depth"]),
+    ):
+        found = signature_of(BASES, name)
+        assert [item.name for item in found.parameters] == parameters
+        assert not found.open, name
 
 
 def test_abstract_bases_without_a_constructor_take_nothing(signature_of) -> None:
@@ -103,19 +99,17 @@ def test_cooperating_bases_pass_arguments_along_the_order_of_look_up(signature_o
     assert not both.open
 
 
-@pytest.mark.parametrize(
-    "use", ["rest.pop('x')", "print(rest)", "super().__init__(**rest)", "other(**rest)"]
-)
-def test_keyword_arguments_that_are_used_twice_let_anything_in(signature_of, use: str) -> None:
-    text = f"""
+def test_keyword_arguments_with_two_uses_make_the_signature_open(signature_of) -> None:
+    text = """
         class Root:
             def __init__(self, depth=1): ...
         class Leaf(Root):
             def __init__(self, **rest):
-                {use}
+                USE
                 super().__init__(**rest)
     """
-    assert signature_of(text, "Leaf").open
+    for use in ("rest.pop('x')", "print(rest)", "super().__init__(**rest)", "other(**rest)"):
+        assert signature_of(text.replace("USE", use), "Leaf").open
 
 
 def test_the_order_of_a_diamond_is_the_one_of_python(write_files) -> None:
@@ -164,3 +158,99 @@ def test_names_of_a_class_body_are_found_and_the_last_method_counts(write_files)
     last = find_method_node(node, "f")  # type: ignore[arg-type]  # a class
     assert last is not None
     assert len(last.args.args) == 2
+
+
+HEAD = """
+    import abc, functools, torch
+    from functools import wraps
+    from typing import final
+    from nowhere import unknown
+
+    def keep(fn):
+        TABLE[fn.__name__] = fn
+        return fn
+
+    def keep_as(name):
+        def inner(fn):
+            TABLE[name] = fn
+            return fn
+        return inner
+
+    def wrap(fn):
+        @wraps(fn)
+        def inner(*args, **kwargs): return fn(*args, **kwargs)
+        return inner
+
+    def wrap_as(**legacy):
+        def outer(fn):
+            def inner(*args, **kwargs): return fn(*args, **kwargs)
+            return inner
+        return outer
+
+    def rebind(fn):
+        fn = wrap(fn)
+        return fn
+
+    class Recorder:
+        def __init__(self, fn): ...
+"""
+
+
+def read(signature_of, decorator: str) -> Signature:
+    text = f"{HEAD}\n    {decorator}\n    def make(size: int, deep: bool = False): ...\n"
+    found: Signature = signature_of(text, "make")
+    return found
+
+
+def test_decorators_that_give_back_what_they_got_change_nothing(signature_of) -> None:
+    for decorator in (
+        "@keep",
+        "@keep_as('x')",
+        "@functools.lru_cache(maxsize=3)",
+        "@torch.no_grad()",
+        "@final",
+    ):
+        found = read(signature_of, decorator)
+        assert not found.open, decorator
+        assert [(item.name, item.is_required) for item in found.parameters] == [
+            ("size", True),
+            ("deep", False),
+        ], decorator
+
+
+def test_other_decorators_leave_nothing_required_and_let_more_in(signature_of) -> None:
+    for decorator in (
+        "@wrap",
+        "@wrap_as(x=1)",
+        "@rebind",
+        "@Recorder",
+        "@unknown",
+        "@unknown.x()",
+        "@keep_as",
+    ):
+        found = read(signature_of, decorator)
+        assert found.open, decorator
+        size, deep = found.parameters
+        assert (size.annotation, size.default) == ("int", Opaque("...")), decorator
+        assert (deep.annotation, deep.default) == ("bool", Opaque("False")), decorator
+
+
+def test_a_decorated_constructor_is_open_too(signature_of) -> None:
+    text = f"""{HEAD}
+    class Net:
+        @wrap
+        def __init__(self, size): ...
+    """
+    found = signature_of(text, "Net")
+    assert found.open
+    assert not any(item.is_required for item in found.parameters)
+
+
+def test_an_unknown_decorator_of_a_class_with_its_own_constructor_is_trusted(signature_of) -> None:
+    text = f"""{HEAD}
+    @unknown
+    class Net:
+        def __init__(self, size): ...
+    """
+    found = signature_of(text, "Net")
+    assert (found.open, [item.name for item in found.parameters]) == (False, ["size"])

@@ -28,9 +28,8 @@ def module(tmp_path: Path) -> Module:
     return found
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
+def test_literals_are_read(module: Module) -> None:
+    for text, value in (
         ("3", 3),
         ("-1e-3", -0.001),
         ("(0.9, 0.999)", [0.9, 0.999]),
@@ -45,15 +44,12 @@ def module(tmp_path: Path) -> Module:
         ("math.inf", math.inf),
         ("dict()", {}),
         ("tuple()", []),
-    ],
-)
-def test_literals_are_read(module: Module, text: str, value: object) -> None:
-    assert read_literal(ast.parse(text, mode="eval").body, module) == value
+    ):
+        assert read_literal(ast.parse(text, mode="eval").body, module) == value
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
+def test_what_must_be_computed_is_opaque(module: Module) -> None:
+    for text, shown in (
         ("BIG", "BIG"),
         ("LOOP", "LOOP"),
         ("unknown", "unknown"),
@@ -62,26 +58,21 @@ def test_literals_are_read(module: Module, text: str, value: object) -> None:
         ("{1: 2}", "{1: 2}"),
         ("b'x'", "b'x'"),
         ("[1, 2j]", "[1, 2j]"),
-    ],
-)
-def test_what_must_be_computed_is_opaque(module: Module, text: str, shown: str) -> None:
-    assert read_literal(ast.parse(text, mode="eval").body, module) == Opaque(shown)
+    ):
+        assert read_literal(ast.parse(text, mode="eval").body, module) == Opaque(shown)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
+def test_defaults_of_dataclass_fields_are_read(module: Module) -> None:
+    for text, value in (
         ("field(default=3)", 3),
         ("field(default_factory=list)", []),
         ("field(default_factory=lambda: [1])", [1]),
         ("field(default_factory=make)", Opaque("make")),
         ("field(repr=False)", MISSING),
-    ],
-)
-def test_defaults_of_dataclass_fields_are_read(module: Module, text: str, value: object) -> None:
-    call = ast.parse(text, mode="eval").body
-    assert isinstance(call, ast.Call)
-    assert read_field_default(call, module) == value
+    ):
+        call = ast.parse(text, mode="eval").body
+        assert isinstance(call, ast.Call), text
+        assert read_field_default(call, module) == value
 
 
 def test_live_values_become_what_a_config_would_hold() -> None:

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 from typing import TYPE_CHECKING
 
-import pytest
-
 from epochal.check import MISSING, Opaque, Signature, read_signature
 from epochal.check.signatures.classes import class_definitions
+from epochal.check.signatures.signature import live_signature
 from epochal.registry import Factory, Project, Registry
 
 if TYPE_CHECKING:
@@ -142,35 +142,35 @@ TORCH = [
 ]
 
 
-@pytest.mark.parametrize("dotted", TORCH)
-def test_torch_reads_as_python_itself_reads_it(tmp_path: Path, dotted: str) -> None:
-    registry = Registry(Project(tmp_path))
-    found = read_signature(registry.find("component", dotted), registry.finder)
-    module, _, name = dotted.rpartition(".")
-    real = inspect.signature(getattr(importlib.import_module(module), name)).parameters
-    named = {key: item for key, item in real.items() if item.kind is not item.VAR_KEYWORD}
-    assert found.open == any(item.kind is item.VAR_KEYWORD for item in real.values())
-    assert {item.argument: item.is_required for item in found.parameters} == {
-        key: item.default is item.empty and item.kind is not item.VAR_POSITIONAL
-        for key, item in named.items()
-    }
-    for item in found.parameters:
-        if not isinstance(item.default, Opaque | type(MISSING)) and item.kind != "variadic":
-            default = named[item.argument].default
-            assert item.default == (list(default) if isinstance(default, tuple) else default)
+def test_torch_reads_as_python_itself_reads_it(tmp_path: Path) -> None:
+    for dotted in TORCH:
+        registry = Registry(Project(tmp_path))
+        found = read_signature(registry.find("component", dotted), registry.finder)
+        module, _, name = dotted.rpartition(".")
+        real = inspect.signature(getattr(importlib.import_module(module), name)).parameters
+        named = {key: item for key, item in real.items() if item.kind is not item.VAR_KEYWORD}
+        assert found.open == any(item.kind is item.VAR_KEYWORD for item in real.values()), dotted
+        assert {item.argument: item.is_required for item in found.parameters} == {
+            key: item.default is item.empty and item.kind is not item.VAR_POSITIONAL
+            for key, item in named.items()
+        }, dotted
+        for item in found.parameters:
+            if not isinstance(item.default, Opaque | type(MISSING)) and item.kind != "variadic":
+                default = named[item.argument].default
+                assert item.default == (list(default) if isinstance(default, tuple) else default), (
+                    dotted
+                )
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "supplied"),
-    [("optimizer", "AdamW", "params"), ("schedule", "StepLR", "optimizer")],
-)
-def test_what_the_builder_supplies_is_no_key(
-    tmp_path: Path, kind: str, name: str, supplied: str
-) -> None:
-    registry = Registry(Project(tmp_path))
-    found = read_signature(registry.find(kind, name), registry.finder)
-    assert found.get(supplied) is None
-    assert found.parameters
+def test_what_the_builder_supplies_is_no_key(tmp_path: Path) -> None:
+    for kind, name, supplied in (
+        ("optimizer", "AdamW", "params"),
+        ("schedule", "StepLR", "optimizer"),
+    ):
+        registry = Registry(Project(tmp_path))
+        found = read_signature(registry.find(kind, name), registry.finder)
+        assert found.get(supplied) is None
+        assert found.parameters, kind
 
 
 def test_arguments_that_a_recurrent_layer_passes_on_are_those_of_its_base(tmp_path: Path) -> None:
@@ -197,9 +197,8 @@ def test_the_classes_of_a_chain_come_in_order_and_say_if_any_is_missing(write_fi
     assert class_definitions(whole, registry.finder)[1]
 
 
-@pytest.mark.parametrize(
-    ("text", "names", "variadic"),
-    [
+def test_values_by_position_have_the_name_that_the_signature_gives_them(signature_of) -> None:
+    for text, names, variadic in (
         (
             "class C:\n    def __init__(self, a, *parts_: int, b=1): ...",
             ["a", "parts", "b"],
@@ -226,18 +225,60 @@ def test_the_classes_of_a_chain_come_in_order_and_say_if_any_is_missing(write_fi
             ["own", "x"],
             "own",
         ),
-    ],
-)
-def test_values_by_position_have_the_name_that_the_signature_gives_them(
-    signature_of, text: str, names: list[str], variadic: str | None
-) -> None:
-    signature = signature_of(text, "C")
-    assert [item.name for item in signature.parameters] == names
-    found = signature.variadic
-    assert (found and found.argument) == variadic
+    ):
+        signature = signature_of(text, "C")
+        assert [item.name for item in signature.parameters] == names
+        found = signature.variadic
+        assert (found and found.argument) == variadic
 
 
 def test_values_by_position_are_a_list_of_what_is_annotated(signature_of) -> None:
     signature = signature_of("def f(*sizes: int): ...", "f")
     assert (signature.variadic.annotation, signature.variadic.default) == ("list[int]", [])
     assert not signature.variadic.is_required
+
+
+class Mlp:
+    """Two layers.
+
+    Args:
+        width: Units.
+    """
+
+    def __init__(self, width: int, act=object, for_: str = "1ep", **rest: int) -> None: ...
+
+
+def test_a_live_class_is_read_through_python_itself() -> None:
+    found = read_signature(Factory("model", "Mlp", __name__, "Mlp", object=Mlp))
+    width, act, for_ = found.parameters
+    assert (width.annotation, width.default, width.doc) == ("int", MISSING, "Units.")
+    assert isinstance(act.default, Opaque)
+    assert (for_.name, for_.argument, for_.default) == ("for", "for_", "1ep")
+    assert (found.open, found.summary) == (True, "Two layers.")
+
+
+def test_annotations_that_are_objects_are_written_out() -> None:
+    made = dataclasses.make_dataclass("Made", [("a", int), ("b", list[int]), ("c", int | None)])
+    found = live_signature(made, owner="x")
+    assert [item.annotation for item in found.parameters] == ["int", "list[int]", "int | None"]
+
+
+def test_what_supplies_itself_is_left_out_for_optimizers() -> None:
+    def make(params, lr: float = 0.1) -> None: ...
+
+    found = read_signature(Factory("optimizer", "mine", "x", "make", object=make))
+    assert [item.name for item in found.parameters] == ["lr"]
+
+
+def test_a_callable_without_a_signature_is_unknown() -> None:
+    assert not live_signature(iter, owner="iter").known
+
+
+def test_every_kind_of_parameter_is_told_apart() -> None:
+    def factory(a, /, b, *layers: int, c=1, **rest): ...
+
+    signature = live_signature(factory, owner="f")
+    kinds = [(item.name, item.kind) for item in signature.parameters]
+    assert kinds == [("a", "positional"), ("b", "keyword"), ("layers", "variadic"), ("c", "named")]
+    assert signature.variadic is not None
+    assert (signature.variadic.annotation, signature.open) == ("list[int]", True)

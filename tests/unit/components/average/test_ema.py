@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -71,19 +69,21 @@ def test_the_model_has_its_own_weights_again_afterwards() -> None:
     assert all(torch.equal(v, kept[name]) for name, v in average.state_tensors().items())
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_an_update_that_counts_is_the_same_with_and_without_a_mask(dtype: torch.dtype) -> None:
-    results = []
-    for mask in (None, torch.zeros(())):
-        model, average = network(dtype), Ema(decay=0.9)
-        average.start(model)
-        torch.manual_seed(1)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(torch.randn_like(parameter))
-        average.update(mask)
-        results.append(averaged(average, model))
-    assert all(torch.equal(value, results[1][name]) for name, value in results[0].items())
+def test_an_update_that_counts_is_the_same_with_and_without_a_mask() -> None:
+    for dtype in (torch.float32, torch.float64):
+        results = []
+        for mask in (None, torch.zeros(())):
+            model, average = network(dtype), Ema(decay=0.9)
+            average.start(model)
+            torch.manual_seed(1)
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.add_(torch.randn_like(parameter))
+            average.update(mask)
+            results.append(averaged(average, model))
+        assert all(torch.equal(value, results[1][name]) for name, value in results[0].items()), (
+            dtype
+        )
 
 
 def test_a_skipped_update_changes_no_bit_even_if_statistics_became_nan() -> None:
@@ -124,11 +124,13 @@ def test_a_model_without_weights_has_nothing_to_average() -> None:
     assert average.state_tensors() == {}
 
 
-@pytest.mark.parametrize("decay", [1.0, -0.1, float("nan")])
-def test_a_decay_out_of_bounds_is_refused(decay: Any) -> None:
-    message = r"average.decay: must be at least 0 and below 1, got .*\n  write for example 0.999"
-    with pytest.raises(ConfigError, match=message):
-        Ema(decay=decay)
+def test_a_decay_out_of_bounds_is_refused() -> None:
+    for decay in (1.0, -0.1, float("nan")):
+        message = (
+            r"average.decay: must be at least 0 and below 1, got .*\n  write for example 0.999"
+        )
+        with pytest.raises(ConfigError, match=message):
+            Ema(decay=decay)
 
 
 def test_weights_that_come_later_begin_their_average_then() -> None:

@@ -122,9 +122,8 @@ class Pictures(Dataset):  # type: ignore[type-arg]  # reason: torch's generic at
         return kinds.get(self.kind, SimpleNamespace(label=label))
 
 
-@pytest.mark.parametrize(
-    ("dataset", "where"),
-    [
+def test_labels_are_found_in_the_data_or_in_its_samples() -> None:
+    for dataset, where in (
         (Pictures("attribute"), "targets"),
         (Pictures("dict"), "label"),
         (Pictures("tuple"), 1),
@@ -133,28 +132,23 @@ class Pictures(Dataset):  # type: ignore[type-arg]  # reason: torch's generic at
         (ep.data.Tensors(x=torch.rand(3), label=torch.tensor([0, 1, 1])), "label"),
         (ep.data.Tensors(torch.rand(3), torch.tensor([0, 1, 1])), 1),
         (TensorDataset(torch.rand(3), torch.tensor([0, 1, 1])), 1),
-    ],
-)
-def test_labels_are_found_in_the_data_or_in_its_samples(dataset: Any, where: Any) -> None:
-    assert get_labels(dataset, where) == [0, 1, 1]
+    ):
+        assert get_labels(dataset, where) == [0, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("dataset", "where", "message"),
-    [
+def test_labels_that_are_not_there_are_an_error() -> None:
+    for dataset, where, message in (
         (Pictures("dict"), "lable", r"has 'lable'; a sample has the keys label"),
         (Pictures("tuple"), 7, r"has 7; a sample has a tuple"),
         (TensorDataset(torch.rand(3, 2)), 0, r"0 is a list, not a single label"),
         (SimpleNamespace(y=[1, 2], __len__=None), "y", None),
-    ],
-)
-def test_labels_that_are_not_there_are_an_error(dataset: Any, where: Any, message: Any) -> None:
-    if message is None:
-        dataset = Pictures("attribute")
-        dataset.targets = [0]
-        where, message = "targets", "'targets' has 1 labels, and there are 3 samples"
-    with pytest.raises(ConfigError, match=rf"train\.stratify: .*{message}"):
-        get_labels(dataset, where)
+    ):
+        if message is None:
+            dataset = Pictures("attribute")
+            dataset.targets = [0]
+            where, message = "targets", "'targets' has 1 labels, and there are 3 samples"
+        with pytest.raises(ConfigError, match=rf"train\.stratify: .*{message}"):
+            get_labels(dataset, where)
 
 
 def test_a_label_that_is_rarer_than_the_folds_is_warned_of(
@@ -175,15 +169,12 @@ def weighted() -> DataLoader[Any]:
     return DataLoader(data, sampler=WeightedRandomSampler([1.0] * 4, num_samples=4))
 
 
-@pytest.mark.parametrize(
-    ("loader", "message"),
-    [
+def test_data_without_such_folds_is_refused() -> None:
+    for loader, message in (
         (DataLoader(TensorDataset(torch.arange(3))), "4 folds of 3 samples(.|\n)*at most 3"),
         (DataLoader(Stream()), "read by index, and a Stream is iterable"),
         ([1, 2, 3], "as a DataLoader, got a list"),
         (weighted(), "a custom sampler, a WeightedRandomSampler"),
-    ],
-)
-def test_data_without_such_folds_is_refused(loader: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=rf"train\.folds: .*{message}"):
-        split_loader(loader, 1, 4, seed=0)
+    ):
+        with pytest.raises(ConfigError, match=rf"train\.folds: .*{message}"):
+            split_loader(loader, 1, 4, seed=0)

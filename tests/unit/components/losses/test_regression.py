@@ -23,7 +23,7 @@ def test_hubers_is_the_closed_formula() -> None:
     torch.testing.assert_close(Huber(delta=0.5)(A, B), wanted)
 
 
-@pytest.mark.parametrize("loss", [Mse(), L1(), Huber()])
-def test_a_target_of_another_shape_is_refused(loss: nn.Module) -> None:
-    with pytest.raises(TaskError, match="give both the same"):
-        loss(A, B[:, 0])
+def test_a_target_of_another_shape_is_refused() -> None:
+    for loss in (Mse(), L1(), Huber()):
+        with pytest.raises(TaskError, match="give both the same"):
+            loss(A, B[:, 0])

@@ -40,10 +40,10 @@ def test_reset_forgets_and_nothing_gives_not_a_number() -> None:
     assert math.isnan(metric.compute())
 
 
-@pytest.mark.parametrize("of", ["x", "output.x", "out.", "out", ""])
-def test_anything_but_output_and_batch_is_refused(of: str) -> None:
-    with pytest.raises(ConfigError, match=r"metrics\.of: must be out\.<name> or batch\.<name>"):
-        Mean(of=of)
+def test_anything_but_output_and_batch_is_refused() -> None:
+    for of in ("x", "output.x", "out.", "out", ""):
+        with pytest.raises(ConfigError, match=r"metrics\.of: must be out\.<name> or batch\.<name>"):
+            Mean(of=of)
 
 
 def test_something_that_is_not_a_tensor_is_named() -> None:

@@ -81,24 +81,24 @@ def test_a_peak_never_falls_below_the_floor() -> None:
     assert min(curve(Cosine(restarts=3, peak_decay=0.1, min_factor=0.2), 16, 20)) == 0.2
 
 
-@pytest.mark.parametrize("power", [0.5, 1.0, 2.0, 3.5])
-def test_polynomial_equals_its_closed_form_and_torchs(power: float) -> None:
-    ours = curve(Polynomial(power=power), 9, 10)
-    assert ours == pytest.approx([(1 - step / 9) ** power for step in range(10)])
-    assert ours == pytest.approx(torch_curve(PolynomialLR, 10, total_iters=9, power=power))
+def test_polynomial_equals_its_closed_form_and_torchs() -> None:
+    for power in (0.5, 1.0, 2.0, 3.5):
+        ours = curve(Polynomial(power=power), 9, 10)
+        assert ours == pytest.approx([(1 - step / 9) ** power for step in range(10)])
+        assert ours == pytest.approx(torch_curve(PolynomialLR, 10, total_iters=9, power=power))
 
 
 def test_polynomial_ends_at_its_floor() -> None:
     assert curve(Polynomial(power=2, min_factor=0.5), 2, 4) == pytest.approx([1, 0.625, 0.5, 0.5])
 
 
-@pytest.mark.parametrize(("shape", "theirs"), [("cosine", "cos"), ("linear", "linear")])
-@pytest.mark.parametrize("rise", [0.1, 0.3, 0.5])
-def test_one_cycle_equals_torchs(shape: str, theirs: str, rise: float) -> None:
-    expected = torch_curve(
-        OneCycleLR, 40, max_lr=1.0, total_steps=41, pct_start=rise, anneal_strategy=theirs
-    )
-    assert curve(OneCycle(shape=shape, rise=rise), 41, 40) == pytest.approx(expected)
+def test_one_cycle_equals_torchs() -> None:
+    for shape, theirs in (("cosine", "cos"), ("linear", "linear")):
+        for rise in (0.1, 0.3, 0.5):
+            expected = torch_curve(
+                OneCycleLR, 40, max_lr=1.0, total_steps=41, pct_start=rise, anneal_strategy=theirs
+            )
+            assert curve(OneCycle(shape=shape, rise=rise), 41, 40) == pytest.approx(expected)
 
 
 def test_one_cycle_goes_from_its_start_over_one_to_its_end() -> None:
@@ -108,10 +108,10 @@ def test_one_cycle_goes_from_its_start_over_one_to_its_end() -> None:
     assert factors[9:] == pytest.approx([0.1] * 3)
 
 
-@pytest.mark.parametrize("rise", [0.0, 1.0])
-def test_one_cycle_may_only_fall_or_only_rise(rise: float) -> None:
-    factors = curve(OneCycle(rise=rise), 10, 10)
-    assert factors == sorted(factors, reverse=rise == 0)
+def test_one_cycle_may_only_fall_or_only_rise() -> None:
+    for rise in (0.0, 1.0):
+        factors = curve(OneCycle(rise=rise), 10, 10)
+        assert factors == sorted(factors, reverse=rise == 0)
 
 
 def test_wsd_stays_and_falls_over_its_share() -> None:
@@ -125,27 +125,24 @@ def test_wsd_falls_over_a_length() -> None:
         assert curve(Wsd(decay=decay, min_factor=0.5), 10, 12) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("shape", "form"),
-    [
+def test_wsd_falls_in_the_shape_it_is_told() -> None:
+    for shape, form in (
         ("linear", lambda p: 1 - p),
         ("cosine", lambda p: (1 + math.cos(math.pi * p)) / 2),
         ("sqrt", lambda p: 1 - math.sqrt(p)),
         ("square", lambda p: (1 - p) ** 2),
-    ],
-)
-def test_wsd_falls_in_the_shape_it_is_told(shape: str, form: object) -> None:
-    factors = curve(Wsd(decay=0.5, shape=shape, min_factor=0.1), 20, 21)
-    expected = [0.1 + 0.9 * form(step / 10) for step in range(11)]
-    assert factors[10:] == pytest.approx(expected)
-    assert factors[:10] == [1.0] * 10
+    ):
+        factors = curve(Wsd(decay=0.5, shape=shape, min_factor=0.1), 20, 21)
+        expected = [0.1 + 0.9 * form(step / 10) for step in range(11)]
+        assert factors[10:] == pytest.approx(expected), shape
+        assert factors[:10] == [1.0] * 10, shape
 
 
-@pytest.mark.parametrize("shape", FALLING)
-def test_descents_never_rise_and_stay_above_their_floor(shape: type[Linear]) -> None:
-    factors = curve(shape(min_factor=0.2), 17, 25)
-    assert all(later <= earlier for earlier, later in pairwise(factors))
-    assert min(factors) == pytest.approx(0.2)
+def test_descents_never_rise_and_stay_above_their_floor() -> None:
+    for shape in FALLING:
+        factors = curve(shape(min_factor=0.2), 17, 25)
+        assert all(later <= earlier for earlier, later in pairwise(factors)), shape
+        assert min(factors) == pytest.approx(0.2), shape
 
 
 def test_the_same_step_has_the_same_factor_in_any_order() -> None:
@@ -159,20 +156,19 @@ def test_over_ends_the_descent_before_the_run_does() -> None:
     assert curve(Linear(over=4), 100, 6) == pytest.approx([1, 0.75, 0.5, 0.25, 0, 0])
 
 
-@pytest.mark.parametrize("shape", [*FALLING, OneCycle])
-def test_over_makes_a_run_of_unknown_length_possible(shape: type[Linear]) -> None:
-    assert shape(over=10).factor(5, None) == shape().factor(5, 10)
+def test_over_makes_a_run_of_unknown_length_possible() -> None:
+    for shape in (*FALLING, OneCycle):
+        assert shape(over=10).factor(5, None) == shape().factor(5, 10)
 
 
-@pytest.mark.parametrize("shape", [*FALLING, OneCycle])
-def test_descent_of_unknown_length_says_what_to_set(shape: type[Linear]) -> None:
-    with pytest.raises(ConfigError, match=r"schedule\.over: must be given(.|\n)*over: 10000st"):
-        shape().factor(0, None)
+def test_descent_of_unknown_length_says_what_to_set() -> None:
+    for shape in (*FALLING, OneCycle):
+        with pytest.raises(ConfigError, match=r"schedule\.over: must be given(.|\n)*over: 10000st"):
+            shape().factor(0, None)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
+def test_impossible_arguments_are_named() -> None:
+    for make, message in (
         (lambda: Cosine(min_factor=1.5), r"min_factor: must be between 0 and 1, got 1.5"),
         (lambda: Cosine(restarts=-1), r"restarts: must be at least 0, got -1"),
         (lambda: Cosine(growth=0), r"growth: must be above 0, got 0"),
@@ -188,11 +184,9 @@ def test_descent_of_unknown_length_says_what_to_set(shape: type[Linear]) -> None
         (lambda: OneCycle(start_factor=-1), r"start_factor: must be between 0 and 1, got -1"),
         (lambda: Wsd(decay=3), r"decay: must be between 0 and 1, got 3"),
         (lambda: Wsd(decay="2h"), r"decay: must be in steps or epochs, got '2h'"),
-    ],
-)
-def test_impossible_arguments_are_named(make: object, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        make()
+    ):
+        with pytest.raises(ConfigError, match=message):
+            make()
 
 
 class Rates(Hook):

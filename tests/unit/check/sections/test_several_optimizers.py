@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.unit.check.problems import problems_of
 
 from epochal.check import SECTIONS, has_members, json_schema, member_signature
 from epochal.config import from_plain
@@ -26,10 +27,6 @@ def batch_loss(self, out, batch):
 def check_dict(check_task):
     """Check a config whose task computes both losses."""
     return partial(check_task, LOSSES)
-
-
-def shown(report) -> list[tuple[str, str, str]]:
-    return [(problem.key, problem.what, problem.hint) for problem in report.problems]
 
 
 def changed(**members: dict[str, Any]) -> dict[str, Any]:
@@ -62,9 +59,8 @@ def test_each_may_have_a_schedule(check_dict) -> None:
     assert check_dict(optim=changed(critic={"schedule": None})).ok
 
 
-@pytest.mark.parametrize(
-    ("optim", "key", "what", "hint"),
-    [
+def test_what_cannot_be_meant_is_reported(check_dict) -> None:
+    for optim, key, what, hint in (
         (
             {**TWO, "clip": 1.0},
             "optim.clip",
@@ -112,30 +108,23 @@ def test_each_may_have_a_schedule(check_dict) -> None:
             "'a/b' cannot be the name of an optimizer",
             "use letters",
         ),
-    ],
-)
-def test_what_cannot_be_meant_is_reported(
-    check_dict, optim: dict[str, Any], key: str, what: str, hint: str
-) -> None:
-    found = {one[0]: one for one in shown(check_dict(optim=optim))}
-    assert list(found) == [key]
-    assert found[key][1] == what
-    assert found[key][2].startswith(hint)
+    ):
+        found = {one[0]: one for one in problems_of(check_dict(optim=optim))}
+        assert list(found) == [key]
+        assert found[key][1] == what
+        assert found[key][2].startswith(hint)
 
 
-@pytest.mark.parametrize(
-    ("value", "is_so"),
-    [
+def test_specs_by_name_are_told_from_one() -> None:
+    for value, is_so in (
         (TWO, True),
         ({"type": "SGD", "lr": 1}, False),
         ({"lr": 1}, False),
         ({"clip": {"value": 1}}, False),
         ("SGD", False),
-    ],
-)
-def test_specs_by_name_are_told_from_one(value: Any, is_so: bool) -> None:
-    assert has_members(SECTIONS["optim"], from_plain(value)) is is_so
-    assert not has_members(SECTIONS["model"], from_plain(value))
+    ):
+        assert has_members(SECTIONS["optim"], from_plain(value)) is is_so
+        assert not has_members(SECTIONS["model"], from_plain(value))
 
 
 def test_keys_of_each_are_told(user_registry) -> None:
@@ -156,11 +145,11 @@ def test_editors_know_of_several(user_registry) -> None:
 def test_losses_that_nobody_computes_are_reported(check_task) -> None:
     assert check_task(LOSSES, optim=TWO).ok
     wrong = changed(critic={"loss": "dd_loss"})
-    assert shown(check_task(LOSSES, optim=wrong)) == [
+    assert problems_of(check_task(LOSSES, optim=wrong)) == [
         ("optim.critic.loss", "nothing computes the loss 'dd_loss'", "did you mean 'd_loss'?")
     ]
     missing = {"generator": TWO["generator"], "critic": {"type": "SGD", "lr": 1}}
-    assert shown(check_task(LOSSES, optim=missing))[0][:2] == (
+    assert problems_of(check_task(LOSSES, optim=missing))[0][:2] == (
         "optim.critic.loss",
         "nothing computes the loss 'loss'",
     )
