@@ -131,13 +131,13 @@ def test_other_runners_need_no_optimizer(check_dict) -> None:
         assert [key for key, _, _ in problems_of(report)] == ["model"], runner
 
 
-def test_the_runner_may_stand_in_the_config(check_dict) -> None:
+def test_the_config_may_set_the_runner(check_dict) -> None:
     assert check_dict(**{"optim": None}).problems
     from_config = check_dict(runner="test", optim=None)
     assert from_config.expanded.mapping["runner"].to_plain()["type"] == "test"
 
 
-def test_a_runner_of_ones_own_extends_ours_or_needs_nothing(check_dict, write_files) -> None:
+def test_a_custom_runner_needs_what_its_base_needs(check_dict, write_files) -> None:
     text = """
         from epochal.engine import Runner, Train
         class Longer(Train): ...
@@ -150,7 +150,7 @@ def test_a_runner_of_ones_own_extends_ours_or_needs_nothing(check_dict, write_fi
     assert check_dict(task=None, model=None, optim=None, runner="user.runners.Own").ok
 
 
-def test_model_and_data_alone_use_the_task_of_models_with_a_loss(check_dict) -> None:
+def test_model_and_data_alone_use_the_task_module(check_dict) -> None:
     spec = {"type": "torch.utils.data.Subset", "dataset": 1, "indices": [0]}
     report = check_dict(task=None, data={"train": spec, "val": spec}, monitor="-val/loss")
     assert report.ok
@@ -178,7 +178,7 @@ def test_training_a_task_without_a_loss_is_reported(check_dict, write_files) -> 
     ]
 
 
-def test_methods_that_a_task_gets_while_it_is_made_are_not_missed(check_dict, write_files) -> None:
+def test_methods_assigned_at_run_time_are_not_reported_as_missing(check_dict, write_files) -> None:
     text = """
         import epochal as ep
         class Made(ep.Task):
@@ -189,7 +189,7 @@ def test_methods_that_a_task_gets_while_it_is_made_are_not_missed(check_dict, wr
     assert check_dict(task={"type": "user.made.Made"}).ok
 
 
-def test_a_runner_with_optimizers_of_its_own_needs_no_section(check_dict, write_files) -> None:
+def test_a_runner_that_needs_no_optimizer_needs_no_section(check_dict, write_files) -> None:
     text = """
         from epochal.engine import Train
         class Rivals(Train):
@@ -214,7 +214,7 @@ def test_unknown_sections_suggest_one_or_extra(check_dict) -> None:
     ]
 
 
-def test_a_section_that_is_null_counts_as_left_out(check_dict) -> None:
+def test_a_section_that_is_null_is_absent(check_dict) -> None:
     report = check_dict(**{"schedule": "$null"})
     assert report.ok
     assert "schedule" not in report.expanded.mapping
@@ -255,7 +255,7 @@ def test_overrides_of_unknown_keys_point_at_the_command_line(write_files, tmp_pa
     assert problem.hint == "did you mean 'lr'?"
 
 
-def test_the_shipped_examples_are_free_of_mistakes() -> None:
+def test_the_shipped_examples_have_no_mistakes() -> None:
     for file in sorted((ROOT / "examples").glob("*/*.yaml")):
         config = load(file)
         for variant in (None, *config.variants):
@@ -287,7 +287,7 @@ def test_hostile_targets_are_refused_under_every_key_and_depth(check_dict) -> No
 DATA = {"train": {"type": "torch.utils.data.TensorDataset"}}
 
 
-def test_numbers_out_of_bounds_are_found(check_dict) -> None:
+def test_numbers_out_of_bounds_are_reported(check_dict) -> None:
     for sections, key, what in (
         ({"optim": {"type": "SGD", "accumulate": 0}}, "optim.accumulate", "at least 1, got 0"),
         ({"optim": {"type": "SGD", "clip": 0}}, "optim.clip", "above 0, got 0"),
@@ -312,13 +312,13 @@ def test_numbers_out_of_bounds_are_found(check_dict) -> None:
         assert problem.hint.startswith("write a number that is"), sections
 
 
-def test_durations_that_are_none_are_found(check_dict) -> None:
+def test_wrong_durations_are_reported(check_dict) -> None:
     for text in ("0ep", "-1ep", "0.5st", "0h"):
         (problem,) = check_dict(train={"for": text}).problems
         assert problem.key == "train.for", text
 
 
-def test_a_wrong_level_of_the_log_is_found(check_dict) -> None:
+def test_a_wrong_log_level_is_reported(check_dict) -> None:
     (problem,) = check_dict(log={"level": "warn"}).problems
     assert (problem.key, problem.hint) == ("log.level", "did you mean 'warning'?")
 
@@ -357,7 +357,7 @@ def test_a_config_that_names_no_module_belongs_to_its_own_folder(write_files, mo
     assert build_registry(load("configs/x.yaml")).project.dir == folder / "configs"
 
 
-def test_a_registry_that_fits_is_used_again(write_files, tmp_path: Path) -> None:
+def test_a_registry_that_fits_is_reused(write_files, tmp_path: Path) -> None:
     write_files({"parts.py": "", "a.yaml": "seed: 1\nvariants: {b: {imports: [parts]}}\n"})
     file = tmp_path / "a.yaml"
     first = build_registry(load(file))
@@ -366,7 +366,7 @@ def test_a_registry_that_fits_is_used_again(write_files, tmp_path: Path) -> None
     assert build_registry(load(file), like=first, user_dir=tmp_path.parent) is not first
 
 
-def test_all_variants_together_find_what_each_finds_alone(
+def test_checking_all_variants_finds_what_checking_each_finds(
     user_registry, write_files, tmp_path: Path
 ) -> None:
     text = """

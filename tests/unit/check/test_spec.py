@@ -9,7 +9,7 @@ from epochal.config import Duration, Node, from_plain
 from epochal.errors import ConfigError, UnknownComponentError
 
 
-def test_the_keys_of_a_spec_are_parted_by_owner(user_registry) -> None:
+def test_the_keys_of_a_spec_are_split_by_owner(user_registry) -> None:
     node = from_plain({"type": "AdamW", "lr": 1e-3, "clip": 1.0, "accumulate": 2})
     spec = read_spec(node, user_registry, section="optim")
     assert (spec.path, spec.factory.dotted) == ("optim", "torch.optim.adamw.AdamW")
@@ -49,13 +49,13 @@ def test_arguments_are_converted_and_nested_specs_built(user_registry) -> None:
     assert isinstance(kept["act"], Node)
 
 
-def test_arguments_get_the_name_that_the_factory_uses(signature_of) -> None:
+def test_arguments_get_the_names_of_the_factory(signature_of) -> None:
     signature = signature_of("def f(for_: float, **rest): ...", "f")
     values = from_plain({"for": 1, "other": [1]}).mapping
     assert build_arguments(values, signature).keyword == {"for_": 1.0, "other": [1]}
 
 
-def test_lists_become_the_tuples_that_an_optimizer_wants(user_registry) -> None:
+def test_lists_become_the_tuples_of_an_optimizer(user_registry) -> None:
     spec = read_spec(
         from_plain({"type": "AdamW", "betas": [0, 0.9]}), user_registry, section="optim"
     )
@@ -66,7 +66,7 @@ def test_a_bare_name_is_a_spec(user_registry) -> None:
     assert read_spec(from_plain("cosine"), user_registry, section="schedule").arguments == {}
 
 
-def test_what_is_no_spec_is_refused(user_registry) -> None:
+def test_a_value_that_is_no_spec_is_refused(user_registry) -> None:
     with pytest.raises(ConfigError, match="model: has no type"):
         read_spec(from_plain({"width": 3}), user_registry, section="model")
     node = from_plain({"type": "EarlyStoping"})
@@ -74,7 +74,7 @@ def test_what_is_no_spec_is_refused(user_registry) -> None:
         read_spec(node, user_registry, section="hooks", path="hooks.0")
 
 
-def test_what_cannot_be_given_by_name_is_given_by_position(signature_of) -> None:
+def test_positional_only_arguments_are_passed_by_position(signature_of) -> None:
     for signature, values, positional, keyword in (
         ("*layers", {"layers": [1, 2]}, (1, 2), {}),
         ("*layers", {"layers": []}, (), {}),
@@ -98,7 +98,7 @@ def test_what_cannot_be_given_by_name_is_given_by_position(signature_of) -> None
         assert (made.positional, made.keyword) == (positional, keyword)
 
 
-def test_a_gap_before_values_by_position_is_refused(signature_of) -> None:
+def test_a_missing_value_before_positional_values_is_refused(signature_of) -> None:
     signature = signature_of("def f(a, b=make(), *layers): ...", "f")
     values = from_plain({"a": 1, "layers": [2]}).mapping
     with pytest.raises(ConfigError, match=r"model\.b: missing; m\.f takes it by position"):
@@ -108,7 +108,7 @@ def test_a_gap_before_values_by_position_is_refused(signature_of) -> None:
 SPEC = {"type": "torch.nn.ReLU"}
 
 
-def test_values_become_what_the_type_names() -> None:
+def test_values_are_converted_to_their_type() -> None:
     for annotation, value, expected in (
         ("float", 3, 3.0),
         ("float | None", 3, 3.0),
@@ -133,7 +133,7 @@ def test_values_become_what_the_type_names() -> None:
             assert type(made) is type(expected)
 
 
-def test_other_layers_say_how_their_types_are_made() -> None:
+def test_callers_can_pass_constructors_of_types() -> None:
     makers = {"every": lambda text: ("every", text), "callable": lambda text: ("code", text)}
     assert convert_value("50st", "Every", makers=makers) == ("every", "50st")
     assert convert_value({"val": 0}, "Every | dict[str, Every]", makers=makers) == {
@@ -143,7 +143,7 @@ def test_other_layers_say_how_their_types_are_made() -> None:
     assert convert_value("50st", "Every") == "50st"
 
 
-def test_specs_inside_a_value_are_built_where_they_stand() -> None:
+def test_specs_inside_a_value_are_built_with_their_paths() -> None:
     seen = []
 
     def build(node: Node, path: str) -> str:

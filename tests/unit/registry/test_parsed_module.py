@@ -7,7 +7,7 @@ from epochal.registry.module_finder import ModuleFinder
 from epochal.registry.parsed_module import Definition, Import, Variable, full_name
 
 
-def test_names_are_told_apart_by_what_binds_them(write_files) -> None:
+def test_bindings_are_classes_functions_imports_or_variables(write_files) -> None:
     folder = write_files({"m.py": "import os\nx: int = 3\ny = z = 4\nclass C: pass\na: str"})
     finder = ModuleFinder([folder])
     module = finder.find_module("m")

@@ -26,7 +26,7 @@ def test_a_component_shows_every_option_with_its_documentation() -> None:
     assert "min_delta: 0.0" in lines
 
 
-def test_a_template_of_options_is_a_config_that_says_the_defaults(tmp_path) -> None:
+def test_a_template_of_options_is_a_valid_config(tmp_path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text("".join(yaml_template(name) for name in ("train", "log", "engine", "record")))
     config = load(file)
@@ -57,7 +57,7 @@ def test_without_a_name_the_whole_config_is_shown() -> None:
     assert all(re.search(rf"^(# )?{name}:", text, re.M) for name in SECTIONS)
 
 
-def test_a_class_of_the_user_has_a_template_too(write_files) -> None:
+def test_a_class_of_the_user_has_a_template(write_files) -> None:
     text = 'class Net:\n    """A net."""\n    def __init__(self, a: int, b=make(), **more): ...'
     registry = Registry(Project(write_files({"m.py": text})))
     assert yaml_template("m.Net", registry).splitlines() == [

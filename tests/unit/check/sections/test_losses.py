@@ -49,7 +49,7 @@ def problems(check_dict, write_files):
 CE = {"type": "cross_entropy", "inputs": {"input": "out.logits", "target": "batch.label"}}
 
 
-def test_good_losses_have_no_problems_and_the_task_needs_none(problems) -> None:
+def test_good_losses_are_accepted_without_batch_loss(problems) -> None:
     for loss in (
         "cross_entropy",
         CE,
@@ -68,7 +68,7 @@ def test_good_losses_have_no_problems_and_the_task_needs_none(problems) -> None:
         assert problems(loss) == []
 
 
-def test_terms_are_called_by_name_key_or_type() -> None:
+def test_terms_are_named_by_name_key_or_type() -> None:
     def names(loss):
         root = from_plain({"loss": loss}, place=Place("test"))
         return [(path, name) for path, name, _ in iter_loss_terms(root)]
@@ -85,7 +85,7 @@ def test_terms_are_called_by_name_key_or_type() -> None:
     assert loss_term_names(from_plain({}, place=Place("test"))) == set()
 
 
-def test_an_argument_that_the_loss_does_not_take_is_reported_with_the_nearest(problems) -> None:
+def test_an_unknown_input_of_a_loss_suggests_the_nearest(problems) -> None:
     (problem,) = problems({"type": "mse", "inputs": {"inptu": "out.a", "target": "batch.b"}})
     assert problem[0] == "loss.inputs.inptu"
     assert "Mse takes no 'inptu'" in problem[1]
@@ -99,7 +99,7 @@ def test_a_required_argument_that_inputs_lack_is_reported(problems) -> None:
     assert problem[2] == "add target: batch.target"
 
 
-def test_arguments_of_inherited_forwards_are_known(problems) -> None:
+def test_inputs_of_an_inherited_forward_are_known(problems) -> None:
     inputs = {"anchor": "out.a", "other": "out.b", "maks": "batch.m"}
     (problem,) = problems({"a": {"type": "user.losses.Heir", "inputs": inputs}})
     assert problem == (
@@ -109,7 +109,7 @@ def test_arguments_of_inherited_forwards_are_known(problems) -> None:
     )
 
 
-def test_routes_that_start_nowhere_are_reported(problems) -> None:
+def test_inputs_must_start_with_out_or_batch(problems) -> None:
     for route, hint in (
         ("logits", "write out.logits or batch.logits"),
         ("outt.logits", "did you mean 'out.logits'?"),
@@ -122,7 +122,7 @@ def test_routes_that_start_nowhere_are_reported(problems) -> None:
             assert found[0][2] == hint
 
 
-def test_options_of_a_function_are_checked_and_tensors_are_none_of_them(problems) -> None:
+def test_options_of_a_loss_function_are_its_keyword_arguments(problems) -> None:
     keys = [key for key, *_ in problems({"type": "user.losses.simple", "alhpa": 1, "pred": 2})]
     assert sorted(keys) == ["loss.alhpa", "loss.pred"]
     (problem,) = problems({"type": "user.losses.simple"})
@@ -139,18 +139,18 @@ def test_two_terms_of_one_name_are_reported(problems) -> None:
     )
 
 
-def test_at_least_one_term_must_count(problems) -> None:
+def test_at_least_one_term_needs_a_weight(problems) -> None:
     (problem,) = problems([{"type": "mse", "weight": 0}, {"type": "l1", "weight": 0.0}])
     assert problem[:2] == ("loss", "every term has the weight 0, so nothing is trained")
     assert not problems([{"type": "mse", "weight": 0}, {"type": "l1"}])
 
 
-def test_the_name_of_the_sum_is_taken(problems) -> None:
+def test_the_name_of_the_sum_is_reserved(problems) -> None:
     (problem,) = problems([{"type": "mse", "name": "loss"}])
     assert problem[:2] == ("loss.0", "'loss' is the name of the sum of all terms")
 
 
-def test_names_must_be_words(problems) -> None:
+def test_names_must_be_identifiers(problems) -> None:
     (problem,) = problems([{"type": "mse", "name": "a/b"}])
     assert problem[:2] == ("loss.0", "a term cannot be called 'a/b'")
 
@@ -160,20 +160,20 @@ def test_a_term_has_one_name(problems) -> None:
     assert problem[:2] == ("loss.a.name", "the key already names the term 'a'")
 
 
-def test_sums_and_single_values_are_no_means(problems) -> None:
+def test_other_reductions_than_mean_are_reported(problems) -> None:
     for reduction in ("sum", "none"):
         (problem,) = problems({"type": "MSELoss", "reduction": reduction})
         assert problem[0] == "loss.reduction"
         assert problem[1].startswith("a term must be a mean over its items")
 
 
-def test_an_unknown_loss_is_reported_with_the_nearest(problems) -> None:
+def test_an_unknown_loss_suggests_the_nearest(problems) -> None:
     (problem,) = problems("cross_entrpy")
     assert problem[0] == "loss.type"
     assert problem[2] == "did you mean 'cross_entropy'?"
 
 
-def test_what_is_no_loss_is_reported(problems) -> None:
+def test_a_section_that_is_no_loss_is_reported(problems) -> None:
     for loss in (3, [3], {"a": 3}, []):
         assert problems(loss)
 
@@ -187,7 +187,7 @@ def test_a_task_that_computes_its_own_loss_contradicts_the_section(problems) -> 
     )
 
 
-def test_a_task_may_ask_for_the_loss_of_the_config(problems) -> None:
+def test_a_task_may_take_the_loss_of_the_config(problems) -> None:
     assert problems(CE, task="user.bare.Asking") == []
 
 

@@ -48,7 +48,7 @@ def test_a_misspelt_task_method_is_shown_in_its_file(class_of) -> None:
         )
 
 
-def test_known_own_and_private_methods_are_left_alone(class_of) -> None:
+def test_known_private_and_used_methods_are_no_typos(class_of) -> None:
     for body in (
         "def batch_metric(self, out, batch): ...",
         "def epoch_end(self, run, split): ...",
@@ -68,13 +68,13 @@ ORDINARY = (
 )
 
 
-def test_ordinary_methods_of_users_are_left_alone(class_of) -> None:
+def test_ordinary_methods_of_users_are_no_typos(class_of) -> None:
     for name in ORDINARY.split():
         text = f"import epochal as ep\nclass T(ep.Task):\n    def {name}(self): ...\n"
         assert list(find_misspelt_methods("task", "task", *class_of(text, "T"))) == [], name
 
 
-def test_a_method_that_the_module_calls_is_the_users_own(class_of) -> None:
+def test_a_method_that_the_module_calls_is_no_typo(class_of) -> None:
     text = """
         import epochal as ep
         class T(ep.Task):
@@ -84,7 +84,7 @@ def test_a_method_that_the_module_calls_is_the_users_own(class_of) -> None:
     assert list(find_misspelt_methods("task", "task", *class_of(text, "T"))) == []
 
 
-def test_a_misspelt_event_of_a_hook_is_found_in_its_bases_too(class_of) -> None:
+def test_a_misspelt_event_in_a_base_of_a_hook_is_found(class_of) -> None:
     text = """
         import epochal as ep
         class Root(ep.Hook):
@@ -96,7 +96,7 @@ def test_a_misspelt_event_of_a_hook_is_found_in_its_bases_too(class_of) -> None:
     assert [problem.hint.split("?")[0] for problem in problems] == ["did you mean 'step_end'"]
 
 
-def test_a_method_is_found_in_bases_and_unknown_bases_leave_it_open(class_of) -> None:
+def test_methods_are_found_in_bases_and_may_be_in_unknown_bases(class_of) -> None:
     text = """
         import epochal as ep
         from nowhere import Base
@@ -116,7 +116,7 @@ def _ask(found: tuple[Definition, ModuleFinder], name: str) -> tuple[Definition,
     return found[0], name, found[1]
 
 
-def test_tasks_know_more_methods_than_hooks() -> None:
+def test_tasks_have_more_methods_than_hooks() -> None:
     finder = ModuleFinder()
     assert {"batch_loss", "epoch_end", "onBatchEnd"} <= known_methods("task", finder)
     assert "batch_loss" not in known_methods("hook", finder)

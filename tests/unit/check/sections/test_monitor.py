@@ -12,7 +12,7 @@ from epochal.engine.optim.average import AVERAGED_SPLIT as ENGINE_AVERAGED_SPLIT
 ACC = 'def batch_metric(self, out, batch): return {"acc": (1, 1)}'
 
 
-def test_producible_metrics_are_accepted(check_task) -> None:
+def test_metrics_that_are_produced_are_accepted(check_task) -> None:
     for methods, sections in (
         (ACC, {"monitor": "+val/acc"}),
         (ACC, {"monitor": {"metric": "val/acc", "mode": "max"}}),
@@ -29,7 +29,7 @@ def test_producible_metrics_are_accepted(check_task) -> None:
         assert problems_of(check_task(methods, **sections)) == []
 
 
-def test_impossible_metrics_are_reported_with_the_possible(check_task) -> None:
+def test_unknown_metrics_are_reported_with_a_hint(check_task) -> None:
     for methods, monitor, hint in (
         (ACC, "+val/accu", "did you mean '+val/acc'?"),
         (ACC, "+acc", "did you mean '+val/acc'?"),
@@ -42,12 +42,12 @@ def test_impossible_metrics_are_reported_with_the_possible(check_task) -> None:
         assert problem.hint == hint
 
 
-def test_a_metric_in_a_mapping_is_checked_too(check_task) -> None:
+def test_a_metric_in_a_mapping_is_checked(check_task) -> None:
     (problem,) = check_task(ACC, monitor={"metric": "+val/accu"}).problems
     assert (problem.key, problem.hint) == ("monitor.metric", "did you mean '+val/acc'?")
 
 
-def test_names_that_only_running_could_tell_are_not_doubted(check_task) -> None:
+def test_metrics_that_the_source_does_not_show_may_exist(check_task) -> None:
     for methods in (
         "def batch_metric(self, out, batch): return self.compute(out)",
         "def batch_metric(self, out, batch): return {name: (1, 1) for name in self.names}",
@@ -63,11 +63,11 @@ def test_names_that_only_running_could_tell_are_not_doubted(check_task) -> None:
         assert problems_of(check_task(methods, monitor="+val/anything")) == []
 
 
-def test_a_metric_without_a_name_may_be_called_anything(check_task) -> None:
+def test_a_metric_without_a_name_may_have_any_name(check_task) -> None:
     assert check_task("", monitor="+val/x", metrics=[{"type": "accuracy"}]).ok
 
 
-def test_a_mapping_filled_item_by_item_is_followed(check_task) -> None:
+def test_keys_assigned_to_a_local_mapping_are_known(check_task) -> None:
     methods = (
         "def batch_metric(self, out, batch):\n"
         '    found = {"a": (1, 1)}\n    found["b"] = (2, 1)\n    return found'
@@ -77,13 +77,13 @@ def test_a_mapping_filled_item_by_item_is_followed(check_task) -> None:
     assert problem.key == "monitor"
 
 
-def test_a_monitor_must_say_which_way_is_better(check_task) -> None:
+def test_a_monitor_needs_a_direction(check_task) -> None:
     (problem,) = check_task(ACC, monitor="val/acc").problems
     assert problem.what == "does not say which way is better: 'val/acc'"
     assert problem.hint.startswith("write '+val/acc' if larger is better")
 
 
-def test_a_wrong_mode_is_one_of_two(check_task) -> None:
+def test_a_wrong_mode_is_reported(check_task) -> None:
     (problem,) = check_task(ACC, monitor={"metric": "val/acc", "mode": "mx"}).problems
     assert (problem.key, problem.hint) == ("monitor.mode", "did you mean 'max'?")
 
@@ -93,7 +93,7 @@ def test_a_monitor_of_another_type_is_refused(check_task) -> None:
     assert problem.what == "expected text or a mapping or null, got 3"
 
 
-def test_the_hint_is_never_an_empty_list(check_dict, write_files) -> None:
+def test_a_task_without_metrics_gets_a_hint(check_dict, write_files) -> None:
     text = (
         "import epochal as ep\nclass Bare(ep.Task):\n  def batch_forward(self, model, batch): ..."
     )
@@ -122,7 +122,7 @@ def test_a_mode_against_the_sign_is_a_mistake(check_task) -> None:
     )
 
 
-def test_worse_values_cannot_count_as_better(check_task) -> None:
+def test_min_delta_must_not_be_negative(check_task) -> None:
     report = check_task(ACC, monitor={"metric": "+val/acc", "min_delta": -0.1})
     (problem,) = report.problems
     assert (problem.key, problem.what) == ("monitor.min_delta", "must be at least 0, got -0.1")
@@ -156,7 +156,7 @@ def test_a_split_that_is_never_evaluated_cannot_be_monitored(check_task) -> None
         assert found == [("monitor.metric", what, hint)]
 
 
-def test_a_split_that_is_evaluated_somehow_can_be_monitored(check_task) -> None:
+def test_a_split_that_is_evaluated_can_be_monitored(check_task) -> None:
     for monitor, train in (
         ("+val/acc", {"eval_every": {"dev": "5st"}}),
         ("+val/acc", {"eval_every": 0, "eval_at_end": True}),
@@ -187,7 +187,7 @@ def test_code_that_may_evaluate_is_not_checked(check_task, write_files) -> None:
     assert problems_of(check_task(methods, monitor="+test/acc")) == []
 
 
-def test_a_monitor_names_a_split_first(check_task) -> None:
+def test_a_monitor_must_start_with_a_split(check_task) -> None:
     for monitor, hint in (
         ("+dev/acc", "write +val/acc"),
         ("+acc", "write +val/acc"),
@@ -207,7 +207,7 @@ def test_data_without_val_cannot_be_monitored(check_dict) -> None:
     assert check_dict(data={"train": spec}, monitor="+val/acc").ok
 
 
-def test_what_watches_the_monitor_needs_one(check_task) -> None:
+def test_hooks_and_schedules_that_watch_the_monitor_need_one(check_task) -> None:
     for sections, key, name in (
         ({"hooks": [STOP]}, "hooks.0", "EarlyStopping"),
         ({"schedule": PLATEAU}, "schedule", "ReduceLROnPlateau"),
@@ -224,14 +224,14 @@ def test_what_watches_the_monitor_needs_one(check_task) -> None:
         assert problems_of(check_task("post_metric_to_err = other", **sections)) == []
 
 
-def test_a_monitor_that_a_broken_file_may_hold_is_not_missed(
+def test_a_monitor_that_an_unreadable_file_may_set_is_not_reported(
     check_task, tmp_path, write_files
 ) -> None:
     report = check_task(ACC, hooks=[STOP], **{"$BASE": str(tmp_path / "nowhere.yaml")})
     assert [problem.key for problem in report.problems] == ["$BASE"]
 
 
-def test_objects_that_nobody_can_read_are_trusted(user_registry) -> None:
+def test_parts_given_as_objects_are_not_checked(user_registry) -> None:
     def checked(given: str, **sections: Any) -> list[tuple[str, str, str]]:
         parts = {
             "task": {"type": "user.task.Shapes"},
@@ -247,7 +247,7 @@ def test_objects_that_nobody_can_read_are_trusted(user_registry) -> None:
     assert checked("optim", monitor="+val/other") != []
 
 
-def test_averaged_weights_can_be_monitored_if_somebody_averages(check_task) -> None:
+def test_averaged_weights_can_be_monitored_if_the_config_averages(check_task) -> None:
     average = {"type": "ema"}
     assert problems_of(check_task(ACC, monitor="+val_ema/acc", average=average)) == []
     assert problems_of(check_task(ACC, monitor="+val_ema/acc")) == [
@@ -272,12 +272,12 @@ def test_averaged_weights_are_evaluated_with_val(check_task) -> None:
     ]
 
 
-def test_an_unknown_metric_of_averaged_weights_is_found(check_task) -> None:
+def test_an_unknown_metric_of_averaged_weights_is_reported(check_task) -> None:
     (problem,) = check_task(ACC, monitor="+val_ema/accu", average={"type": "ema"}).problems
     assert problem.what == "nothing produces the metric 'val_ema/accu'"
 
 
-def test_mistakes_of_the_average_are_found(check_task) -> None:
+def test_mistakes_in_average_are_reported(check_task) -> None:
     for average, key, what in (
         ({"type": "ema", "decay": 1.0}, "average.decay", "must be below 1, got 1.0"),
         ({"type": "ema", "decay": -1}, "average.decay", "must be at least 0, got -1"),
@@ -289,11 +289,11 @@ def test_mistakes_of_the_average_are_found(check_task) -> None:
         assert problem.what.startswith(what)
 
 
-def test_the_name_of_averaged_weights_is_that_of_the_engine() -> None:
+def test_the_split_of_averaged_weights_equals_that_of_the_engine() -> None:
     assert AVERAGED_SPLIT == ENGINE_AVERAGED_SPLIT
 
 
-def test_a_target_that_can_never_be_reached_is_reported(check_task) -> None:
+def test_a_condition_that_can_never_be_met_is_reported(check_task) -> None:
     for until, problem in (
         (
             "val/acu >= 0.9",
@@ -325,6 +325,6 @@ def test_a_target_that_can_never_be_reached_is_reported(check_task) -> None:
         assert problem[1] is None or hint == problem[1]
 
 
-def test_a_target_that_is_measured_is_fine(check_task) -> None:
+def test_a_condition_on_a_measured_metric_is_accepted(check_task) -> None:
     for until in ("+val/acc >= 0.9", "train/acc >= 0.1", None):
         assert problems_of(check_task(ACC, train={"until": until})) == []

@@ -27,7 +27,7 @@ def found(check_dict, monkeypatch: pytest.MonkeyPatch):
     return look
 
 
-def test_what_can_be_sent_is_accepted(found) -> None:
+def test_good_channels_are_accepted(found) -> None:
     for entry in (
         SMTP,
         {**SMTP, **LOGIN, "to": ["Ann <ann@example.org>", "bob@example.org"], "port": 2525},
@@ -47,7 +47,7 @@ ENV = "write ${env:NAME}, and NAME into the list `env`"
 SECRET = "is a secret, and the record of every run would keep it"
 
 
-def test_what_cannot_be_meant_is_reported(found) -> None:
+def test_mistakes_are_reported(found) -> None:
     for entry, key, what, hint in (
         ({**SMTP, "user": "ann", "password": "hunter22"}, "password", SECRET, ENV),
         ({**SMTP, "user": "ann"}, "password", "a login needs a user and", "add password: ..."),
@@ -106,7 +106,7 @@ def test_all_mistakes_are_reported_together(found) -> None:
     assert {key for key, _, _ in problems} == {"notify.0.to", "notify.1.url", "notify.2.type"}
 
 
-def test_a_secret_is_not_shown_again(write_files) -> None:
+def test_a_secret_is_not_shown(write_files) -> None:
     text = "notify: [{type: smtp, host: a, to: a@b, user: ann, password: hunter22}]\n"
     report = check(load(write_files({"config.yaml": text}) / "config.yaml"))
     problem = next(one for one in report.problems if one.key == "notify.0.password")
@@ -125,6 +125,6 @@ def test_apprise_must_be_installed(found, monkeypatch: pytest.MonkeyPatch) -> No
     assert hint == "pip install 'epochal[apprise]'"
 
 
-def test_a_single_entry_is_no_list(check_dict) -> None:
+def test_a_single_entry_must_be_in_a_list(check_dict) -> None:
     (problem,) = check_dict(notify=SMTP).problems
     assert (problem.key, problem.hint) == ("notify", "write notify: [{type: ...}]")

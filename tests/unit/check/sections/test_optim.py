@@ -28,7 +28,7 @@ def test_rules_may_name_any_option_of_the_optimizer(check_dict) -> None:
     assert report.expanded.find("optim.groups").to_plain() == rules
 
 
-def test_a_rule_that_cannot_be_meant_is_reported(check_dict) -> None:
+def test_mistakes_in_a_rule_are_reported(check_dict) -> None:
     for rule, key, what, hint in (
         ({"weight_decay": 0}, "", "the rule selects no parameters", "add match: PATTERN"),
         ({"match": "*.bias"}, "", "the rule changes nothing", "write for example {match:"),
@@ -98,7 +98,7 @@ def test_all_mistakes_of_all_rules_are_reported_with_their_places(
     assert found == {"optim.lr": 5, "optim.groups.1.name": 8, "optim.groups.2.momentun": 9}
 
 
-def test_the_place_of_an_entry_that_is_no_rule_is_its_own(write_files, user_registry) -> None:
+def test_an_entry_that_is_no_rule_is_reported_at_its_place(write_files, user_registry) -> None:
     rules = "  groups:\n    - {match: lin*, lr: 1.0}\n    - bias\n"
     text = CONFIG.partition("  groups:")[0] + rules
     folder = write_files({"c.yaml": text})
@@ -112,7 +112,7 @@ def test_an_entry_that_is_no_rule_is_reported(check_dict) -> None:
     assert (key, what) == ("optim.groups", "expected a list (each a mapping), got ['bias']")
 
 
-def test_wishes_for_all_parameters_are_checked(check_dict) -> None:
+def test_options_for_all_parameters_are_checked(check_dict) -> None:
     for wish, what in (
         ({"layer_decay": 0}, "must be above 0, got 0"),
         ({"layer_decay": 1.5}, "must be at most 1, got 1.5"),
@@ -123,7 +123,7 @@ def test_wishes_for_all_parameters_are_checked(check_dict) -> None:
         assert (key, found) == (f"optim.{next(iter(wish))}", what)
 
 
-def test_no_decay_needs_an_optimizer_that_knows_decay(check_dict) -> None:
+def test_no_decay_needs_an_optimizer_with_weight_decay(check_dict) -> None:
     found = problems_of(check_dict(optim={"type": "Rprop", "no_decay": "auto"}))
     assert found == [
         (

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from epochal.registry import Registry
 
 
-def test_one_cycle_of_torch_must_know_how_many_steps_there_are(check_dict) -> None:
+def test_one_cycle_of_torch_needs_the_number_of_steps(check_dict) -> None:
     schedule = {"type": "OneCycleLR", "max_lr": 0.1}
     assert problems_of(check_dict(schedule=schedule)) == [
         (
@@ -30,7 +30,7 @@ def test_one_cycle_of_torch_must_know_how_many_steps_there_are(check_dict) -> No
     assert len(problems_of(check_dict(schedule=schedule | {"totl_steps": 500}))) == 1
 
 
-def test_every_schedule_takes_what_it_is_made_for(check_dict) -> None:
+def test_good_schedules_are_accepted(check_dict) -> None:
     for schedule in (
         "constant",
         "linear",
@@ -51,7 +51,7 @@ def test_every_schedule_takes_what_it_is_made_for(check_dict) -> None:
         assert report.ok, str(report)
 
 
-def test_mistakes_of_schedules_are_named(check_dict) -> None:
+def test_mistakes_in_schedules_are_reported(check_dict) -> None:
     for schedule, key, what in (
         ({"type": "cosin"}, "type", "unknown schedule 'cosin'"),
         ({"type": "multistep"}, "type", "unknown schedule 'multistep'"),
@@ -104,7 +104,7 @@ def test_a_warmup_as_long_as_the_training_is_reported(check_dict) -> None:
         assert [one[0] for one in problems_of(report)] == ["schedule.warmup"] * is_wrong
 
 
-def test_a_way_down_that_is_longer_than_the_training_is_reported(check_dict) -> None:
+def test_a_decay_that_is_longer_than_the_training_is_reported(check_dict) -> None:
     for decay, length, is_wrong in (
         ("500st", "400st", True),
         ("6ep", "5ep", True),
@@ -127,7 +127,7 @@ def test_one_cycle_of_torch_must_not_end_before_the_training(check_dict) -> None
     assert check_dict(schedule=schedule, train={"for": "400st"}).ok
 
 
-def test_a_training_that_is_shortened_by_hand_may_be_shorter_than_its_warmup(
+def test_a_length_on_the_command_line_may_be_shorter_than_the_warmup(
     user_registry: Registry,
 ) -> None:
     config = {
@@ -140,7 +140,7 @@ def test_a_training_that_is_shortened_by_hand_may_be_shorter_than_its_warmup(
     assert report.ok, str(report)
 
 
-def test_what_needs_the_number_of_steps_must_be_told_it_when_the_clock_ends_the_run(
+def test_schedules_need_their_length_if_a_time_ends_the_run(
     check_dict,
 ) -> None:
     for name in ("linear", "cosine", "polynomial", "one_cycle", "wsd"):
@@ -183,7 +183,7 @@ def test_mistakes_have_the_place_of_their_values(tmp_path: Path, user_registry: 
     ]
 
 
-def test_the_schedule_of_a_stage_is_held_against_the_stage(check_dict) -> None:
+def test_the_schedule_of_a_stage_must_fit_the_stage(check_dict) -> None:
     stages = [
         {"for": "5ep", "schedule": {"type": "cosine", "warmup": "9ep"}},
         {"for": "1h", "schedule": {"type": "linear"}},
@@ -193,7 +193,7 @@ def test_the_schedule_of_a_stage_is_held_against_the_stage(check_dict) -> None:
     assert keys == ["stages.0.schedule.warmup", "stages.1.schedule.over"]
 
 
-def test_the_schedule_of_one_of_several_optimizers_is_held_against_the_run(check_dict) -> None:
+def test_the_schedule_of_one_of_several_optimizers_must_fit_the_run(check_dict) -> None:
     optim = {
         "one": {"type": "SGD", "lr": 1, "schedule": {"type": "cosine", "warmup": "9ep"}},
         "two": {
@@ -207,7 +207,7 @@ def test_the_schedule_of_one_of_several_optimizers_is_held_against_the_run(check
     assert keys == ["optim.one.schedule.warmup", "optim.two.schedule.warmup"]
 
 
-def test_what_goes_with_every_schedule_is_judged_though_its_name_is_wrong(check_dict) -> None:
+def test_keys_of_an_unknown_schedule_are_checked(check_dict) -> None:
     schedule = {"type": "cosin", "warmup": "1epp", "warmup_start": -3, "restarts": 2}
     assert [key for key, *_ in problems_of(check_dict(schedule=schedule))] == [
         "schedule.type",

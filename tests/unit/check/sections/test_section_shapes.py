@@ -30,7 +30,7 @@ def test_lists_of_specs_are_expanded_one_by_one(checker) -> None:
     assert list(checker.factories) == ["hooks.0", "hooks.1"]
 
 
-def test_splits_get_their_own_names_and_loaders_keep_theirs(checker) -> None:
+def test_splits_get_canonical_names_and_loaders_keep_theirs(checker) -> None:
     spec = {"type": "torch.utils.data.Subset", "dataset": 1, "indices": [0]}
     found = expand(
         checker, "data", {"dev": {"a": spec, "b": spec}, "train": spec | {"batch_size": 8}}
@@ -42,7 +42,7 @@ def test_splits_get_their_own_names_and_loaders_keep_theirs(checker) -> None:
     assert list(checker.factories) == ["data.dev.a", "data.dev.b", "data.train"]
 
 
-def test_a_free_section_is_left_as_it_is(checker) -> None:
+def test_a_free_section_is_not_changed(checker) -> None:
     assert expand(checker, "extra", {"type": "not a component"}) == {"type": "not a component"}
     assert checker.mistakes.problems == []
 

@@ -9,7 +9,7 @@ from epochal.registry.module_finder import ModuleFinder
 LIBRARY = ModuleFinder()
 
 
-def test_every_section_finds_the_dataclass_of_its_keys() -> None:
+def test_every_section_has_a_documented_dataclass() -> None:
     for name in [name for name, part in SECTIONS.items() if part.options]:
         found = section_signature(SECTIONS[name], LIBRARY)
         assert found.known, name
@@ -18,7 +18,7 @@ def test_every_section_finds_the_dataclass_of_its_keys() -> None:
         assert not any(item.is_required for item in found.parameters), name
 
 
-def test_the_keys_read_as_text_are_those_that_python_sees() -> None:
+def test_keys_read_from_source_equal_the_real_fields() -> None:
     for name in ("train", "engine", "log", "hooks", "optim"):
         from epochal.engine.interfaces import options
 
@@ -53,6 +53,6 @@ def test_the_tables_of_methods_and_events_are_those_of_the_engine() -> None:
     )
 
 
-def test_a_table_that_is_not_there_is_empty() -> None:
+def test_a_missing_table_is_empty() -> None:
     assert read_table("epochal.nowhere:X", LIBRARY) == {}
     assert read_table("epochal.errors:Problem", LIBRARY) == {}

@@ -33,7 +33,7 @@ def changed(**members: dict[str, Any]) -> dict[str, Any]:
     return {name: {**TWO.get(name, {}), **keys} for name, keys in {**TWO, **members}.items()}
 
 
-def test_several_optimizers_are_expanded_each(check_dict) -> None:
+def test_each_of_several_optimizers_is_expanded(check_dict) -> None:
     report = check_dict(optim={**TWO, "accumulate": 2})
     assert report.ok, str(report)
     optim = report.expanded.find("optim").to_plain()
@@ -43,7 +43,7 @@ def test_several_optimizers_are_expanded_each(check_dict) -> None:
     assert (optim["critic"]["match"], optim["critic"]["momentum"]) == ([], 0)
 
 
-def test_an_expanded_section_is_as_good_as_what_was_written(check_dict) -> None:
+def test_an_expanded_section_can_be_checked_again(check_dict) -> None:
     expanded = check_dict(optim=TWO).expanded.find("optim").to_plain()
     report = check_dict(optim=expanded)
     assert report.ok, str(report)
@@ -59,7 +59,7 @@ def test_each_may_have_a_schedule(check_dict) -> None:
     assert check_dict(optim=changed(critic={"schedule": None})).ok
 
 
-def test_what_cannot_be_meant_is_reported(check_dict) -> None:
+def test_mistakes_are_reported(check_dict) -> None:
     for optim, key, what, hint in (
         (
             {**TWO, "clip": 1.0},
@@ -115,7 +115,7 @@ def test_what_cannot_be_meant_is_reported(check_dict) -> None:
         assert found[key][2].startswith(hint)
 
 
-def test_specs_by_name_are_told_from_one() -> None:
+def test_specs_by_name_differ_from_one_spec() -> None:
     for value, is_so in (
         (TWO, True),
         ({"type": "SGD", "lr": 1}, False),
@@ -127,14 +127,14 @@ def test_specs_by_name_are_told_from_one() -> None:
         assert not has_members(SECTIONS["model"], from_plain(value))
 
 
-def test_keys_of_each_are_told(user_registry) -> None:
+def test_each_of_several_optimizers_has_its_own_keys(user_registry) -> None:
     signature = member_signature(SECTIONS["optim"], user_registry.finder)
     assert {"match", "loss", "every", "clip", "schedule"} <= {
         item.name for item in signature.parameters
     }
 
 
-def test_editors_know_of_several(user_registry) -> None:
+def test_the_schema_allows_several_optimizers(user_registry) -> None:
     section = json_schema(user_registry)["properties"]["optim"]
     (several,) = [one for one in section["anyOf"] if "additionalProperties" in one]
     assert {"accumulate", "noise", "$BASE"} <= set(several["properties"])
@@ -142,7 +142,7 @@ def test_editors_know_of_several(user_registry) -> None:
     assert "match" in several["additionalProperties"]["anyOf"][0]["properties"]
 
 
-def test_losses_that_nobody_computes_are_reported(check_task) -> None:
+def test_losses_that_nothing_computes_are_reported(check_task) -> None:
     assert check_task(LOSSES, optim=TWO).ok
     wrong = changed(critic={"loss": "dd_loss"})
     assert problems_of(check_task(LOSSES, optim=wrong)) == [
@@ -155,11 +155,11 @@ def test_losses_that_nobody_computes_are_reported(check_task) -> None:
     )
 
 
-def test_losses_that_the_text_does_not_show_may_exist(check_task) -> None:
+def test_losses_that_the_source_does_not_show_may_exist(check_task) -> None:
     hidden = "def batch_loss(self, out, batch):\n    return dict(out)"
     assert check_task(hidden, optim=TWO).ok
 
 
-def test_the_sum_of_what_is_descended_can_be_monitored(check_task) -> None:
+def test_the_sum_of_all_losses_can_be_monitored(check_task) -> None:
     assert check_task(LOSSES, optim=TWO, monitor="-train/loss").ok
     assert not check_task(LOSSES, monitor="-train/loss").ok

@@ -80,7 +80,7 @@ def test_a_wrong_change_of_one_of_several_optimizers_is_reported(staged) -> None
         assert mistake[2:] == found[2:] or len(found) == 2
 
 
-def test_a_scheduler_of_torch_does_not_go_on_when_its_own_optimizer_changes(staged) -> None:
+def test_a_scheduler_of_torch_cannot_continue_if_its_optimizer_changes(staged) -> None:
     schedule = {"type": "torch.optim.lr_scheduler.ExponentialLR", "gamma": 0.9}
     optim = {**SEVERAL, "one": {**SEVERAL["one"], "schedule": schedule}}
     assert staged({"for": "1ep"}, {"for": "1ep", "optim": {"two": {"lr": 1}}}, optim=optim).ok
@@ -91,14 +91,14 @@ def test_a_scheduler_of_torch_does_not_go_on_when_its_own_optimizer_changes(stag
     assert found[1].endswith("cannot continue after a change of one.lr")
 
 
-def test_several_optimizers_of_code_are_expanded_like_those_of_a_file(registry) -> None:
+def test_several_optimizers_assembled_by_code_are_expanded(registry) -> None:
     found = expand_optimizer(from_plain(SEVERAL), registry).to_plain()
     assert found["one"]["momentum"] == 0
     assert found["two"]["every"] == 1
     assert found["accumulate"] == 1
 
 
-def test_mistakes_in_several_optimizers_of_code_are_raised(registry) -> None:
+def test_mistakes_in_optimizers_assembled_by_code_are_raised(registry) -> None:
     wrong = {**SEVERAL, "two": {"type": "AdamW", "lr": -1}}
     with pytest.raises(ConfigError, match=r"optim\.two\.lr: must"):
         expand_optimizer(from_plain(wrong), registry)

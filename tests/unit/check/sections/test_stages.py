@@ -82,7 +82,7 @@ def test_stages_may_change_everything(staged) -> None:
     assert report.ok, str(report)
 
 
-def test_nothing_is_filled_in_but_what_a_new_component_takes(staged) -> None:
+def test_a_stage_gets_only_the_defaults_of_new_components(staged) -> None:
     report = staged(
         {"for": "5ep", "optim": {"lr": 1e-4}, "schedule": "cosine"},
         {"for": "5ep", "optim": {"type": "SGD", "lr": 0.1}, "data": {"val": "user.data.Images"}},
@@ -111,7 +111,7 @@ def test_the_expanded_config_can_be_checked_again(staged) -> None:
     assert again.expanded.to_plain() == expanded
 
 
-def test_mistakes_are_told_with_their_key(staged) -> None:
+def test_mistakes_are_reported_with_their_key(staged) -> None:
     for stage, key, what, hint in (
         ({}, "", "the stage has no end, so the next one would never start", "add for: 5ep"),
         ({"for": "0ep"}, ".for", "must be more than zero, got 0ep", "write 10ep"),
@@ -164,7 +164,7 @@ def test_mistakes_are_told_with_their_key(staged) -> None:
         assert hint in found[0][2]
 
 
-def test_mistakes_are_told_with_their_place(staged, tmp_path) -> None:
+def test_mistakes_are_reported_with_their_place(staged, tmp_path) -> None:
     path = tmp_path / "c.yaml"
     text = """
         task: {type: user.task.Shapes}
@@ -180,7 +180,7 @@ def test_mistakes_are_told_with_their_place(staged, tmp_path) -> None:
     assert (problem.place.line, problem.place.column) == (8, 21)
 
 
-def test_a_plateau_has_a_length(staged) -> None:
+def test_a_plateau_needs_a_positive_length(staged) -> None:
     (found,) = problems_of(staged({"until": {"plateau": 0}}, monitor="+val/acc"))
     assert found == ("stages.0.until.plateau", "must be at least 1, got 0", "write 1 or more")
 
@@ -192,17 +192,17 @@ def test_stages_are_a_list(staged) -> None:
         assert "expected a list of stages" in found[1], written
 
 
-def test_one_stage_may_be_no_mapping(staged) -> None:
+def test_a_stage_must_be_a_mapping(staged) -> None:
     (found,) = problems_of(staged("5ep", {"for": "1ep"}))
     assert found == ("stages.0", "expected a mapping, got '5ep'", "write {for: 5ep}")
 
 
-def test_two_stages_of_one_name_are_a_mistake(staged) -> None:
+def test_two_stages_of_one_name_are_reported(staged) -> None:
     (found,) = problems_of(staged({"name": "stage2", "for": "1ep"}, {"for": "1ep"}))
     assert found[:2] == ("stages.1.name", "two stages are called 'stage2'")
 
 
-def test_keys_are_those_of_the_optimizer_that_the_stage_has(staged) -> None:
+def test_the_keys_of_a_stage_are_those_of_its_optimizer(staged) -> None:
     stages = (
         {"for": "1ep", "optim": {"type": "SGD", "lr": 0.1}},
         {"for": "1ep", "optim": {"momentum": 0.9}},
@@ -215,7 +215,7 @@ def test_keys_are_those_of_the_optimizer_that_the_stage_has(staged) -> None:
     )
 
 
-def test_a_scheduler_of_torch_holds_for_one_optimizer(staged) -> None:
+def test_a_scheduler_of_torch_cannot_continue_with_another_optimizer(staged) -> None:
     for stages, index, what in (
         (
             [{"optim": {"lr": 0.1}}],
@@ -232,13 +232,13 @@ def test_a_scheduler_of_torch_holds_for_one_optimizer(staged) -> None:
         assert what in found[1]
 
 
-def test_a_scheduler_of_torch_goes_on_over_other_changes(staged) -> None:
+def test_a_scheduler_of_torch_continues_after_other_changes(staged) -> None:
     schedule = {"type": "StepLR", "step_size": 3}
     stages = {"for": "1ep"}, {"for": "1ep", "optim": {"weight_decay": 0.1}, "freeze": ["a"]}
     assert staged(*stages, schedule=schedule).ok
 
 
-def test_the_signature_of_the_task_says_what_a_stage_may_tell_it(staged) -> None:
+def test_the_task_keys_of_a_stage_follow_on_stage_start(staged) -> None:
     for task, stages, found in (
         ("Needing", [{}, {}], ["stages.0.task.mix"]),
         ("Needing", [{"task": {"mix": 1.0}}, {}], []),
@@ -251,7 +251,7 @@ def test_the_signature_of_the_task_says_what_a_stage_may_tell_it(staged) -> None
         assert [problem.key for problem in report.problems] == found
 
 
-def test_weights_are_those_of_terms_that_there_are(staged) -> None:
+def test_loss_weights_of_a_stage_name_existing_terms(staged) -> None:
     terms = {"near": {"type": "l1"}, "far": {"type": "mse", "weight": 0}}
     given = {"task": {"type": "user.task.Lossless"}, "loss": terms}
     assert staged({"for": "1ep", "loss": {"far": 0.5}}, **given).ok
@@ -263,7 +263,7 @@ def test_weights_are_those_of_terms_that_there_are(staged) -> None:
     assert found[0] == "stages.0.loss"
 
 
-def test_stages_say_how_long_the_training_is(staged) -> None:
+def test_the_length_of_the_training_is_the_sum_of_the_stages(staged) -> None:
     stages = {"for": "2ep"}, {"for": "3ep"}
     assert "for" not in staged(*stages).expanded.find("train").mapping
     assert staged(*stages, train={"for": "5ep"}).ok
@@ -273,7 +273,7 @@ def test_stages_say_how_long_the_training_is(staged) -> None:
     assert found[1] == "'6ep' is not the sum of the stages"
 
 
-def test_a_length_on_the_command_line_holds_for_each_stage(staged, tmp_path) -> None:
+def test_a_length_on_the_command_line_applies_to_each_stage(staged, tmp_path) -> None:
     plain = {
         "task": {"type": "user.task.Shapes"},
         "model": {"type": "user.model.Mlp"},
@@ -287,12 +287,12 @@ def test_a_length_on_the_command_line_holds_for_each_stage(staged, tmp_path) -> 
     assert report.expanded.find("train.for") is None
 
 
-def test_a_stage_without_a_name_is_called_by_its_number() -> None:
+def test_a_stage_without_a_name_is_named_by_its_number() -> None:
     assert stage_name(1, from_plain({})) == "stage2"
     assert stage_name(1, from_plain({"name": "late"})) == "late"
 
 
-def test_a_section_that_code_put_together_is_expanded_and_checked(tmp_path) -> None:
+def test_a_section_assembled_by_code_is_expanded_and_checked(tmp_path) -> None:
     registry = Registry(Project(tmp_path, (), "p"))
     expanded = expand_optimizer(from_plain({"type": "SGD", "lr": 0.1}), registry)
     assert expanded.find("momentum").value == 0

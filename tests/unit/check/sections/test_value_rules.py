@@ -29,14 +29,14 @@ def test_weights_that_do_not_exist_are_reported(check_dict, tmp_path: Path, monk
     )
 
 
-def test_weights_may_be_those_of_a_run_or_of_a_checkpoint(check_dict, tmp_path: Path) -> None:
+def test_weights_may_come_from_a_run_or_a_checkpoint(check_dict, tmp_path: Path) -> None:
     for name in ("run.json", "manifest.json"):
         (tmp_path / name).touch()
         assert check_dict(init_from=str(tmp_path)).ok
         (tmp_path / name).unlink()
 
 
-def test_weights_with_options_are_checked_too(check_dict, tmp_path: Path) -> None:
+def test_weights_with_options_are_checked(check_dict, tmp_path: Path) -> None:
     (tmp_path / "a.safetensors").touch()
     path = str(tmp_path / "a.safetensors")
     report = check_dict(init_from={"path": path, "exclude": ["head.*"], "try_ema": "required"})
@@ -71,7 +71,7 @@ def test_the_place_of_missing_weights_is_shown(write_files, tmp_path: Path) -> N
     assert (problem.place.line, problem.place.column) == (2, 12)
 
 
-def test_the_longest_time_is_a_time(check_dict) -> None:
+def test_max_time_must_be_a_time(check_dict) -> None:
     for time in ("3ep", "10st", "1e3sa"):
         assert check_dict(train={"max_time": "3h"}).ok, time
         assert problems_of(check_dict(train={"max_time": time})) == [
@@ -80,7 +80,7 @@ def test_the_longest_time_is_a_time(check_dict) -> None:
         assert len(problems_of(check_dict(train={"max_time": "soon"}))) == 1, time
 
 
-def test_only_two_splits_are_evaluated(check_dict) -> None:
+def test_only_val_and_test_are_evaluated(check_dict) -> None:
     for split in ("train", "predict", "infer"):
         assert check_dict(train={"eval_every": {"dev": "1ep", "test": 0}}).ok, split
         assert problems_of(check_dict(train={"eval_every": {split: "1ep"}})) == [
@@ -99,7 +99,7 @@ def test_a_precision_and_a_dtype_must_agree(check_dict) -> None:
         ]
 
 
-def test_a_precision_and_a_dtype_that_agree_are_fine(check_dict) -> None:
+def test_a_precision_and_a_dtype_that_agree_are_accepted(check_dict) -> None:
     for precision, dtype in (
         ("fp64", "float64"),
         ("fp32", "float64"),
@@ -126,7 +126,7 @@ def test_names_of_checkpoints_are_checked(check_dict) -> None:
     assert problems_of(check_dict(checkpoint={"every": "often"}))[0][0] == "checkpoint.every"
 
 
-def test_gradients_are_clipped_by_one_limit_above_zero(check_dict) -> None:
+def test_clip_needs_one_positive_limit(check_dict) -> None:
     for clip, problems in (
         (1.0, []),
         ({"norm": 1}, []),
@@ -146,7 +146,7 @@ def test_gradients_are_clipped_by_one_limit_above_zero(check_dict) -> None:
         assert problems_of(check_dict(optim={"type": "SGD", "lr": 0.1, "clip": clip})) == problems
 
 
-def test_a_mean_of_weights_must_begin_before_the_end(check_dict) -> None:
+def test_an_average_must_start_before_the_end(check_dict) -> None:
     for start, is_good in (("9ep", True), ("10ep", False), ("500st", True)):
         average = {"type": "swa", "start": start}
         report = check_dict(average=average, train={"for": "10ep"})
@@ -155,7 +155,7 @@ def test_a_mean_of_weights_must_begin_before_the_end(check_dict) -> None:
         assert check_dict(average={"type": "ema", "warmup": True, "every": "5st"}).ok, start
 
 
-def test_folds_that_cannot_be_are_reported(check_dict) -> None:
+def test_impossible_folds_are_reported(check_dict) -> None:
     for train, problems in (
         ({"folds": 5}, []),
         ({"folds": 5, "fold": 5, "stratify": "label"}, []),
@@ -169,7 +169,7 @@ def test_folds_that_cannot_be_are_reported(check_dict) -> None:
         assert [(problem.key, problem.what) for problem in report.problems] == problems
 
 
-def test_a_mode_belongs_to_the_backend_that_has_it(check_dict) -> None:
+def test_a_compile_mode_of_another_backend_is_reported(check_dict) -> None:
     assert check_dict(engine={"compile_mode": "max-autotune"}).ok
     report = check_dict(engine={"compile_mode": "max-autotune", "compile_backend": "eager"})
     assert [one.key for one in report.problems] == ["engine.compile_mode"]
@@ -183,7 +183,7 @@ def test_a_stage_may_not_replace_the_data_of_a_fold(check_dict) -> None:
     assert replaced == ["stages.1.data.train"]
 
 
-def test_a_secret_that_a_record_did_not_keep_is_asked_for(check_dict) -> None:
+def test_a_secret_that_was_removed_from_a_record_is_reported(check_dict) -> None:
     report = check_dict(desc="a <redacted> note", data={"train": {"remote": "ssh://<redacted>@h"}})
     (problem,) = [one for one in report.problems if one.key == "data.train.remote"]
     assert problem.what == "was a secret, which records do not keep"
@@ -191,7 +191,7 @@ def test_a_secret_that_a_record_did_not_keep_is_asked_for(check_dict) -> None:
     assert not [one for one in report.problems if one.key == "desc"]
 
 
-def test_unknown_splits_are_reported_wherever_they_are_listed(check_dict) -> None:
+def test_unknown_splits_are_reported(check_dict) -> None:
     report = check_dict(
         hooks=[{"type": "Console", "on": ["train", "vall"]}],
         metrics=[{"type": "accuracy", "name": "a", "on": ["tset"]}],
@@ -205,10 +205,10 @@ def test_unknown_splits_are_reported_wherever_they_are_listed(check_dict) -> Non
     }
 
 
-def test_aliases_of_splits_are_splits(check_dict) -> None:
+def test_aliases_of_splits_are_accepted(check_dict) -> None:
     assert check_dict(hooks=[{"type": "Console", "on": ["dev", "validation", "infer"]}]).ok
 
 
-def test_what_is_no_text_is_left_to_the_check_of_types(check_dict) -> None:
+def test_a_split_that_is_no_text_is_reported_once(check_dict) -> None:
     report = check_dict(hooks=[{"type": "Console", "on": [3]}])
     assert [problem.key for problem in report.problems] == ["hooks.0.on"]

@@ -49,7 +49,7 @@ BASES = """
 """
 
 
-def test_a_constructor_that_other_code_may_write_is_unknown(signature_of) -> None:
+def test_a_constructor_that_other_code_may_replace_is_unknown(signature_of) -> None:
     for name in (
         "Leaf",
         "MadeLeaf",
@@ -64,7 +64,7 @@ def test_a_constructor_that_other_code_may_write_is_unknown(signature_of) -> Non
         assert (found.parameters, found.open, found.known) == ((), True, False), name
 
 
-def test_an_own_constructor_counts_whatever_stands_around_it(signature_of) -> None:
+def test_an_own_constructor_is_read_with_any_base_or_metaclass(signature_of) -> None:
     for name, parameters in (
         ("Fields", ["depth"]),
         ("Own", ["size"]),
@@ -81,7 +81,7 @@ def test_abstract_bases_without_a_constructor_take_nothing(signature_of) -> None
     assert (found.parameters, found.open) == ((), False)
 
 
-def test_cooperating_bases_pass_arguments_along_the_order_of_look_up(signature_of) -> None:
+def test_cooperating_bases_forward_arguments_along_the_mro(signature_of) -> None:
     text = """
         class Root:
             def __init__(self, depth: int): ...
@@ -112,7 +112,7 @@ def test_keyword_arguments_with_two_uses_make_the_signature_open(signature_of) -
         assert signature_of(text.replace("USE", use), "Leaf").open
 
 
-def test_the_order_of_a_diamond_is_the_one_of_python(write_files) -> None:
+def test_the_mro_of_a_diamond_equals_pythons(write_files) -> None:
     text = """
         class Root: pass
         class Left(Root): pass
@@ -129,7 +129,7 @@ def test_the_order_of_a_diamond_is_the_one_of_python(write_files) -> None:
     assert len(find_mro(loop, finder)) >= 1
 
 
-def test_attributes_made_on_demand_leave_the_methods_open(write_files) -> None:
+def test_getattr_makes_the_methods_unknown(write_files) -> None:
     text = "class A:\n    def __getattr__(self, name): ...\nclass B(A): pass"
     finder = ModuleFinder([write_files({"m.py": text})])
     found = finder.find_definition("m.B")
@@ -137,7 +137,7 @@ def test_attributes_made_on_demand_leave_the_methods_open(write_files) -> None:
     assert class_definitions(found, finder)[1] is False
 
 
-def test_names_of_a_class_body_are_found_and_the_last_method_counts(write_files) -> None:
+def test_a_class_body_binds_its_names_and_its_last_method_counts(write_files) -> None:
     text = """
         class A:
             x = 1
@@ -202,7 +202,7 @@ def read(signature_of, decorator: str) -> Signature:
     return found
 
 
-def test_decorators_that_give_back_what_they_got_change_nothing(signature_of) -> None:
+def test_decorators_that_return_their_argument_keep_the_signature(signature_of) -> None:
     for decorator in (
         "@keep",
         "@keep_as('x')",
@@ -218,7 +218,7 @@ def test_decorators_that_give_back_what_they_got_change_nothing(signature_of) ->
         ], decorator
 
 
-def test_other_decorators_leave_nothing_required_and_let_more_in(signature_of) -> None:
+def test_other_decorators_make_the_signature_open(signature_of) -> None:
     for decorator in (
         "@wrap",
         "@wrap_as(x=1)",
@@ -235,7 +235,7 @@ def test_other_decorators_leave_nothing_required_and_let_more_in(signature_of) -
         assert (deep.annotation, deep.default) == ("bool", Opaque("False")), decorator
 
 
-def test_a_decorated_constructor_is_open_too(signature_of) -> None:
+def test_a_decorated_constructor_is_open(signature_of) -> None:
     text = f"""{HEAD}
     class Net:
         @wrap
@@ -246,7 +246,7 @@ def test_a_decorated_constructor_is_open_too(signature_of) -> None:
     assert not any(item.is_required for item in found.parameters)
 
 
-def test_an_unknown_decorator_of_a_class_with_its_own_constructor_is_trusted(signature_of) -> None:
+def test_an_unknown_class_decorator_keeps_an_own_constructor(signature_of) -> None:
     text = f"""{HEAD}
     @unknown
     class Net:

@@ -34,7 +34,7 @@ def test_google_arguments_are_read_with_their_continuation_lines() -> None:
     }
 
 
-def test_text_without_a_section_documents_nothing() -> None:
+def test_text_outside_the_arguments_section_is_ignored() -> None:
     assert parse_argument_docs("width: Units.") == {}
 
 

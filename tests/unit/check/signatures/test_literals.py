@@ -48,7 +48,7 @@ def test_literals_are_read(module: Module) -> None:
         assert read_literal(ast.parse(text, mode="eval").body, module) == value
 
 
-def test_what_must_be_computed_is_opaque(module: Module) -> None:
+def test_defaults_that_must_be_computed_are_opaque(module: Module) -> None:
     for text, shown in (
         ("BIG", "BIG"),
         ("LOOP", "LOOP"),
@@ -75,7 +75,7 @@ def test_defaults_of_dataclass_fields_are_read(module: Module) -> None:
         assert read_field_default(call, module) == value
 
 
-def test_live_values_become_what_a_config_would_hold() -> None:
+def test_live_values_become_plain_data() -> None:
     assert to_plain({"a": (1, Path("b"))}) == {"a": [1, "b"]}
     assert isinstance(to_plain({1: 2}), Opaque)
     assert isinstance(to_plain([object()]), Opaque)

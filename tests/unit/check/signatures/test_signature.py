@@ -47,7 +47,7 @@ def test_a_constructor_is_read_with_types_defaults_and_docs(signature_of) -> Non
     assert (for_.name, for_.argument) == ("for", "for_")
 
 
-def test_a_function_is_a_factory_too(signature_of) -> None:
+def test_a_function_can_be_a_factory(signature_of) -> None:
     found = signature_of(
         'def make(size, /, *, deep: bool = False, **rest):\n    """Makes."""', "make"
     )
@@ -59,7 +59,7 @@ def test_a_function_is_a_factory_too(signature_of) -> None:
     assert found.summary == "Makes."
 
 
-def test_a_missing_constructor_is_looked_for_in_the_bases(signature_of) -> None:
+def test_a_constructor_is_inherited_from_the_bases(signature_of) -> None:
     text = """
         from typing import Generic, TypeVar
         T = TypeVar("T")
@@ -81,7 +81,7 @@ def test_a_base_that_cannot_be_read_makes_the_signature_unknown(signature_of) ->
     assert (found.open, found.known) == (True, False)
 
 
-def test_forwarded_keyword_arguments_bring_those_of_the_base(signature_of) -> None:
+def test_forwarded_keyword_arguments_add_those_of_the_base(signature_of) -> None:
     text = """
         class Root:
             def __init__(self, depth: int, width: int = 8, act: str = "relu"): ...
@@ -142,7 +142,7 @@ TORCH = [
 ]
 
 
-def test_torch_reads_as_python_itself_reads_it(tmp_path: Path) -> None:
+def test_signatures_of_torch_equal_those_of_inspect(tmp_path: Path) -> None:
     for dotted in TORCH:
         registry = Registry(Project(tmp_path))
         found = read_signature(registry.find("component", dotted), registry.finder)
@@ -162,7 +162,7 @@ def test_torch_reads_as_python_itself_reads_it(tmp_path: Path) -> None:
                 )
 
 
-def test_what_the_builder_supplies_is_no_key(tmp_path: Path) -> None:
+def test_arguments_that_the_builder_passes_are_no_keys(tmp_path: Path) -> None:
     for kind, name, supplied in (
         ("optimizer", "AdamW", "params"),
         ("schedule", "StepLR", "optimizer"),
@@ -173,7 +173,7 @@ def test_what_the_builder_supplies_is_no_key(tmp_path: Path) -> None:
         assert found.parameters, kind
 
 
-def test_arguments_that_a_recurrent_layer_passes_on_are_those_of_its_base(tmp_path: Path) -> None:
+def test_forwarded_arguments_of_a_recurrent_layer_are_known(tmp_path: Path) -> None:
     registry = Registry(Project(tmp_path))
     found = read_signature(registry.find("model", "torch.nn.LSTM"), registry.finder)
     assert {"input_size", "hidden_size", "proj_size"} <= set(names(found))
@@ -185,7 +185,7 @@ def test_a_factory_without_source_has_an_unknown_signature() -> None:
     assert (found.known, found.open) == (False, True)
 
 
-def test_the_classes_of_a_chain_come_in_order_and_say_if_any_is_missing(write_files) -> None:
+def test_the_definitions_of_a_class_are_complete_if_all_bases_are_found(write_files) -> None:
     text = "from nowhere import Base\nclass A: pass\nclass B(A, Base): pass\nclass C(A): pass"
     registry = Registry(Project(write_files({"m.py": text})))
     broken = registry.finder.find_definition("m.B")
@@ -197,7 +197,7 @@ def test_the_classes_of_a_chain_come_in_order_and_say_if_any_is_missing(write_fi
     assert class_definitions(whole, registry.finder)[1]
 
 
-def test_values_by_position_have_the_name_that_the_signature_gives_them(signature_of) -> None:
+def test_positional_values_have_the_name_of_the_signature(signature_of) -> None:
     for text, names, variadic in (
         (
             "class C:\n    def __init__(self, a, *parts_: int, b=1): ...",
@@ -232,7 +232,7 @@ def test_values_by_position_have_the_name_that_the_signature_gives_them(signatur
         assert (found and found.argument) == variadic
 
 
-def test_values_by_position_are_a_list_of_what_is_annotated(signature_of) -> None:
+def test_positional_values_are_a_list_of_the_annotated_type(signature_of) -> None:
     signature = signature_of("def f(*sizes: int): ...", "f")
     assert (signature.variadic.annotation, signature.variadic.default) == ("list[int]", [])
     assert not signature.variadic.is_required
@@ -248,7 +248,7 @@ class Mlp:
     def __init__(self, width: int, act=object, for_: str = "1ep", **rest: int) -> None: ...
 
 
-def test_a_live_class_is_read_through_python_itself() -> None:
+def test_a_live_class_is_read_with_inspect() -> None:
     found = read_signature(Factory("model", "Mlp", __name__, "Mlp", object=Mlp))
     width, act, for_ = found.parameters
     assert (width.annotation, width.default, width.doc) == ("int", MISSING, "Units.")
@@ -257,13 +257,13 @@ def test_a_live_class_is_read_through_python_itself() -> None:
     assert (found.open, found.summary) == (True, "Two layers.")
 
 
-def test_annotations_that_are_objects_are_written_out() -> None:
+def test_annotations_that_are_objects_become_text() -> None:
     made = dataclasses.make_dataclass("Made", [("a", int), ("b", list[int]), ("c", int | None)])
     found = live_signature(made, owner="x")
     assert [item.annotation for item in found.parameters] == ["int", "list[int]", "int | None"]
 
 
-def test_what_supplies_itself_is_left_out_for_optimizers() -> None:
+def test_the_parameters_of_an_optimizer_are_no_key() -> None:
     def make(params, lr: float = 0.1) -> None: ...
 
     found = read_signature(Factory("optimizer", "mine", "x", "make", object=make))
@@ -274,7 +274,7 @@ def test_a_callable_without_a_signature_is_unknown() -> None:
     assert not live_signature(iter, owner="iter").known
 
 
-def test_every_kind_of_parameter_is_told_apart() -> None:
+def test_every_kind_of_parameter_is_recognised() -> None:
     def factory(a, /, b, *layers: int, c=1, **rest): ...
 
     signature = live_signature(factory, owner="f")

@@ -23,7 +23,7 @@ def test_a_spec_is_expanded_with_every_literal_default(checker: ConfigChecker) -
     ]
 
 
-def test_a_misspelt_argument_names_its_owner_and_excuses_the_missing_one(
+def test_a_misspelt_argument_is_reported_once_with_its_owner(
     checker: ConfigChecker,
 ) -> None:
     checker.spec("model", from_plain({"type": "user.model.Mlp", "clases": 3}), "model")
@@ -32,7 +32,7 @@ def test_a_misspelt_argument_names_its_owner_and_excuses_the_missing_one(
     ]
 
 
-def test_an_argument_like_no_other_lists_the_known_ones(checker: ConfigChecker) -> None:
+def test_an_unknown_argument_lists_the_known_ones(checker: ConfigChecker) -> None:
     checker.spec("model", from_plain({"type": "user.model.Mlp", "classes": 1, "zzz": 3}), "model")
     assert problems_of(checker)[0][2] == "known: act, classes, width"
 
@@ -44,14 +44,14 @@ def test_a_missing_argument_says_what_to_add(checker: ConfigChecker) -> None:
     ]
 
 
-def test_a_missing_argument_without_a_known_type_is_left_to_the_user(write_files) -> None:
+def test_a_missing_argument_of_unknown_type_has_no_example(write_files) -> None:
     folder = write_files({"m.py": "class A:\n    def __init__(self, block, norm: Foo | Bar): ..."})
     checker = ConfigChecker(Registry(Project(folder)), Mistakes())
     checker.spec("model", from_plain({"type": "m.A"}), "model")
     assert [hint for _, _, hint in problems_of(checker)] == ["add block: ...", "add norm: ..."]
 
 
-def test_nothing_is_missed_that_a_broken_file_may_hold(checker: ConfigChecker) -> None:
+def test_keys_that_an_unreadable_file_may_set_are_not_missing(checker: ConfigChecker) -> None:
     broken = ConfigChecker(checker.registry, Mistakes(frozenset({"model"})))
     broken.spec("model", from_plain({"type": "user.model.Mlp", "widht": 3}), "model")
     broken.spec("model", from_plain({"width": 3}), "model")
@@ -72,13 +72,13 @@ def test_specs_inside_arguments_are_checked_at_any_depth(checker: ConfigChecker)
     assert found.to_plain()["act"]["bias"] is True
 
 
-def test_a_list_of_specs_in_an_open_argument_is_checked_too(checker: ConfigChecker) -> None:
+def test_a_list_of_specs_in_an_open_argument_is_checked(checker: ConfigChecker) -> None:
     value = from_plain({"layers": [{"type": "torch.nn.ReLu"}]})
     checker.nested("task.options", value)
     assert problems_of(checker)[0][0] == "task.options.layers.0.type"
 
 
-def test_null_is_fine_where_it_is_the_default(checker: ConfigChecker) -> None:
+def test_null_is_accepted_if_it_is_the_default(checker: ConfigChecker) -> None:
     parameter = Parameter("size", "int", None)
     checker.value("a.size", from_plain(None), parameter, "A")
     assert problems_of(checker) == []
@@ -109,12 +109,12 @@ def test_messages_point_at_the_key_or_the_value(checker: ConfigChecker) -> None:
     assert checker.mistakes.problems[0].place == place
 
 
-def test_listings_are_short() -> None:
+def test_hints_list_a_dozen_names_at_most() -> None:
     assert list_known([]) == "it takes none"
     assert list_known("abcdefghijklmnop").endswith("l, ...")
 
 
-def test_what_comes_before_values_by_position_must_be_known(write_files) -> None:
+def test_arguments_before_positional_values_must_be_known(write_files) -> None:
     folder = write_files({"m.py": "class A:\n    def __init__(self, act=make(), *parts): ..."})
     checker = ConfigChecker(Registry(Project(folder)), Mistakes())
     checker.spec("model", from_plain({"type": "m.A", "parts": [1]}), "model")
@@ -125,7 +125,7 @@ def test_what_comes_before_values_by_position_must_be_known(write_files) -> None
     ]
 
 
-def test_values_by_position_are_not_listed_as_defaults(checker: ConfigChecker) -> None:
+def test_positional_values_are_not_listed_as_defaults(checker: ConfigChecker) -> None:
     found = checker.spec("model", from_plain({"type": "torch.nn.Sequential"}), "model")
     assert found.to_plain() == {"type": "torch.nn.Sequential"}
     assert checker.defaults == []

@@ -93,7 +93,7 @@ def test_a_plain_value_cannot_be_an_object(write_files) -> None:
         assert given.startswith(hint)
 
 
-def test_what_may_be_meant_is_accepted(write_files) -> None:
+def test_plain_values_that_may_fit_are_accepted(write_files) -> None:
     for annotation, value in (
         ("nn.Module", {"type": "torch.nn.Tanh"}),
         ("nn.Module | None", None),
@@ -132,13 +132,13 @@ def test_what_may_be_meant_is_accepted(write_files) -> None:
         assert problems(write_files, annotation, value) == []
 
 
-def test_a_default_that_is_plain_says_that_plain_values_are_taken(write_files) -> None:
+def test_plain_values_are_accepted_if_the_default_is_one(write_files) -> None:
     assert problems(write_files, "nn.Module", "gelu", " = 'relu'") == []
     assert len(problems(write_files, "nn.Module", "gelu", " = None")) == 1
     assert len(problems(write_files, "nn.Module", "gelu", " = nn.ReLU()")) == 1
 
 
-def test_elements_of_a_list_are_looked_at_one_by_one(write_files) -> None:
+def test_each_element_of_a_list_is_checked(write_files) -> None:
     for annotation in ("list[nn.Module]", "Sequence[nn.Module | None]"):
         found = problems(write_files, annotation, [{"type": "torch.nn.Tanh"}, "Tanh", None])
         assert [(key, hint) for key, _, hint in found] == [
@@ -146,7 +146,7 @@ def test_elements_of_a_list_are_looked_at_one_by_one(write_files) -> None:
         ], annotation
 
 
-def test_values_by_position_are_looked_at_too(write_files) -> None:
+def test_positional_values_are_checked(write_files) -> None:
     text = "from torch import nn\nclass A:\n    def __init__(self, *parts: nn.Module): ..."
     checker = ConfigChecker(Registry(Project(write_files({"m.py": text}))), Mistakes())
     checker.spec("model", from_plain({"type": "m.A", "parts": ["Tanh"]}), "model")

@@ -89,7 +89,7 @@ def test_wrong_values_say_what_was_expected() -> None:
         assert find_type_problem(from_plain(value), annotation) == problem
 
 
-def test_bad_durations_say_what_is_accepted() -> None:
+def test_wrong_durations_show_examples() -> None:
     for annotation in ("Duration", "Every", "Duration | None", "int | Duration"):
         for text in ("10 epochs", "ten", "10", "-3ep", "0.5st", ""):
             problem = find_type_problem(from_plain(text), annotation)
@@ -97,7 +97,7 @@ def test_bad_durations_say_what_is_accepted() -> None:
             assert "10ep (epochs), 500st (steps)" in problem, annotation
 
 
-def test_hints_are_things_to_type() -> None:
+def test_hints_can_be_typed() -> None:
     for annotation, value, hint in (
         ("int", 1000.0, "write 1000"),
         ("int", "12", "write 12 without quotes"),
@@ -134,7 +134,7 @@ def test_types_are_described_in_words() -> None:
     assert describe_type(parse_type("Tensor")) == "a value"
 
 
-def test_a_text_names_a_callable_only_where_no_text_is_wanted() -> None:
+def test_a_text_names_a_callable_only_if_no_text_is_allowed() -> None:
     node = from_plain("pkg.f")
     assert is_callable_path(node, "Callable[[int], int] | None")
     assert not is_callable_path(node, "str | Callable")
@@ -142,7 +142,7 @@ def test_a_text_names_a_callable_only_where_no_text_is_wanted() -> None:
     assert not is_callable_path(from_plain(None), "Callable | None")
 
 
-def test_bounds_are_part_of_a_type() -> None:
+def test_bounds_of_a_type_are_checked() -> None:
     for value, annotation, wrong in (
         (0, "Annotated[int, AtLeast(1)]", "must be at least 1, got 0"),
         (0, "Annotated[int, AtLeast(1)] | None", "must be at least 1, got 0"),
@@ -161,5 +161,5 @@ def test_bounds_are_part_of_a_type() -> None:
         assert found is None if wrong is None else found is not None and found.startswith(wrong)
 
 
-def test_nothing_known_of_a_type_is_called_a_value() -> None:
+def test_an_unknown_type_is_called_a_value() -> None:
     assert describe_type(parse_type("")) == describe_type(parse_type("Foo | Bar")) == "a value"

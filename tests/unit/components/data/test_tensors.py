@@ -1,4 +1,4 @@
-"""Tests of arrays in memory as a dataset: what it takes, what it gives, what it refuses."""
+"""Tests of the dataset of arrays in memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def as_lists(batches: Any) -> list[Any]:
     ]
 
 
-def test_it_is_exported_as_a_namespace_that_costs_no_import() -> None:
+def test_ep_data_is_imported_lazily() -> None:
     assert ep.data.Tensors is Tensors
     code = "import sys, epochal; assert 'torch' not in sys.modules; epochal.data.Tensors"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -61,19 +61,19 @@ def test_a_plain_loader_gives_the_batches_of_a_tensor_dataset() -> None:
         assert [list(batch.values()) for batch in named] == expected, workers
 
 
-def test_its_own_loader_gives_batches_in_one_piece() -> None:
+def test_its_loader_gathers_batches() -> None:
     loader = Tensors(x=X, label=Y).loader(batch_size=3, drop_last=True)
     assert [batch["label"].tolist() for batch in loader] == [[0, 1, 2], [3, 4, 5]]
     shuffled = Tensors(Y).loader(batch_size=7, shuffle=True)
     assert sorted(next(iter(shuffled))[0].tolist()) == list(range(7))
 
 
-def test_samplers_may_count_from_the_end() -> None:
+def test_samplers_may_give_negative_indices() -> None:
     loader = DataLoader(Tensors(Y), batch_size=2, sampler=[-1, 0])
     assert as_lists(loader) == [[[6, 0]]]
 
 
-def test_parts_and_sums_of_it_work_like_those_of_other_datasets() -> None:
+def test_subsets_and_concatenations_of_tensors_work() -> None:
     parts = random_split(Tensors(x=X, label=Y), [3, 4], torch.Generator().manual_seed(0))
     labels = [label for part in parts for batch in DataLoader(part, 2) for label in batch["label"]]
     assert sorted(map(int, labels)) == list(range(7))
@@ -81,7 +81,7 @@ def test_parts_and_sums_of_it_work_like_those_of_other_datasets() -> None:
     assert len(as_lists(DataLoader(both, 7))) == 2
 
 
-def test_every_kind_of_array_is_taken() -> None:
+def test_every_kind_of_array_is_accepted() -> None:
     for array in (
         np.arange(7),
         np.arange(7)[::-1],
@@ -94,15 +94,15 @@ def test_every_kind_of_array_is_taken() -> None:
         torch.nn.Parameter(torch.arange(7.0)),
         torch.complex(X[:, 0], X[:, 1]).conj(),
     ):
-        (kept,) = Tensors(array).tensors
+        (tensor,) = Tensors(array).tensors
         expected = array if isinstance(array, Tensor) else torch.tensor(list(map(int, array)))
-        assert torch.equal(kept, expected.detach()), array
-        assert kept.is_contiguous(), array
-        assert type(kept) is Tensor, array
-        assert not kept.requires_grad, array
+        assert torch.equal(tensor, expected.detach()), array
+        assert tensor.is_contiguous(), array
+        assert type(tensor) is Tensor, array
+        assert not tensor.requires_grad, array
 
 
-def test_memory_is_shared_where_it_can_be() -> None:
+def test_memory_is_shared_if_possible() -> None:
     array = np.zeros(3)
     data = Tensors(array, X[:3])
     array[0] = 5
@@ -123,7 +123,7 @@ def test_different_lengths_are_named() -> None:
         Tensors(X, Y[:3])
 
 
-def test_what_is_no_array_of_numbers_is_refused() -> None:
+def test_values_that_are_no_arrays_of_numbers_are_refused() -> None:
     for array, what in (
         (np.array(["a", "b"]), "x, a ndarray, cannot become a tensor"),
         (["a", "b"], "x, a list, cannot become a tensor"),
@@ -154,7 +154,7 @@ def test_an_array_cannot_be_called_resident() -> None:
             Tensors(resident=value)
 
 
-def test_arrays_of_any_byte_order_are_taken() -> None:
+def test_arrays_of_any_byte_order_are_accepted() -> None:
     for kind in (">f4", "<f4", ">i8", ">f8", ">i2"):
         (tensor,) = Tensors(np.arange(4, dtype=kind)).tensors
         assert tensor.tolist() == [0, 1, 2, 3], kind

@@ -1,4 +1,4 @@
-"""Picking tensors out of nests by name."""
+"""Tests of finding tensors by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from epochal.errors import TaskError
 TENSOR = torch.ones(2)
 
 
-def test_keys_attributes_and_positions_lead_to_the_tensor() -> None:
+def test_tensors_are_found_by_keys_attributes_and_positions() -> None:
     for source, path in (
         ({"x": TENSOR}, "x"),
         ({"a": {"x": TENSOR}}, "a.x"),
@@ -25,7 +25,7 @@ def test_keys_attributes_and_positions_lead_to_the_tensor() -> None:
         assert get_tensor_by_path(source, path, reader="mean", of="the batch") is TENSOR
 
 
-def test_a_miss_says_what_there_is() -> None:
+def test_a_missing_name_lists_the_known_ones() -> None:
     for source, path, hint in (
         ({"labels": TENSOR}, "label", "did you mean 'labels'"),
         ((TENSOR,), "1", "known: 0"),
