@@ -1,4 +1,4 @@
-"""Modules found by walking folders, and definitions by following imports."""
+"""Finds modules by searching folders, and definitions by following imports in source files."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 @final
 @dataclass(slots=True)
 class ModuleFinder:
-    """Finds modules by walking folders, and definitions by following imports."""
+    """Finds modules and definitions in source files, without importing them."""
 
     dirs: Sequence[Path] = ()
-    """Looked through before the installed packages."""
+    """Searched before the installed packages."""
 
     cache: dict[tuple[str, ...], Any] = field(default_factory=dict)
-    """Results that readers of the modules cache here."""
+    """Results that callers derive from the modules, by kind and name."""
 
     _modules: dict[str, Module | None] = field(default_factory=dict)
     _located: dict[str, tuple[Path, bool] | None] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class ModuleFinder:
         return self._modules[dotted]
 
     def find_folders(self, dotted: str) -> tuple[Path, ...]:
-        """The folders that hold the submodules of a package, or nothing."""
+        """The folders with the submodules of a package; empty if there are none."""
         if dotted not in self._folders:
             parent, _, last = dotted.rpartition(".")
             if parent:

@@ -111,7 +111,7 @@ def _is_below(dotted: str, root: str) -> bool:
 def is_listed(dotted: str, project: Project) -> bool:
     """Whether the project file names the package that ``dotted`` belongs to."""
     if is_standard(dotted.split(".")[0]):
-        return False  # the standard library can do anything
+        return False  # it could delete files or run commands
     return any(_is_below(dotted, root) for root in project.roots)
 
 
@@ -125,7 +125,7 @@ def is_allowed_module(dotted: str, project: Project) -> bool:
 
 def hidden_by(top: str, project: Project, finder: ModuleFinder) -> Refused | None:
     """Why a module of the project cannot be imported, if another one has its name."""
-    if not project.holds(top):
+    if not project.has_module(top):
         return None
     found = finder.find_module(top)
     folders = finder.find_folders(top) if found is None else (found.file.parent,)

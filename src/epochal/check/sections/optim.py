@@ -143,7 +143,7 @@ def _check_rule(checker: ConfigChecker, path: str, rule: Node, signature: Signat
         if key in known:
             checker.value(here, child, *known[key])
         elif key in _FORMS:
-            what = f"{key!r} holds for the whole optimizer, not for a group"
+            what = f"{key!r} applies to the whole optimizer, not to a group"
             checker.mistakes.report(here, what, child.key_place, "write it in optim itself")
         elif not signature.open:
             close = nearest(key, known)

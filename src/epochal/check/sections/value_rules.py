@@ -86,7 +86,7 @@ def _check_average(checker: ConfigChecker, root: Node) -> None:
     try:
         first, last = parse_duration(str(start.value)), parse_duration(str(end.value))
     except ValueError:
-        return  # none at all, or reported by its type already
+        return  # not set, or reported by its type
     if first.unit == last.unit and first.amount >= last.amount:
         what = f"nothing would be averaged: the training ends after {end.value}"
         checker.mistakes.report("average.start", what, start.place, "write an earlier start")

@@ -40,7 +40,7 @@ def find_misfits(
 def spec_hint(value: object, wanted: str, finder: ModuleFinder) -> str:
     """A hint with the spec to write instead of a plain value, with its class if found."""
     if wanted == _DTYPE:
-        return "annotate it as str and use getattr(torch, dtype): a config holds plain values"
+        return "annotate it as str and use getattr(torch, dtype): configs have plain values only"
     package = wanted.rpartition(".")[0]
     for dotted in (str(value), f"{package}.{value}") if isinstance(value, str) else ():
         parts = dotted.split(".")

@@ -60,7 +60,7 @@ def test_mistakes_in_a_rule_are_reported(check_dict) -> None:
         (
             {"match": "a", "fused": True},
             ".fused",
-            "'fused' holds for the whole optimizer, not for a group",
+            "'fused' applies to the whole optimizer, not to a group",
             "write it in optim itself",
         ),
         (
@@ -113,14 +113,14 @@ def test_an_entry_that_is_no_rule_is_reported(check_dict) -> None:
 
 
 def test_options_for_all_parameters_are_checked(check_dict) -> None:
-    for wish, what in (
+    for option, what in (
         ({"layer_decay": 0}, "must be above 0, got 0"),
         ({"layer_decay": 1.5}, "must be at most 1, got 1.5"),
         ({"no_decay": "all"}, "expected 'auto' or null, got 'all'"),
         ({"freeze": "stem"}, "expected a list (each text), got 'stem'"),
     ):
-        ((key, found, _),) = problems_of(check_dict(optim={"type": "AdamW", **wish}))
-        assert (key, found) == (f"optim.{next(iter(wish))}", what)
+        ((key, found, _),) = problems_of(check_dict(optim={"type": "AdamW", **option}))
+        assert (key, found) == (f"optim.{next(iter(option))}", what)
 
 
 def test_no_decay_needs_an_optimizer_with_weight_decay(check_dict) -> None:

@@ -26,8 +26,6 @@ def test_huber_equals_its_closed_form() -> None:
 def test_a_target_of_another_shape_is_refused() -> None:
     for loss in (Mse(), L1(), Huber()):
         name = type(loss).__name__.lower()
-        message = (
-            rf"{name} got an input of shape \(5, 2\) and a target of shape \(5,\)\n"
-        )
+        message = rf"{name} got an input of shape \(5, 2\) and a target of shape \(5,\)\n"
         with pytest.raises(TaskError, match=message):
             loss(A, B[:, 0])
