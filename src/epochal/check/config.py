@@ -178,7 +178,7 @@ def _check_required(
 
 def _runner_kind(checker: ConfigChecker) -> str:
     """The built-in runner that it is or extends; empty for any other runner."""
-    definition = _definition(checker, "runner")
+    definition = checker.find_definition("runner")
     factory = checker.factories.get("runner")
     if definition is None:
         return factory.name if factory is not None and factory.name in _RUNNERS.values() else ""
@@ -188,7 +188,7 @@ def _runner_kind(checker: ConfigChecker) -> str:
 
 def _brings_own_optimizers(checker: ConfigChecker) -> bool:
     """Whether the user's runner class sets ``needs_optimizer``."""
-    runner = _definition(checker, "runner")
+    runner = checker.find_definition("runner")
     chain = class_definitions(runner, checker.registry.finder)[0] if runner is not None else []
     return any(
         isinstance(item.node, ast.ClassDef) and binds_name(item.node, "needs_optimizer")
@@ -197,23 +197,16 @@ def _brings_own_optimizers(checker: ConfigChecker) -> bool:
     )
 
 
-def _definition(checker: ConfigChecker, path: str) -> Definition | None:
-    factory = checker.factories.get(path)
-    if factory is None or factory.file is None:
-        return None
-    return checker.registry.finder.find_definition(factory.dotted)
-
-
 def _check_code(checker: ConfigChecker, root: Node, given: Collection[str]) -> None:
     finder = checker.registry.finder
     for path, factory in checker.factories.items():
         if factory.kind in ("task", "hook"):
-            definition = _definition(checker, path)
+            definition = checker.find_definition(path)
             if definition is not None:
                 checker.mistakes.problems.extend(
                     find_misspelt_methods(path, factory.kind, definition, finder)
                 )
-    task = _definition(checker, "task") if "task" not in given else None
+    task = checker.find_definition("task") if "task" not in given else None
     if task is not None:
         _check_task(checker, root, task, has_loss="loss" in {*root.mapping, *given})
     task = None if checker.mistakes.is_broken("task") else task

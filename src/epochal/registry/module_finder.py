@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from epochal.registry.parsed_module import Definition, Import, Module, Variable, read_module
 from epochal.registry.star_imports import StarImports, mentions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+ResultT = TypeVar("ResultT")
 
 
 @final
@@ -22,9 +24,7 @@ class ModuleFinder:
     dirs: Sequence[Path] = ()
     """Searched before the installed packages."""
 
-    cache: dict[tuple[str, ...], Any] = field(default_factory=dict)
-    """Results that callers derive from the modules, by kind and name."""
-
+    _cache: dict[tuple[str, ...], Any] = field(default_factory=dict)
     _modules: dict[str, Module | None] = field(default_factory=dict)
     _located: dict[str, tuple[Path, bool] | None] = field(default_factory=dict)
     _folders: dict[str, tuple[Path, ...]] = field(default_factory=dict)
@@ -34,6 +34,13 @@ class ModuleFinder:
 
     def __post_init__(self) -> None:
         self._star_imports = StarImports(self._find_file)
+
+    def cached(self, key: tuple[str, ...], compute: Callable[[], ResultT]) -> ResultT:
+        """A result that depends on source files only, computed once."""
+        if key not in self._cache:
+            self._cache[key] = compute()
+        found: ResultT = self._cache[key]
+        return found
 
     def find_module(self, dotted: str) -> Module | None:
         """The module with this dotted name, if its source can be found."""

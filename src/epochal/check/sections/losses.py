@@ -9,7 +9,7 @@ from epochal.check.sections.methods import is_set_on_self
 from epochal.check.sections.section_shapes import is_mapping_of_specs
 from epochal.check.signatures.classes import binds_name, class_definitions, find_method_node
 from epochal.check.signatures.signature import called_signature, read_signature
-from epochal.check.values.checker import list_known
+from epochal.check.values.checker import suggest_known
 from epochal.errors import nearest
 
 if TYPE_CHECKING:
@@ -124,10 +124,8 @@ def _check_inputs(
             checker.mistakes.report(here, what, node.place, _route_hint(argument, node.value))
         if called is not None and not called.open and called.get(argument) is None:
             known = [item.name for item in called.parameters if item.kind != "variadic"]
-            close = nearest(argument, known)
-            hint = f"did you mean {close!r}?" if close else list_known(known)
             what = f"{called.owner} takes no {argument!r}"
-            checker.mistakes.report(here, what, node.key_place, hint)
+            checker.mistakes.report(here, what, node.key_place, suggest_known(argument, known))
     if called is None or checker.mistakes.has_any(f"{path}.inputs"):
         return
     for item in called.parameters:

@@ -32,10 +32,7 @@ def find_misspelt_methods(
 ) -> Iterable[Problem]:
     """A problem for each public method whose name misspells a known one."""
     key = ("methods", path, kind, definition.dotted)
-    if key not in finder.cache:
-        finder.cache[key] = tuple(_misspelt(path, kind, definition, finder))
-    found: tuple[Problem, ...] = finder.cache[key]
-    return found
+    return finder.cached(key, lambda: tuple(_misspelt(path, kind, definition, finder)))
 
 
 def _misspelt(
@@ -82,11 +79,8 @@ def is_set_on_self(chain: list[Definition], name: str) -> bool:
 
 def find_attribute_names(module: Module, finder: ModuleFinder) -> frozenset[str]:
     """The names of all attributes in the source of a module."""
-    key = ("attributes", module.name)
-    if key not in finder.cache:
-        nodes = ast.walk(module.tree)
-        finder.cache[key] = frozenset(
-            node.attr for node in nodes if isinstance(node, ast.Attribute)
-        )
-    found: frozenset[str] = finder.cache[key]
-    return found
+    nodes = ast.walk(module.tree)  # a generator, which is unused if the result is cached
+    return finder.cached(
+        ("attributes", module.name),
+        lambda: frozenset(node.attr for node in nodes if isinstance(node, ast.Attribute)),
+    )

@@ -188,10 +188,7 @@ def _section_names(root: Node) -> set[str] | None:
 def _returned(task: Definition, method: str, finder: ModuleFinder) -> set[str] | None:
     """The keys of the mappings that a method returns; None if its source does not show them."""
     key = ("returned", task.dotted, method)
-    if key not in finder.cache:
-        finder.cache[key] = _read_returned(task, method, finder)
-    found: set[str] | None = finder.cache[key]
-    return found
+    return finder.cached(key, lambda: _read_returned(task, method, finder))
 
 
 def _read_returned(task: Definition, method: str, finder: ModuleFinder) -> set[str] | None:

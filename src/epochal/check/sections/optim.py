@@ -11,7 +11,7 @@ from epochal.check.sections.sections import SECTIONS
 from epochal.check.signatures.literals import MISSING
 from epochal.check.signatures.parameters import Parameter, Signature
 from epochal.check.signatures.signature import read_signature
-from epochal.check.values.checker import list_known
+from epochal.check.values.checker import suggest_known
 from epochal.errors import nearest
 
 if TYPE_CHECKING:
@@ -76,10 +76,8 @@ def check_optimizer_losses(checker: ConfigChecker, root: Node, task: Definition 
         loss = child.mapping.get("loss")
         if loss is None or not isinstance(loss.value, str) or loss.value in names:
             continue
-        close = nearest(loss.value, names)
-        hint = f"did you mean {close!r}?" if close else list_known(names)
         place = child.key_place if loss.layer == "default" else loss.place
-        what = f"nothing computes the loss {loss.value!r}"
+        what, hint = f"nothing computes the loss {loss.value!r}", suggest_known(loss.value, names)
         checker.mistakes.report(f"optim.{name}.loss", what, place, hint)
 
 
@@ -147,7 +145,7 @@ def _check_rule(checker: ConfigChecker, path: str, rule: Node, signature: Signat
             checker.mistakes.report(here, what, child.key_place, "write it in optim itself")
         elif not signature.open:
             close = nearest(key, known)
-            hint = f"did you mean {close!r}?" if close else list_known(known)
+            hint = suggest_known(key, known)
             checker.mistakes.report(here, f"unknown key {key!r} of a rule", child.key_place, hint)
             meant |= {close} if close else set()
     _check_numbers(checker, path, rule)

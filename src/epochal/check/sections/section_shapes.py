@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from epochal.check.sections.sections import SECTIONS, section_signature, split_names
 from epochal.check.signatures.parameters import Parameter, Signature
-from epochal.check.values.checker import list_known, replace_entries
+from epochal.check.values.checker import replace_entries, suggest_known
 from epochal.check.values.types import is_spec
 from epochal.config.node import Node
 from epochal.config.scalar import show
 from epochal.config.source_file import display_name
-from epochal.errors import Place, nearest
+from epochal.errors import Place
 
 if TYPE_CHECKING:
     from epochal.check.sections.sections import Section
@@ -87,9 +87,8 @@ def _splits(checker: ConfigChecker, section: Section, node: Node, own: Signature
         here = f"{path}.{written}"
         split = names.get(written, "")
         if not split:
-            close = nearest(written, names)
-            hint = f"did you mean {close!r}?" if close else list_known(names)
-            checker.mistakes.report(here, f"unknown split {written!r}", child.key_place, hint)
+            what, hint = f"unknown split {written!r}", suggest_known(written, names)
+            checker.mistakes.report(here, what, child.key_place, hint)
         elif split in entries:
             what = f"the split {split!r} is there twice, once as {written!r}"
             checker.mistakes.report(here, what, child.key_place, "keep one of them")

@@ -275,9 +275,7 @@ def section_signature(section: Section, finder: ModuleFinder) -> Signature:
 
 def read_table(where: str, finder: ModuleFinder) -> Plain:
     """A literal table of another layer, read from its source; empty if there is none."""
-    if ("table", where) not in finder.cache:
-        finder.cache["table", where] = _read_table(where, finder)
-    return finder.cache["table", where]
+    return finder.cached(("table", where), lambda: _read_table(where, finder))
 
 
 def _read_table(where: str, finder: ModuleFinder) -> Plain:

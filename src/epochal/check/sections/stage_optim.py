@@ -16,10 +16,10 @@ from epochal.check.sections.sections import SECTIONS, section_signature
 from epochal.check.signatures.literals import Opaque
 from epochal.check.signatures.parameters import Parameter, Signature
 from epochal.check.signatures.signature import read_signature
-from epochal.check.values.checker import ConfigChecker, list_known, replace_entries
+from epochal.check.values.checker import ConfigChecker, replace_entries, suggest_known
 from epochal.check.values.report import Mistakes
 from epochal.config.scalar import show
-from epochal.errors import ConfigError, Place, nearest
+from epochal.errors import ConfigError, Place
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -100,9 +100,7 @@ class StageOptimChecker:
         return self._one(path, node, f"optim.{name}", own)
 
     def _report_unknown(self, path: str, name: str, node: Node, own: Signature) -> None:
-        close = nearest(name, self.names)
-        hint = f"did you mean {close!r}?" if close else list_known(self.names)
-        what = f"there is no optimizer {name!r}"
+        what, hint = f"there is no optimizer {name!r}", suggest_known(name, self.names)
         if own.get(name) is not None or not node.is_mapping:
             what = f"{name!r} must be set for one of several optimizers"
             hint = f"write {self.names[0]}: {{{name}: ...}}"

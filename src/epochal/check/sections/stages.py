@@ -19,15 +19,16 @@ from epochal.check.sections.stage_optim import (
 )
 from epochal.check.signatures.parameters import Parameter, Signature
 from epochal.check.signatures.signature import method_signature
-from epochal.check.values.checker import ConfigChecker, list_known, replace_entries
+from epochal.check.values.checker import ConfigChecker, replace_entries, suggest_known
 from epochal.config.duration import Duration, parse_duration
 from epochal.config.node import Node
 from epochal.config.scalar import show
-from epochal.errors import COMMAND_LINE, nearest
+from epochal.errors import COMMAND_LINE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from epochal.registry.module_finder import ModuleFinder
     from epochal.registry.parsed_module import Definition
 
 _SPECS = ("optim", "schedule", "data", "task", "loss")
@@ -63,6 +64,8 @@ class _StageChecker:
         self, checker: ConfigChecker, entries: dict[str, Node], given: Collection[str]
     ) -> None:
         self.checker, self.entries, self.given = checker, entries, given
+        self.task = None if "task" in given else checker.find_definition("task")
+        self.signature = _stage_start_signature(self.task, checker.registry.finder)
         self.optim = StageOptimChecker(checker, entries.get("optim"))
         self.params: set[str] = set()
         self.names: set[str] = set()
@@ -137,11 +140,11 @@ class _StageChecker:
             report(path, "is empty", node.place, "write until: {plateau: 3}")
         monitor = self.entries.get("monitor")
         has_monitor = monitor is not None and monitor.value is not None
-        if (
-            "plateau" in node.mapping
-            and not has_monitor
-            and not _may_have_error(self.checker, self.given)
-        ):
+        finder = self.checker.registry.finder
+        has_own_error = (
+            self.task is None or has_method(self.task, "post_metric_to_err", finder) is not False
+        )
+        if "plateau" in node.mapping and not has_monitor and not has_own_error:
             what = "a plateau needs a monitor, and the run has none"
             hint = "add monitor: -val/loss, or +val/acc if larger is better"
             report(path, what, node.place, hint)
@@ -183,9 +186,7 @@ class _StageChecker:
         for name, child in node.mapping.items():
             checker.value(f"{path}.{name}", child, weight, "section 'loss'")
             if known and name not in known:
-                close = nearest(name, known)
-                hint = f"did you mean {close!r}?" if close else list_known(known)
-                what = f"the loss has no term {name!r}"
+                what, hint = f"the loss has no term {name!r}", suggest_known(name, known)
                 checker.mistakes.report(f"{path}.{name}", what, child.key_place, hint)
         if not node.is_mapping:
             what = f"expected a mapping of terms to weights, got {show(node.to_plain())}"
@@ -199,14 +200,12 @@ class _StageChecker:
             checker.mistakes.report(path, what, node.place, "write task: {mix: 0.5}")
             return node
         self.params |= node.mapping.keys()
-        task = _find_task(self.checker, self.given)
-        if task is None:
-            return node
-        signature = _find_params(self.checker, self.given)
+        task, signature = self.task, self.signature
         if signature is not None:
             signature = replace(signature, parameters=without_defaults(signature.parameters))
             return replace_entries(node, check_without_defaults(checker, path, node, signature))
-        if has_method(task, "on_stage_start", checker.registry.finder) is False:
+        finder = checker.registry.finder
+        if task is not None and has_method(task, "on_stage_start", finder) is False:
             name = next(iter(node.mapping), "mix")
             what = f"{task.dotted} has no on_stage_start to receive it"
             hint = f"write def on_stage_start(self, *, {name}: float) in class {task.node.name}"
@@ -215,36 +214,19 @@ class _StageChecker:
 
     def _check_required(self, path: str, node: Node) -> None:
         """Report arguments that the task's ``on_stage_start`` requires."""
-        signature = _find_params(self.checker, self.given)
-        for item in signature.parameters if signature is not None else ():
+        if self.signature is None:
+            return
+        for item in self.signature.parameters:
             if item.is_required and item.name not in self.params:
-                what = f"missing; {signature.owner} requires it" if signature is not None else ""
+                what = f"missing; {self.signature.owner} requires it"
                 here = f"{path}.task.{item.name}"
                 self.params.add(item.name)
                 self.checker.mistakes.report(here, what, node.place, f"add {item.name}: ...")
 
 
-def _find_task(checker: ConfigChecker, given: Collection[str]) -> Definition | None:
-    factory = checker.factories.get("task")
-    if "task" in given or factory is None or factory.file is None:
-        return None
-    return checker.registry.finder.find_definition(factory.dotted)
-
-
-def _may_have_error(checker: ConfigChecker, given: Collection[str]) -> bool:
-    """Whether the task may define its own error to monitor."""
-    task = _find_task(checker, given)
-    if task is None:
-        return True
-    return has_method(task, "post_metric_to_err", checker.registry.finder) is not False
-
-
-def _find_params(checker: ConfigChecker, given: Collection[str]) -> Signature | None:
+def _stage_start_signature(task: Definition | None, finder: ModuleFinder) -> Signature | None:
     """The parameters of the task's ``on_stage_start``, if its source shows them."""
-    task = _find_task(checker, given)
-    if task is None:
-        return None
-    found = method_signature(task, "on_stage_start", checker.registry.finder)
+    found = None if task is None else method_signature(task, "on_stage_start", finder)
     if found is None:
         return None
     own = tuple(item for item in found.parameters if item.name not in ("run", "name"))

@@ -31,16 +31,18 @@ def class_definitions(
 ) -> tuple[list[Definition], bool]:
     """The MRO of a class without unknown bases, and whether it shows all of its methods."""
     key = ("class", definition.dotted)
-    if key not in finder.cache:
-        order = find_mro(definition, finder)
-        chain = [item for item in order if item is not None]
-        complete = len(chain) == len(order) and all(
-            decorators_keep_signature(item, item.node, finder) and not _is_open(item)
-            for item in chain
-        )
-        finder.cache[key] = chain, complete
-    found: tuple[list[Definition], bool] = finder.cache[key]
-    return found
+    return finder.cached(key, lambda: _class_definitions(definition, finder))
+
+
+def _class_definitions(
+    definition: Definition, finder: ModuleFinder
+) -> tuple[list[Definition], bool]:
+    order = find_mro(definition, finder)
+    chain = [item for item in order if item is not None]
+    complete = len(chain) == len(order) and all(
+        decorators_keep_signature(item, item.node, finder) and not _is_open(item) for item in chain
+    )
+    return chain, complete
 
 
 def has_plain_construction(order: Sequence[Definition | None]) -> bool:

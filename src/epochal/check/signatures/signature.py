@@ -104,10 +104,7 @@ def method_signature(definition: Definition, name: str, finder: ModuleFinder) ->
 def definition_signature(definition: Definition, finder: ModuleFinder) -> Signature:
     """The signature of a class or function statement."""
     key = ("signature", definition.dotted)
-    if key not in finder.cache:
-        finder.cache[key] = _read_definition(definition, finder)
-    found: Signature = finder.cache[key]
-    return found
+    return finder.cached(key, lambda: _read_definition(definition, finder))
 
 
 def _read_definition(definition: Definition, finder: ModuleFinder) -> Signature:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from epochal.check.values.report import Mistakes
     from epochal.registry import Factory, Registry
+    from epochal.registry.parsed_module import Definition
 
 _NO_KEYS = Signature("")
 _FEW = 3  # names that a hint can list
@@ -47,6 +48,13 @@ class ConfigChecker:
     defaults: list[Default] = field(default_factory=list)
     factories: dict[str, Factory] = field(default_factory=dict)
     """The factory of each spec that could be resolved, by path."""
+
+    def find_definition(self, path: str) -> Definition | None:
+        """The source of the component at ``path``; None if it could not be read."""
+        factory = self.factories.get(path)
+        if factory is None or factory.file is None:
+            return None
+        return self.registry.finder.find_definition(factory.dotted)
 
     def spec(self, path: str, node: Node, kind: str, own: Signature = _NO_KEYS) -> Node:
         """A component's spec, expanded; a bare name is a spec without arguments."""
@@ -131,7 +139,7 @@ class ConfigChecker:
         close = nearest(key, known)
         owner = signatures[-1].owner
         word = "argument" if len(signatures) > 1 else "key"
-        hint = f"did you mean {close!r}?" if close else list_known(known)
+        hint = suggest_known(key, known)
         if path == f"train.{key}":
             hint = length_hint(key, child) or hint
         self.mistakes.report(path, f"unknown {word} {key!r} of {owner}", child.key_place, hint)
@@ -252,9 +260,12 @@ def _default_place(factory: Factory) -> Place:
     return Place(display_name(factory.file), factory.line, 1)
 
 
-def list_known(known: Iterable[str]) -> str:
-    """A hint that lists the known names."""
+def suggest_known(name: str, known: Iterable[str]) -> str:
+    """A hint with the nearest known name, or else some of them."""
     names = sorted(set(known))
+    close = nearest(name, names)
+    if close is not None:
+        return f"did you mean {close!r}?"
     if not names:
         return "it takes none"
     more = ", ..." if len(names) > 12 else ""

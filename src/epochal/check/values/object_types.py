@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from epochal.check.signatures.classes import find_mro
-from epochal.check.values.types import ANY, last_name, parse_type
+from epochal.check.values.types import ANY, LISTS, last_name, parse_type
 from epochal.registry.module_finder import is_standard
 from epochal.registry.parsed_module import full_name
 
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from epochal.check.signatures.parameters import Parameter
     from epochal.config.node import Node
     from epochal.registry.module_finder import ModuleFinder
-    from epochal.registry.parsed_module import Definition, Module
+    from epochal.registry.parsed_module import Module
 
-_LISTS = ("list", "List", "Sequence", "Iterable", "Collection")
 _DTYPE = "torch.dtype"
 
 
@@ -65,7 +64,7 @@ def _misfits(
     path: str, node: Node, written: ast.expr, module: Module, finder: ModuleFinder
 ) -> Iterator[tuple[str, Node, str]]:
     if node.is_list and isinstance(written, ast.Subscript):
-        if last_name(written.value) in _LISTS:
+        if last_name(written.value) in LISTS:
             for index, child in enumerate(node.elements):
                 yield from _misfits(f"{path}.{index}", child, written.slice, module, finder)
         return
@@ -99,17 +98,13 @@ def _object_class(written: ast.expr, module: Module, finder: ModuleFinder) -> st
     name = full_name(module, written)
     if name == _DTYPE:
         return name
-    key = ("object class", name)
-    if key not in finder.cache:
-        found = finder.find_definition(name)
-        is_class = found is not None and isinstance(found.node, ast.ClassDef)
-        finder.cache[key] = found is not None and is_class and _is_plainly_made(found, finder)
-    return name if finder.cache[key] else ""
+    return name if finder.cached(("object class", name), lambda: _is_class(name, finder)) else ""
 
 
-def _is_plainly_made(definition: Definition, finder: ModuleFinder) -> bool:
-    """Whether no base or metaclass can make a text or number an instance of the class."""
-    for item in find_mro(definition, finder):
+def _is_class(name: str, finder: ModuleFinder) -> bool:
+    """Whether a name is a class that no base or metaclass opens to texts and numbers."""
+    definition = finder.find_definition(name)
+    for item in find_mro(definition, finder) if definition is not None else (None,):
         if item is None or is_standard(item.module.name.split(".")[0]):
             return False  # such as str, Enum or Path
         node = item.node

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from epochal.config.node import Node, Scalar
     from epochal.errors import Place
 
-_LISTS = ("list", "List", "Sequence", "MutableSequence", "Iterable", "Collection")
+LISTS = ("list", "List", "Sequence", "MutableSequence", "Iterable", "Collection")
 _SETS = ("set", "frozenset", "Set", "FrozenSet", "AbstractSet")
 _DICTS = ("dict", "Dict", "Mapping", "MutableMapping", "OrderedDict")
 _SCALARS = {
@@ -205,8 +205,8 @@ def _parse(expression: ast.expr) -> Type:
 
 
 def _parse_bare(name: str) -> Type:
-    if name in (*_LISTS, "tuple", "Tuple"):
-        return Type("list" if name in _LISTS else "tuples", (ANY,))
+    if name in (*LISTS, "tuple", "Tuple"):
+        return Type("list" if name in LISTS else "tuples", (ANY,))
     if name in _SETS:
         return Type("set", (ANY,))
     return Type("dict", (ANY,)) if name in _DICTS else ANY
@@ -244,8 +244,8 @@ def _broken_bound(node: Node, wanted: Type) -> Bound | None:
 
 
 def _parse_collection(name: str, parts: list[ast.expr]) -> Type:
-    if name in (*_LISTS, *_SETS):
-        return Type("list" if name in _LISTS else "set", (_parse(parts[0]),))
+    if name in (*LISTS, *_SETS):
+        return Type("list" if name in LISTS else "set", (_parse(parts[0]),))
     if name in _DICTS:
         return Type("dict", (_parse(parts[-1]),))
     if name in ("tuple", "Tuple"):

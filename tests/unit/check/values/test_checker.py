@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from epochal.check.signatures.parameters import Parameter, Signature
-from epochal.check.values.checker import ConfigChecker, list_known
+from epochal.check.values.checker import ConfigChecker, suggest_known
 from epochal.check.values.report import Mistakes
 from epochal.config import from_plain
 from epochal.errors import Place
@@ -110,8 +110,8 @@ def test_messages_point_at_the_key_or_the_value(checker: ConfigChecker) -> None:
 
 
 def test_hints_list_a_dozen_names_at_most() -> None:
-    assert list_known([]) == "it takes none"
-    assert list_known("abcdefghijklmnop").endswith("l, ...")
+    assert suggest_known("x", []) == "it takes none"
+    assert suggest_known("0", "abcdefghijklmnop").endswith("l, ...")
 
 
 def test_arguments_before_positional_values_must_be_known(write_files) -> None:
