@@ -139,38 +139,25 @@ def test_two_terms_of_one_name_are_reported(problems) -> None:
     )
 
 
-def test_at_least_one_term_needs_a_weight(problems) -> None:
-    (problem,) = problems([{"type": "mse", "weight": 0}, {"type": "l1", "weight": 0.0}])
-    assert problem[:2] == ("loss", "every term has the weight 0, so nothing is trained")
+def test_mistakes_in_terms_are_reported(problems) -> None:
+    for loss, key, what in (
+        ([{"type": "mse", "name": "loss"}], "loss.0", "'loss' is the name of the sum of all terms"),
+        ([{"type": "mse", "name": "a/b"}], "loss.0", "a term cannot be called 'a/b'"),
+        ({"a": {"type": "mse", "name": "b"}}, "loss.a.name", "the key already names the term 'a'"),
+        ("cross_entrpy", "loss.type", "unknown loss 'cross_entrpy'"),
+        ({"type": "MSELoss", "reduction": "sum"}, "loss.reduction", "a term must be a mean"),
+        ({"type": "MSELoss", "reduction": "none"}, "loss.reduction", "a term must be a mean"),
+        (
+            [{"type": "mse", "weight": 0}, {"type": "l1", "weight": 0.0}],
+            "loss",
+            "every term has the weight 0, so nothing is trained",
+        ),
+    ):
+        ((found_key, found_what, hint),) = problems(loss)
+        assert found_key == key, loss
+        assert found_what.startswith(what), loss
+        assert hint, loss
     assert not problems([{"type": "mse", "weight": 0}, {"type": "l1"}])
-
-
-def test_the_name_of_the_sum_is_reserved(problems) -> None:
-    (problem,) = problems([{"type": "mse", "name": "loss"}])
-    assert problem[:2] == ("loss.0", "'loss' is the name of the sum of all terms")
-
-
-def test_names_must_be_identifiers(problems) -> None:
-    (problem,) = problems([{"type": "mse", "name": "a/b"}])
-    assert problem[:2] == ("loss.0", "a term cannot be called 'a/b'")
-
-
-def test_a_term_has_one_name(problems) -> None:
-    (problem,) = problems({"a": {"type": "mse", "name": "b"}})
-    assert problem[:2] == ("loss.a.name", "the key already names the term 'a'")
-
-
-def test_other_reductions_than_mean_are_reported(problems) -> None:
-    for reduction in ("sum", "none"):
-        (problem,) = problems({"type": "MSELoss", "reduction": reduction})
-        assert problem[0] == "loss.reduction"
-        assert problem[1].startswith("a term must be a mean over its items")
-
-
-def test_an_unknown_loss_suggests_the_nearest(problems) -> None:
-    (problem,) = problems("cross_entrpy")
-    assert problem[0] == "loss.type"
-    assert problem[2] == "did you mean 'cross_entropy'?"
 
 
 def test_a_section_that_is_no_loss_is_reported(problems) -> None:

@@ -1,4 +1,4 @@
-"""Tests of the section ``stages``: each stage against what it changes."""
+"""Tests of the section ``stages``, with one optimizer and with several."""
 
 from __future__ import annotations
 
@@ -34,6 +34,12 @@ TASK = """
     class Lossless(ep.Task):
         def batch_forward(self, model, batch): return {"out": model(batch)}
 """
+
+
+SEVERAL: dict[str, Any] = {
+    "one": {"type": "SGD", "lr": 0.1, "match": "a"},
+    "two": {"type": "AdamW"},
+}
 
 
 @pytest.fixture
@@ -296,7 +302,54 @@ def test_a_section_assembled_by_code_is_expanded_and_checked(tmp_path) -> None:
     registry = Registry(Project(tmp_path, (), "p"))
     expanded = expand_optimizer(from_plain({"type": "SGD", "lr": 0.1}), registry)
     assert expanded.find("momentum").value == 0
-    with pytest.raises(ConfigError, match="unknown argument 'lrr'"):
-        expand_optimizer(from_plain({"type": "SGD", "lrr": 0.1}), registry)
-    with pytest.raises(ConfigError, match="must be at least 0"):
-        expand_optimizer(from_plain({"type": "SGD", "lr": -1}), registry)
+    several = expand_optimizer(from_plain(SEVERAL), registry).to_plain()
+    assert (several["one"]["momentum"], several["two"]["every"], several["accumulate"]) == (0, 1, 1)
+    for wrong, message in (
+        ({"type": "SGD", "lrr": 0.1}, "unknown argument 'lrr'"),
+        ({"type": "SGD", "lr": -1}, r"optim\.lr: must be at least 0"),
+        ({**SEVERAL, "two": {"type": "AdamW", "lr": -1}}, r"optim\.two\.lr: must be at least 0"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            expand_optimizer(from_plain(wrong), registry)
+
+
+def test_each_of_several_optimizers_may_change(staged) -> None:
+    for change in (
+        {"one": {"lr": 0.2, "momentum": 0.5}, "accumulate": 2},
+        {"one": {"type": "AdamW", "betas": [0.8, 0.9], "state": "reset"}},
+        {"two": {"every": 2, "clip": 1.0, "loss": "other"}},
+    ):
+        assert staged({"for": "1ep", "freeze": ["a"], "optim": change}, optim=SEVERAL).ok
+
+
+def test_a_wrong_change_of_one_of_several_optimizers_is_reported(staged) -> None:
+    for change, found in (
+        ({"lr": 0.1}, ("lr", "'lr' must be set for one of several optimizers")),
+        ({"clip": 0.1}, ("clip", "'clip' must be set for one of several optimizers")),
+        ({"tow": {"lr": 1}}, ("tow", "there is no optimizer 'tow'", "did you mean 'two'?")),
+        ({"one": 3}, ("one", "expected a mapping, got 3")),
+        ({"one": {"momentun": 3}}, ("one.momentun", "unknown argument 'momentun' of torch")),
+        ({"one": {"match": "b"}}, ("one.match", "'match' of one of several optimizers cannot")),
+        ({"one": {"schedule": "linear"}}, ("one.schedule", "'schedule' of one of several")),
+        ({"one": {"freeze": ["b"]}}, ("one.freeze", "freeze is a key of the stage, not of optim")),
+        ({"one": {"lr": -1}}, ("one.lr", "must")),
+        (
+            {"one": {"type": "AdamW", "state": "keep"}},
+            ("one.state", "AdamW cannot use the state of SGD"),
+        ),
+    ):
+        (mistake,) = problems_of(staged({"for": "1ep", "optim": change}, optim=SEVERAL))
+        assert mistake[0] == f"stages.0.optim.{found[0]}"
+        assert mistake[1].startswith(found[1])
+        assert mistake[2:] == found[2:] or len(found) == 2
+
+
+def test_a_scheduler_of_torch_cannot_continue_if_its_optimizer_changes(staged) -> None:
+    schedule = {"type": "torch.optim.lr_scheduler.ExponentialLR", "gamma": 0.9}
+    optim = {**SEVERAL, "one": {**SEVERAL["one"], "schedule": schedule}}
+    assert staged({"for": "1ep"}, {"for": "1ep", "optim": {"two": {"lr": 1}}}, optim=optim).ok
+    (found,) = problems_of(
+        staged({"for": "1ep"}, {"for": "1ep", "optim": {"one": {"lr": 1}}}, optim=optim)
+    )
+    assert found[0] == "stages.1"
+    assert found[1].endswith("cannot continue after a change of one.lr")
