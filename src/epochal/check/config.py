@@ -128,7 +128,7 @@ def _report_unknown(checker: ConfigChecker, written: Mapping[str, Node]) -> set[
         hint = section_hint(name, node)
         close = None if hint else meant_section(name) or nearest(name, SECTIONS)
         hint = hint or (f"did you mean {close!r}?" if close else "your own values go under 'extra'")
-        checker.mistakes.report(name, f"unknown section {name!r}", node.key_place, hint)
+        checker.report(name, f"unknown section {name!r}", node.key_place, hint)
         meant |= {close} if close else set()
     if BASE in meant:  # the files that it names may contain any section
         checker.mistakes.broken |= {""}
@@ -173,7 +173,7 @@ def _check_required(
     for name, hint in needs.items() if kind else ():
         close = {name, "data"} if name == "task" else {name}
         if name not in entries and not close & meant and not checker.mistakes.is_broken(name):
-            checker.mistakes.report(name, f"missing; the runner {runner!r} needs it", place, hint)
+            checker.report(name, f"missing; the runner {runner!r} needs it", place, hint)
 
 
 def _runner_kind(checker: ConfigChecker) -> str:
@@ -233,13 +233,13 @@ def _check_task(checker: ConfigChecker, root: Node, task: Definition, *, has_los
             hint = f"write def {name}{needs[name]} in class {task.node.name}"
             hint += ", or a section loss" if name == "batch_loss" else ""
             what = f"{task.dotted} has no {name!r}, which {verb} needs"
-            checker.mistakes.report("task.type", what, place, hint)
+            checker.report("task.type", what, place, hint)
 
 
 def _check_imports(checker: ConfigChecker, written: Mapping[str, Node]) -> None:
     root = Node(MappingProxyType(dict(written)))
     for problem in checker.registry.problems:
         node = root.find(problem.key)
-        checker.mistakes.report(
+        checker.report(
             problem.key, problem.what, node.place if node is not None else None, problem.hint
         )

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from epochal.check.signatures.parameters import Signature
     from epochal.check.values.checker import ConfigChecker
     from epochal.config.node import Node
-    from epochal.errors import Place
     from epochal.registry.parsed_module import Definition
 
 TOTAL_LOSS = "loss"
@@ -29,8 +28,8 @@ _SOURCES = ("out", "batch")
 
 def iter_loss_terms(root: Node) -> Iterator[tuple[str, str, Node]]:
     """The path, the name and the spec of every term."""
-    node = root.mapping.get("loss")
-    if node is None or node.value is None:
+    node = root.get("loss")
+    if node.value is None:
         return
     if node.is_list:
         for index, term in enumerate(node.elements):
@@ -51,59 +50,57 @@ def loss_term_names(root: Node) -> set[str]:
 def check_loss_section(checker: ConfigChecker, root: Node) -> None:
     """Report wrong names, weights and inputs of the terms."""
     known: set[str] = set()
-    section = root.mapping.get("loss")
-    is_single = section is not None and section.is_mapping
-    if section is not None and section.is_list and not section.elements:
-        checker.mistakes.report("loss", "has no terms", section.place, "write loss: [{type: mse}]")
+    section = root.get("loss")
+    if section.is_list and not section.elements:
+        checker.report("loss", "has no terms", section.place, "write loss: [{type: mse}]")
     _check_weights(checker, root)
     for path, name, term in iter_loss_terms(root):
-        _check_name(checker, path, name, term, known, may_be_total=path == "loss" and is_single)
+        is_single = path == "loss" and section.is_mapping
+        _check_name(checker, path, name, term, known, may_be_total=is_single)
         known.add(name)
         _check_reduction(checker, path, term)
-        inputs = term.mapping.get("inputs")
-        called = _called(checker, path)
-        if inputs is not None and inputs.is_mapping:
-            _check_inputs(checker, path, inputs, called)
+        if term.get("inputs").is_mapping:
+            _check_inputs(checker, path, term.get("inputs"), _called(checker, path))
 
 
 def _check_weights(checker: ConfigChecker, root: Node) -> None:
     """Report terms that all have weight 0, unless a stage may change that."""
-    weights = [term.mapping.get("weight") for _, _, term in iter_loss_terms(root)]
-    zeros = [node for node in weights if node is not None and node.value == 0]
+    weights = [term.get("weight") for _, _, term in iter_loss_terms(root)]
+    zeros = [node for node in weights if node.value == 0]
     if zeros and len(zeros) == len(weights) and "stages" not in root.mapping:
         what = "every term has the weight 0, so nothing is trained"
         hint = "give at least one of them another weight"
-        checker.mistakes.report("loss", what, zeros[0].place, hint)
+        checker.report("loss", what, zeros[0].place, hint)
 
 
 def _check_name(
     checker: ConfigChecker, path: str, name: str, term: Node, known: set[str], *, may_be_total: bool
 ) -> None:
-    written = term.mapping.get("name")
-    is_written = written is not None and written.value is not None
-    place = written.place if written is not None and is_written else _place(term)
+    written = term.get("name")
+    is_written = written.value is not None
+    place = written.place if is_written else term.mapping.get("type", term).place
     if name in known:
         hint = "give one of them another `name:`"
-        checker.mistakes.report(path, f"two terms are called {name!r}", place, hint)
+        checker.report(path, f"two terms are called {name!r}", place, hint)
     elif name == TOTAL_LOSS and not may_be_total:
         what = f"{TOTAL_LOSS!r} is the name of the sum of all terms"
-        checker.mistakes.report(path, what, place, "give the term another name")
+        checker.report(path, what, place, "give the term another name")
     elif not name.isidentifier():
         what = f"a term cannot be called {name!r}"
-        checker.mistakes.report(path, what, place, "use letters, digits and underscores")
+        checker.report(path, what, place, "use letters, digits and underscores")
     elif is_written and path == f"loss.{name}" and _own_name(term) != name:
         what = f"the key already names the term {name!r}"
-        checker.mistakes.report(f"{path}.name", what, place, "leave out the name")
+        checker.report(f"{path}.name", what, place, "leave out the name")
 
 
 def _check_reduction(checker: ConfigChecker, path: str, term: Node) -> None:
     """Report a term that is not a mean: microbatches of one step could not be weighted."""
-    factory, node = checker.factories.get(path), term.mapping.get("reduction")
-    if factory is None or node is None or not factory.dotted.startswith("torch."):
+    factory, node = checker.factories.get(path), term.get("reduction")
+    if factory is None or not factory.dotted.startswith("torch."):
         return
     if node.value in ("sum", "none"):
         what = f"a term must be a mean over its items, got {node.value!r}"
-        checker.mistakes.report(f"{path}.reduction", what, node.place, "leave it out")
+        checker.report(f"{path}.reduction", what, node.place, "leave it out")
 
 
 def _called(checker: ConfigChecker, path: str) -> Signature | None:
@@ -121,11 +118,11 @@ def _check_inputs(
         here = f"{path}.inputs.{argument}"
         if isinstance(node.value, str) and not _is_route(node.value):
             what = f"must be out, batch, or a path into one of them, got {node.value!r}"
-            checker.mistakes.report(here, what, node.place, _route_hint(argument, node.value))
+            checker.report(here, what, node.place, _route_hint(argument, node.value))
         if called is not None and not called.open and called.get(argument) is None:
             known = [item.name for item in called.parameters if item.kind != "variadic"]
             what = f"{called.owner} takes no {argument!r}"
-            checker.mistakes.report(here, what, node.key_place, suggest_known(argument, known))
+            checker.report(here, what, node.key_place, suggest_known(argument, known))
     if called is None or checker.mistakes.has_any(f"{path}.inputs"):
         return
     for item in called.parameters:
@@ -133,13 +130,13 @@ def _check_inputs(
         if is_open and item.name not in {*inputs.mapping, *_SOURCES}:
             what = f"missing; {called.owner} requires it"
             hint = f"add {item.name}: {_example(item.name)}"
-            checker.mistakes.report(f"{path}.inputs.{item.name}", what, inputs.key_place, hint)
+            checker.report(f"{path}.inputs.{item.name}", what, inputs.key_place, hint)
 
 
 def check_batch_loss_conflict(checker: ConfigChecker, root: Node, task: Definition) -> None:
     """Report a section ``loss`` beside a ``batch_loss`` that does not take it."""
-    node = root.mapping.get("loss")
-    if node is None or node.value is None:
+    node = root.get("loss")
+    if node.value is None:
         return
     chain, _ = class_definitions(task, checker.registry.finder)
     bodies = [(item.dotted, item.node) for item in chain]
@@ -154,7 +151,7 @@ def check_batch_loss_conflict(checker: ConfigChecker, root: Node, task: Definiti
     if len(method.args.args) + len(method.args.kwonlyargs) < 4:  # with self and loss_fn
         what = f"{dotted} already computes the loss in batch_loss"
         hint = "remove one of them, or write def batch_loss(self, out, batch, loss_fn)"
-        checker.mistakes.report("loss", what, node.key_place, hint)
+        checker.report("loss", what, node.key_place, hint)
 
 
 def _is_route(text: str) -> bool:
@@ -176,15 +173,10 @@ def _example(argument: str) -> str:
 
 
 def _own_name(term: Node) -> str:
-    node = term.mapping.get("name")
-    return node.value if node is not None and isinstance(node.value, str) else ""
+    name = term.get("name").value
+    return name if isinstance(name, str) else ""
 
 
 def _type_name(term: Node) -> str:
     node = term.mapping.get("type", term)
     return node.value.rpartition(".")[2] if isinstance(node.value, str) else ""
-
-
-def _place(term: Node) -> Place | None:
-    node = term.mapping.get("type")
-    return term.place if node is None else node.place

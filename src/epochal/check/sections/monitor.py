@@ -65,31 +65,21 @@ def find_watched_metrics(checker: ConfigChecker, root: Node) -> Iterator[Watched
     monitor = _find_monitor(checker, root)
     if monitor is not None:
         yield monitor
-    until = root.find("train.until")
-    if until is not None and isinstance(until.value, str):
-        found = find_watched_condition("train.until", until)
-        yield from [found] if found is not None else []
-    stages = root.mapping.get("stages")
-    for index, stage in enumerate(stages.elements if stages is not None else ()):
-        until = stage.mapping.get("until")
-        if until is not None and isinstance(until.value, str):
-            found = find_watched_condition(f"stages.{index}.until", until)
-            yield from [found] if found is not None else []
-
-
-def find_watched_condition(key: str, node: Node) -> WatchedMetric | None:
-    """The metric of a condition such as ``val/acc >= 0.95``; None if it cannot be parsed."""
-    try:
-        condition: Condition = parse_condition(str(node.value))
-    except ValueError:
-        return None
-    target = str(condition).removeprefix(condition.metric).strip()
-    return WatchedMetric(key, condition.metric, condition.sign, node.place, target)
+    stages = enumerate(root.get("stages").elements)
+    keys = ["train.until", *(f"stages.{index}.until" for index, _ in stages)]
+    for key in keys:
+        until = root.get(key)
+        try:
+            condition: Condition = parse_condition(str(until.value))
+        except ValueError:
+            continue  # not set, or reported by its type
+        target = str(condition).removeprefix(condition.metric).strip()
+        yield WatchedMetric(key, condition.metric, condition.sign, until.place, target)
 
 
 def _find_monitor(checker: ConfigChecker, root: Node) -> WatchedMetric | None:
-    node = root.mapping.get("monitor")
-    if node is None or node.value is None or checker.mistakes.is_known_bad("monitor"):
+    node = root.get("monitor")
+    if checker.mistakes.is_known_bad("monitor"):
         return None
     named = node.mapping.get("metric", node)
     if not isinstance(named.value, str) or checker.mistakes.is_known_bad("monitor.metric"):
@@ -115,11 +105,11 @@ def _is_directed(checker: ConfigChecker, root: Node, watched: WatchedMetric) -> 
     if not sign and mode is None:
         hint = f"write '+{text}' if larger is better, '-{text}' if smaller is"
         what = f"does not say which way is better: {text!r}"
-        checker.mistakes.report(watched.key, what, watched.place, hint)
+        checker.report(watched.key, what, watched.place, hint)
         return False
     if node is not None and sign and mode is not None and (sign == "+") != (mode == "max"):
         what = f"{mode!r} contradicts the sign of {text!r}"
-        checker.mistakes.report("monitor.mode", what, node.place, "leave out one of them")
+        checker.report("monitor.mode", what, node.place, "leave out one of them")
         return False
     return True
 
@@ -134,12 +124,10 @@ def find_produced_metrics(
     unknown = section is None or err is None or any(names is None for names in found.values())
     computed = {key for name in _PRODUCERS for key in found[name] or ()}
     losses = (found["batch_loss"] or set()) | loss_term_names(root)
-    optim = root.mapping.get("optim")
-    if optim is not None and has_members(SECTIONS["optim"], optim):
+    if has_members(SECTIONS["optim"], root.get("optim")):
         losses |= {TOTAL_LOSS}  # the sum of their losses, if the task returns none
     evaluated = computed | (section or set()) | ({"err"} if err else set())
-    eval_loss = root.find("train.eval_loss")
-    if eval_loss is not None and eval_loss.value is True:
+    if root.get("train.eval_loss").value is True:
         evaluated |= losses
     return ProducedMetrics(frozenset(computed | losses), frozenset(evaluated), not unknown)
 
@@ -171,17 +159,16 @@ def _check_metric(
     if split in ("val", AVERAGED_SPLIT) and name in names.train:
         hint = "set train.eval_loss=true to compute losses in evaluation"
     what = f"nothing produces the metric {metric!r}"
-    checker.mistakes.report(watched.key, what, watched.place, hint)
+    checker.report(watched.key, what, watched.place, hint)
 
 
 def _section_names(root: Node) -> set[str] | None:
-    metrics = root.mapping.get("metrics")
     names = set[str]()
-    for entry in metrics.elements if metrics is not None else ():
-        name = entry.mapping.get("name")
-        if name is None or not isinstance(name.value, str):
+    for entry in root.get("metrics").elements:
+        name = entry.get("name").value
+        if not isinstance(name, str):
             return None  # a metric without a name in the config may have any name
-        names.add(name.value)
+        names.add(name)
     return names
 
 
@@ -274,8 +261,7 @@ def check_watched_metrics(
     runner = checker.factories.get("runner")
     if runner is None or runner.dotted != _TRAIN or task is None or "hooks" in given:
         return
-    node = root.mapping.get("monitor")
-    if (node is None or node.value is None) and not checker.mistakes.is_broken("monitor"):
+    if root.get("monitor").value is None and not checker.mistakes.is_broken("monitor"):
         _check_watchers(checker, root, task)
     for watched in find_watched_metrics(checker, root):
         section = watched.key if watched.target else "monitor"
@@ -290,11 +276,9 @@ def _check_watchers(checker: ConfigChecker, root: Node, task: Definition) -> Non
         return
     for path, factory in checker.factories.items():
         if factory.dotted in _WATCHERS:
-            node = root.find(f"{path}.type")
-            place = node.place if node is not None else None
             what = f"{factory.qualname} needs a monitor, and the run has none"
             hint = "add monitor: -val/loss, or +val/acc if larger is better"
-            checker.mistakes.report(path, what, place, hint)
+            checker.report(path, what, root.get(f"{path}.type").place, hint)
 
 
 def _lacks_average(
@@ -306,7 +290,7 @@ def _lacks_average(
     if written != AVERAGED_SPLIT or has_average:
         return False
     hint = f"add average: {{type: ema}}, or write {watched.spell(f'val/{rest}')}"
-    checker.mistakes.report(watched.key, "nothing averages the weights", watched.place, hint)
+    checker.report(watched.key, "nothing averages the weights", watched.place, hint)
     return True
 
 
@@ -329,7 +313,7 @@ def _check_split(
     elif split == "val" and _lacks_val(root, task):
         what, hint = "there is no data.val to evaluate", "add data.val, or write -train/loss"
     if what:
-        checker.mistakes.report(watched.key, what, watched.place, hint)
+        checker.report(watched.key, what, watched.place, hint)
 
 
 def _cadence(split: str) -> str:
@@ -374,7 +358,7 @@ def _may_evaluate(checker: ConfigChecker, task: Definition) -> bool:
 
 
 def _lacks_val(root: Node, task: Definition) -> bool:
-    data, folds = root.mapping.get("data"), root.find("train.folds")
-    if folds is not None and folds.value is not None:  # each fold has its own validation data
+    if root.get("train.folds").value is not None:  # each fold has its own validation data
         return False
+    data = root.mapping.get("data")
     return task.dotted == _MODULE_TASK and data is not None and "val" not in data.mapping

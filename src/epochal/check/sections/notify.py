@@ -27,8 +27,7 @@ _ENV = "write ${env:NAME}, and NAME into the list `env`"
 
 def check_notify(checker: ConfigChecker, root: Node) -> None:
     """Report mistakes in ``notify`` that the types of its values do not show."""
-    section = root.mapping.get("notify")
-    for index, node in enumerate(section.elements if section is not None else ()):
+    for index, node in enumerate(root.get("notify").elements):
         key = f"notify.{index}"
         name = node.mapping.get("type")
         if name is None or key not in checker.factories:
@@ -36,32 +35,32 @@ def check_notify(checker: ConfigChecker, root: Node) -> None:
         if name.value not in BUILTINS["channel"]:
             what = f"{name.value!r} cannot send mail"
             hint = f"write {', '.join(BUILTINS['channel'])}, or a hook with run_end"
-            checker.mistakes.report(f"{key}.type", what, name.place, hint)
+            checker.report(f"{key}.type", what, name.place, hint)
             continue
         checks = {"smtp": _check_smtp, "webhook": _check_webhook, "apprise": _check_apprise}
         checks[str(name.value)](checker, key, node)
-        kinds = node.mapping.get("kinds")
-        if kinds is not None and kinds.is_list and not kinds.elements:
+        kinds = node.get("kinds")
+        if kinds.is_list and not kinds.elements:
             hint = "leave it out for all kinds"
-            checker.mistakes.report(f"{key}.kinds", "nothing would be sent", kinds.place, hint)
+            checker.report(f"{key}.kinds", "nothing would be sent", kinds.place, hint)
 
 
 def _check_smtp(checker: ConfigChecker, key: str, node: Node) -> None:
     for path, address in _texts(node, "to"):
         if "@" not in str(address.value) and not checker.mistakes.has_any(f"{key}.{path}"):
             what = "is not an email address"
-            checker.mistakes.report(f"{key}.{path}", what, address.place, "write name@example.org")
-    _require_hidden(checker, f"{key}.password", node.mapping.get("password"))
-    user, password = (_value(node, name) for name in ("user", "password"))
+            checker.report(f"{key}.{path}", what, address.place, "write name@example.org")
+    _require_hidden(checker, f"{key}.password", node.get("password"))
+    user, password = node.get("user").value, node.get("password").value
     if (user is None) != (password is None):
         missing = "password" if password is None else "user"
         what = "a login needs a user and a password"
-        checker.mistakes.report(f"{key}.{missing}", what, _place(node), f"add {missing}: ...")
-    is_open = _value(node, "security") == "none" and _value(node, "host") not in _LOOPBACK
+        checker.report(f"{key}.{missing}", what, _place(node), f"add {missing}: ...")
+    is_open = node.get("security").value == "none" and node.get("host").value not in _LOOPBACK
     if is_open and password is not None:
         what = "the password would be sent unencrypted"
         place = node.mapping["security"].place
-        checker.mistakes.report(f"{key}.security", what, place, "write starttls or tls")
+        checker.report(f"{key}.security", what, place, "write starttls or tls")
 
 
 def _check_webhook(checker: ConfigChecker, key: str, node: Node) -> None:
@@ -74,11 +73,10 @@ def _check_webhook(checker: ConfigChecker, key: str, node: Node) -> None:
         parts = _split(url.value)
         if parts is None:
             what = "is not a web address"
-            checker.mistakes.report(f"{key}.url", what, url.place, "write https://...")
+            checker.report(f"{key}.url", what, url.place, "write https://...")
         elif parts.username or _has_secret(parts):
             _require_hidden(checker, f"{key}.url", url)
-    headers = node.mapping.get("headers")
-    for name, header in headers.mapping.items() if headers is not None else ():
+    for name, header in node.get("headers").mapping.items():
         if _SECRET_HEADER.search(name):
             _require_hidden(checker, f"{key}.headers.{name}", header)
 
@@ -102,32 +100,27 @@ def _check_apprise(checker: ConfigChecker, key: str, node: Node) -> None:
         _require_hidden(checker, f"{key}.{path}", url)
     if find_spec("apprise") is None:
         what, hint = "the package apprise is not installed", "pip install 'epochal[apprise]'"
-        checker.mistakes.report(f"{key}.type", what, _place(node), hint)
+        checker.report(f"{key}.type", what, _place(node), hint)
 
 
-def _require_hidden(checker: ConfigChecker, key: str, node: Node | None) -> None:
+def _require_hidden(checker: ConfigChecker, key: str, node: Node) -> None:
     """Report a secret that is written in the config: the record would keep it."""
-    if node is None or node.value is None or checker.mistakes.has_any(key):
+    if node.value is None or checker.mistakes.has_any(key):
         return
     if ENV_OPENING not in (node.template or ""):
         what = "is a secret, and the record of every run would keep it"
         # Without the line of the file, which would show it.
-        checker.mistakes.report(key, what, replace(node.place, text=""), _ENV)
+        checker.report(key, what, replace(node.place, text=""), _ENV)
 
 
 def _texts(node: Node, name: str) -> Iterator[tuple[str, Node]]:
     """Each text of a key that has one text or a list of them, with its path."""
-    child = node.mapping.get(name)
-    if child is not None and isinstance(child.value, str):
+    child = node.get(name)
+    if isinstance(child.value, str):
         yield name, child
-    for index, element in enumerate(child.elements if child is not None else ()):
+    for index, element in enumerate(child.elements):
         if isinstance(element.value, str):
             yield f"{name}.{index}", element
-
-
-def _value(node: Node, name: str) -> object:
-    child = node.mapping.get(name)
-    return None if child is None else child.value
 
 
 def _place(node: Node) -> Place:

@@ -49,22 +49,22 @@ def check_optim(checker: ConfigChecker, root: Node) -> None:
         path = f"optim.{name}"
         if "." in name or _is_bad_name(name):
             what = f"{name!r} cannot be the name of an optimizer"
-            checker.mistakes.report(path, what, child.key_place, "use letters, digits, _ and -")
+            checker.report(path, what, child.key_place, "use letters, digits, _ and -")
         check_optimizer(checker, path, child)
     _check_members(checker, node, members)
 
 
 def _check_members(checker: ConfigChecker, node: Node, members: Mapping[str, Node]) -> None:
     """Report optimizers that cannot share a model, or steps in which none of them acts."""
-    greedy = [name for name, child in members.items() if not _written(child, "match")]
+    greedy = [name for name, child in members.items() if not child.get("match").to_plain()]
     for name in greedy[1:]:
         what = f"{name!r} and {greedy[0]!r} both train the remaining parameters: only one may"
         key_place = members[name].key_place
-        checker.mistakes.report(f"optim.{name}", what, key_place, 'add match: "PATTERN"')
-    periods = [_written(child, "every") for child in members.values()]
+        checker.report(f"optim.{name}", what, key_place, 'add match: "PATTERN"')
+    periods = [child.get("every").value for child in members.values()]
     if all(isinstance(every, int) and every > 1 for every in periods):
         what = "in some steps no optimizer acts"
-        checker.mistakes.report("optim", what, node.key_place, "set every: 1 for one of them")
+        checker.report("optim", what, node.key_place, "set every: 1 for one of them")
 
 
 def check_optimizer_losses(checker: ConfigChecker, root: Node, task: Definition | None) -> None:
@@ -73,17 +73,12 @@ def check_optimizer_losses(checker: ConfigChecker, root: Node, task: Definition 
     if node is None or not names or not has_members(SECTIONS["optim"], node):
         return
     for name, child in node.mapping.items():
-        loss = child.mapping.get("loss")
-        if loss is None or not isinstance(loss.value, str) or loss.value in names:
+        loss = child.get("loss")
+        if not isinstance(loss.value, str) or loss.value in names:
             continue
         place = child.key_place if loss.layer == "default" else loss.place
         what, hint = f"nothing computes the loss {loss.value!r}", suggest_known(loss.value, names)
-        checker.mistakes.report(f"optim.{name}.loss", what, place, hint)
-
-
-def _written(node: Node, key: str) -> object:
-    child = node.mapping.get(key)
-    return None if child is None else child.to_plain()
+        checker.report(f"optim.{name}.loss", what, place, hint)
 
 
 def check_optimizer(checker: ConfigChecker, path: str, node: Node) -> None:
@@ -94,21 +89,20 @@ def check_optimizer(checker: ConfigChecker, path: str, node: Node) -> None:
     signature = read_signature(factory, checker.registry.finder)
     _check_numbers(checker, path, node)
     for key, option in (("no_decay", "weight_decay"), ("layer_decay", "lr")):
-        child = node.mapping.get(key)
-        if child is not None and child.value is not None and not _takes(signature, option):
+        child = node.get(key)
+        if child.value is not None and not _takes(signature, option):
             what = f"needs {option!r}, which {signature.owner} does not take"
-            checker.mistakes.report(f"{path}.{key}", what, child.key_place, f"remove {key}")
+            checker.report(f"{path}.{key}", what, child.key_place, f"remove {key}")
     names: dict[str, str] = {}
     for here, rule in _rules(path, node):
         _check_rule(checker, here, rule, signature)
-        name = rule.mapping.get("name")
-        if name is not None and isinstance(name.value, str):
+        name = rule.get("name")
+        if isinstance(name.value, str):
             _check_name(checker, f"{here}.name", name, names)
 
 
 def _rules(path: str, node: Node) -> Iterator[tuple[str, Node]]:
-    groups = node.mapping.get("groups")
-    for index, rule in enumerate(groups.elements if groups is not None else ()):
+    for index, rule in enumerate(node.get("groups").elements):
         if rule.is_mapping:
             yield f"{path}.groups.{index}", rule
 
@@ -119,13 +113,11 @@ def _takes(signature: Signature, name: str) -> bool:
 
 def _check_numbers(checker: ConfigChecker, path: str, node: Node) -> None:
     for key in _NOT_NEGATIVE:
-        child = node.mapping.get(key)
-        number = None if child is None else child.value
-        if child is None or isinstance(number, bool) or not isinstance(number, int | float):
-            continue
-        if number < 0:
+        child = node.get(key)
+        number = child.value
+        if isinstance(number, int | float) and not isinstance(number, bool) and number < 0:
             what = f"must be at least 0, got {number!r}"
-            checker.mistakes.report(f"{path}.{key}", what, child.place, "write a positive number")
+            checker.report(f"{path}.{key}", what, child.place, "write a positive number")
 
 
 def _check_rule(checker: ConfigChecker, path: str, rule: Node, signature: Signature) -> None:
@@ -142,11 +134,11 @@ def _check_rule(checker: ConfigChecker, path: str, rule: Node, signature: Signat
             checker.value(here, child, *known[key])
         elif key in _FORMS:
             what = f"{key!r} applies to the whole optimizer, not to a group"
-            checker.mistakes.report(here, what, child.key_place, "write it in optim itself")
+            checker.report(here, what, child.key_place, "write it in optim itself")
         elif not signature.open:
             close = nearest(key, known)
             hint = suggest_known(key, known)
-            checker.mistakes.report(here, f"unknown key {key!r} of a rule", child.key_place, hint)
+            checker.report(here, f"unknown key {key!r} of a rule", child.key_place, hint)
             meant |= {close} if close else set()
     _check_numbers(checker, path, rule)
     _check_sense(checker, path, rule, meant)
@@ -160,23 +152,23 @@ def _check_sense(checker: ConfigChecker, path: str, rule: Node, meant: set[str])
     keys = rule.mapping
     if not meant & {"match", "module"}:
         what = "the rule selects no parameters"
-        checker.mistakes.report(path, what, rule.place, "add match: PATTERN, or module: CLASS")
+        checker.report(path, what, rule.place, "add match: PATTERN, or module: CLASS")
     elif not keys.keys() - {"match", "module"}:
-        checker.mistakes.report(path, "the rule changes nothing", rule.place, _EXAMPLE)
+        checker.report(path, "the rule changes nothing", rule.place, _EXAMPLE)
     if "lr" in keys and "lr_mult" in keys:
         what = "a rule has lr or lr_mult, not both"
         hint = "lr_mult is a factor of optim.lr; remove one of them"
-        checker.mistakes.report(f"{path}.lr_mult", what, keys["lr_mult"].key_place, hint)
+        checker.report(f"{path}.lr_mult", what, keys["lr_mult"].key_place, hint)
 
 
 def _check_name(checker: ConfigChecker, path: str, node: Node, seen: dict[str, str]) -> None:
     name = str(node.value)
     if _is_bad_name(name):
         what = f"{name!r} cannot be the name of a group"
-        checker.mistakes.report(path, what, node.place, _NAME_HINT)
+        checker.report(path, what, node.place, _NAME_HINT)
     elif name in seen:
         what = f"two rules are called {name!r}, the other one is {seen[name]}"
-        checker.mistakes.report(path, what, node.place, "give one of them another name")
+        checker.report(path, what, node.place, "give one of them another name")
     seen.setdefault(name, path.removesuffix(".name"))
 
 

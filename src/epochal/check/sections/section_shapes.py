@@ -88,10 +88,10 @@ def _splits(checker: ConfigChecker, section: Section, node: Node, own: Signature
         split = names.get(written, "")
         if not split:
             what, hint = f"unknown split {written!r}", suggest_known(written, names)
-            checker.mistakes.report(here, what, child.key_place, hint)
+            checker.report(here, what, child.key_place, hint)
         elif split in entries:
             what = f"the split {split!r} is there twice, once as {written!r}"
-            checker.mistakes.report(here, what, child.key_place, "keep one of them")
+            checker.report(here, what, child.key_place, "keep one of them")
         elif is_mapping_of_specs(child):
             loaders = {
                 name: checker.spec(f"{here}.{name}", loader, section.kind, own)
@@ -106,7 +106,7 @@ def _splits(checker: ConfigChecker, section: Section, node: Node, own: Signature
 def _report_shape(checker: ConfigChecker, path: str, node: Node, wanted: str, hint: str) -> None:
     if not checker.mistakes.is_known_bad(path):
         what = f"expected {wanted}, got {show(node.to_plain())}"
-        checker.mistakes.report(path, what, node.place, hint)
+        checker.report(path, what, node.place, hint)
 
 
 def is_mapping_of_specs(node: Node) -> bool:
@@ -155,13 +155,11 @@ def expand_members(checker: ConfigChecker, section: Section, node: Node, own: Si
             continue
         if own.get(name) is not None:
             what = f"{name!r} must be set for each of several optimizers"
-            checker.mistakes.report(
-                path, what, child.key_place, f"write it in each that needs {name}"
-            )
+            checker.report(path, what, child.key_place, f"write it in each that needs {name}")
         elif not child.is_mapping:
             what = f"unknown key {name!r} beside several optimizers"
             hint = f"write {name}: {{type: ...}} for one more of them, or move it into one"
-            checker.mistakes.report(path, what, child.key_place, hint)
+            checker.report(path, what, child.key_place, hint)
         else:
             entries[name] = _member(checker, path, child, section, members)
     return replace_entries(node, entries)

@@ -61,7 +61,7 @@ class StageOptimChecker:
             node = replace_entries(node, {"type": node})
         if not node.is_mapping:
             what = f"expected a mapping, got {show(node.to_plain())}"
-            checker.mistakes.report(path, what, node.place, "write optim: {lr: 1e-4}")
+            checker.report(path, what, node.place, "write optim: {lr: 1e-4}")
             return node
         own = section_signature(SECTIONS["optim"], checker.registry.finder)
         return self._several(path, node, own) if self.names else self._one(path, node, "optim", own)
@@ -83,7 +83,7 @@ class StageOptimChecker:
             elif not child.is_mapping:
                 what = f"expected a mapping, got {show(child.to_plain())}"
                 hint = f"write {name}: {{lr: 1e-4}}"
-                self._checker.mistakes.report(here, what, child.place, hint)
+                self._checker.report(here, what, child.place, hint)
             else:
                 entries[name] = self._member(here, child, name)
         return replace_entries(node, entries)
@@ -94,7 +94,7 @@ class StageOptimChecker:
             if key in node.mapping:
                 what = f"{key!r} of one of several optimizers cannot change"
                 place = node.mapping[key].key_place
-                self._checker.mistakes.report(f"{path}.{key}", what, place, hint)
+                self._checker.report(f"{path}.{key}", what, place, hint)
                 rest = {one: child for one, child in node.mapping.items() if one != key}
                 node = replace_entries(node, rest)
         return self._one(path, node, f"optim.{name}", own)
@@ -104,7 +104,7 @@ class StageOptimChecker:
         if own.get(name) is not None or not node.is_mapping:
             what = f"{name!r} must be set for one of several optimizers"
             hint = f"write {self.names[0]}: {{{name}: ...}}"
-        self._checker.mistakes.report(path, what, node.key_place, hint)
+        self._checker.report(path, what, node.key_place, hint)
 
     def _one(self, path: str, node: Node, key: str, own: Signature) -> Node:
         """The changes of one optimizer: some of its keys, or another type."""
@@ -115,7 +115,7 @@ class StageOptimChecker:
                 "freeze is a key of the stage, not of optim",
                 node.mapping["freeze"].key_place,
             )
-            checker.mistakes.report(f"{path}.freeze", what, place, "write freeze: beside optim:")
+            checker.report(f"{path}.freeze", what, place, "write freeze: beside optim:")
         before = self._factories[key]
         if "type" in node.mapping:
             count = len(checker.defaults)
@@ -145,7 +145,7 @@ class StageOptimChecker:
         if before.dotted != after.dotted:
             what = f"{after.name} cannot use the state of {before.name}"
             hint = "write state: reset, or leave it out"
-            self._checker.mistakes.report(f"{path}.state", what, state.place, hint)
+            self._checker.report(f"{path}.state", what, state.place, hint)
 
 
 _OWN_SCHEDULE = "write schedule: beside optim:, for all of them"

@@ -50,7 +50,7 @@ def expand_stages(
     if not node.is_list or not node.elements:
         if not checker.mistakes.is_known_bad("stages"):
             what = f"expected a list of stages, got {show(node.to_plain())}"
-            checker.mistakes.report("stages", what, node.place, "write stages: [{for: 5ep}, ...]")
+            checker.report("stages", what, node.place, "write stages: [{for: 5ep}, ...]")
         return
     _StageChecker(checker, entries, given).expand(node)
     _check_train_length(checker, node, entries)
@@ -78,7 +78,7 @@ class _StageChecker:
             path = f"stages.{index}"
             if not child.is_mapping:
                 what = f"expected a mapping, got {show(child.to_plain())}"
-                self.checker.mistakes.report(path, what, child.place, "write {for: 5ep}")
+                self.checker.report(path, what, child.place, "write {for: 5ep}")
                 continue
             is_last = index + 1 == len(node.elements)
             self._check_name(path, child, stage_name(index, child))
@@ -110,7 +110,7 @@ class _StageChecker:
         if name in self.names:
             place = node.mapping["name"].place if "name" in node.mapping else node.place
             what = f"two stages are called {name!r}"
-            self.checker.mistakes.report(f"{path}.name", what, place, "give one another name")
+            self.checker.report(f"{path}.name", what, place, "give one another name")
         self.names.add(name)
 
     def _check_end(self, path: str, node: Node, *, is_last: bool) -> None:
@@ -122,7 +122,7 @@ class _StageChecker:
             what = "the stage has no end"
             what += "" if is_last else ", so the next one would never start"
             hint = "add for: 5ep, or until: {plateau: 3}"
-            self.checker.mistakes.report(path, what, node.place, hint)
+            self.checker.report(path, what, node.place, hint)
         if until is not None and until.is_mapping:
             self._check_plateau(f"{path}.until", until)
 
@@ -171,7 +171,7 @@ class _StageChecker:
                 why = "after a stage with its own schedule" if self.had_schedule else why
                 what = f"{factory.name}, the run's schedule from torch, cannot continue {why}"
                 hint = "add schedule: to this stage, or use one that is not torch's for the run"
-                self.checker.mistakes.report(path, what, node.place, hint)
+                self.checker.report(path, what, node.place, hint)
                 return
 
     def _loss(self, path: str, node: Node) -> Node:
@@ -181,23 +181,23 @@ class _StageChecker:
         if not known and "loss" not in self.given:
             what = "there is no section loss with weights to change"
             hint = "give the weight to the task: task: {...}"
-            checker.mistakes.report(path, what, node.key_place, hint)
+            checker.report(path, what, node.key_place, hint)
         weight = Parameter("weight", "float")
         for name, child in node.mapping.items():
             checker.value(f"{path}.{name}", child, weight, "section 'loss'")
             if known and name not in known:
                 what, hint = f"the loss has no term {name!r}", suggest_known(name, known)
-                checker.mistakes.report(f"{path}.{name}", what, child.key_place, hint)
+                checker.report(f"{path}.{name}", what, child.key_place, hint)
         if not node.is_mapping:
             what = f"expected a mapping of terms to weights, got {show(node.to_plain())}"
-            checker.mistakes.report(path, what, node.place, "write loss: {aux: 0.5}")
+            checker.report(path, what, node.place, "write loss: {aux: 0.5}")
         return node
 
     def _task(self, path: str, node: Node) -> Node:
         checker = self.checker
         if not node.is_mapping:
             what = f"expected a mapping, got {show(node.to_plain())}"
-            checker.mistakes.report(path, what, node.place, "write task: {mix: 0.5}")
+            checker.report(path, what, node.place, "write task: {mix: 0.5}")
             return node
         self.params |= node.mapping.keys()
         task, signature = self.task, self.signature
@@ -209,7 +209,7 @@ class _StageChecker:
             name = next(iter(node.mapping), "mix")
             what = f"{task.dotted} has no on_stage_start to receive it"
             hint = f"write def on_stage_start(self, *, {name}: float) in class {task.node.name}"
-            checker.mistakes.report(path, what, node.key_place, hint)
+            checker.report(path, what, node.key_place, hint)
         return node
 
     def _check_required(self, path: str, node: Node) -> None:
@@ -221,7 +221,7 @@ class _StageChecker:
                 what = f"missing; {self.signature.owner} requires it"
                 here = f"{path}.task.{item.name}"
                 self.params.add(item.name)
-                self.checker.mistakes.report(here, what, node.place, f"add {item.name}: ...")
+                self.checker.report(here, what, node.place, f"add {item.name}: ...")
 
 
 def _stage_start_signature(task: Definition | None, finder: ModuleFinder) -> Signature | None:
@@ -254,7 +254,7 @@ def _check_train_length(checker: ConfigChecker, stages: Node, entries: dict[str,
     if total is None or str(total) != str(_length(node)):
         what = f"{show(node.value)} is not the sum of the stages"
         what = what if total is None else f"{what}, {total}"
-        checker.mistakes.report("train.for", what, node.place, "remove it: the stages say how long")
+        checker.report("train.for", what, node.place, "remove it: the stages say how long")
 
 
 def _sum_lengths(stages: Node) -> Duration | None:

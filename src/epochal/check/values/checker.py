@@ -49,6 +49,10 @@ class ConfigChecker:
     factories: dict[str, Factory] = field(default_factory=dict)
     """The factory of each spec that could be resolved, by path."""
 
+    def report(self, key: str, what: str, place: Place | None, hint: str = "") -> None:
+        """Add one mistake."""
+        self.mistakes.report(key, what, place, hint)
+
     def find_definition(self, path: str) -> Definition | None:
         """The source of the component at ``path``; None if it could not be read."""
         factory = self.factories.get(path)
@@ -65,7 +69,7 @@ class ConfigChecker:
             node = Node(MappingProxyType({"type": entry}), node.place, node.key_place, node.layer)
         if not node.is_mapping:
             what = f"expected a mapping with a type, got {show(node.to_plain())}"
-            self.mistakes.report(path, what, node.place, "write {type: package.module.Class}")
+            self.report(path, what, node.place, "write {type: package.module.Class}")
             return node
         factory = self._factory(path, node, kind)
         if factory is None:  # keys of the section can still be checked
@@ -84,7 +88,7 @@ class ConfigChecker:
             if item.is_required and own.get(item.name) is not None:
                 what = f"{signature.owner} requires it, but it is a key of {own.owner}"
                 hint = "give the argument another name or a default"
-                self.mistakes.report(f"{path}.{item.name}", what, _best_place(node), hint)
+                self.report(f"{path}.{item.name}", what, _best_place(node), hint)
 
     def _factory(self, path: str, node: Node, kind: str) -> Factory | None:
         name = node.mapping.get("type")
@@ -94,13 +98,13 @@ class ConfigChecker:
                 names = self.registry.names(kind)
                 is_short = 0 < len(names) <= _FEW
                 hint = f"add type: {' or '.join(names) if is_short else 'package.module.Class'}"
-                self.mistakes.report(path, f"the {kind} has no type", _best_place(node), hint)
+                self.report(path, f"the {kind} has no type", _best_place(node), hint)
             return None
         if self.mistakes.is_known_bad(key):
             return None
         if not isinstance(name.value, str):
             what = f"expected the name of a {kind}, got {show(name.to_plain())}"
-            self.mistakes.report(key, what, name.place)
+            self.report(key, what, name.place)
             return None
         return self._find(kind, name.value, name.place, key)
 
@@ -142,7 +146,7 @@ class ConfigChecker:
         hint = suggest_known(key, known)
         if path == f"train.{key}":
             hint = length_hint(key, child) or hint
-        self.mistakes.report(path, f"unknown {word} {key!r} of {owner}", child.key_place, hint)
+        self.report(path, f"unknown {word} {key!r} of {owner}", child.key_place, hint)
         return close or ""
 
     def _missing(
@@ -157,9 +161,7 @@ class ConfigChecker:
                     what = f"missing; {signature.owner} requires it"
                     kind = describe_type(parse_type(item.annotation))
                     example = "..." if kind == "a value" else f"<{kind}>"
-                    self.mistakes.report(
-                        here, what, _best_place(node), f"add {item.name}: {example}"
-                    )
+                    self.report(here, what, _best_place(node), f"add {item.name}: {example}")
 
     def _fill(
         self,
@@ -191,7 +193,7 @@ class ConfigChecker:
             if item.name not in entries and not item.is_required:
                 what = f"missing; it comes before *{variadic.argument} of {signature.owner}"
                 here = f"{path}.{item.name}"
-                self.mistakes.report(here, what, given.key_place, f"add {item.name}: ...")
+                self.report(here, what, given.key_place, f"add {item.name}: ...")
 
     def value(self, path: str, node: Node, parameter: Parameter, owner: str) -> Node:
         """One value, checked against its parameter and expanded."""
@@ -208,7 +210,7 @@ class ConfigChecker:
         if owner and not owner.startswith("section"):
             what = f"{what} (argument {parameter.name!r} of {owner})"
         place = find_problem_place(node, parameter.annotation)
-        self.mistakes.report(path, what, place, hint)
+        self.report(path, what, place, hint)
         return node
 
     def _check_instances(self, path: str, node: Node, parameter: Parameter, owner: str) -> None:
@@ -218,7 +220,7 @@ class ConfigChecker:
             what = f"expected an object of {wanted}, got {show(value.value)}"
             what = f"{what} (argument {parameter.name!r} of {owner})"
             hint = spec_hint(value.value, wanted, finder)
-            self.mistakes.report(f"{path}{below}", what, value.place, hint)
+            self.report(f"{path}{below}", what, value.place, hint)
 
     def nested(self, path: str, node: Node) -> Node:
         """A value with every spec inside it checked and expanded."""
