@@ -48,8 +48,7 @@ def build_registry(
     ``like``, the registry of a similar config, is returned if it fits: its caches are filled.
     """
     start = config.path.absolute().parent if config.path is not None else Path.cwd()
-    listed = config.root.mapping.get("imports")
-    imports = [node.value for node in listed.elements] if listed is not None else []
+    imports = [node.value for node in config.root.get("imports").elements]
     names = [name for name in imports if isinstance(name, str)]
     tops = {name.partition(".")[0] for name in (*names, *_dotted_types(config.root))}
     project = find_project(start, user_dir=user_dir, modules=tops)
@@ -224,8 +223,7 @@ def _check_task(checker: ConfigChecker, root: Node, task: Definition, *, has_los
     needs = {"batch_forward": "(self, model, batch)", "batch_loss": "(self, out, batch)"}
     wanted = {"train": ["batch_forward", "batch_loss"], "": []}.get(kind, ["batch_forward"])
     verb = {"train": "training", "test": "testing", "predict": "predicting"}.get(kind, kind)
-    node = root.find("task.type")
-    place = node.place if node is not None else None
+    place = root.get("task.type").place
     for name in wanted:
         if name == "batch_loss" and (has_loss or checker.mistakes.is_broken("loss")):
             continue
@@ -239,7 +237,4 @@ def _check_task(checker: ConfigChecker, root: Node, task: Definition, *, has_los
 def _check_imports(checker: ConfigChecker, written: Mapping[str, Node]) -> None:
     root = Node(MappingProxyType(dict(written)))
     for problem in checker.registry.problems:
-        node = root.find(problem.key)
-        checker.report(
-            problem.key, problem.what, node.place if node is not None else None, problem.hint
-        )
+        checker.report(problem.key, problem.what, root.get(problem.key).place, problem.hint)

@@ -139,8 +139,8 @@ class StageOptimChecker:
     def _check_state(
         self, path: str, node: Node, before: Factory | None, after: Factory | None
     ) -> None:
-        state = node.mapping.get("state")
-        if state is None or state.value != "keep" or before is None or after is None:
+        state = node.get("state")
+        if state.value != "keep" or before is None or after is None:
             return
         if before.dotted != after.dotted:
             what = f"{after.name} cannot use the state of {before.name}"
@@ -151,17 +151,14 @@ class StageOptimChecker:
 _OWN_SCHEDULE = "write schedule: beside optim:, for all of them"
 
 
-def find_rate_change(node: Node | None, names: Collection[str]) -> str:
+def find_rate_change(node: Node, names: Collection[str]) -> str:
     """The first key of a stage's changes that changes the rates or the state of an optimizer."""
-    if node is None:
-        return ""
     parts = [(f"{name}.", node.mapping[name]) for name in names if name in node.mapping]
     for prefix, part in parts if names else [("", node)]:
         changed = [key for key in RATE_KEYS if key in part.mapping]
         if changed:
             return prefix + changed[0]
-        state = part.mapping.get("state")
-        if state is not None and state.value == "reset":
+        if part.get("state").value == "reset":
             return f"{prefix}state"
     return ""
 

@@ -39,8 +39,8 @@ _TORCH = "torch.optim.lr_scheduler."
 
 def stage_name(index: int, node: Node) -> str:
     """The name of a stage."""
-    name = node.mapping.get("name")
-    return str(name.value) if name is not None and name.value is not None else f"stage{index + 1}"
+    name = node.get("name").value
+    return f"stage{index + 1}" if name is None else str(name)
 
 
 def expand_stages(
@@ -98,8 +98,8 @@ class _StageChecker:
             "task": self._task,
         }
         for key in _SPECS:
-            child = node.mapping.get(key)
-            if child is not None and child.value is not None:
+            child = node.get(key)
+            if child.value is not None:
                 expanded[key] = expand[key](f"{path}.{key}", child)
         self._check_schedule(path, node)
         self._check_required(path, node)
@@ -114,16 +114,14 @@ class _StageChecker:
         self.names.add(name)
 
     def _check_end(self, path: str, node: Node, *, is_last: bool) -> None:
-        until = node.mapping.get("until")
-        has_end = any(
-            key in node.mapping and node.mapping[key].value is not None for key in ("for", "until")
-        )
+        until = node.get("until")
+        has_end = node.get("for").value is not None or until.value is not None
         if not has_end and not self.checker.mistakes.has_any(path):
             what = "the stage has no end"
             what += "" if is_last else ", so the next one would never start"
             hint = "add for: 5ep, or until: {plateau: 3}"
             self.checker.report(path, what, node.place, hint)
-        if until is not None and until.is_mapping:
+        if until.is_mapping:
             self._check_plateau(f"{path}.until", until)
 
     def _check_plateau(self, path: str, node: Node) -> None:
@@ -154,8 +152,7 @@ class _StageChecker:
 
     def _check_schedule(self, path: str, node: Node) -> None:
         """Report a scheduler of torch that a change of its optimizer would break."""
-        schedule, optim = node.mapping.get("schedule"), node.mapping.get("optim")
-        if schedule is not None and schedule.value is not None:
+        if node.get("schedule").value is not None:
             self.had_schedule = True
             return
         names = self.optim.names
@@ -164,7 +161,7 @@ class _StageChecker:
             factory = self.checker.factories.get(key)
             if factory is None or not factory.dotted.startswith(_TORCH):
                 continue
-            changed = find_rate_change(optim, whose)
+            changed = find_rate_change(node.get("optim"), whose)
             if self.had_schedule or changed:
                 why = f"after a change of {changed}" if changed else ""
                 why = "with another optimizer" if changed.endswith("state") else why
@@ -258,15 +255,15 @@ def _check_train_length(checker: ConfigChecker, stages: Node, entries: dict[str,
 
 
 def _sum_lengths(stages: Node) -> Duration | None:
-    lengths = [_length(stage.mapping.get("for")) for stage in stages.elements]
+    lengths = [_length(stage.get("for")) for stage in stages.elements]
     units = {length.unit for length in lengths if length is not None}
     if len(units) != 1 or None in lengths:
         return None
     return Duration(sum(length.amount for length in lengths if length is not None), units.pop())
 
 
-def _length(node: Node | None) -> Duration | None:
+def _length(node: Node) -> Duration | None:
     try:
-        return None if node is None else parse_duration(str(node.value))
+        return parse_duration(str(node.value))
     except ValueError:
         return None
