@@ -37,7 +37,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def run_folder(project: Path, name: str) -> Path:
-    (found,) = project.glob(f"runs/*/*/{name}")
+    (found,) = project.glob(f"runs/older/*/{name}")
     return found
 
 
@@ -97,9 +97,9 @@ def test_older_preempted_run_resumes_to_the_bits_of_an_uninterrupted_one(
 def test_older_finished_run_is_tested_with_its_recorded_metrics(
     project: Path, epochal: Command
 ) -> None:
-    before = set(project.glob("runs/*/*/*"))
+    before = set(project.glob("runs/older/*/*"))
     assert epochal("test", FINISHED, "--device", "cpu").code == 0
-    (tested,) = set(project.glob("runs/*/*/*")) - before
+    (tested,) = set(project.glob("runs/older/*/*")) - before
     expected = metrics_of(DATA / "expected" / "test.json")
     assert metrics_of(tested / "result.json") == pytest.approx(expected, rel=1e-5)
 
