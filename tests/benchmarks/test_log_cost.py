@@ -28,7 +28,7 @@ def test_benchmark_prints_a_table_and_leaves_no_files(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_benchmark_hides_a_module_that_libraries_import() -> None:
+def test_benchmarks_do_not_shadow_imported_modules() -> None:
     names = {path.stem for path in FOLDER.glob("*.py")}
     assert not names & sys.stdlib_module_names
 

@@ -45,7 +45,7 @@ def test_each_pass_of_one_is_followed_by_one_of_the_other(turns: Any) -> None:
     assert other.wall > 0
 
 
-def test_who_is_done_lets_the_other_go_on_alone(turns: Any) -> None:
+def test_other_side_continues_when_one_is_done(turns: Any) -> None:
     log: list[str] = []
     one, other = turns.Side((1, 2)), turns.Side((1, 2))
     turns.train_in_turns(
@@ -55,7 +55,7 @@ def test_who_is_done_lets_the_other_go_on_alone(turns: Any) -> None:
 
 
 @pytest.mark.parametrize("who", ["a", "b"])
-def test_an_error_of_either_is_raised_and_nobody_waits_forever(turns: Any, who: str) -> None:
+def test_error_of_either_side_is_raised_without_deadlock(turns: Any, who: str) -> None:
     log: list[str] = []
     one, other = turns.Side((1, 2)), turns.Side((1, 2))
     fails_at = {"a": -1, "b": -1, who: 2}

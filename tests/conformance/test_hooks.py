@@ -146,6 +146,6 @@ class TestWandB(HookConformance):
     ],
     ids=lambda options: type(options).__name__,
 )
-def test_options_travel_between_processes_and_compare_by_value(options: object) -> None:
+def test_options_can_be_pickled_and_compared(options: object) -> None:
     assert pickle.loads(pickle.dumps(options)) == options
     assert replace(options) == options

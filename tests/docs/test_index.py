@@ -28,5 +28,5 @@ def test_terms_of_other_frameworks_lead_to_ours() -> None:
         assert ours in row.split("|")[2], theirs
 
 
-def test_synonyms_that_the_page_names_exist() -> None:
+def test_aliases_on_the_page_exist() -> None:
     assert ep.TaskFlow is ep.ModuleTask

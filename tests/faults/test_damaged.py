@@ -128,7 +128,7 @@ def damage(folder: Path, seed: int) -> tuple[str, str, str]:
     return way.__name__, file, f"step-{STEPS[-1]}"
 
 
-def test_every_damage_is_noticed_and_the_right_one_taken(
+def test_every_damage_is_noticed_and_the_newest_good_checkpoint_is_used(
     template: Path, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     seen: set[tuple[str, str]] = set()
@@ -163,7 +163,7 @@ def test_every_damage_is_noticed_and_the_right_one_taken(
     record_property("counted", f"damaged checkpoints: {COUNT}, {len(seen)} ways, all noticed")
 
 
-def test_any_number_of_damaged_ones_is_passed_over(template: Path, tmp_path: Path) -> None:
+def test_any_number_of_damaged_checkpoints_is_skipped(template: Path, tmp_path: Path) -> None:
     for broken in range(len(STEPS) + 1):
         folder = tmp_path / f"{broken}"
         shutil.copytree(template, folder)
@@ -176,9 +176,7 @@ def test_any_number_of_damaged_ones_is_passed_over(template: Path, tmp_path: Pat
         )
 
 
-def test_files_that_do_not_belong_to_it_do_not_make_a_checkpoint_worse(
-    template: Path, tmp_path: Path
-) -> None:
+def test_unrelated_files_do_not_damage_a_checkpoint(template: Path, tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
     shutil.copytree(template, folder)
     (folder / "step-6" / "notes.txt").write_text("the good one")

@@ -20,7 +20,7 @@ SIZES += [16_100, 20_000, 100_000]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits to the size of files are of Linux")
-def test_file_size_limits_cost_no_checkpoint(
+def test_file_size_limit_loses_no_checkpoint(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     done = subprocess.run(
@@ -33,7 +33,7 @@ def test_file_size_limits_cost_no_checkpoint(
     record_property("counted", done.stdout.strip())
 
 
-def test_full_file_system_costs_no_checkpoint(
+def test_full_disk_loses_no_checkpoint(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     # A mount of our own: nobody else sees it, and it goes away with the process.

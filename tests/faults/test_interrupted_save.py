@@ -103,7 +103,7 @@ def temporary_dir(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 )
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.usefixtures("temporary_dir")
-def test_no_interrupted_operation_costs_a_committed_checkpoint(
+def test_no_interrupted_operation_loses_a_committed_checkpoint(
     tmp_path: Path,
     fault: str,
     before: int,

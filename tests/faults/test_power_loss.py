@@ -102,7 +102,7 @@ def test_acknowledged_checkpoints_survive_power_cuts(
     record_property("counted", f"power cuts in {len(log)} operations: {count} different states")
 
 
-def test_model_without_a_power_cut_is_the_real_folder(
+def test_simulated_disk_without_power_cut_equals_the_real_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = record(tmp_path / "real", monkeypatch)
@@ -119,7 +119,7 @@ def contents(root: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("forgotten", ["file", "dir"])
-def test_model_notices_a_sync_that_was_forgotten(
+def test_simulated_disk_notices_a_missing_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: str
 ) -> None:
     log = record(tmp_path / "real", monkeypatch, forgets=(forgotten,))

@@ -124,7 +124,7 @@ def signal_at(line: int, whole: Outcome, within: tuple[str, ...] = ()) -> None:
 
 
 @pytest.mark.parametrize("part", range(8))
-def test_a_signal_at_any_line_of_the_engine_costs_no_step(
+def test_signal_at_a_random_line_of_the_engine_loses_no_step(
     part: int, whole: Outcome, num_lines: int
 ) -> None:
     dice = random.Random(part)
@@ -135,7 +135,7 @@ def test_a_signal_at_any_line_of_the_engine_costs_no_step(
 DECIDING = ("_evaluate_due", "is_told_to_stop")
 
 
-def test_a_signal_while_an_evaluation_is_decided_about_costs_no_evaluation(whole: Outcome) -> None:
+def test_signal_between_steps_skips_no_evaluation(whole: Outcome) -> None:
     lines = Lines(within=DECIDING)
     carry_out(lines)
     assert lines.count > 6
@@ -145,6 +145,6 @@ def test_a_signal_while_an_evaluation_is_decided_about_costs_no_evaluation(whole
 
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
-def test_a_signal_at_every_line_of_the_engine_costs_no_step(whole: Outcome, num_lines: int) -> None:
+def test_signal_at_every_line_of_the_engine_loses_no_step(whole: Outcome, num_lines: int) -> None:
     for line in range(1, num_lines):
         signal_at(line, whole)

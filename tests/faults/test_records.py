@@ -61,7 +61,7 @@ def test_replaced_file_is_old_or_new(tmp_path: Path, monkeypatch: pytest.MonkeyP
         }
 
 
-def test_acknowledged_lines_are_there_and_the_file_can_be_used_on(
+def test_acknowledged_lines_survive_and_the_file_can_be_appended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = record(

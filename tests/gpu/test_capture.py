@@ -219,7 +219,7 @@ def test_captured_steps_give_the_bits_of_eager_ones_with(case: str) -> None:
     assert_same_bits(CASES[case])
 
 
-def test_auto_captures_by_itself_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_auto_captures_and_reports_it_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     assert_same_bits(dict, step="auto")
     lines = [r.getMessage() for r in caplog.records if r.getMessage().startswith("step: captured")]
@@ -227,7 +227,7 @@ def test_auto_captures_by_itself_and_says_so_once(caplog: pytest.LogCaptureFixtu
     assert "bit for bit" in lines[0]
 
 
-def test_random_numbers_go_on_where_eager_steps_would_be() -> None:
+def test_random_numbers_continue_like_those_of_eager_steps() -> None:
     states = []
     for step in ("eager", "graph"):
 
@@ -368,7 +368,7 @@ REFUSALS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_eager_steps_go_on_after_a_refusal_because_of(
+def test_refused_capture_falls_back_to_eager_steps(
     case: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -387,7 +387,7 @@ def test_eager_steps_go_on_after_a_refusal_because_of(
 
 @pytest.mark.parametrize("step", ["graph", "compile"])
 @pytest.mark.parametrize("task", [MixingByItself, AnnealingByItself, Iterating])
-def test_what_the_host_decides_is_refused_without_deterministic_too(
+def test_host_decisions_are_refused_without_deterministic_too(
     task: type[Points], step: str
 ) -> None:
     _, seen = train(step, task=task, engine={"deterministic": False})
@@ -426,11 +426,11 @@ class SettingsChanger(ep.Hook):
             run.task.factor.fill_(0.5)
 
 
-def test_numbers_that_hang_on_the_task_or_lie_in_the_store_are_heeded() -> None:
+def test_changed_numbers_of_task_and_store_are_noticed() -> None:
     assert_same_bits(lambda: {"task": Plain, "hooks": [SettingsChanger]})
 
 
-def test_a_task_may_change_its_batch_in_place(caplog: pytest.LogCaptureFixture) -> None:
+def test_task_may_change_its_batch_in_place(caplog: pytest.LogCaptureFixture) -> None:
     class Halving(Points):
         def pre_batch_forward(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
             batch["x"].mul_(0.5)
@@ -473,7 +473,7 @@ class Decayer(ep.Hook):
 
 
 @pytest.mark.parametrize("hook", [Warmer, Freezer, RateSetter, Decayer])
-def test_what_a_hook_changes_between_steps_is_heeded(hook: type[ep.Hook]) -> None:
+def test_changes_by_a_hook_between_steps_take_effect(hook: type[ep.Hook]) -> None:
     assert_same_bits(lambda: {"hooks": [hook]})
 
 
@@ -486,7 +486,7 @@ class Scored(Points):
         self.best = max(self.best, metrics["val/acc"]) + 1e-3
 
 
-def test_attributes_that_no_step_reads_do_not_cost_a_capture(
+def test_attributes_that_no_step_reads_need_no_new_capture(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -494,7 +494,7 @@ def test_attributes_that_no_step_reads_do_not_cost_a_capture(
     assert "captured anew" not in caplog.text
 
 
-def test_a_hook_sees_the_gradients_of_captured_steps() -> None:
+def test_hook_sees_the_gradients_of_captured_steps() -> None:
     norms: dict[str, list[float]] = {}
     for step in ("eager", "graph"):
 
@@ -558,7 +558,7 @@ def test_compiled_steps_end_close_to_eager_ones() -> None:
 
 
 @COMPILERS_WARN
-def test_auto_compiles_when_much_time_is_left_and_tells_what_it_saves(
+def test_auto_compiles_when_it_pays_and_reports_the_gain(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(payback, "MIN_SECONDS_TO_COMPILE", 0.0)
@@ -569,7 +569,7 @@ def test_auto_compiles_when_much_time_is_left_and_tells_what_it_saves(
     assert seen.choices["step"] in ("compile", "graph")
 
 
-def test_memory_of_graphs_is_given_back_at_the_end() -> None:
+def test_memory_of_graphs_is_freed_at_the_end() -> None:
     train("graph")
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
@@ -616,11 +616,11 @@ TRICKS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("trick", TRICKS)
-def test_tricks_of_one_line_are_captured(trick: str) -> None:
+def test_one_line_options_are_captured(trick: str) -> None:
     assert_same_bits(lambda: dict(TRICKS[trick]))
 
 
-def test_rectangles_are_cut_without_asking_the_device() -> None:
+def test_cutmix_boxes_need_no_device_read() -> None:
     from epochal.hooks.mixing.cutmix import _mix
 
     images = torch.randn(4, 3, 8, 8, device="cuda")

@@ -90,7 +90,7 @@ def train(
 
 
 @pytest.mark.parametrize("every", [0, "8st"])
-def test_captured_steps_go_back_like_eager_ones(tmp_path: Path, every: object) -> None:
+def test_captured_steps_roll_back_like_eager_ones(tmp_path: Path, every: object) -> None:
     eager = train(tmp_path / "eager", every=every, step="eager")
     graph = train(tmp_path / "graph", every=every, step="graph")
     assert eager[0].status == graph[0].status == "finished"
@@ -106,9 +106,7 @@ def test_captured_steps_go_back_like_eager_ones(tmp_path: Path, every: object) -
 
 @pytest.mark.parametrize("action", ["skip", "stop", "rollback"])
 @pytest.mark.parametrize("step", ["eager", "graph"])
-def test_the_bad_sample_is_among_those_of_the_step_that_is_named(
-    tmp_path: Path, action: str, step: str
-) -> None:
+def test_reported_step_contains_the_bad_sample(tmp_path: Path, action: str, step: str) -> None:
     result, ended, events, _ = train(tmp_path, action=action, step=step)
     assert result.reason == ("diverged" if action == "stop" else "max_epochs")
     first = events.of("nonfinite")[0]
@@ -117,5 +115,5 @@ def test_the_bad_sample_is_among_those_of_the_step_that_is_named(
     assert all(manifest.step < first["step"] for manifest in find_checkpoints(tmp_path)[:1])
 
 
-def test_states_in_memory_are_as_good_as_files(tmp_path: Path) -> None:
+def test_rollback_from_memory_equals_rollback_from_files(tmp_path: Path) -> None:
     assert torch.equal(train(tmp_path)[1], train(None)[1])

@@ -86,7 +86,7 @@ def test_captured_steps_take_the_same_rates_and_bits_without_a_new_capture(
 
 
 @pytest.mark.parametrize("step", ["eager", "graph"])
-def test_training_after_a_search_for_a_rate_gives_the_same_bits(step: str) -> None:
+def test_training_after_find_lr_gives_the_same_bits(step: str) -> None:
     def train(*, is_searched: bool) -> list[Tensor]:
         one = experiment(step, SCHEDULES["cosine"], Keep())
         if is_searched:

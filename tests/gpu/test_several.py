@@ -91,7 +91,7 @@ def test_captured_steps_train_the_same(optim: dict[str, Any], engine: dict[str, 
         assert torch.equal(weight, captured.weights[name]), name
 
 
-def test_stages_that_change_some_of_several_are_captured_anew() -> None:
+def test_stages_that_change_one_of_several_optimizers_are_captured_again() -> None:
     stages: list[dict[str, Any]] = [
         {"for": "1ep"},
         {"for": "1ep", "optim": {"generator": {"lr": 0.002, "every": 1}}},
@@ -103,7 +103,7 @@ def test_stages_that_change_some_of_several_are_captured_anew() -> None:
         assert torch.equal(weight, captured.weights[name]), name
 
 
-def test_each_group_has_its_rate_in_a_tensor_of_its_own() -> None:
+def test_each_group_has_its_own_rate_tensor() -> None:
     rates: list[Any] = []
 
     class Look(ep.Hook):

@@ -88,7 +88,7 @@ def test_every_stage_is_captured_and_trains_the_bits_of_eager_steps() -> None:
 
 @pytest.mark.parametrize("step", ["eager", "graph"])
 @pytest.mark.parametrize("at", [3, 10, 14, 21, 27, 30, 35])
-def test_a_staged_run_goes_on_exactly(
+def test_staged_run_resumes_exactly(
     step: str, at: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -159,17 +159,17 @@ def counts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str,
     return [json.loads((folder / str(rank) / "counts").read_text()) for rank in range(RANKS)]
 
 
-def test_every_step_by_hand_has_the_reduction_of_its_gradients(counts) -> None:
+def test_hand_written_step_reduces_its_gradients(counts) -> None:
     for rank in counts:
         assert rank["by hand"]["allreduce"] == STEPS
 
 
-def test_an_epochal_run_has_the_collectives_of_the_loop_by_hand_and_no_other(counts) -> None:
+def test_run_has_exactly_the_collectives_of_the_hand_written_loop(counts) -> None:
     for rank in counts:
         assert rank["epochal"] == rank["by hand"]
 
 
-def test_a_collective_of_the_task_itself_is_counted(counts) -> None:
+def test_collective_of_the_task_is_counted(counts) -> None:
     for rank in counts:
         added = Counter(rank["reducing"]) - Counter(rank["by hand"])
         assert added == {"allreduce": STEPS}

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_a_run_goes_on_exactly_at_every_step(cell: str, record_property: Count) -> None:
+def test_run_resumes_exactly_at_every_step(cell: str, record_property: Count) -> None:
     count = assert_resumes_everywhere(partial(build, **CELLS[cell]))
     assert count >= 6
     record_property("counted", f"{cell}: resumed at {count} positions, bit-equal")
@@ -91,7 +91,7 @@ def hop(make: Build, folder: Path, steps: int) -> tuple[Outcome, int]:
 
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("cell", ["augmented", "lbfgs", "all at once"])
-def test_a_run_may_be_resumed_several_times_per_epoch(
+def test_run_can_be_resumed_several_times_per_epoch(
     tmp_path: Path, cell: str, steps: int, record_property: Count
 ) -> None:
     check_hops(tmp_path, cell, steps, record_property)
@@ -100,7 +100,7 @@ def test_a_run_may_be_resumed_several_times_per_epoch(
 @pytest.mark.torture
 @pytest.mark.parametrize("steps", [1, 2, 3, 5])
 @pytest.mark.parametrize("cell", CELLS)
-def test_runs_of_every_kind_may_be_resumed_several_times_per_epoch(
+def test_runs_of_every_kind_can_be_resumed_several_times_per_epoch(
     tmp_path: Path, cell: str, steps: int, record_property: Count
 ) -> None:
     check_hops(tmp_path, cell, steps, record_property)
@@ -115,7 +115,7 @@ def check_hops(folder: Path, cell: str, steps: int, count: Count) -> None:
     count("counted", f"{cell}: resumed {number} times in one run, every {steps} st, bit-equal")
 
 
-def test_the_number_of_workers_may_change_with_every_resume() -> None:
+def test_number_of_workers_may_change_at_every_resume() -> None:
     cell = CELLS["all at once"]
     whole = follow(partial(build, **cell))
     assert follow(partial(build, **cell, num_workers=1)).digests == whole.digests
@@ -128,7 +128,7 @@ def test_the_number_of_workers_may_change_with_every_resume() -> None:
 @pytest.mark.parametrize(
     "workers", [(0, 1), (0, 3), (1, 0), (1, 1), (1, 3), (3, 0), (3, 1), (3, 3)]
 )
-def test_any_number_of_workers_goes_on_at_every_step(
+def test_run_with_workers_resumes_at_every_step(
     workers: tuple[int, int], record_property: Count
 ) -> None:
     cell = CELLS["all at once"]
@@ -167,7 +167,7 @@ def all_of(result: ep.RunResult) -> dict[str, Any]:
     }
 
 
-def test_from_best_a_run_goes_on_exactly_from_there(shop: Path) -> None:
+def test_run_resumes_exactly_from_its_best_checkpoint(shop: Path) -> None:
     write(shop / "config.yaml", CONFIG)
     first = ep.run("config.yaml", raise_errors=True)
     assert first.dir is not None

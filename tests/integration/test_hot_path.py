@@ -63,7 +63,7 @@ def reads_by_hand(**optim: Any) -> int:
 
 
 @pytest.mark.parametrize("options", [{"fused": False}, {"foreach": True}, {"fused": True}])
-def test_an_ordinary_step_reads_as_many_values_as_the_hand_written_one(
+def test_ordinary_step_reads_as_many_values_as_the_hand_written_one(
     options: dict[str, bool],
 ) -> None:
     found = reads_of_run(full_run(Measured(), on_nonfinite="warn", **options))
@@ -71,12 +71,12 @@ def test_an_ordinary_step_reads_as_many_values_as_the_hand_written_one(
     assert set(found) == {reads_by_hand(**options)}
 
 
-def test_with_a_fused_optimizer_and_the_guard_on_nothing_is_read_at_all() -> None:
+def test_guarded_step_with_a_fused_optimizer_reads_no_value() -> None:
     assert reads_by_hand(fused=True) == 0
     assert set(reads_of_run(full_run(Measured(), fused=True))) == {0}
 
 
-def test_the_guard_costs_another_optimizer_the_one_read_that_is_announced() -> None:
+def test_guarded_step_with_another_optimizer_reads_one_value() -> None:
     run = full_run(Measured(), fused=False)
     found = set(reads_of_run(run))
     assert found == {reads_by_hand(fused=False) + 1}
@@ -93,7 +93,7 @@ def test_the_guard_costs_another_optimizer_the_one_read_that_is_announced() -> N
         lambda loss: f"{loss!r}",
     ],
 )
-def test_the_counter_counts_what_a_task_reads(read: Any) -> None:
+def test_values_that_a_task_reads_are_counted(read: Any) -> None:
     class Curious(Measured):
         def batch_loss(self, out: Tensor, batch: list[Tensor]) -> dict[str, Any]:
             losses = super().batch_loss(out, batch)
@@ -142,7 +142,7 @@ def calls_of_run(steps: int, before_step: Callable[[], object] | None = None) ->
     return calls
 
 
-def test_an_ordinary_step_calls_fewer_functions_than_the_hand_written_one() -> None:
+def test_ordinary_step_calls_fewer_functions_than_the_hand_written_one() -> None:
     hand = calls_per_step(calls_by_hand(4), calls_by_hand(12), 8)
     ours = calls_per_step(calls_of_run(4), calls_of_run(12), 8)
     of_generator = 1  # the hand-written loop is a generator here, to stop it after any step
@@ -151,7 +151,7 @@ def test_an_ordinary_step_calls_fewer_functions_than_the_hand_written_one() -> N
     assert 0 < sum(own.values()) <= MAX_OWN_CALLS, own
 
 
-def test_a_call_added_to_each_step_is_counted() -> None:
+def test_call_added_to_each_step_is_counted() -> None:
     def added() -> None:
         pass
 
@@ -161,7 +161,7 @@ def test_a_call_added_to_each_step_is_counted() -> None:
     assert names == {"added": 1, "<lambda>": 1}
 
 
-def test_a_tracker_is_not_heard_of_at_an_ordinary_step(tmp_path: Path) -> None:
+def test_ordinary_step_calls_no_tracker(tmp_path: Path) -> None:
     called: list[tuple[int, set[str]]] = []
     calls: list[tuple[str, str]] = []
 
@@ -187,7 +187,7 @@ def _place(frame: FrameType) -> tuple[str, str]:
     return frame.f_code.co_filename, frame.f_code.co_name
 
 
-def test_losses_are_those_of_the_hand_written_loop_bit_for_bit() -> None:
+def test_weights_equal_those_of_the_hand_written_loop() -> None:
     run = plain_run()
     task, model = Pairs(), network()
     optimizer = optimizer_of(model)

@@ -114,7 +114,7 @@ def test_killed_run_is_shown_as_lost(shop: Path, start: Start) -> None:
     assert json.loads(shown.stdout)[0]["status"] == "lost"
 
 
-def test_run_goes_on_when_the_reader_of_its_output_leaves(shop: Path) -> None:
+def test_run_continues_when_its_output_pipe_is_closed(shop: Path) -> None:
     command = f"{sys.executable} -m epochal run config.yaml --device cpu | head -n 1"
     done = subprocess.run(
         ["bash", "-c", f"{command}; exit ${{PIPESTATUS[0]}}"], capture_output=True, text=True
@@ -124,7 +124,7 @@ def test_run_goes_on_when_the_reader_of_its_output_leaves(shop: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_preempted_run_ends_after_its_step_and_can_go_on(
+def test_preempted_run_ends_after_its_step_and_can_be_resumed(
     shop: Path, start: Start, number: int
 ) -> None:
     process = start("run", "config.yaml", "train.for=1000000ep")

@@ -63,7 +63,7 @@ def once(**options: Any) -> str:
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_comes_to_its_end(shop: Path, start: Start) -> None:
+def test_supervisor_finishes_a_killed_run(shop: Path, start: Start) -> None:
     code, errors = start(*WORDS, "train.for=3ep", once()).end()
     assert code == 0, errors
     (folder,) = run_folders(shop)
@@ -80,7 +80,7 @@ def test_a_run_that_is_killed_comes_to_its_end(shop: Path, start: Start) -> None
 
 
 @pytest.mark.slow
-def test_a_run_whose_supervisor_is_killed_saves_and_is_gone_on_with(
+def test_run_saves_when_its_supervisor_is_killed_and_can_be_resumed(
     shop: Path, start: Start
 ) -> None:
     words = (*WORDS, "train.for=20ep", once(parent=True))

@@ -153,13 +153,13 @@ def check_kills(scene: Scene, seed: int, wanted: int, count: Count) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_killed_runs_come_to_the_same_bits(scene: Scene, seed: int, record_property: Count) -> None:
+def test_killed_runs_end_bit_equal(scene: Scene, seed: int, record_property: Count) -> None:
     check_kills(scene, seed, 30, record_property)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(100, 110))
-def test_runs_killed_a_thousand_times_come_to_the_same_bits(
+def test_runs_killed_a_thousand_times_end_bit_equal(
     scene: Scene, seed: int, record_property: Count
 ) -> None:
     check_kills(scene, seed, 100, record_property)
@@ -236,7 +236,7 @@ def test_preempted_runs_lose_no_step(scene: Scene, seed: int, record_property: C
 
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(100, 104))
-def test_runs_preempted_by_the_hundred_lose_no_step(
+def test_runs_preempted_hundreds_of_times_lose_no_step(
     scene: Scene, seed: int, record_property: Count
 ) -> None:
     check_preemptions(scene, seed, 100, record_property)

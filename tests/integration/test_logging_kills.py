@@ -103,14 +103,14 @@ def count_lost(folder: Path, said: dict[int, tuple[list[int], list[int]]]) -> in
     return lost
 
 
-def test_no_kill_costs_a_point_or_event_that_was_acknowledged(tmp_path: Path) -> None:
+def test_kill_loses_no_acknowledged_point_or_event(tmp_path: Path) -> None:
     said = kill_often(tmp_path, 40, seed=6)
     assert sum(len(steps) for steps, _ in said.values()) > 100
     assert count_lost(tmp_path, said) == 0
 
 
 @pytest.mark.torture
-def test_five_hundred_kills_cost_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+def test_five_hundred_kills_lose_nothing_acknowledged(tmp_path: Path) -> None:
     seed = int(time.time())
     said = kill_often(tmp_path, 500, seed=seed)
     acknowledged = SERIES * sum(len(steps) for steps, _ in said.values())

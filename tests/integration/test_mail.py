@@ -78,7 +78,7 @@ def sent(hook: Hook) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_killed_run_gets_one_mail_and_another_one_when_it_ends(
+def test_killed_run_sends_one_mail_and_another_when_it_ends(
     shop: Path, box: Mailbox, start: Start
 ) -> None:
     with http_server() as hook:
@@ -105,7 +105,9 @@ def test_a_killed_run_gets_one_mail_and_another_one_when_it_ends(
 
 
 @pytest.mark.slow
-def test_a_run_ends_on_time_without_an_answer(shop: Path, box: Mailbox, start: Start) -> None:
+def test_mail_server_that_does_not_answer_does_not_delay_the_end(
+    shop: Path, box: Mailbox, start: Start
+) -> None:
     with http_server(0) as hook:
         code, errors = start("run", *WORDS, to(hook)).end()
         assert code == 0, errors
@@ -120,7 +122,7 @@ def test_a_run_ends_on_time_without_an_answer(shop: Path, box: Mailbox, start: S
 
 
 @pytest.mark.slow
-def test_the_supervisor_sends_one_mail_when_it_gives_up(box: Mailbox, start: Start) -> None:
+def test_supervisor_sends_one_mail_when_it_gives_up(box: Mailbox, start: Start) -> None:
     with http_server() as hook:
         code, errors = start(
             "run", *WORDS, hook_of("Fails"), to(hook), "--keep-alive", "--restarts", "0"

@@ -66,7 +66,7 @@ def start(script: str, root: Path, name: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("kind", ["ext4", "nfs4"])
-def test_sixteen_writers_and_four_readers_never_meet_a_lock(
+def test_sixteen_writers_and_four_readers_never_wait_for_a_lock(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mounts").write_text(f"x / {kind} rw 0 0\n")

@@ -52,7 +52,7 @@ def test_other_seed_gives_other_weights(shop: Path) -> None:
     assert not are_equal(one, two)
 
 
-def test_random_numbers_of_the_caller_do_not_matter(shop: Path) -> None:
+def test_random_state_of_the_caller_does_not_change_the_run(shop: Path) -> None:
     torch.manual_seed(1)
     one = weights_of(ep.run(EXPERIMENT))
     torch.manual_seed(2)
@@ -125,7 +125,7 @@ def test_hooks_and_logging_do_not_change_the_training(shop: Path) -> None:
     assert are_equal(one, weights_of(ep.run(EXPERIMENT, overrides=changes)))
 
 
-def test_values_of_the_environment_are_not_kept_but_still_needed(
+def test_environment_values_are_not_recorded_and_needed_again(
     shop: Path, monkeypatch: pytest.MonkeyPatch, epochal: Command
 ) -> None:
     monkeypatch.setenv("SHOP_KEY", "s3cret-value")

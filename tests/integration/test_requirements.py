@@ -132,16 +132,16 @@ def one_epoch(split: str) -> list[str]:
     return [f"before_epoch {split}", *loop, f"after_epoch {split}"]
 
 
-def test_events_of_solvers_come_under_their_own_names() -> None:
+def test_solver_events_are_called_by_their_alias() -> None:
     epochs = [*one_epoch("train"), *one_epoch("val")]
     assert heard_by(Eight()) == ["before_solve", *epochs, "after_solve"]
 
 
-def test_hook_of_one_split_hears_the_beginning_and_the_end_of_all() -> None:
+def test_hook_of_one_split_is_called_at_the_start_and_end_of_the_run() -> None:
     assert heard_by(Eight("val")) == ["before_solve", *one_epoch("val"), "after_solve"]
 
 
-def test_framework_places_the_model_that_a_method_prepared() -> None:
+def test_model_from_prepare_model_is_moved_to_the_device() -> None:
     prepared: list[nn.Module] = []
     placed: list[nn.Module] = []
 
@@ -237,7 +237,7 @@ def test_dataset_that_captured_the_run_cannot_reach_a_worker(shop: Path) -> None
         pickle.dumps(Capturing(tiny_run()).run)
 
 
-def test_states_that_do_not_fit_are_never_swallowed_defect_9(shop: Path) -> None:
+def test_mismatched_states_are_errors_defect_9(shop: Path) -> None:
     with pytest.raises(KeyError, match="best"):
         Monitor.parse("+val/acc").load_state_dict({"value": 1.0})
     with pytest.raises(KeyError, match="own"):
@@ -257,7 +257,7 @@ def test_missing_weights_are_an_error_and_not_a_fresh_start_defect_25(shop: Path
     assert "no such file: 'gone.safetensors'" in result.message
 
 
-def test_facts_of_the_task_are_kept_with_the_record_and_the_weights(shop: Path) -> None:
+def test_task_metadata_is_saved_in_record_and_weights(shop: Path) -> None:
     result = ep.run("config.yaml", fast=True, device="cpu")
     assert result.dir is not None
     classes = ["red", "green", "blue"]
@@ -310,7 +310,7 @@ def test_debugger_works_inside_a_debug_run(shop: Path) -> None:
     assert "finished" in done.stdout
 
 
-def test_gradients_of_all_parts_come_from_one_float() -> None:
+def test_only_the_entry_loss_is_trained() -> None:
     """The entry ``loss`` alone is descended; further entries are only logged."""
 
     class Two(TinyTask):

@@ -94,7 +94,7 @@ def assert_same(one: RunRecord, other: RunRecord) -> None:
         assert values.tobytes() == other_values.tobytes(), name
 
 
-def test_killed_run_goes_on_bit_for_bit(dying: Path, epochal: Command) -> None:
+def test_killed_run_resumes_bit_for_bit(dying: Path, epochal: Command) -> None:
     folder = kill(step=11)
     before = tree(folder / "config") | {"page": (folder / "README.md").read_bytes()}
     assert read_run(folder).summary.status == "lost"
@@ -122,7 +122,7 @@ SEVERAL = (
 
 
 @pytest.mark.parametrize("optim", [GROUPS, SEVERAL], ids=["groups", "several"])
-def test_killed_run_goes_on_with_its_groups_and_with_several_optimizers(
+def test_killed_run_resumes_with_parameter_groups_and_several_optimizers(
     dying: Path, epochal: Command, optim: str
 ) -> None:
     write(dying / "base.yaml", f"optim: {optim}")
@@ -134,7 +134,7 @@ def test_killed_run_goes_on_with_its_groups_and_with_several_optimizers(
     assert_same(start(device="cpu"), record)
 
 
-def test_unfinished_run_is_found_by_itself_and_may_be_killed_again(
+def test_auto_resume_finds_an_unfinished_run_after_every_kill(
     dying: Path, epochal: Command
 ) -> None:
     folder = kill("--resume", "auto", step=6)
@@ -150,7 +150,7 @@ def test_unfinished_run_is_found_by_itself_and_may_be_killed_again(
     assert len(run_folders(dying)) == 3
 
 
-def test_finished_run_goes_on_to_a_later_end(dying: Path) -> None:
+def test_finished_run_can_be_extended(dying: Path) -> None:
     short = start("train.for=2ep")
     refused = ep.resume(short.path)
     assert (refused.status, refused.reason) == ("failed", "config")
@@ -168,7 +168,7 @@ def test_finished_run_goes_on_to_a_later_end(dying: Path) -> None:
     ]
 
 
-def test_best_checkpoint_and_named_ones_are_gone_on_from(dying: Path) -> None:
+def test_run_resumes_from_best_and_named_checkpoints(dying: Path) -> None:
     first = start("train.for=2ep")
     step = read_run(first.path).best("val/acc", "max").step
     longer = ep.resume(
@@ -200,7 +200,7 @@ def assert_untouched(folder: Path, before: dict[str, bytes]) -> None:
     assert {Path(name).name for name in changed} <= {"heartbeat.json", "run.log"}
 
 
-def test_changed_data_may_be_allowed_and_is_told_of(dying: Path, epochal: Command) -> None:
+def test_changed_data_can_be_allowed_with_a_warning(dying: Path, epochal: Command) -> None:
     first = start("train.for=2ep")
     (dying / "size.txt").write_text("28")
     done = epochal("resume", first.path, "train.for=3ep", "--allow-changed", "--device", "cpu")
@@ -241,7 +241,7 @@ def test_folder_in_use_is_refused(dying: Path, epochal: Command) -> None:
         (("run", "config.yaml", "--resume", "last", "--no-file"), 78, "in its own folder"),
     ],
 )
-def test_what_is_not_there_never_means_a_fresh_start(
+def test_missing_run_to_resume_is_an_error(
     dying: Path, epochal: Command, words: tuple[str, ...], code: int, message: str
 ) -> None:
     start("train.for=1ep")
@@ -259,7 +259,7 @@ NOTHING = "there is nothing to resume: it ended before its first checkpoint"
 
 
 @pytest.mark.parametrize("words", [("resume",), ("run", "config.yaml", "--resume")])
-def test_run_without_checkpoints_is_to_be_started_again(
+def test_run_without_checkpoints_must_be_started_again(
     dying: Path, epochal: Command, words: tuple[str, ...]
 ) -> None:
     folder = kill(step=2)
@@ -274,7 +274,7 @@ def test_run_without_checkpoints_is_to_be_started_again(
 
 @pytest.mark.parametrize("words", [("resume",), ("run", "config.yaml", "--resume")])
 @pytest.mark.parametrize("lost", [(), ("status.json",), ("status.json", "config")])
-def test_run_that_died_while_it_began_is_to_be_started_again(
+def test_run_killed_at_its_start_must_be_started_again(
     dying: Path, epochal: Command, words: tuple[str, ...], lost: tuple[str, ...]
 ) -> None:
     folder = kill(step=2)
@@ -288,9 +288,7 @@ def test_run_that_died_while_it_began_is_to_be_started_again(
     assert [*folder.parent.iterdir()] == [folder]
 
 
-def test_run_of_which_only_run_json_is_lost_goes_on_with_its_config(
-    dying: Path, epochal: Command
-) -> None:
+def test_run_without_run_json_resumes_with_its_config(dying: Path, epochal: Command) -> None:
     folder = kill(step=11)
     (folder / "run.json").write_text("{")
     done = epochal("resume", folder)
@@ -303,7 +301,7 @@ def test_run_of_which_only_run_json_is_lost_goes_on_with_its_config(
 
 
 @pytest.mark.parametrize("words", [("resume",), ("run", "config.yaml", "--resume")])
-def test_first_weights_that_are_gone_do_not_matter_any_more(
+def test_resume_does_not_need_the_initial_weights(
     dying: Path, epochal: Command, words: tuple[str, ...]
 ) -> None:
     weights = start("train.for=1ep", "tag=first").path / "checkpoints" / "final.safetensors"
@@ -338,7 +336,7 @@ def set_end(folder: Path, status: str) -> None:
     (folder / "status.json").write_text(json.dumps(known | {"status": status}))
 
 
-def test_parts_from_python_go_on_in_their_script(dying: Path) -> None:
+def test_run_with_parts_from_python_resumes_in_its_script(dying: Path) -> None:
     def experiment(**choices: Any) -> ep.Experiment:
         torch.manual_seed(0)
         return ep.Experiment(
@@ -360,7 +358,7 @@ def test_parts_from_python_go_on_in_their_script(dying: Path) -> None:
     assert json.loads((first.dir / "result.json").read_text())["attempt"] == 1
 
 
-def test_checkpoints_of_another_place_are_gone_on_from(dying: Path, tmp_path: Path) -> None:
+def test_run_resumes_from_checkpoints_in_another_folder(dying: Path, tmp_path: Path) -> None:
     first = start("train.for=1ep", f"checkpoint.dir={tmp_path / 'large'}")
     assert (first.path / "checkpoints").is_symlink()
     longer = ep.resume(first.path, overrides=["train.for=2ep"], raise_errors=True)
@@ -368,7 +366,7 @@ def test_checkpoints_of_another_place_are_gone_on_from(dying: Path, tmp_path: Pa
     assert [one.step for one in read_run(first.path).attempts] == [0, 6]
 
 
-def test_interrupted_run_goes_on_as_if_nothing_had_been_told_to_stop(
+def test_interrupted_run_resumes_without_the_stop_request(
     dying: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is recorded because a run ends early is no part of the run that goes on."""
@@ -393,7 +391,7 @@ def test_interrupted_run_goes_on_as_if_nothing_had_been_told_to_stop(
     assert_same(start(hooks), read_run(stopped.dir))
 
 
-def test_extra_caches_are_in_every_checkpoint_and_outlive_a_resume_defect_1(
+def test_registered_caches_are_saved_and_restored_defect_1(
     dying: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(

@@ -147,7 +147,7 @@ def resume_at(
 
 
 @pytest.mark.parametrize("cell", SOME)
-def test_a_run_that_went_back_goes_on_exactly_from_every_checkpoint(
+def test_rolled_back_run_resumes_exactly_from_every_checkpoint(
     tmp_path: Path, cell: str, record_property: Count
 ) -> None:
     count = check_every_checkpoint(tmp_path, cell, PLACES["in the midst"])
@@ -157,7 +157,7 @@ def test_a_run_that_went_back_goes_on_exactly_from_every_checkpoint(
 @pytest.mark.torture
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("cell", [name for name in CELLS if name not in REFUSED])
-def test_runs_of_every_kind_that_went_back_go_on_exactly(
+def test_rolled_back_runs_of_every_kind_resume_exactly(
     tmp_path: Path, cell: str, place: str, record_property: Count
 ) -> None:
     # Stages may cut epochs short, and runs may stop early.
@@ -167,7 +167,7 @@ def test_runs_of_every_kind_that_went_back_go_on_exactly(
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_wherever_the_bad_batches_are(tmp_path: Path, place: str) -> None:
+def test_rollback_works_wherever_the_bad_batches_are(tmp_path: Path, place: str) -> None:
     check_every_checkpoint(tmp_path, "all at once", PLACES[place])
     check_every_checkpoint(tmp_path, "shuffled", PLACES[place])
 
@@ -191,7 +191,7 @@ def check_every_checkpoint(tmp_path: Path, cell: str, bad: Batches, *, is_met: b
 
 
 @pytest.mark.parametrize("cell", FEW)
-def test_a_run_that_is_preempted_after_any_step_comes_to_the_same(
+def test_rolled_back_run_can_be_preempted_after_any_step(
     tmp_path: Path, cell: str, record_property: Count
 ) -> None:
     checkpoint = {"every": "3st", "keep_last": 1, "keep_best": 0}
@@ -222,7 +222,7 @@ def test_a_run_that_is_preempted_after_any_step_comes_to_the_same(
 
 
 @pytest.mark.parametrize("place", ["in the midst", "first of the run", "two in a row"])
-def test_a_stream_that_keeps_its_own_place_goes_on_behind_the_bad_batch(
+def test_stream_with_its_own_position_continues_after_the_bad_batch(
     tmp_path: Path, place: str
 ) -> None:
     cell = {"loader": lambda: DataLoader(Counted(), batch_size=4), "bad": PLACES[place]}
@@ -239,7 +239,7 @@ def test_a_stream_that_keeps_its_own_place_goes_on_behind_the_bad_batch(
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
-def test_workers_that_were_ahead_change_nothing(tmp_path: Path) -> None:
+def test_prefetched_batches_of_workers_do_not_change_a_rollback(tmp_path: Path) -> None:
     settings = {**CELLS["augmented"], "bad": ((0, 2), (1, 1))}
     alone, _ = carry_out(partial(poisoned, tmp_path / "0", **settings), Rolling())
     for workers in (1, 2):
@@ -248,14 +248,14 @@ def test_workers_that_were_ahead_change_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cell", FEW)
-def test_in_memory_it_is_the_same_as_with_files(tmp_path: Path, cell: str) -> None:
+def test_rollback_from_memory_equals_rollback_from_files(tmp_path: Path, cell: str) -> None:
     settings = {**CELLS[cell], "bad": ((0, 2), (1, 1))}
     with_files, _ = carry_out(partial(poisoned, tmp_path, **settings), Rolling())
     in_memory, _ = carry_out(partial(poisoned, None, **settings), Rolling())
     assert in_memory == with_files
 
 
-def test_going_back_is_as_if_another_process_had_gone_on_from_there(tmp_path: Path) -> None:
+def test_rollback_equals_a_resume_in_another_process(tmp_path: Path) -> None:
     """Nothing of the steps that were given up is left in the run."""
     settings: dict[str, Any] = {**CELLS["all at once"], "for_": "2ep"}
     whole, _ = carry_out(partial(poisoned, tmp_path / "a", bad=((0, 2),), **settings), Rolling())
@@ -363,9 +363,7 @@ def all_of(folder: Path) -> dict[str, Any]:
     }
 
 
-def test_a_kill_at_any_instant_of_going_back_costs_nothing(
-    tmp_path: Path, record_property: Count
-) -> None:
+def test_kill_during_a_rollback_loses_nothing(tmp_path: Path, record_property: Count) -> None:
     project = rotten_shop(tmp_path / "project")
     words = ("run", "config.yaml", "--device", "cpu", "--resume", "auto")
     kills = 0
@@ -389,7 +387,7 @@ def test_a_kill_at_any_instant_of_going_back_costs_nothing(
     record_property("counted", f"killed at {kills} instants of going back, bit-equal")
 
 
-def test_the_record_shows_each_point_once_and_tells_of_going_back(
+def test_record_shows_each_point_once_and_reports_the_rollback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epochal: Command
 ) -> None:
     project = rotten_shop(tmp_path / "project")

@@ -259,9 +259,7 @@ def told(done: Done) -> list[str]:
     return [name for name, value in {**PLACES, **TOKENS}.items() if value in joined]
 
 
-def test_mistakes_are_told_without_the_secrets_of_their_lines(
-    vault: Path, epochal: Command
-) -> None:
+def test_messages_about_mistakes_hide_secrets(vault: Path, epochal: Command) -> None:
     wrong = [f"optim.lr={PLACES['config_password']}", f"task.tokenizr={PLACES['config_api_key']}"]
     done = epochal("run", "vault.yaml", f"task.token={PLACES['override']}", *wrong)
     assert done.code == 78
@@ -313,7 +311,7 @@ def safe(shop: Path) -> Path:
     return shop
 
 
-def test_a_run_with_a_secret_in_its_config_goes_on_while_the_config_has_it(
+def test_run_with_a_secret_resumes_if_the_config_still_has_the_secret(
     safe: Path, epochal: Command
 ) -> None:
     assert epochal("run", "safe.yaml").code == 0
@@ -328,7 +326,7 @@ def test_a_run_with_a_secret_in_its_config_goes_on_while_the_config_has_it(
     ] == []
 
 
-def test_a_secret_that_nobody_has_any_more_is_asked_for(safe: Path, epochal: Command) -> None:
+def test_resume_asks_for_a_missing_secret(safe: Path, epochal: Command) -> None:
     assert epochal("run", "safe.yaml").code == 0
     (safe / "safe.yaml").unlink()
     asked = epochal("resume", "last", "train.for=3ep")
@@ -340,7 +338,7 @@ def test_a_secret_that_nobody_has_any_more_is_asked_for(safe: Path, epochal: Com
     assert read_run("last", safe / "runs").summary.epoch == 3
 
 
-def test_the_same_run_is_found_again_by_its_config(safe: Path) -> None:
+def test_run_with_secrets_resumes_in_its_folder(safe: Path) -> None:
     first = ep.run(safe / "safe.yaml", overrides=["train.max_time=0.0001s"], device="cpu")
     assert first.dir is not None
     again = ep.run(safe / "safe.yaml", resume=first.dir, device="cpu")

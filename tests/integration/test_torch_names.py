@@ -54,7 +54,7 @@ def test_every_optimizer_of_torch_takes_steps(name: str) -> None:
     assert (result.status, result.steps) == ("finished", 6), result.traceback
 
 
-def test_an_optimizer_that_cannot_take_these_parameters_says_so() -> None:
+def test_optimizer_that_refuses_the_parameters_is_an_error_message() -> None:
     result = train(optim={"type": "SparseAdam"})
     assert result.status == "failed"
     assert "SparseAdam does not support dense gradients" in result.message

@@ -199,9 +199,7 @@ def assert_shown(folder: Path) -> None:
     assert artifacts(folder, "media/text") == [path.name for _, path in media]
 
 
-def test_killed_run_that_goes_on_shows_every_point_of_its_record_once(
-    dying: Path, epochal: Command
-) -> None:
+def test_resumed_run_sends_every_point_to_trackers_once(dying: Path, epochal: Command) -> None:
     shutil.copy(empty_database(), "mlflow.db")
     environment = {**os.environ, "DIES_AT": "11"}
     done = forked.run("-m", "epochal", "run", "config.yaml", "--device", "cpu", env=environment)
@@ -213,9 +211,7 @@ def test_killed_run_that_goes_on_shows_every_point_of_its_record_once(
     assert_shown(folder)
 
 
-def test_run_that_goes_back_shows_nothing_of_the_steps_it_left(
-    shop: Path, epochal: Command
-) -> None:
+def test_rolled_back_steps_are_not_shown_by_trackers(shop: Path, epochal: Command) -> None:
     write(shop / "shop" / "spoiled.py", SPOILED)
     done = epochal(
         *("run", "config.yaml", "--device", "cpu", "train.for=3ep", "checkpoint.every=2st"),
@@ -229,7 +225,7 @@ def test_run_that_goes_back_shows_nothing_of_the_steps_it_left(
     assert events(folder / "tensorboard")
 
 
-def test_tensorboard_is_on_by_itself_and_can_be_turned_off(shop: Path, epochal: Command) -> None:
+def test_tensorboard_is_on_by_default_and_can_be_turned_off(shop: Path, epochal: Command) -> None:
     done = epochal("run", "config.yaml", "--device", "cpu")
     assert done.code == 0, done.err
     (folder,) = run_folders(Path())
@@ -240,7 +236,7 @@ def test_tensorboard_is_on_by_itself_and_can_be_turned_off(shop: Path, epochal: 
     assert not (run_folders(Path())[-1] / "tensorboard").exists()
 
 
-def test_packages_of_trackers_are_imported_only_to_write(shop: Path) -> None:
+def test_tracker_packages_are_imported_only_for_writing(shop: Path) -> None:
     write(shop / "fresh.py", FRESH)
     done = subprocess.run(
         [sys.executable, "fresh.py"], check=False, capture_output=True, text=True, cwd=shop
@@ -248,7 +244,7 @@ def test_packages_of_trackers_are_imported_only_to_write(shop: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_plan_shows_trackers_and_whether_they_can_work(
+def test_plan_shows_trackers_and_missing_packages(
     shop: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tracker, "is_installed", lambda package: package != "wandb")
@@ -260,7 +256,7 @@ def test_plan_shows_trackers_and_whether_they_can_work(
     ) in done.out
 
 
-def test_a_wrong_option_of_a_tracker_is_found_by_check(shop: Path, epochal: Command) -> None:
+def test_wrong_option_of_a_tracker_is_found_by_check(shop: Path, epochal: Command) -> None:
     done = epochal("check", "config.yaml", "hooks=[{type: WandB, mode: later, projekt: p}]")
     assert done.code == 78
     assert "hooks.0.mode" in done.out + done.err
