@@ -1,4 +1,4 @@
-"""The benchmark of checkpoints runs and leaves nothing behind; its figures are not looked at."""
+"""The benchmark of checkpoints runs and leaves no files; its figures are not tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark's arithmetic and tables, from figures that nobody measured."""
+"""The benchmark's arithmetic and tables, with made-up figures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODULES = ("figures", "overhead", "report", "rows", "segments", "work")
 
 @pytest.fixture(scope="module")
 def bench():
-    """The modules of the benchmark, which are scripts and not a package."""
+    """The modules of the benchmark, which is no package."""
     before = set(sys.modules)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(BENCHMARKS))

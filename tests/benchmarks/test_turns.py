@@ -1,4 +1,4 @@
-"""Two trainings that take turns: one at a time, to the end, each with its own time."""
+"""Two trainings that alternate step by step, each with its own time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 @pytest.fixture(scope="module")
 def turns() -> Any:
-    """The module, which belongs to scripts and not to a package."""
+    """The module, which is in no package."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(BENCHMARKS))
         yield importlib.import_module("turns")

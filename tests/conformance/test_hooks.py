@@ -1,4 +1,4 @@
-"""Every hook that comes with epochal passes the suite that users' hooks can run too."""
+"""Every built-in hook passes the conformance suite for users' hooks."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class TestCsvLog(HookConformance):
 
 
 class Squares(TinyTask):
-    """Its points are images of two by two."""
+    """A task whose inputs are images of two by two."""
 
     def pre_batch_forward(self, batch: Any) -> Any:
         return {**batch, "x": batch["x"].reshape(-1, 1, 2, 2)}
 
 
 class Flat(nn.Sequential):
-    """Takes images apart."""
+    """A model that flattens images."""
 
     def __init__(self) -> None:
         torch.manual_seed(0)

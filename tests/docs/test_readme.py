@@ -13,7 +13,7 @@ SHOWN = re.findall(r"^    \d\d:\d\d:\d\d (.*)$", README, re.MULTILINE)
 
 
 def settle(line: str) -> str:
-    """A line without what differs from run to run: durations and the folder."""
+    """A line without durations and folder, which differ from run to run."""
     line = re.sub(r"\([\d.]+ m?s\)|(eta|time|data_time): \S+", "", line)
     return re.sub(r"folder: .*", "folder:", line)
 

@@ -1,4 +1,4 @@
-"""Two hundred damaged checkpoints: each one is noticed, named, and passed over."""
+"""Two hundred damaged checkpoints: each one is noticed, named and skipped."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def damage(folder: Path, seed: int) -> tuple[str, str, str]:
-    """Damage the newest one in a way that ``seed`` chooses; the way, the file, its checkpoint."""
+    """Damage the newest checkpoint at random; gives the way, the file and the checkpoint."""
     dice = random.Random(seed)
     way = WAYS[seed % len(WAYS)]
     files = FILES[:1] if way is edit_the_manifest else FILES
@@ -140,7 +140,7 @@ def test_every_damage_is_noticed_and_the_newest_good_checkpoint_is_used(
         wrong = verify_checkpoint(folder / name)
         assert wrong is not None, f"seed {seed}: {way} of {file} went unnoticed"
         assert str(folder / name / wrong.file) in str(wrong)
-        # A whole manifest of another step is only known by the files that it does not fit.
+        # A valid manifest of another step is noticed only because the files do not match.
         is_other = (way, file) == ("swap_with_another_step", "manifest.json")
         assert (wrong.file == file) != is_other
         with pytest.raises(CheckpointError, match=f"{wrong.file}: damaged: "):
@@ -149,14 +149,16 @@ def test_every_damage_is_noticed_and_the_newest_good_checkpoint_is_used(
         assert newest is not None
         assert newest.step == STEPS[-2]
         assert damages == [wrong] or is_other
-        best, _ = find_best_checkpoint(folder)  # the damaged one was the best, then comes step 2
+        best, _ = find_best_checkpoint(
+            folder
+        )  # the damaged one was the best, step 2 is the next best
         assert best is not None
         assert best.step == 2
         mark_as_damaged(folder / name)
         assert find_newest_checkpoint(folder) == (
             newest,
             [],
-        )  # what was set aside is not looked at again
+        )  # damaged checkpoints are not read again
         assert read_checkpoint(newest.path)[1] == newest
         shutil.rmtree(folder)
     assert len(seen) == 3 * (len(WAYS) - 1) + 1

@@ -1,4 +1,4 @@
-"""Disks that run full, for real: limits to the size of files, and a small file system."""
+"""Full disks: limits of the file size, and a small real file system."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_file_size_limit_loses_no_checkpoint(
 def test_full_disk_loses_no_checkpoint(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    # A mount of our own: nobody else sees it, and it goes away with the process.
+    # A private mount: it is invisible to other processes and ends with this one.
     apart = ["unshare", "--mount", "--map-root-user"]
     if shutil.which("unshare") is None:
         pytest.skip("there is no unshare")

@@ -1,4 +1,4 @@
-"""SIGTERM at any line of the engine: exit code 75, no step lost, the same bits when it goes on."""
+"""SIGTERM at any line of the engine: exit code 75, no step lost, the same bits after a resume."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class Lines:
     """Counts the lines of the engine that run, and sends a signal at one of them.
 
     Args:
-        number: Which; the very first is 1.
-        within: The functions whose lines count; all of them if there is none.
+        number: The line that sends it, counted from 1.
+        within: Functions whose lines count; empty for all.
     """
 
     def __init__(self, number: int = sys.maxsize, within: tuple[str, ...] = ()) -> None:
@@ -86,8 +86,8 @@ class Lines:
 def carry_out(lines: Lines) -> tuple[Keeper, Notes, RunResult]:
     keeper, notes = Keeper(), Notes()
     run = build({"writer": notes})
-    run.saver = keeper  # type: ignore[assignment]  # as far as the engine uses it
-    # Before the run has its own handler a signal would end pytest.
+    run.saver = keeper  # type: ignore[assignment]  # it has what the engine uses
+    # Before the run installs its handler, a signal would end pytest.
     run.on("setup", lambda: sys.settrace(lines.trace), priority=-1)
     run.on("teardown", lambda: sys.settrace(None), priority=10**6)
     before = sys.gettrace()
@@ -112,7 +112,7 @@ def num_lines() -> int:
 def signal_at(line: int, whole: Outcome, within: tuple[str, ...] = ()) -> None:
     keeper, notes, result = carry_out(Lines(line, within))
     where = f"signal at line {line}: {result.status} {result.traceback}"
-    if result.status == "finished":  # it came when the training was over
+    if result.status == "finished":  # it came after the training
         assert result.exit_code == 0, where
         return
     assert (result.status, result.exit_code) == ("preempted", 75), where

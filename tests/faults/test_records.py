@@ -1,4 +1,4 @@
-"""Power cuts while records are written: files are old or new, acknowledged lines are there."""
+"""Power cuts while records are written: files are old or new, acknowledged lines survive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model costs on a CUDA device; skipped where there is none."""
+"""The model summary on a CUDA device; skipped without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Captured steps on a real device: the same bits as eager ones, or a reason why not."""
+"""Captured steps on a real device have the bits of eager ones, or a refusal with its reason."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Net(nn.Module):
 
 
 class Points(ep.Task):
-    """Tell the classes of random points apart; the last batch of an epoch is short."""
+    """Classify random points; the last batch of an epoch is short."""
 
     def __init__(self, *, count: int = 200, batch_size: int = 16) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -72,7 +72,7 @@ class Points(ep.Task):
 
 
 class Witness(ep.Hook):
-    """Keeps what is known only while the run goes on."""
+    """Keeps facts that are known only during the run."""
 
     def __init__(self) -> None:
         self.choices: dict[str, object] = {}
@@ -134,7 +134,7 @@ class Uneven(Points):
 
 
 class CountingTensors(Points):
-    """Counts that only the device knows."""
+    """Counts on the device only."""
 
     def batch_loss(self, out: Tensor, batch: dict[str, Tensor]) -> dict[str, Any]:
         mask = batch["x"][:, 0] > 0
@@ -191,7 +191,7 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 class Mapped(Points):
-    """Outputs as the metric objects want them."""
+    """Outputs in the form that metrics expect."""
 
     def batch_forward(self, model: nn.Module, batch: dict[str, Tensor]) -> Any:
         return {"logits": model(batch["x"])}
@@ -204,7 +204,7 @@ class Mapped(Points):
 
 
 class Resident(Points):
-    """In-memory data that lies on the device."""
+    """In-memory data on the device."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -263,7 +263,7 @@ class Growing(Points):
 
 class Annealing(Points):
     def batch_loss(self, out: Tensor, batch: dict[str, Tensor]) -> dict[str, Any]:
-        weight = min(1.0, ep.current_run().step / 50)  # knows the time
+        weight = min(1.0, ep.current_run().step / 50)  # reads the time
         loss = functional.cross_entropy(out, batch["label"]) * weight
         return {"loss": (loss, len(batch["label"]))}
 
@@ -281,7 +281,7 @@ class MixingWithNumpy(Points):
 
 
 class MixingByItself(Points):
-    """Draws from a generator that nobody else knows."""
+    """Draws from its own generator."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -478,7 +478,7 @@ def test_changes_by_a_hook_between_steps_take_effect(hook: type[ep.Hook]) -> Non
 
 
 class Scored(Points):
-    """Keeps a number from each evaluation, which no step looks at."""
+    """Keeps a number from each evaluation that no step reads."""
 
     best = 0.0
 
@@ -509,12 +509,12 @@ def test_hook_sees_the_gradients_of_captured_steps() -> None:
 
 def set_waiting(mode: str) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch says that it does not find all of them
+        warnings.simplefilter("ignore")  # torch warns that it does not find all of them
         torch.cuda.set_sync_debug_mode(mode)
 
 
 class NoWaiting(ep.Hook):
-    """Lets no step wait for the device once the run has settled."""
+    """Makes waiting for the device an error after the first steps."""
 
     def step_end(self, run: ep.Run) -> None:
         if run.step == 30:
@@ -546,7 +546,7 @@ def lambda_task() -> Points:
     return Points(count=6400)  # one epoch: its end may wait
 
 
-COMPILERS_WARN = pytest.mark.filterwarnings("ignore")  # torch's own compiler warns of itself
+COMPILERS_WARN = pytest.mark.filterwarnings("ignore")  # torch's compiler warns
 
 
 @COMPILERS_WARN

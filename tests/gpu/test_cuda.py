@@ -1,4 +1,4 @@
-"""The same runs on a CUDA device; skipped where there is none."""
+"""Runs on a CUDA device; skipped without one."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_log_shows_device_memory_and_record_names_the_device(
 
 
 def test_run_frees_its_device_memory() -> None:
-    assert train("cuda").ok  # libraries keep memory for each stream that they saw
+    assert train("cuda").ok  # libraries keep memory for each stream
     before = torch.cuda.memory_allocated()
     assert train("cuda").ok
     assert torch.cuda.memory_allocated() <= before

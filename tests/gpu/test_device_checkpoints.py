@@ -1,4 +1,4 @@
-"""States that live on a CUDA device, in checkpoints; skipped where there is none."""
+"""Checkpoints of states on a CUDA device; skipped without one."""
 
 from __future__ import annotations
 

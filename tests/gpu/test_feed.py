@@ -1,4 +1,4 @@
-"""Batches on their way to a CUDA device; skipped where there is none."""
+"""Copying batches to a CUDA device; skipped without one."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_copying_a_batch_does_not_block(kind: str) -> None:
     for _ in one.epoch(0):  # memory and kernels are ready after this
         weights = weights @ weights / 64
     steps = iter(one.epoch(1))
-    next(steps)  # small data go to the device as a whole before it
+    next(steps)  # small data are copied to the device as a whole before
     with no_syncs():
         for _ in steps:
             weights = weights @ weights / 64
@@ -138,7 +138,7 @@ def test_images_come_with_channels_last() -> None:
 
 @pytest.mark.parametrize("kind", ["TensorDataset", "Tensors", "resident", "samples", "a list"])
 def test_memory_of_a_batch_is_not_overwritten_while_it_is_used(kind: str) -> None:
-    """Slow work on each batch, many batches ahead of the device, and the sums of the CPU."""
+    """Slow work on each batch while many batches are queued gives the sums of the CPU."""
     loader = source(kind)
     slow = torch.randn(1500, 1500, device=CUDA)
     expected = [
@@ -157,7 +157,7 @@ def test_memory_of_a_batch_is_not_overwritten_while_it_is_used(kind: str) -> Non
 
 def test_loader_may_reuse_its_host_memory() -> None:
     class Reused:
-        """Fills one tensor again and again, as some loaders do."""
+        """Reuses one tensor for every batch, as some loaders do."""
 
         def __iter__(self) -> Iterator[Tensor]:
             buffer = torch.empty(1000)

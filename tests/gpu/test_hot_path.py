@@ -35,7 +35,7 @@ def sync_debug_mode_is_given_back() -> Iterator[None]:
 
 
 def never_waiting(first: int) -> Stepwise:
-    """Trains, and lets torch refuse to wait in ordinary steps from the first one on."""
+    """Train, with an error if an ordinary step from the first one on waits."""
 
     def look(run: Run) -> None:
         is_inside = run.step >= first and not run.feed.is_complete
@@ -92,7 +92,7 @@ def test_means_on_the_device_equal_those_on_the_host() -> None:
 
 def test_device_variables_are_recorded_without_waiting() -> None:
     run = run_of(Measured(), "eager")
-    run.updater.bind(run)  # and knows the rates from then on
+    run.updater.bind(run)  # the rates are known from here on
     number = torch.tensor(3.0, device="cuda", requires_grad=True)
     run.variables["own"] = lambda: number * 2
     torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""Tests of rows that one replayed graph gathers: any order, any place, tensors that change."""
+"""Rows gathered by a replayed graph: any order, any position, changing tensors."""
 
 from __future__ import annotations
 

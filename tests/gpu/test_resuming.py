@@ -1,4 +1,4 @@
-"""Runs on a real device that are resumed at every boundary: the same bits."""
+"""Runs on a real device resume at every boundary with the same bits."""
 
 from __future__ import annotations
 

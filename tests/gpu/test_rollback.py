@@ -1,4 +1,4 @@
-"""Runs on a real device that go back after a gradient that is not finite."""
+"""Runs on a real device that roll back after a nonfinite gradient."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Events(NullWriter):
 
 
 class Rows(Task):
-    """Rows of which one is not a number."""
+    """Rows with one NaN."""
 
     def __init__(self, *, bad: int) -> None:
         x = torch.randn(240, 8, generator=torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""Schedules, warm-ups and the search for a rate on a real device, in captured steps too."""
+"""Schedules, warm-ups and find-lr on a real device, eager and captured."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 
 
 class Keep(ep.Hook):
-    """Keeps what is known only while the run goes on."""
+    """Keeps facts that are known only during the run."""
 
     def __init__(self) -> None:
         self.rates: list[float] = []

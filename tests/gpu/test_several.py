@@ -19,7 +19,7 @@ pytestmark = [
 
 
 class Gan(nn.Module):
-    """A generator of points and a critic of them."""
+    """A generator of points and a critic."""
 
     def __init__(self) -> None:
         torch.manual_seed(1)

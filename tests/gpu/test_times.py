@@ -1,4 +1,4 @@
-"""Where the time goes on a CUDA device; skipped where there is none."""
+"""Time measurement on a CUDA device; skipped without one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_device_time_of_steps_is_measured_without_waiting() -> None:
 
 def test_busy_device_is_reported_as_behind() -> None:
     class Busy(ep.Hook):
-        """Hands over more work than the host needs time to do so."""
+        """Queues more work than the device can do in the time of the host."""
 
         def __init__(self) -> None:
             self.x = torch.ones(4096, 4096, device="cuda")

@@ -35,7 +35,7 @@ class Keep(ep.Hook):
 
 
 class Poisoned(TinyTask):
-    """Its loss is not finite at one step; nothing is read to know that."""
+    """Its loss is nonfinite at one step; the host reads no value."""
 
     def __init__(self, bad: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A repository full of traps, of which the copy of its code takes none along."""
+"""A repository full of traps for the copy of its code: links, sockets, huge files, secrets."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def submodule(root: Path) -> None:
 
 def huge_file(root: Path) -> None:
     with (root / "huge.py").open("wb") as file:
-        file.truncate(1 << 40)  # a terabyte, of which the disk holds nothing
+        file.truncate(1 << 40)  # a sparse terabyte
 
 
 def env_file(root: Path) -> None:
@@ -160,7 +160,7 @@ def take(root: Path) -> tuple[CodeManifest, Path]:
 
 
 def assert_harmless(run_dir: Path) -> None:
-    """Nothing but plain files and folders, without the secret, in the run and in the store."""
+    """Check that run and store have only plain files and folders, without the secret."""
     for path in run_dir.parent.rglob("*"):
         mode = path.lstat().st_mode
         assert stat.S_ISREG(mode) or stat.S_ISDIR(mode), path

@@ -1,7 +1,7 @@
 """Epochal adds no collective to those of the user's own DistributedDataParallel.
 
-Two ranks train with a process group that counts what it is asked for and hands it on to gloo.
-This file is also their program.
+Two ranks train with a process group that counts collectives and forwards them to gloo. This file is
+also their program.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NAMES = [
 
 
 class Counting(dist.ProcessGroup):
-    """Counts every collective by its name, and has gloo do the work."""
+    """Counts every collective by name and forwards it to gloo."""
 
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
@@ -70,7 +70,7 @@ for _name in NAMES:
 
 
 class Averaging(TinyTask):
-    """What a task should not do at every step."""
+    """A task that calls a collective in every step."""
 
     def batch_loss(self, out, batch):
         losses = super().batch_loss(out, batch)
@@ -96,7 +96,7 @@ def train_by_hand() -> None:
 
 
 def train_with_epochal(task: TinyTask) -> None:
-    """Everything on that looks at a run: bar, log, record, metrics, guard, early stop."""
+    """A run with console, record, metrics, guard and early stopping."""
     model, console = make_model(), Console(every="1st", grad_norm=True)
     console.screen = Screen(file=io.StringIO(), force_terminal=True)
     result = ep.Experiment(
@@ -118,7 +118,7 @@ def train_with_epochal(task: TinyTask) -> None:
 
 
 def work(rank: int, folder: Path) -> dict[str, dict[str, int]]:
-    """What one rank does; gives the collectives of each way to train."""
+    """Train on one rank; gives the collectives of each way to train."""
     torch.set_num_threads(1)
     dist.Backend.register_backend("counting", Counting, devices=["cpu"])
     store = dist.FileStore(str(folder / "store"), RANKS)
@@ -140,7 +140,7 @@ def work(rank: int, folder: Path) -> dict[str, dict[str, int]]:
 
 @pytest.fixture(scope="module")
 def counts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, int]]]:
-    """The collectives that each rank counted, by way to train and name."""
+    """The collectives of each rank, by way to train and name."""
     folder = tmp_path_factory.mktemp("ranks")
     ranks = []
     for rank in range(RANKS):

@@ -1,4 +1,4 @@
-"""Runs over data that draw: the same bits with any workers, and from every boundary on."""
+"""Random data give the same bits with any number of workers and after a resume at any step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def make_sample(index: int) -> list[Tensor]:
-    """A sample that draws from every generator."""
+    """Samples that draw from every generator."""
     x = torch.full((3,), index / 10) + torch.rand(3) + random.random()
     return [x, x.sum(0, keepdim=True) + torch.tensor(np.random.randn(), dtype=torch.float32)]
 
@@ -41,7 +41,7 @@ class Stream(IterableDataset[list[Tensor]]):
 
 
 class Kept(Stream):
-    """Knows where it is, and goes on from there."""
+    """A stream that saves and restores its position."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -60,7 +60,7 @@ class Kept(Stream):
 
 
 class Lucky(Sampler[int]):
-    """Draws indices as it goes."""
+    """A sampler that draws indices while it iterates."""
 
     def __len__(self) -> int:
         return 9
@@ -70,7 +70,7 @@ class Lucky(Sampler[int]):
 
 
 class Batches:
-    """A loader of somebody else."""
+    """A loader that is not torch's."""
 
     def __iter__(self) -> Iterator[list[Tensor]]:
         for number in range(4):

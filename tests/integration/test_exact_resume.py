@@ -1,4 +1,4 @@
-"""Resumes at every step of small runs of every kind: weights, state and records, bit for bit."""
+"""Small runs of every kind resume at every step bit for bit: weights, state and records."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def test_run_resumes_exactly_at_every_step(cell: str, record_property: Count) ->
 
 
 class Killed(BaseException):
-    """The process is gone; whatever it had in memory is lost."""
+    """The process is killed; its memory is lost."""
 
 
 class Deadly(Keeper):
-    """Writes a checkpoint after some steps, and then nothing more happens."""
+    """Writes a checkpoint after some steps, then kills the process."""
 
     def __init__(self, folder: Path, first: int, steps: int) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Deadly(Keeper):
 
 
 def hop(make: Build, folder: Path, steps: int) -> tuple[Outcome, int]:
-    """A run that is killed after every few steps and goes on from files; also how often."""
+    """Kill a run every few steps and resume it; gives the result and the number of kills."""
     notes = Notes()
     setting: dict[str, Any] = {"writer": notes}
     first = 0
@@ -76,7 +76,7 @@ def hop(make: Build, folder: Path, steps: int) -> tuple[Outcome, int]:
         asking, deadly = Asking(), Deadly(folder, first, steps)
         run = make(setting)
         run.events.add_hook(asking)
-        run.saver = deadly  # type: ignore[assignment]  # as far as the engine uses it
+        run.saver = deadly  # type: ignore[assignment]  # it has what the engine uses
         try:
             execute(run, Train(), raise_errors=True)
         except Killed:
@@ -153,7 +153,7 @@ log: {console_every: 0, record_every: 1st}
 
 
 def all_of(result: ep.RunResult) -> dict[str, Any]:
-    """What is left of a run, as bits."""
+    """The files of a run, as bits."""
     assert result.dir is not None
     record = read_run(result.dir)
     folder = record.path / "checkpoints"

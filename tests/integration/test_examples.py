@@ -21,7 +21,7 @@ CONFIGS = ["digits/digits.yaml", "digits/digits.toml", "charlm/charlm.yaml"]
 
 @pytest.fixture
 def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The examples where they are; what they write goes to a temporary folder."""
+    """The folder of the examples; they write to a temporary folder."""
     monkeypatch.chdir(tmp_path)
     return EXAMPLES
 
@@ -73,7 +73,7 @@ def test_charlm_learns_and_writes_samples(examples: Path) -> None:
     result = ep.run(examples / "charlm" / "charlm.yaml", variant="tiny", device="cpu")
     assert result.ok, result.traceback
     assert result.steps == 20
-    assert result.metrics["val/bpc"] < 8  # better than guessing blindly
+    assert result.metrics["val/bpc"] < 8  # better than uniform guessing
     assert result.metrics["val/loss"] == pytest.approx(result.metrics["val/bpc"] * 0.6931, rel=1e-3)
     assert result.dir is not None
     assert (result.dir / "media" / "sample-20.txt").read_text(encoding="utf-8").startswith("def ")
@@ -122,7 +122,7 @@ def test_digits_models_give_ten_scores_per_scan(name: str) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """What ``epochal new my-project`` writes."""
+    """The project that ``epochal new my-project`` writes."""
     target = tmp_path / "my-project"
     write_project(target)
     return target

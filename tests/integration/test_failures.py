@@ -1,4 +1,4 @@
-"""What happens when users' code or data is wrong: a clear message, and a record that is true."""
+"""Errors in users' code or data give a clear message and a correct record."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def rows(split: str, more: str = "") -> str:
             id="dataset raises in a worker",
         ),
         pytest.param(
-            # In the first batch of all, so that no earlier one is still on its way.
+            # In the very first batch, so that no earlier one is still pending.
             [FED, rows("train"), rows("val", ", bad: 0, dies: true, workers: 1")],
             65,
             ["DataError", "a worker process of the loader died"],

@@ -1,4 +1,4 @@
-"""What records hold is shown, and never obeyed by the terminal of who reads them."""
+"""Control characters in records are shown as text and never reach the terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ METRIC = f"val/{HOSTILE}"
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two runs, and their mail, whose every text is hostile."""
+    """Two runs and their mail, with control characters in every text."""
     monkeypatch.chdir(tmp_path)
     root = tmp_path / "runs"
     for place, name in enumerate(("p/t/20261115-031200-a3f9", "p/t/20261115-031300-a3fa")):

@@ -1,4 +1,4 @@
-"""What an ordinary step does beside the training itself: it reads nothing and calls little."""
+"""An ordinary step reads no values and calls few functions beside the training."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_values_that_a_task_reads_are_counted(read: Any) -> None:
 
 
 def plain_run() -> Run:
-    """Nothing but the training."""
+    """A run without hooks, after one epoch."""
     model = network()
     options = Options(train=TrainOptions(for_="9ep", eval_every=0, sanity_batches=0))
     run = Run(Parts(task=Pairs(), model=model, optimizer=optimizer_of(model)), options)
@@ -123,14 +123,14 @@ def calls_per_step(short: list[Any], long: list[Any], steps: int) -> Counter[Any
 
 
 def calls_by_hand(steps: int) -> list[Any]:
-    """Calls of so many steps of the hand-written loop."""
+    """Calls of some steps of the hand-written loop."""
     loop = take_by_hand(Pairs().train_loader, clip=False)
     next(loop)
     return count_calls(lambda: [next(loop) for _ in range(steps)])
 
 
 def calls_of_run(steps: int, before_step: Callable[[], object] | None = None) -> list[Any]:
-    """Calls of a run over an epoch of so many steps; ``before_step`` is called in each."""
+    """Calls of a run in an epoch of some steps; ``before_step`` is called in each."""
     run = plain_run()
     run.feed.limit = steps
     if before_step is not None:

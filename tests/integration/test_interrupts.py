@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM in a process of its own: the run ends, and its record says so."""
+"""Ctrl-C and SIGTERM end a run in its own process, and its record says so."""
 
 from __future__ import annotations
 

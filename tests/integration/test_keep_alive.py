@@ -1,4 +1,4 @@
-"""Runs that are kept alive, in real processes: killed, preempted, left by their supervisor."""
+"""Supervised runs in real processes: killed, preempted, and without their supervisor."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_run_saves_when_its_supervisor_is_killed_and_can_be_resumed(
 ) -> None:
     words = (*WORDS, "train.for=20ep", once(parent=True))
     assert start(*words).end()[0] == -signal.SIGKILL
-    # The pipes are closed, so the run itself has ended, too.
+    # The pipes are closed, so the run has ended too.
     (folder,) = run_folders(shop)
     saved = read(folder / "status.json")
     assert saved["status"] == "preempted"

@@ -1,4 +1,4 @@
-"""Real processes that are killed and preempted at random times, until they come to their end."""
+"""Runs that are killed or preempted at random times finish with the same bits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.timeout(900)
 
 @dataclass
 class Scene:
-    """A project, the server that starts its runs, and the run that nobody disturbed."""
+    """A project, the server that starts its runs, and the result of an undisturbed run."""
 
     folder: Path
     server: Server
@@ -56,20 +56,20 @@ class Scene:
     seconds: float = 0.0
 
     def start(self, place: str, fate: dict[str, Any] | None = None) -> Ended:
-        """Begin a run in a place of its own, or go on with the one that is there."""
+        """Start a run in its own folder, or resume the one that is there."""
         words = ("run", "config.yaml", f"record.log_dir={place}/runs", "--device", "cpu")
         return self.server.start(*words, "--resume", "auto", fate=fate or {"signal": 0})
 
     def draw(self, dice: random.Random, number: int, step: int) -> dict[str, Any]:
-        """A signal at some operation or after some time, while ``step`` lies behind."""
-        # To start takes a while, too, and is not what most signals should meet.
+        """A signal at a random operation or time of a run that resumes at ``step``."""
+        # Few signals should arrive while the run starts.
         share = 0.12 + 0.88 * dice.random() * (1 - 0.75 * step / NUM_STEPS)
         if dice.random() < 0.5:
             return {"signal": number, "operation": int(share * self.num_operations)}
         return {"signal": number, "delay": share * self.seconds}
 
     def latest(self, place: str) -> RunRecord | None:
-        """The run of a place that was begun last."""
+        """The newest run of a folder."""
         found = run_folders(self.folder / place)
         return read_run(found[-1]) if found else None
 
@@ -80,7 +80,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     write(folder / "config.yaml", CONFIG)
     with Server(folder) as server:
         made = Scene(folder, server)
-        made.start("rehearsal")  # imports what the others then find imported
+        made.start("rehearsal")  # imports what later runs need
         ended = made.start("whole")
         assert ended.code == 0, ended.text
         record = made.latest("whole")
@@ -91,7 +91,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 def all_of(record: RunRecord) -> dict[str, Any]:
-    """Everything that a run came to, as bits."""
+    """All results of a run, as bits."""
     folder = record.path / "checkpoints"
     newest, damaged = find_newest_checkpoint(folder)
     assert newest is not None
@@ -108,7 +108,7 @@ def all_of(record: RunRecord) -> dict[str, Any]:
 
 
 def saved_step(record: RunRecord | None) -> int:
-    """Where the run would go on; whatever is there must be whole."""
+    """The step from which the run would resume; no checkpoint may be damaged."""
     if record is None:
         return 0
     newest, damaged = find_newest_checkpoint(record.path / "checkpoints")
@@ -117,7 +117,7 @@ def saved_step(record: RunRecord | None) -> int:
 
 
 def kill_until_finished(scene: Scene, place: str, dice: random.Random, limit: int) -> int:
-    """Kill a run up to ``limit`` times, then let it finish; gives how often it was killed."""
+    """Kill a run up to ``limit`` times, then let it finish; gives the number of kills."""
     kills, saved = 0, 0
     while True:
         fate = scene.draw(dice, signal.SIGKILL, saved) if kills < limit else None
@@ -128,7 +128,7 @@ def kill_until_finished(scene: Scene, place: str, dice: random.Random, limit: in
         if record is not None and before is not None and record.path == before.path:
             assert saved_step(record) >= saved, f"{fate}: a committed checkpoint was lost"
             if len(record.attempts) > len(before.attempts):
-                assert record.attempts[-1].step == saved, f"{fate}: went on from elsewhere"
+                assert record.attempts[-1].step == saved, f"{fate}: resumed elsewhere"
         saved = saved_step(record)
         if ended.code == 0:
             break
@@ -170,7 +170,7 @@ def preempt_until_finished(
 ) -> tuple[int, int]:
     """Preempt a run up to ``limit`` times; no step may be lost, nor be recorded twice.
 
-    Gives how often it was, and how often of these it had taken steps.
+    Gives the number of preemptions, and of those after new steps.
     """
     count = saved = num_begun = 0
     before = None
@@ -185,10 +185,10 @@ def preempt_until_finished(
             continue
         is_same = before is not None and record.path == before.path
         if before is None or not is_same:
-            assert saved == 0, f"began anew; {where}"
+            assert saved == 0, f"started again; {where}"
         elif len(record.attempts) > len(before.attempts):
             assert record.attempts[-1].step == saved, where
-        is_late = ended.code == -signal.SIGTERM  # the command was over, but not its process
+        is_late = ended.code == -signal.SIGTERM  # the command was done, but not its process
         if ended.code == 0 or (is_late and record.summary.status == "finished"):
             break
         assert ended.code == 75, where
@@ -203,10 +203,10 @@ def preempt_until_finished(
 
 
 def taken_twice(record: RunRecord) -> list[tuple[str, int]]:
-    """Series and step of all points of steps that several attempts took.
+    """Series and step of all points that several attempts recorded.
 
-    What was still due at the step of a checkpoint is no step: an attempt that is told to end
-    before its first one may have done it, and the next one does it again.
+    Actions due at the step of a checkpoint may be repeated: an attempt that is preempted before its
+    first step has done them, and the next one does them again.
     """
     lines = (record.path / "series.jsonl").read_text().splitlines()
     names = {line["id"]: line["name"] for line in map(json.loads, lines)}

@@ -1,4 +1,4 @@
-"""Mail of real processes: killed, without an answer, given up."""
+"""Mail from real processes: killed runs, a server without an answer, a supervisor that gives up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many processes write runs while others bring the index up to date and ask it."""
+"""Many processes write runs while others refresh and query the index."""
 
 from __future__ import annotations
 

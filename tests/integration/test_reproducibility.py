@@ -1,4 +1,4 @@
-"""The same experiment gives the same weights, however it is written and wherever it comes from."""
+"""The same experiment gives the same weights, in whatever form it is written."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_expanded_config_alone_reproduces_the_run(shop: Path, format: str, tmp_p
         path.write_text(dump(from_plain(EXPERIMENT), format), encoding="utf-8")
     first = ep.run(path, overrides=["optim.lr=0.011"])
     assert first.dir is not None
-    # Alone: neither its base nor the file it came from is needed any more.
+    # Alone: without its base and its original file.
     copy = shop / f"alone.{format}"
     copy.write_bytes((first.dir / "config" / f"expanded.{format}").read_bytes())
     (shop / "base.yaml").unlink()

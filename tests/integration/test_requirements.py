@@ -1,4 +1,4 @@
-"""Whole runs that show what no single module can show alone."""
+"""Whole runs that prove requirements which involve several packages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from small_project import Command, write
 
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package that is installed beside ours and brings a hook under a short name."""
+    """An installed package that registers a hook."""
     site = tmp_path / "site"
     for folder in ("greetings", "greetings-1.0.dist-info"):
         (site / folder).mkdir(parents=True)
@@ -89,7 +89,7 @@ def test_batch_and_output_can_be_given_another_form() -> None:
 
 
 class Eight(ep.Hook):
-    """The eight events of solvers, under their own names."""
+    """A hook with the eight events of solvers."""
 
     def __init__(self, *splits: str) -> None:
         self.on = splits or None
@@ -276,7 +276,7 @@ def test_one_monitor_serves_early_stopping_and_the_plateau_schedule(shop: Path) 
     plateau = "mode: max, factor: 0.5, patience: 0, threshold: 2.0, threshold_mode: abs"
     changes = [
         "train.for=9ep",
-        "monitor={metric: val/acc, mode: max, min_delta: 2.0}",  # nothing can be so much better
+        "monitor={metric: val/acc, mode: max, min_delta: 2.0}",  # no value is so much better
         f"schedule={{type: ReduceLROnPlateau, {plateau}}}",
     ]
     hooks = [Watch(), {"type": "EarlyStopping", "patience": 3}]
@@ -311,7 +311,7 @@ def test_debugger_works_inside_a_debug_run(shop: Path) -> None:
 
 
 def test_only_the_entry_loss_is_trained() -> None:
-    """The entry ``loss`` alone is descended; further entries are only logged."""
+    """Only the entry ``loss`` is minimised; further entries are logged."""
 
     class Two(TinyTask):
         def batch_loss(self, out: Any, batch: Any) -> dict[str, tuple[Tensor, int]]:

@@ -1,4 +1,4 @@
-"""The code of a run, laid back, runs as it did then."""
+"""The restored code of a run gives the same results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def curves(folder: Path) -> dict[str, tuple[bytes, bytes]]:
-    """Every point of a run, to the bit; no times."""
+    """Every point of a run as bits, without times."""
     record = read_run(folder)
     return {
         name: (steps.tobytes(), np.asarray(values).tobytes())

@@ -1,4 +1,4 @@
-"""Runs that were killed and go on: nothing can be told from a run that never stopped."""
+"""A killed and resumed run equals one that was never interrupted."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ hooks: [{type: shop.dying.Dying}]
 
 @pytest.fixture
 def dying(shop: Path) -> Path:
-    """A project whose runs die when they are told to."""
+    """A project whose runs kill themselves on request."""
     write(shop / "shop" / "dying.py", DYING)
     write(shop / "config.yaml", CONFIG)
     (shop / "size.txt").write_text("24")
@@ -80,7 +80,7 @@ def start(*overrides: str, **choices: Any) -> RunRecord:
 
 
 def assert_same(one: RunRecord, other: RunRecord) -> None:
-    """Compare all that is left of two runs, bit for bit."""
+    """Compare all results of two runs, bit for bit."""
     for name in ("final.safetensors", "final-ema.safetensors"):
         here, there = (load_weights(run.path / "checkpoints" / name) for run in (one, other))
         assert here.keys() == there.keys()
@@ -194,7 +194,7 @@ def test_changed_data_is_refused(dying: Path) -> None:
 
 
 def assert_untouched(folder: Path, before: dict[str, bytes]) -> None:
-    """Only the sign of life is new, and the log says what was refused."""
+    """Check that only the heartbeat is new, and that the log says what was refused."""
     after = tree(folder)
     changed = {name for name in before | after if before.get(name) != after.get(name)}
     assert {Path(name).name for name in changed} <= {"heartbeat.json", "run.log"}
@@ -251,7 +251,7 @@ def test_missing_run_to_resume_is_an_error(
 
 
 def unframed(text: str) -> str:
-    """What a frame says, in one line."""
+    """The text of a frame in one line."""
     return " ".join(text.replace("│", " ").split())
 
 
@@ -369,7 +369,7 @@ def test_run_resumes_from_checkpoints_in_another_folder(dying: Path, tmp_path: P
 def test_interrupted_run_resumes_without_the_stop_request(
     dying: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is recorded because a run ends early is no part of the run that goes on."""
+    """What is recorded because of an early end is not part of the resumed run."""
     write(
         dying / "shop" / "wishes.py",
         """

@@ -1,4 +1,4 @@
-"""Runs that go back after a gradient that is not finite, and are resumed at every step, bitwise."""
+"""Runs that roll back after a nonfinite gradient, and resume at every step bit for bit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.timeout(900)]
 
-# Have an optimizer that evaluates the loss by itself, so that no update can be held back.
+# Their optimizer evaluates the loss itself, so that no update can be skipped.
 REFUSED = ("lbfgs", "stages with schedules")
 FEW = ["all at once", "augmented", "plateau", "one cycle", "average"]
 SOME = [*FEW, "accumulation", "epochs of samples", "evaluations mid-epoch", "momentum", "clipped"]
@@ -53,7 +53,7 @@ PLACES: dict[str, Batches] = {
 
 
 class Counted(IterableDataset[Any]):
-    """A stream that knows where it is, and goes on from there."""
+    """A stream that saves and restores its position."""
 
     def __init__(self) -> None:
         self.next = 0
@@ -72,7 +72,7 @@ class Counted(IterableDataset[Any]):
 
 
 class Rolling(Notes):
-    """Keeps the points that still count."""
+    """Keeps the points without discarded ones."""
 
     def __init__(self, points: list[tuple[int, str, str]] | None = None) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class Rolling(Notes):
 
 
 class Leaving(Hook):
-    """The machine is wanted back after so many steps of this process."""
+    """Preempts the run after so many steps of this process."""
 
     def __init__(self, after: int) -> None:
         self.left = after
@@ -105,7 +105,7 @@ class Leaving(Hook):
 def poisoned(
     folder: Path | None, setting: dict[str, Any], *, bad: Batches = ((1, 1),), **cell: Any
 ) -> Run:
-    """A run of a cell whose loss is not finite in some steps, each told by epoch and index."""
+    """A run of a cell whose loss is nonfinite in some steps, given by epoch and index."""
     engine = {"on_nonfinite": "rollback", **cell.pop("engine", {})}
     if engine["on_nonfinite"] == "skip":
         engine["on_nonfinite"] = "rollback"
@@ -256,13 +256,13 @@ def test_rollback_from_memory_equals_rollback_from_files(tmp_path: Path, cell: s
 
 
 def test_rollback_equals_a_resume_in_another_process(tmp_path: Path) -> None:
-    """Nothing of the steps that were given up is left in the run."""
+    """Check that nothing of the discarded steps is left in the run."""
     settings: dict[str, Any] = {**CELLS["all at once"], "for_": "2ep"}
     whole, _ = carry_out(partial(poisoned, tmp_path / "a", bad=((0, 2),), **settings), Rolling())
     carry_out(partial(poisoned, tmp_path / "b", bad=(), **settings), Rolling())
     (at_two,) = [one for one in find_checkpoints(tmp_path / "b") if one.step == 2]
     state, manifest = read_checkpoint(at_two.path)
-    # Two microbatches make a step, and the third one was left out.
+    # Two microbatches make a step; the third step was skipped.
     state["data"] = state["data"] | {"position": 6}
     point = ResumePoint(state=state, manifest=manifest, path=at_two.path)
     make = partial(poisoned, tmp_path / "c", bad=(), **settings)
@@ -349,7 +349,7 @@ def rotten_shop(folder: Path) -> Path:
 
 
 def all_of(folder: Path) -> dict[str, Any]:
-    """What a run left, as bits."""
+    """The results of a run, as bits."""
     record = read_run(folder)
     newest, _ = find_newest_checkpoint(folder / "checkpoints")
     assert newest is not None

@@ -1,4 +1,4 @@
-"""What a run leaves in its folder."""
+"""The files of a run folder."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_metrics_can_be_read_with_one_line_of_numpy(
     readme = (folder / "README.md").read_text()
     (line,) = [line for line in readme.splitlines() if line.startswith("np.fromfile")]
     monkeypatch.chdir(folder)
-    points = eval(line, {"np": np})  # the very line that the page shows
+    points = eval(line, {"np": np})  # the line in the documentation
     names = [json.loads(text) for text in (folder / "series.jsonl").read_text().splitlines()]
     (loss,) = [entry["id"] for entry in names if entry["name"] == "train/loss"]
     steps = points["step"][points["series"] == loss]

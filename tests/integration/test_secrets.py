@@ -1,4 +1,4 @@
-"""Secrets that a run meets are in nothing that it leaves; what only looks like one is."""
+"""No secret that a run uses is in its files; text that only looks like one is kept."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def _make_repository(folder: Path) -> None:
 
 
 def hits(folder: Path) -> list[tuple[str, str]]:
-    """Every secret that some file below a folder holds."""
+    """Every secret in a file below a folder."""
     secrets = {**PLACES, **TOKENS}
     return [
         (name, str(path.relative_to(folder)))
@@ -254,7 +254,7 @@ def test_no_secret_is_in_what_a_run_leaves(vault: Path, epochal: Command) -> Non
 
 
 def told(done: Done) -> list[str]:
-    """Every secret that a command printed, also one that a frame broke."""
+    """Every secret in the output of a command, also across lines of a frame."""
     joined = re.sub(r"[\s│]", "", done.out + done.err)
     return [name for name, value in {**PLACES, **TOKENS}.items() if value in joined]
 

@@ -1,4 +1,4 @@
-"""The command in a process of its own, before anything runs: imports, Ctrl-C, plain terminals."""
+"""The start of the command in a real process: imports, Ctrl-C, ASCII terminals."""
 
 from __future__ import annotations
 

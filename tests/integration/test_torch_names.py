@@ -1,4 +1,4 @@
-"""Any optimizer and scheduler of torch, named in a config, takes real steps."""
+"""Every optimizer and scheduler of torch works by its name in a config."""
 
 from __future__ import annotations
 
@@ -73,5 +73,5 @@ def test_every_scheduler_of_torch_moves_the_learning_rate(name: str) -> None:
         hooks=[watch],
     )
     assert result.status == "finished", result.traceback
-    # One epoch gives a plateau nothing to reduce for.
+    # One epoch is too short for ReduceLROnPlateau.
     assert len(set(rates)) > 1 or name == "ReduceLROnPlateau", rates

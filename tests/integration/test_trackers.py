@@ -1,4 +1,4 @@
-"""Whole experiments with trackers: killed, resumed, and nothing is shown twice or otherwise."""
+"""Experiments with trackers: killed and resumed, they show every point once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tracked import Series, empty_database, events, recorded
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # those of the packages are not ours
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of the packages are not ours
 
 DYING = """
 import os
@@ -113,14 +113,14 @@ hooks:
 
 @pytest.fixture
 def dying(shop: Path) -> Path:
-    """A project whose runs die when they are told to."""
+    """A project whose runs kill themselves on request."""
     write(shop / "shop" / "dying.py", DYING)
     write(shop / "config.yaml", CONFIG)
     return shop
 
 
 def once(points: Iterable[tuple[str, int, float]]) -> Series:
-    """Points by name and step, each of which comes once."""
+    """Points by name and step; a repeated point is an error."""
     series: Series = {}
     for name, step, value in points:
         assert step not in series.setdefault(name, {}), f"{name} at {step} comes twice"
@@ -145,7 +145,7 @@ def in_json(folder: Path) -> Series:
 
 
 def find_in_mlflow(folder: Path) -> tuple[Any, Any]:
-    """The client, and the only run there that shows this one."""
+    """The client, and the only run that it has."""
     import mlflow
 
     client: Any = mlflow.MlflowClient("sqlite:///mlflow.db")
@@ -163,7 +163,7 @@ def artifacts(folder: Path, path: str) -> list[str]:
 
 
 def texts(folder: Path, name: str) -> list[tuple[int, bytes]]:
-    """What TensorBoard shows of a text at each step."""
+    """The text that TensorBoard shows at each step."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     shown = EventAccumulator(str(folder), size_guidance={"tensors": 0})
@@ -205,7 +205,7 @@ def test_resumed_run_sends_every_point_to_trackers_once(dying: Path, epochal: Co
     done = forked.run("-m", "epochal", "run", "config.yaml", "--device", "cpu", env=environment)
     assert done.returncode == 9, done.stderr
     (folder,) = run_folders(Path())
-    assert in_csv(folder)["lr"]  # the thread had begun; what came later was waiting, and is gone
+    assert in_csv(folder)["lr"]  # points that still waited in the thread are lost
     done = epochal("resume", folder.name, "--device", "cpu")
     assert done.code == 0, done.err
     assert_shown(folder)
