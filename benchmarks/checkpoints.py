@@ -126,7 +126,7 @@ def report_stall(folder: Path, megabytes: int, rounds: int, period: int) -> None
 def report_resume(folder: Path, steps: int, rounds: int) -> None:
     """Print how long it takes to resume from different positions of an epoch."""
     times, whole = measure_resume(folder, steps, rounds)
-    print(f"\ngoing on within an epoch of {steps:,} steps, until the first step is done\n")
+    print(f"\nresuming within an epoch of {steps:,} steps, until the first step is done\n")
     for place, seconds in times.items():
         print(f"{f'after {place:,} steps':<24}{median(seconds):>8.3f}s")
     print(f"{'the whole epoch':<24}{whole:>8.1f}s")

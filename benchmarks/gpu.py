@@ -128,7 +128,7 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # compilers have processes of their own
+        os.killpg(process.pid, signal.SIGKILL)  # compilers start processes
         process.wait()
         return True
     return False

@@ -185,7 +185,7 @@ class Batches(Dataset[Batch]):
 def make_loader(
     case: Case, device: torch.device, count: int, *, named: bool = False
 ) -> DataLoader[Batch]:
-    """A loader of ready batches, each of which is copied from pinned memory."""
+    """A loader of ready batches, which are copied from pinned memory."""
     return DataLoader(Batches(case, device, count, named=named), batch_size=None)
 
 

@@ -67,13 +67,13 @@ against the same hand-written loop, which has a DataLoader and AdamW as torch gi
 }
 NOTES = {
     "minimal": """
-Opaque: both sides get a class of its own around the dataset, so that the engine cannot see the
-tensors and gather whole batches; what the other row is below it, gathering saves.
+Opaque: both sides wrap the dataset in a class, so that the engine cannot see the tensors and gather
+whole batches; the difference to the other row is the gain from gathering.
 transformers takes the norm of the gradient at each step; no argument stops it.
 """,
     "realistic": """
-The checkpoints of Epochal are its own, from which a run goes on bit for bit, written and synced to
-the disk by a thread; its record is on. mmengine has no bar, only log lines. Lightning and Composer
+Epochal writes its own checkpoints, from which a run resumes bit for bit; a thread writes and syncs
+them. Its record is on. mmengine has no bar, only log lines. Lightning and Composer
 measure with torchmetrics, Ignite with its own metrics, the others with plain tensors. Composer
 evaluates without a loss.
 """,

@@ -46,18 +46,18 @@ class Child:
             "env": dict(os.environ if env is None else env),
         }
         read_end, write_end = os.pipe()
-        told, tell = os.pipe()
+        exit_read, exit_write = os.pipe()
         self.stdout = os.fdopen(read_end, encoding="utf-8")
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - see end
         with tempfile.TemporaryFile("w+", encoding="utf-8") as stdin:
             stdin.write(input)
             stdin.seek(0)
-            files = [stdin.fileno(), write_end, self._errors.fileno(), tell]
+            files = [stdin.fileno(), write_end, self._errors.fileno(), exit_write]
             socket.send_fds(_server(), [json.dumps(order).encode()], files)
         os.close(write_end)
-        os.close(tell)
-        self._told = os.fdopen(told, encoding="utf-8")
-        self.pid = int(self._told.readline())
+        os.close(exit_write)
+        self._reports = os.fdopen(exit_read, encoding="utf-8")
+        self.pid = int(self._reports.readline())
         self.code: int | None = None
 
     def signal(self, number: int) -> None:
@@ -68,10 +68,10 @@ class Child:
     def end(self) -> subprocess.CompletedProcess[str]:
         """Wait for its end; the result has the output that was not read before."""
         out = self.stdout.read()
-        self.code = int(self._told.readline())
+        self.code = int(self._reports.readline())
         self._errors.seek(0)
         errors = self._errors.read()
-        for file in (self.stdout, self._told, self._errors):
+        for file in (self.stdout, self._reports, self._errors):
             file.close()
         return subprocess.CompletedProcess([], self.code, out, errors)
 
@@ -127,12 +127,12 @@ def _dress(files: list[int]) -> None:
 
 def _report(child: int, files: list[int]) -> None:
     """Report the process id and the exit code of a child; does not return."""
-    *others, tell = files
+    *others, report = files
     for file in (0, 1, 2, *others):  # the reader waits until every writer has closed the pipe
         os.close(file)
-    os.write(tell, f"{child}\n".encode())
+    os.write(report, f"{child}\n".encode())
     _, status = os.waitpid(child, 0)
-    os.write(tell, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    os.write(report, f"{os.waitstatus_to_exitcode(status)}\n".encode())
     os._exit(0)
 
 

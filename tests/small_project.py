@@ -125,7 +125,7 @@ class Leaving(ep.Hook):
 
 
 class Bragging(ep.Runner):
-    """Does nothing but return a word."""
+    """Only returns a word."""
 
     def __init__(self, *, word: str = "hello") -> None:
         self.word = word

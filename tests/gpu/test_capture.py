@@ -341,7 +341,7 @@ REFUSALS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     "the position of the run": (lambda: {"task": Annealing()}, "run.step is read in .*test_capt"),
     "random numbers of Python": (lambda: {"task": Mixing()}, "from Python's random"),
     "random numbers of numpy": (lambda: {"task": MixingWithNumpy()}, "from numpy.random"),
-    "a generator of its own": (
+    "its own generator": (
         lambda: {"task": MixingByItself()},
         "MixingByItself.random changes in the step",
     ),

@@ -99,8 +99,8 @@ def test_captured_steps_roll_back_like_eager_ones(tmp_path: Path, every: object)
     assert torch.equal(eager[1], graph[1])
     assert eager[1].isfinite().all()
     for kind in ("nonfinite", "rollback"):
-        told = [one | {"checkpoint": ""} for one in eager[2].of(kind)]
-        assert told == [one | {"checkpoint": ""} for one in graph[2].of(kind)]
+        events = [one | {"checkpoint": ""} for one in eager[2].of(kind)]
+        assert events == [one | {"checkpoint": ""} for one in graph[2].of(kind)]
     assert len(eager[2].of("rollback")) == 2
 
 

@@ -36,8 +36,8 @@ class Faking(ep.Task):
     def batch_forward(self, model: Gan, batch: Tensor) -> tuple[Tensor, Tensor]:
         fake = model.generator(torch.randn_like(batch))
         generator = functional.softplus(-model.critic(fake)).mean()
-        told = functional.softplus(model.critic(fake.detach())).mean()
-        return generator, told + functional.softplus(-model.critic(batch)).mean()
+        critic = functional.softplus(model.critic(fake.detach())).mean()
+        return generator, critic + functional.softplus(-model.critic(batch)).mean()
 
     def batch_loss(self, out: tuple[Tensor, Tensor], batch: Tensor) -> dict[str, Any]:
         count = len(batch)

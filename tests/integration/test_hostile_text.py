@@ -80,8 +80,8 @@ def test_no_command_prints_control_characters_of_a_record(runs: Path, epochal: C
     shown = {words: epochal(*words.split()) for words in COMMANDS}
     for words, done in shown.items():
         assert escape_control(done.out + done.err) == done.out + done.err, words
-    told = [words for words, done in shown.items() if "a\\x1b[2J" in done.out + done.err]
-    assert [*told, "index verify"] == [*COMMANDS]
+    escaped = [words for words, done in shown.items() if "a\\x1b[2J" in done.out + done.err]
+    assert [*escaped, "index verify"] == [*COMMANDS]
 
 
 def test_json_output_equals_the_record(runs: Path, epochal: Command) -> None:

@@ -178,9 +178,9 @@ def test_ordinary_step_calls_no_tracker(tmp_path: Path) -> None:
         execute(run, Stepwise(look), raise_errors=True)
     finally:
         sys.setprofile(seen)
-    heard = {step for step, names in called if names}
-    assert heard
-    assert not [step for step in heard if is_ordinary(step)]
+    tracked = {step for step, names in called if names}
+    assert tracked
+    assert not [step for step in tracked if is_ordinary(step)]
 
 
 def _place(frame: FrameType) -> tuple[str, str]:

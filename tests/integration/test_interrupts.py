@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SLOW = '''
-"""Tasks that never come to an end."""
+"""Tasks that never end."""
 
 from shop.parts import Points
 

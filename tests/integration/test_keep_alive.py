@@ -40,7 +40,7 @@ class Once(ep.Hook):
         if not flag.exists():
             flag.write_text(str(run.step))
             os.kill(os.getppid() if self.parent else os.getpid(), signal.SIGKILL)
-            while not run.stop_reason:  # until it is told of its parent's death
+            while not run.stop_reason:  # until it notices that its parent is dead
                 os.sched_yield()
 '''
 WORDS = ("run", "config.yaml", "--keep-alive", "checkpoint.every=1ep")

@@ -1,4 +1,4 @@
-"""The same experiment gives the same weights, in whatever form it is written."""
+"""The same experiment gives the same weights, in every form."""
 
 from __future__ import annotations
 

@@ -93,37 +93,37 @@ class Eight(ep.Hook):
 
     def __init__(self, *splits: str) -> None:
         self.on = splits or None
-        self.heard: list[str] = []
+        self.events: list[str] = []
 
     def before_solve(self) -> None:
-        self.heard.append("before_solve")
+        self.events.append("before_solve")
 
     def after_solve(self) -> None:
-        self.heard.append("after_solve")
+        self.events.append("after_solve")
 
     def before_epoch(self, split: str) -> None:
-        self.heard.append(f"before_epoch {split}")
+        self.events.append(f"before_epoch {split}")
 
     def after_epoch(self, split: str) -> None:
-        self.heard.append(f"after_epoch {split}")
+        self.events.append(f"after_epoch {split}")
 
     def before_all_iter(self, split: str) -> None:
-        self.heard.append(f"before_all_iter {split}")
+        self.events.append(f"before_all_iter {split}")
 
     def after_all_iter(self, split: str) -> None:
-        self.heard.append(f"after_all_iter {split}")
+        self.events.append(f"after_all_iter {split}")
 
     def before_iter(self, split: str, index: int) -> None:
-        self.heard.append(f"before_iter {split} {index}")
+        self.events.append(f"before_iter {split} {index}")
 
     def after_iter(self, split: str, index: int) -> None:
-        self.heard.append(f"after_iter {split} {index}")
+        self.events.append(f"after_iter {split} {index}")
 
 
-def heard_by(hook: Eight) -> list[str]:
+def events_of(hook: Eight) -> list[str]:
     task = TinyTask(num_samples=8)
     carry_out(tiny_run(hook, task=task, options=short_options(for_="1ep", sanity_batches=0)))
-    return hook.heard
+    return hook.events
 
 
 def one_epoch(split: str) -> list[str]:
@@ -134,11 +134,11 @@ def one_epoch(split: str) -> list[str]:
 
 def test_solver_events_are_called_by_their_alias() -> None:
     epochs = [*one_epoch("train"), *one_epoch("val")]
-    assert heard_by(Eight()) == ["before_solve", *epochs, "after_solve"]
+    assert events_of(Eight()) == ["before_solve", *epochs, "after_solve"]
 
 
 def test_hook_of_one_split_is_called_at_the_start_and_end_of_the_run() -> None:
-    assert heard_by(Eight("val")) == ["before_solve", *one_epoch("val"), "after_solve"]
+    assert events_of(Eight("val")) == ["before_solve", *one_epoch("val"), "after_solve"]
 
 
 def test_model_from_prepare_model_is_moved_to_the_device() -> None:
@@ -338,13 +338,16 @@ def test_period_of_a_hook_can_be_written_in_the_config(shop: Path) -> None:
 
         class Counting(ep.Hook):
             def step_end(self, run: ep.Run) -> None:
-                run.log({f"heard/{run.step}": 1})
+                run.log({f"logged/{run.step}": 1})
         """,
     )
     hooks = "hooks=[{type: shop.counting.Counting, every: 5st}]"
     result = ep.run("config.yaml", overrides=[hooks], no_file=True, device="cpu")
     assert result.ok, result.message
-    assert {name for name in result.metrics if name.startswith("heard/")} == {"heard/5", "heard/10"}
+    assert {name for name in result.metrics if name.startswith("logged/")} == {
+        "logged/5",
+        "logged/10",
+    }
 
 
 def test_check_prints_every_kind_of_mistake(epochal: Command) -> None:

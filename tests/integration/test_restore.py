@@ -64,8 +64,8 @@ def test_restored_run_has_the_same_curves_bit_for_bit(
     target = project.parent / "back"
     done = epochal("restore", first, target, "--json")
     assert done.code == 0, done.err
-    told = json.loads(done.out)
-    cd, again = told["command"]
+    restored = json.loads(done.out)
+    cd, again = restored["command"]
     assert cd == f"cd {target}"
     assert again.endswith("epochal run restored.yaml --device cpu")
     monkeypatch.chdir(target)
@@ -95,8 +95,8 @@ def test_restored_run_uses_the_epochal_that_made_it(
     )
     manifest_path.write_text(other)
     done = epochal("restore", folder, tmp_path / "back", "--json")
-    told = json.loads(done.out)
-    assert told["command"][1].startswith("PYTHONPATH=.epochal-code python -m epochal run")
+    restored = json.loads(done.out)
+    assert restored["command"][1].startswith("PYTHONPATH=.epochal-code python -m epochal run")
     place = subprocess.run(
         [sys.executable, "-c", "import epochal; print(epochal.__file__)"],
         env={**os.environ, "PYTHONPATH": ".epochal-code"},

@@ -371,17 +371,17 @@ def test_interrupted_run_resumes_without_the_stop_request(
 ) -> None:
     """What is recorded because of an early end is not part of the resumed run."""
     write(
-        dying / "shop" / "wishes.py",
+        dying / "shop" / "requests.py",
         """
         import os
         import epochal as ep
-        class Wish(ep.Hook):
+        class StopRequest(ep.Hook):
             def step_end(self, run):
                 if os.environ.get("STOPS_AT") == str(run.step):
                     run.stop("user_interrupt", status="interrupted")
         """,
     )
-    hooks = "hooks=[{type: shop.wishes.Wish}]"
+    hooks = "hooks=[{type: shop.requests.StopRequest}]"
     monkeypatch.setenv("STOPS_AT", "9")
     stopped = ep.run("config.yaml", overrides=[hooks])
     monkeypatch.delenv("STOPS_AT")

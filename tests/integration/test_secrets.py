@@ -245,15 +245,15 @@ def test_no_secret_is_in_what_a_run_leaves(vault: Path, epochal: Command) -> Non
     assert (vault / "runs" / ".epochal" / "index.db").is_file()
     found = hits(vault / "runs")
     assert not found, "\n".join(map(str, found))
-    assert told(done) == []
+    assert leaked(done) == []
     assert "refused: api_key=<redacted> at <redacted> by '<redacted>' or <redacted>" in " ".join(
         line.strip("│ ") for line in done.err.splitlines()
     )
     shown = [epochal("show", "last"), epochal("show", "last", "--log"), epochal("mail", "last")]
-    assert [told(one) for one in shown] == [[], [], []]
+    assert [leaked(one) for one in shown] == [[], [], []]
 
 
-def told(done: Done) -> list[str]:
+def leaked(done: Done) -> list[str]:
     """Every secret in the output of a command, also across lines of a frame."""
     joined = re.sub(r"[\s│]", "", done.out + done.err)
     return [name for name, value in {**PLACES, **TOKENS}.items() if value in joined]
@@ -264,7 +264,7 @@ def test_messages_about_mistakes_hide_secrets(vault: Path, epochal: Command) -> 
     done = epochal("run", "vault.yaml", f"task.token={PLACES['override']}", *wrong)
     assert done.code == 78
     assert "optim.lr: expected a number, got '<redacted>'" in done.err
-    assert told(done) == []
+    assert leaked(done) == []
 
 
 def test_what_looks_like_a_secret_is_kept(vault: Path, epochal: Command) -> None:
