@@ -16,6 +16,8 @@ from epochal.engine import Environment, Parts, Run, Train
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.options import TrainOptions
 from epochal.engine.parts import Options
+from epochal.engine.process.signals import is_interrupted_or_preempted
+from epochal.engine.runner import _evaluate_due
 from epochal.hooks.recording import Recording
 from epochal.testing import CLASSES, FEATURES, TinyModel, TinyTask
 from resume import Keeper, Notes, Outcome, assert_same, follow, resume
@@ -132,7 +134,7 @@ def test_signal_at_a_random_line_of_the_engine_loses_no_step(
         signal_at(dice.randrange(1, num_lines), whole)
 
 
-DECIDING = ("_evaluate_due", "is_told_to_stop")
+DECIDING = (_evaluate_due.__name__, is_interrupted_or_preempted.__name__)
 
 
 def test_signal_between_steps_skips_no_evaluation(whole: Outcome) -> None:
