@@ -31,7 +31,7 @@ _IMPORTED = ("epochal.cli", "epochal.experiment.run", "torch._dynamo", "sklearn.
 
 
 class Child:
-    """``python`` with ``-m`` or ``-c`` and arguments; its output can be read while it runs."""
+    """``python`` with ``-m``, ``-c`` or a file, and arguments; read its output while it runs."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Child:
 
     def end(self) -> subprocess.CompletedProcess[str]:
         """Wait for its end; the result has the output that was not read before."""
-        out = self.stdout.read()
+        out = "" if self.stdout.closed else self.stdout.read()
         self.code = int(self._reports.readline())
         self._errors.seek(0)
         errors = self._errors.read()
@@ -144,15 +144,24 @@ def _live(order: dict[str, Any]) -> None:
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - as the interpreter opens them
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
-    option, what, *words = order["words"]
-    sys.argv[:] = [option, *words]
+    option, *words = order["words"]
     if option == "-m":
+        name, *arguments = words
+        sys.argv[:] = [option, *arguments]
         sys.path.insert(0, order["cwd"])
-        runpy.run_module(what, run_name="__main__", alter_sys=True)
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+        return
+    if option == "-c":
+        code, *arguments = words
+        folder, file = "", "<string>"
     else:
-        sys.path.insert(0, "")
-        sys.modules["__main__"] = ModuleType("__main__")
-        exec(compile(what, "<string>", "exec"), vars(sys.modules["__main__"]))
+        code, arguments = Path(option).read_text(encoding="utf-8"), words
+        folder, file = str(Path(option).parent), option
+    sys.argv[:] = [option, *arguments]
+    sys.path.insert(0, folder)
+    sys.modules["__main__"] = main = ModuleType("__main__")
+    main.__file__ = file
+    exec(compile(code, file, "exec"), vars(main))
 
 
 if __name__ == "__main__":

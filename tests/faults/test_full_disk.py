@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import forked
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -23,12 +25,7 @@ SIZES += [16_100, 20_000, 100_000]
 def test_file_size_limit_loses_no_checkpoint(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "limit", str(tmp_path / "run"), *map(str, SIZES)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = forked.run(str(SCRIPT), "limit", str(tmp_path / "run"), *map(str, SIZES))
     assert done.returncode == 0, done.stderr
     record_property("counted", done.stdout.strip())
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -141,22 +140,17 @@ def work(rank: int, folder: Path) -> dict[str, dict[str, int]]:
 @pytest.fixture(scope="module")
 def counts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, int]]]:
     """The collectives of each rank, by way to train and name."""
+    from forked import Child  # not at the top: the ranks run this file without it
+
     folder = tmp_path_factory.mktemp("ranks")
-    ranks = []
-    for rank in range(RANKS):
-        own = folder / str(rank)
+    folders = [folder / str(rank) for rank in range(RANKS)]
+    for own in folders:
         own.mkdir()
-        with (own / "output").open("w") as output:
-            command = [sys.executable, __file__, str(rank), str(folder)]
-            ranks.append(subprocess.Popen(command, cwd=own, stdout=output, stderr=output))
-    try:
-        for rank, process in enumerate(ranks):
-            assert process.wait(100) == 0, (folder / str(rank) / "output").read_text()
-    finally:
-        for process in ranks:
-            process.kill()
-            process.wait()
-    return [json.loads((folder / str(rank) / "counts").read_text()) for rank in range(RANKS)]
+    ranks = [Child(__file__, own.name, str(folder), cwd=own) for own in folders]
+    for rank in ranks:
+        done = rank.end()
+        assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads((own / "counts").read_text()) for own in folders]
 
 
 def test_hand_written_step_reduces_its_gradients(counts) -> None:

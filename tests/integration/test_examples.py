@@ -156,13 +156,7 @@ def test_template_learns_the_spirals(project: Path) -> None:
 
 
 def test_tests_of_the_template_pass(project: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
-        cwd=project,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = forked.run("-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=project)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+import forked
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
 from small_project import run_folders, write
 from started import Start, starting
@@ -105,20 +104,15 @@ def test_killed_run_is_shown_as_lost(shop: Path, start: Start) -> None:
     process.interrupt(signal.SIGKILL)
     process.end()
     assert status_of(shop)["status"] == "running"
-    shown = subprocess.run(
-        [sys.executable, "-m", "epochal", "runs", "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    shown = forked.run("-m", "epochal", "runs", "--json")
     assert json.loads(shown.stdout)[0]["status"] == "lost"
 
 
 def test_run_continues_when_its_output_pipe_is_closed(shop: Path) -> None:
-    command = f"{sys.executable} -m epochal run config.yaml --device cpu | head -n 1"
-    done = subprocess.run(
-        ["bash", "-c", f"{command}; exit ${{PIPESTATUS[0]}}"], capture_output=True, text=True
-    )
+    child = forked.Child("-m", "epochal", "run", "config.yaml", "--device", "cpu")
+    child.stdout.readline()
+    child.stdout.close()
+    done = child.end()
     assert (done.returncode, done.stderr) == (0, "")
     assert status_of(shop)["status"] == "finished"
 

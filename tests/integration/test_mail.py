@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from epochal.records.mail import Mailbox
+from forked import Child
 from mail_servers import Hook, http_server
 from small_project import run_folders, write
 from started import Start, starting
@@ -58,11 +57,8 @@ def box(shop: Path) -> Mailbox:
 
 def execute(*commands: list[str]) -> list[int]:
     """The exit codes of commands that run at the same time."""
-    children = [
-        subprocess.Popen([sys.executable, "-m", "epochal", *words], stdout=subprocess.DEVNULL)
-        for words in commands
-    ]
-    return [child.wait() for child in children]
+    children = [Child("-m", "epochal", *words) for words in commands]
+    return [child.end().returncode for child in children]
 
 
 def hook_of(name: str) -> str:

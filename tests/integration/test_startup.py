@@ -46,9 +46,7 @@ def test_check_imports_neither_torch_nor_the_users_code() -> None:
     assert "no mistakes" in done.stdout
 
 
-@pytest.mark.parametrize(
-    "module", ["epochal.cli.parser", "ruamel.yaml", "torch", "torch.nn", "numpy", "shop.parts"]
-)
+@pytest.mark.parametrize("module", ["epochal.cli.parser", "ruamel.yaml", "torch.nn", "shop.parts"])
 def test_ctrl_c_while_starting_ends_quietly(shop: Path, module: str) -> None:
     words = ["run", "config.yaml", "--device", "cpu", "train.for=100000ep"]
     done = subprocess.run(
@@ -83,4 +81,3 @@ def test_ascii_terminal_is_supported(shop: Path) -> None:
     assert "möwe" in (folder / "config" / "expanded.yaml").read_text(encoding="utf-8")
     assert "# süß\n\nwörd\n" in (folder / "README.md").read_text(encoding="utf-8")
     assert "s??" in epochal("runs")
-    assert "test/acc" in epochal("test", "last", "--device", "cpu", "extra.word=möwe")
