@@ -19,23 +19,32 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from epochal.checkpoint import deserialize_state, snapshot_to_host
+from epochal.checkpoint import (
+    deserialize_state,
+    load_weights,
+    read_checkpoint,
+    snapshot_to_host,
+)
 from epochal.engine import Hook, Run, Train
 from epochal.engine.execute import execute
 from epochal.engine.parts import ResumePoint
 from epochal.engine.state.run_state import collect_state
 from epochal.engine.state.saver import request_save
 from epochal.records import NullWriter
-from epochal.records.folder.checkpoint_manifests import CheckpointManifest
+from epochal.records.folder.checkpoint_manifests import CheckpointManifest, find_newest_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from epochal.records import RunRecord
 
     Build = Callable[[dict[str, Any]], Run]
 
 LEFT_OUT = ("clock", "stop", "log", "plan", "attributes", "choices")
 """Parts that depend on the time or on the number of resumes: the last three steps of a run are not
 captured."""
+
+RESULTS = ("metrics", "best", "steps", "epochs", "samples", "status", "reason")
 
 
 class Notes(NullWriter):
@@ -146,6 +155,23 @@ def assert_resumes_everywhere(build: Build) -> int:
     for state in whole.states:
         assert_same(whole, resume(build, state), state)
     return len(whole.states)
+
+
+def results_of(record: RunRecord) -> dict[str, Any]:
+    """All results of a recorded run as bits: newest state, final weights, series, result."""
+    folder = record.path / "checkpoints"
+    newest, damaged = find_newest_checkpoint(folder)
+    assert newest is not None
+    assert damaged == []
+    state, _ = read_checkpoint(newest.path)
+    weights = {path.name: load_weights(path) for path in folder.glob("final*.safetensors")}
+    series = {name: record.series(name) for name in record.metric_names()}
+    return {
+        "state": {part: digest(tree) for part, tree in state.items() if part not in LEFT_OUT},
+        "weights": {name: digest(found) for name, found in weights.items()},
+        "series": {name: (steps.tolist(), v.tobytes()) for name, (steps, v) in series.items()},
+        "result": {name: record.result[name] for name in RESULTS},
+    }
 
 
 def digest(tree: object) -> str:

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from epochal.checkpoint import load_weights, read_checkpoint
 from epochal.records import RunRecord, read_run
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
 from epochal.records.metrics.row_format import POINT_FIELDS
 from killing import Ended, Server
-from resume import LEFT_OUT, digest
+from resume import results_of
 from small_project import run_folders, write, write_shop
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ checkpoint: {every: 2st, keep_last: 2}
 """
 NUM_STEPS = 15
 SIGNALS_PER_RUN = 8
-RESULTS = ("metrics", "best", "steps", "epochs", "samples", "status", "reason")
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -55,10 +53,10 @@ class Scene:
     num_operations: int = 0
     seconds: float = 0.0
 
-    def start(self, place: str, fate: dict[str, Any] | None = None) -> Ended:
+    def start(self, place: str, inject: dict[str, Any] | None = None) -> Ended:
         """Start a run in its own folder, or resume the one that is there."""
         words = ("run", "config.yaml", f"record.log_dir={place}/runs", "--device", "cpu")
-        return self.server.start(*words, "--resume", "auto", fate=fate or {"signal": 0})
+        return self.server.start(*words, "--resume", "auto", inject=inject or {"signal": 0})
 
     def draw(self, dice: random.Random, number: int, step: int) -> dict[str, Any]:
         """A signal at a random operation or time of a run that resumes at ``step``."""
@@ -85,26 +83,9 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         assert ended.code == 0, ended.text
         record = made.latest("whole")
         assert record is not None
-        made.whole = all_of(record)
+        made.whole = results_of(record)
         made.num_operations, made.seconds = ended.num_operations, ended.seconds
         yield made
-
-
-def all_of(record: RunRecord) -> dict[str, Any]:
-    """All results of a run, as bits."""
-    folder = record.path / "checkpoints"
-    newest, damaged = find_newest_checkpoint(folder)
-    assert newest is not None
-    assert damaged == []
-    state, _ = read_checkpoint(newest.path)
-    weights = {path.name: load_weights(path) for path in folder.glob("final*.safetensors")}
-    series = {name: record.series(name) for name in record.metric_names()}
-    return {
-        "state": {part: digest(tree) for part, tree in state.items() if part not in LEFT_OUT},
-        "weights": {name: digest(found) for name, found in weights.items()},
-        "series": {name: (steps.tolist(), v.tobytes()) for name, (steps, v) in series.items()},
-        "result": {name: record.result[name] for name in RESULTS},
-    }
 
 
 def saved_step(record: RunRecord | None) -> int:
@@ -120,15 +101,15 @@ def kill_until_finished(scene: Scene, place: str, dice: random.Random, limit: in
     """Kill a run up to ``limit`` times, then let it finish; gives the number of kills."""
     kills, saved = 0, 0
     while True:
-        fate = scene.draw(dice, signal.SIGKILL, saved) if kills < limit else None
+        inject = scene.draw(dice, signal.SIGKILL, saved) if kills < limit else None
         before = scene.latest(place)
-        ended = scene.start(place, fate)
-        assert ended.code in (0, -signal.SIGKILL), f"{fate}: {ended.code}\n{ended.text}"
+        ended = scene.start(place, inject)
+        assert ended.code in (0, -signal.SIGKILL), f"{inject}: {ended.code}\n{ended.text}"
         record = scene.latest(place)
         if record is not None and before is not None and record.path == before.path:
-            assert saved_step(record) >= saved, f"{fate}: a committed checkpoint was lost"
+            assert saved_step(record) >= saved, f"{inject}: a committed checkpoint was lost"
             if len(record.attempts) > len(before.attempts):
-                assert record.attempts[-1].step == saved, f"{fate}: resumed elsewhere"
+                assert record.attempts[-1].step == saved, f"{inject}: resumed elsewhere"
         saved = saved_step(record)
         if ended.code == 0:
             break
@@ -137,7 +118,7 @@ def kill_until_finished(scene: Scene, place: str, dice: random.Random, limit: in
     finished = [one for one in finished if one.summary.status == "finished"]
     assert finished
     for one in finished:
-        assert all_of(one) == scene.whole, f"{one.path} after {kills} kills, seed of {place}"
+        assert results_of(one) == scene.whole, f"{one.path} after {kills} kills, seed of {place}"
     return kills
 
 
@@ -175,9 +156,9 @@ def preempt_until_finished(
     count = saved = num_begun = 0
     before = None
     while True:
-        fate = scene.draw(dice, signal.SIGTERM, saved) if count < limit else None
-        ended = scene.start(place, fate)
-        where = f"{fate}: {ended.code}\n{ended.text}"
+        inject = scene.draw(dice, signal.SIGTERM, saved) if count < limit else None
+        ended = scene.start(place, inject)
+        where = f"{inject}: {ended.code}\n{ended.text}"
         record = scene.latest(place)
         if record is None:  # there is not even a folder
             assert ended.code == 75, where
@@ -197,7 +178,7 @@ def preempt_until_finished(
         is_begun = record.summary.step > saved
         before, saved = record, saved_step(record)
         count, num_begun = count + 1, num_begun + is_begun
-    assert all_of(record) == scene.whole
+    assert results_of(record) == scene.whole
     assert taken_twice(record) == []
     return count, num_begun
 

@@ -13,12 +13,13 @@ import torch
 
 import epochal as ep
 import forked
-from epochal.checkpoint import load_weights, read_checkpoint
+from epochal.checkpoint import read_checkpoint
 from epochal.errors import CheckpointError
 from epochal.records import RunRecord, read_run
 from epochal.records.alive.lease import holding_lease
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
 from epochal.testing import TinyModel
+from resume import results_of
 from small_project import Command, run_folders, tree, write
 
 DYING = """
@@ -79,21 +80,6 @@ def start(*overrides: str, **choices: Any) -> RunRecord:
     return read_run(result.dir)
 
 
-def assert_same(one: RunRecord, other: RunRecord) -> None:
-    """Compare all results of two runs, bit for bit."""
-    for name in ("final.safetensors", "final-ema.safetensors"):
-        here, there = (load_weights(run.path / "checkpoints" / name) for run in (one, other))
-        assert here.keys() == there.keys()
-        assert all(torch.equal(here[key], there[key]) for key in here)
-    for key in ("metrics", "best", "steps", "epochs", "samples", "status", "reason"):
-        assert one.result[key] == other.result[key]
-    assert one.metric_names() == other.metric_names()
-    for name in one.metric_names():
-        (steps, values), (other_steps, other_values) = one.series(name), other.series(name)
-        assert steps.tolist() == other_steps.tolist(), name
-        assert values.tobytes() == other_values.tobytes(), name
-
-
 def test_killed_run_resumes_bit_for_bit(dying: Path, epochal: Command) -> None:
     folder = kill(step=11)
     before = tree(folder / "config") | {"page": (folder / "README.md").read_bytes()}
@@ -103,7 +89,7 @@ def test_killed_run_resumes_bit_for_bit(dying: Path, epochal: Command) -> None:
     assert "resumed: from shop-8: step 8, epoch 1" in done.out
     assert "config:" not in done.out
     record = read_run(folder)
-    assert_same(start(device="cpu"), record)
+    assert results_of(start(device="cpu")) == results_of(record)
     assert tree(folder / "config") | {"page": (folder / "README.md").read_bytes()} == before
     assert [one.attempt for one in record.attempts] == [0, 1]
     assert (record.summary.attempt, record.attempts[1].step) == (1, 8)
@@ -131,7 +117,7 @@ def test_killed_run_resumes_with_parameter_groups_and_several_optimizers(
     assert done.code == 0, done.err
     record = read_run(folder)
     assert sum(name.startswith("lr/") for name in record.metric_names()) == 2
-    assert_same(start(device="cpu"), record)
+    assert results_of(start(device="cpu")) == results_of(record)
 
 
 def test_auto_resume_finds_an_unfinished_run_after_every_kill(
@@ -143,7 +129,7 @@ def test_auto_resume_finds_an_unfinished_run_after_every_kill(
     assert done.code == 0, done.err
     record = read_run(folder)
     assert [one.step for one in record.attempts] == [0, 4, 12]
-    assert_same(start(device="cpu"), record)
+    assert results_of(start(device="cpu")) == results_of(record)
     assert len(run_folders(dying)) == 2
     fresh = epochal("run", "config.yaml", "--device", "cpu", "--resume", "auto", "--fast")
     assert fresh.code == 0
@@ -158,7 +144,7 @@ def test_finished_run_can_be_extended(dying: Path) -> None:
     assert read_run(short.path).summary.status == "finished"
     longer = ep.resume(short.path, overrides=["train.for=3ep"], raise_errors=True)
     assert longer.dir == short.path
-    assert_same(start(), read_run(short.path))
+    assert results_of(start()) == results_of(read_run(short.path))
     again = ep.resume(short.path, epochs=4, raise_errors=True)
     assert again.epochs == 4
     assert [one.overrides for one in read_run(short.path).attempts] == [
@@ -354,7 +340,7 @@ def test_run_with_parts_from_python_resumes_in_its_script(dying: Path) -> None:
     assert (longer.dir, longer.epochs) == (first.dir, 2)
     whole = experiment(length="2ep").run()
     assert whole.dir is not None
-    assert_same(read_run(whole.dir), read_run(first.dir))
+    assert results_of(read_run(whole.dir)) == results_of(read_run(first.dir))
     assert json.loads((first.dir / "result.json").read_text())["attempt"] == 1
 
 
@@ -388,7 +374,7 @@ def test_interrupted_run_resumes_without_the_stop_request(
     assert (stopped.status, stopped.steps) == ("interrupted", 9)
     assert stopped.dir is not None
     ep.resume(stopped.dir, raise_errors=True)
-    assert_same(start(hooks), read_run(stopped.dir))
+    assert results_of(start(hooks)) == results_of(read_run(stopped.dir))
 
 
 def test_registered_caches_are_saved_and_restored_defect_1(

