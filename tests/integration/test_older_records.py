@@ -21,6 +21,10 @@ DATA = Path(__file__).parents[1] / "data" / "version_0_1"
 MADE_IN = "/tmp/epochal-0.1"
 MADE_WITH = ("2.13.0+cpu", "AVX512")
 FINISHED, PREEMPTED, STAGED = "20261116-040149-ed02", "20261116-040158-a649", "20261116-040202-6abe"
+OLD_HOOKS = (
+    "hooks=[{type: epochal.hooks.console.progress.Console}, "
+    "{type: epochal.hooks.profiler.profiling.Profiler}]"
+)
 
 
 @pytest.fixture
@@ -106,7 +110,7 @@ def test_older_finished_run_is_tested_with_its_recorded_metrics(
 
 @pytest.mark.parametrize("name", ["config.yaml", "config.toml", "old_names.yaml"])
 def test_older_config_is_checked_and_runs(project: Path, epochal: Command, name: str) -> None:
-    checked = epochal("check", name)
+    checked = epochal("check", name, *([OLD_HOOKS] if name == "old_names.yaml" else []))
     assert checked.code == 0, checked.err
     done = epochal("run", name, "--device", "cpu", "--epochs", "1")
     assert done.code == 0, done.err
