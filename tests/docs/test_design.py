@@ -27,7 +27,7 @@ def read_map(page: str) -> set[str]:
         parents = [one for one in parents if one[0] < indent]
         path = "".join((*(parent for _, parent in parents), name))
         parents.append((indent, name))
-        found.add(path.removeprefix("epochal/").removesuffix("/"))
+        found.add(path.removeprefix("src/").removeprefix("epochal/").removesuffix("/"))
     return found - {""}
 
 
@@ -48,6 +48,12 @@ def test_map_names_every_folder_and_no_other() -> None:
 
 
 def test_map_is_read_by_indentation() -> None:
-    rows = ["engine/   the loop", "  loop.py   steps", "  feed/   batches", "cli/   verbs"]
+    rows = [
+        "src/epochal/",
+        "  engine/  the loop",
+        "    loop.py",
+        "    feed/  batches",
+        "  cli/  verbs",
+    ]
     page = "\n".join(["# Design", "## Folders", "", "```text", *rows, "```", "other/"])
     assert read_map(page) == {"engine", "engine/feed", "cli"}
