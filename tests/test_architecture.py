@@ -309,14 +309,6 @@ def test_no_class_name_is_defined_twice() -> None:
     assert [found for found in names.values() if len(found) > 1] == []
 
 
-MAX_RUN_ATTRIBUTES = 85
-
-
-def test_run_has_few_public_attributes() -> None:
-    names = [name for name in dir(tiny_run()) if not name.startswith("_")]
-    assert len(names) <= MAX_RUN_ATTRIBUTES, names
-
-
 OPEN_PARTS = {"task", "model", "optimizer", "schedule", "average", "updater"}
 """Parts of a run that users write, and that may have any attribute."""
 
