@@ -18,7 +18,7 @@ from epochal.engine.feed.sampling_order import DataPass
 from epochal.engine.interfaces.splits import SPLITS
 from epochal.engine.measure.meter import Meter
 from epochal.engine.optim.average import AVERAGED_SPLIT
-from epochal.engine.optim.parameters import has_uninitialized
+from epochal.engine.optim.parameter_count import has_uninitialized
 from epochal.engine.process.signals import (
     PREEMPTED,
     EvaluationInterrupted,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
+from epochal.engine.optim.parameter_count import is_uninitialized
 from epochal.engine.optim.parameter_selector import matches_pattern
-from epochal.engine.optim.parameters import is_uninitialized
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
