@@ -85,7 +85,7 @@ def test_what_cannot_be_known_is_said() -> None:
     describe_plan(run, Train())
     preview = preview_rates(run)
     assert len(preview.steps) == 1000
-    assert "nobody knows how many steps there are" in preview.note
+    assert "the number of steps is unknown" in preview.note
     assert "as if the monitored metric always became better" in preview.note
 
 

@@ -73,7 +73,7 @@ def test_totals_are_unknown_where_the_loader_does_not_tell() -> None:
     assert limits_of(listed, "40sa") == TrainingLimits(None, None)
 
 
-PASS = EpochSize(accumulate=2, batches=5, batch_size=4, drawn=19)  # three steps, the last one short
+PASS = EpochSize(accumulate=2, batches=5, batch_size=4, num_samples=19)  # three steps, the last one short
 
 
 @pytest.mark.parametrize(
@@ -104,13 +104,13 @@ def test_a_position_may_lie_within_an_epoch(
         (8, {}, 3),
         (8, {"drops_last": True}, 2),
         (2, {"limit": 4}, 4),
-        (8, {"drawn": None}, None),
+        (8, {"num_samples": None}, None),
     ],
 )
 def test_other_batches_of_the_same_data_are_counted(
     size: int, options: dict[str, Any], batches: int | None
 ) -> None:
-    assert replace(PASS, **options).resized(size).batches == batches
+    assert replace(PASS, **options).with_batch_size(size).batches == batches
 
 
 def weighted() -> DataLoader[Any]:
