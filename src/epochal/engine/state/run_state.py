@@ -1,4 +1,4 @@
-"""The whole state of a run as trees by part, and back: bit for bit what later steps depend on."""
+"""Collect the whole state of a run as trees by part, and restore it bit for bit."""
 
 from __future__ import annotations
 
@@ -145,8 +145,8 @@ def _restore_updater(run: Run, state: State) -> None:
         updater.load_state_dict(state["own"])
 
 
-def _collect_object(part: Any) -> State:  # noqa: ANN401 - a metric of anybody
-    """What an object gives as its state, or else its attributes as far as they can be kept."""
+def _collect_object(part: Any) -> State:  # noqa: ANN401 - a metric of the user
+    """The ``state_dict`` of an object, or its attributes that can be saved."""
     if hasattr(part, "state_dict"):
         return {"own": part.state_dict()}
     kept, on_host = {}, []
@@ -187,13 +187,13 @@ def _restore_task(run: Run, state: State) -> None:
         part = getattr(run.task, name, None)
         if not isinstance(part, nn.Module):
             raise CheckpointError(
-                f"task.{name}: is a module in the checkpoint, and here it is none"
+                f"task.{name}: is a module in the checkpoint, and is not one here"
             )
         restore_module(part, saved, run.device, f"task.{name}")
 
 
 def _stateful_hooks(run: Run) -> dict[str, Any]:
-    """Hooks that have a state, by class and order."""
+    """Hooks that have a ``state_dict``, by class and order."""
     found: dict[str, Any] = {}
     for hook in run.events.hooks:
         if hasattr(hook, "state_dict") and hasattr(hook, "load_state_dict"):
@@ -204,7 +204,7 @@ def _stateful_hooks(run: Run) -> dict[str, Any]:
 
 
 def find_stateless_hooks(run: Run) -> list[str]:
-    """Hooks of the user's own that hold tensors which no checkpoint keeps."""
+    """Classes of the user's hooks that hold tensors and have no ``state_dict``."""
     return [
         type(hook).__name__
         for hook in run.events.hooks

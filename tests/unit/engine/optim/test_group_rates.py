@@ -43,8 +43,8 @@ def test_a_rate_that_is_put_goes_where_the_group_wants_it() -> None:
     tensor = torch.tensor(0.5)
     optimizer = optimizer_of(tensor, 0.25)
     rates = GroupRates(optimizer)
-    rates.put(0, 0.125)
-    rates.put(1, 0.0625)
+    rates.set_rate(0, 0.125)
+    rates.set_rate(1, 0.0625)
     assert rates.values == [0.125, 0.0625]
     assert optimizer.param_groups[0]["lr"] is tensor
     assert tensor == 0.125

@@ -97,7 +97,7 @@ def test_two_may_not_have_the_same_parameter() -> None:
 
 def test_what_evaluates_by_itself_cannot_be_one_of_several() -> None:
     nets = two_nets()
-    with pytest.raises(ConfigError, match=r"optim\.a\.type: LBFGS evaluates the loss by itself"):
+    with pytest.raises(ConfigError, match=r"optim\.a\.type: LBFGS evaluates the loss itself"):
         Optimizers([Member("a", torch.optim.LBFGS(nets.parameters()))])
 
 
@@ -106,7 +106,7 @@ def test_what_keeps_its_own_state_cannot_be_one_of_several() -> None:
         def state_dict(self) -> dict[str, Any]:
             return {}
 
-    with pytest.raises(ConfigError, match="Own keeps its state in a way of its own"):
+    with pytest.raises(ConfigError, match="Own has its own state_dict"):
         Optimizers([Member("a", Own(two_nets().parameters(), lr=0.1))])
 
 

@@ -73,7 +73,9 @@ def test_totals_are_unknown_where_the_loader_does_not_tell() -> None:
     assert limits_of(listed, "40sa") == TrainingLimits(None, None)
 
 
-PASS = EpochSize(accumulate=2, batches=5, batch_size=4, num_samples=19)  # three steps, the last one short
+PASS = EpochSize(
+    accumulate=2, batches=5, batch_size=4, num_samples=19
+)  # three steps, the last one short
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ class Counting(Sums):
         self.draws = torch.Generator().manual_seed(1)
         self.dice = random.Random(1)
         self.numbers = np.random.default_rng(1)
+        self.legacy = np.random.RandomState(1)
         self.constant = "as built"
 
 
@@ -73,12 +74,14 @@ def test_generators_go_on() -> None:
     task = Counting()
     attributes = ChangedAttributes(make_run(task))
     torch.rand(3, generator=task.draws), task.dice.random(), task.numbers.random()
+    task.legacy.rand()
     state = stored(attributes.collect())
     other = Counting()
     ChangedAttributes(make_run(other)).restore(state)
     assert torch.equal(torch.rand(2, generator=other.draws), torch.rand(2, generator=task.draws))
     assert other.dice.random() == task.dice.random()
     assert other.numbers.random() == task.numbers.random()
+    assert other.legacy.rand() == task.legacy.rand()
 
 
 def test_what_cannot_be_kept_or_is_large_is_left_out() -> None:
@@ -115,11 +118,11 @@ def test_a_run_that_may_go_back_can_have_everything_as_it_was_built() -> None:
     task.temperature, task.seen["a"], task.late = 0.5, 3, (1, 2)
     task.recent.append(4)
     run.model[2].p = 0.25
-    attributes.undo()
+    attributes.restore_initial()
     assert (task.temperature, task.seen, list(task.recent)) == (1.0, {"a": 0}, [1])
     assert not hasattr(task, "late")
     assert run.model[2].p == 0.0
     assert task.dice is dice
     task.seen["a"] = 5  # what it was built with is not what it got back
-    attributes.undo()
+    attributes.restore_initial()
     assert task.seen == {"a": 0}

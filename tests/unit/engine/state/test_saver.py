@@ -285,14 +285,16 @@ def test_what_is_being_written_is_no_leftover(
 def test_without_a_folder_the_newest_states_are_kept_in_memory() -> None:
     keeper = saver(None, serves_rollback=True, keep_last=2)
     train(Asking(keeper, 1, 2, 5))
-    kept = [(manifest.step, manifest.epoch, manifest.reason) for manifest, _ in keeper.kept]
+    kept = [
+        (manifest.step, manifest.epoch, manifest.reason) for manifest, _ in keeper.states_in_memory
+    ]
     assert kept == [(5, 1, "asked"), (6, 2, "end")]
 
 
 def test_a_run_that_does_not_go_back_keeps_nothing_in_memory() -> None:
     keeper = saver(None)
     train(Asking(keeper, 1, 2))
-    assert not keeper.kept
+    assert not keeper.states_in_memory
 
 
 @pytest.mark.parametrize("action", ["stop", "rollback"])
