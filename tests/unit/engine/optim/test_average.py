@@ -16,12 +16,12 @@ from epochal.errors import TaskError
 
 
 class Noting(Sums):
-    """Notes the weights that each evaluation used, and the events that it heard."""
+    """Notes the weights that each evaluation used, and its events."""
 
     def __init__(self, **data: int) -> None:
         super().__init__(**data)
         self.seen: list[Tensor] = []
-        self.heard: list[str] = []
+        self.events: list[str] = []
 
     def batch_forward(self, model: nn.Module, batch: Any) -> dict[str, Tensor]:
         if not model.training:
@@ -29,10 +29,10 @@ class Noting(Sums):
         return super().batch_forward(model, batch)
 
     def epoch_start(self, run: Run, split: str) -> None:
-        self.heard.append(f"start {split}")
+        self.events.append(f"start {split}")
 
     def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
-        self.heard.append(f"end {split}: {', '.join(metrics)}")
+        self.events.append(f"end {split}: {', '.join(metrics)}")
 
 
 def averaging(task: Any = None, **options: Any) -> Run:
@@ -71,7 +71,7 @@ def test_an_average_changes_nothing_about_the_training() -> None:
 def test_the_task_gets_the_events_of_both_evaluations_and_hooks_only_once() -> None:
     task, diary = Noting(), Diary("epoch_start", "epoch_end", "eval_start", "eval_end", "loop_end")
     fit(averaging(task, for_="1ep", hooks=(diary,)))
-    assert task.heard[2:] == [
+    assert task.events[2:] == [
         "start val",
         "end val: val/mae",
         "start val",
@@ -87,11 +87,11 @@ def test_the_task_gets_the_events_of_both_evaluations_and_hooks_only_once() -> N
 
 
 def test_eval_end_has_the_metrics_of_both_evaluations() -> None:
-    heard = []
+    metrics_seen = []
     run = averaging(for_="1ep")
-    run.on("eval_end", lambda metrics: heard.append(sorted(metrics)))
+    run.on("eval_end", lambda metrics: metrics_seen.append(sorted(metrics)))
     fit(run)
-    assert heard == [["val/mae", "val_ema/mae"]]
+    assert metrics_seen == [["val/mae", "val_ema/mae"]]
 
 
 def test_both_evaluations_draw_the_same_random_numbers() -> None:

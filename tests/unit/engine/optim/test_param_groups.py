@@ -35,10 +35,10 @@ def rule(match: Any = (), module: Any = (), **values: Any) -> GroupRule:
     return GroupRule(key="optim.groups.0", match=texts[0], module=texts[1], options=values, **own)
 
 
-def grouped(model: nn.Module, *rules: GroupRule, **wishes: Any) -> dict[str, dict[str, Any]]:
+def grouped(model: nn.Module, *rules: GroupRule, **more: Any) -> dict[str, dict[str, Any]]:
     """By name of the group: its options, and under ``params`` the names of its parameters."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    groups = group_parameters(model, rules, options=OPTIONS, **wishes).groups
+    groups = group_parameters(model, rules, options=OPTIONS, **more).groups
     return {
         group["name"]: {
             **{key: value for key, value in group.items() if key not in ("name", "rule")},

@@ -29,16 +29,16 @@ class Watch(Hook):
 
     priority = 900
 
-    def __init__(self, look: Any) -> None:
+    def __init__(self, read: Any) -> None:
         self.seen: list[Any] = []
-        self._look = look
+        self._read = read
 
     def step_end(self, run: Run) -> None:
-        self.seen.append(self._look(run))
+        self.seen.append(self._read(run))
 
 
-def watched(look: Any, *given: tuple[str, dict[str, Any]], **more: Any) -> list[Any]:
-    watch = Watch(look)
+def watched(read: Any, *given: tuple[str, dict[str, Any]], **more: Any) -> list[Any]:
+    watch = Watch(read)
     fit(staged(*given, hooks=(watch,), **more))
     return watch.seen
 
@@ -176,20 +176,20 @@ def test_the_task_gets_its_arguments_at_the_start_of_each_stage() -> None:
 
 
 def test_the_task_gets_its_arguments_at_a_resume() -> None:
-    told: list[tuple[str, float]] = []
+    calls: list[tuple[str, float]] = []
 
     class Telling(Sums):
         def on_stage_start(self, name: str, mix: float = 0.0) -> None:
-            told.append((name, mix))
+            calls.append((name, mix))
 
     def build(setting: dict[str, Any]) -> Run:
         given = ("2st", {}), ("2st", {"task": {"mix": 0.5}})
         return staged(*given, task=Telling(), setting=setting)
 
     whole = follow(build)
-    del told[:]
+    calls.clear()
     assert resume(build, whole.states[2]).digests == whole.digests
-    assert told == [("s1", 0.5)]
+    assert calls == [("s1", 0.5)]
 
 
 def test_a_run_without_stages_has_one_stage_called_main() -> None:

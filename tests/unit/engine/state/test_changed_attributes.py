@@ -1,4 +1,4 @@
-"""Tests of attributes that task and model change in themselves."""
+"""Tests of attributes that task and model change during a run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Counting(Sums):
         self.constant = "as built"
 
 
-def test_what_changed_comes_back_and_what_did_not_is_left_to_the_config() -> None:
+def test_changed_attributes_are_restored_and_others_come_from_the_config() -> None:
     task = Counting()
     run = make_run(task, adder())
     attributes = ChangedAttributes(run)
@@ -55,7 +55,7 @@ def test_what_changed_comes_back_and_what_did_not_is_left_to_the_config() -> Non
     assert other.constant == "of another config"
 
 
-def test_what_is_changed_in_place_comes_back_too() -> None:
+def test_values_that_change_in_place_are_restored() -> None:
     task = Counting()
     task.table = np.zeros(3)  # type: ignore[attr-defined]
     run = make_run(task, adder())
@@ -70,7 +70,7 @@ def test_what_is_changed_in_place_comes_back_too() -> None:
     assert other.table.tolist() == [0.0, 2.5, 0.0]  # type: ignore[attr-defined]
 
 
-def test_generators_go_on() -> None:
+def test_random_generators_continue() -> None:
     task = Counting()
     attributes = ChangedAttributes(make_run(task))
     torch.rand(3, generator=task.draws), task.dice.random(), task.numbers.random()
@@ -84,7 +84,7 @@ def test_generators_go_on() -> None:
     assert other.legacy.rand() == task.legacy.rand()
 
 
-def test_what_cannot_be_kept_or_is_large_is_left_out() -> None:
+def test_values_that_cannot_be_saved_or_are_large_are_left_out() -> None:
     task = Counting()
     attributes = ChangedAttributes(make_run(task))
     task.anything = object()
@@ -92,7 +92,7 @@ def test_what_cannot_be_kept_or_is_large_is_left_out() -> None:
     assert not {"task.anything", "task.outputs"} & attributes.collect().keys()
 
 
-def test_a_task_with_a_state_dict_speaks_for_itself() -> None:
+def test_a_state_dict_of_the_task_decides_alone() -> None:
     class Own(Counting):
         def state_dict(self) -> dict[str, Any]:
             return {}
@@ -103,7 +103,7 @@ def test_a_task_with_a_state_dict_speaks_for_itself() -> None:
     assert not [name for name in attributes.collect() if name.startswith("task.")]
 
 
-def test_modules_of_the_task_are_looked_at_too() -> None:
+def test_modules_of_the_task_are_saved() -> None:
     task = Counting()
     task.head = nn.Dropout(0.5)
     attributes = ChangedAttributes(make_run(task))
@@ -111,7 +111,7 @@ def test_modules_of_the_task_are_looked_at_too() -> None:
     assert attributes.collect()["task.head.p"] == {"value": 0.1}
 
 
-def test_a_run_that_may_go_back_can_have_everything_as_it_was_built() -> None:
+def test_a_run_that_may_roll_back_can_restore_initial_values() -> None:
     task = Counting()
     run = make_run(task, adder(), engine={"on_nonfinite": "rollback"})
     attributes, dice = ChangedAttributes(run), task.dice
@@ -123,6 +123,6 @@ def test_a_run_that_may_go_back_can_have_everything_as_it_was_built() -> None:
     assert not hasattr(task, "late")
     assert run.model[2].p == 0.0
     assert task.dice is dice
-    task.seen["a"] = 5  # what it was built with is not what it got back
+    task.seen["a"] = 5  # the initial value was copied
     attributes.restore_initial()
     assert task.seen == {"a": 0}
