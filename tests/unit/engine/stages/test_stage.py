@@ -11,7 +11,7 @@ from engine.parts import Diary, Hands, Scored, fit, make_run
 from epochal.config import parse_condition, parse_duration
 from epochal.engine import Hook, Monitor, Run
 from epochal.engine.measure.clock import Clock
-from epochal.engine.stages.stage import Plateau, Stage, StageProgress, merge_task_params
+from epochal.engine.stages.stage import Plateau, Stage, StageProgress
 from epochal.errors import CheckpointError, ConfigError
 
 
@@ -94,13 +94,9 @@ def test_a_metric_ends_a_stage_at_the_step_at_which_it_is_measured() -> None:
     fit(staged(*stages, task=task, hooks=(borders,), eval_every="2st"))
     assert borders.starts == {"a": (0, 0), "b": (6, 1)}
     assert borders.ends["b"] == (8, 1)
-
-
-def test_a_stage_ends_by_its_length_if_its_metric_is_never_reached() -> None:
-    until, borders = parse_condition("val/score >= 0.9"), Borders()
     stages = stage("a", "3st", until=until), stage("b", "2st")
     fit(staged(*stages, task=Scored(*[0.1] * 9), hooks=(borders,), eval_every="2st"))
-    assert borders.starts["b"] == (3, 0)
+    assert borders.starts["b"] == (3, 0)  # by its length, if the metric is never reached
 
 
 def test_a_metric_that_was_reached_before_its_first_step_ends_no_stage() -> None:
@@ -150,12 +146,6 @@ def test_a_stage_without_an_end_lasts_until_a_hook_stops_the_run() -> None:
     run = staged(stage("a"))
     run.on("step_end", lambda run: run.stop("enough") if run.step == 7 else None)
     assert fit(run).steps == 7
-
-
-def test_arguments_of_the_task_stay_until_a_later_stage_changes_them() -> None:
-    stages = [stage("a", task={"mix": 1, "cut": 2}), stage("b"), stage("c", task={"mix": 3})]
-    assert merge_task_params(stages[:2]) == {"mix": 1, "cut": 2}
-    assert merge_task_params(stages) == {"mix": 3, "cut": 2}
 
 
 def test_a_checkpoint_of_a_stage_that_does_not_exist_is_refused() -> None:

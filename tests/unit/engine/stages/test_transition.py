@@ -132,13 +132,10 @@ def step_down(optimizer: Optimizer) -> TorchSchedule:
 
 
 def test_another_batch_size_starts_a_new_epoch() -> None:
-    seen = watched(lambda run: (run.epoch, run.samples), ("2st", {}), ("3st", {"batch_size": 10}))
-    assert seen == [(0, 4), (0, 8), (1, 18), (1, 28), (2, 38)]
-
-
-def test_the_totals_count_the_batch_size_of_a_stage() -> None:
-    limits = watched(lambda run: run.limits.steps, ("2st", {}), ("2ep", {"batch_size": 10}))
-    assert limits == [6] * 6
+    stages = ("2st", {}), ("2ep", {"batch_size": 10})
+    seen = watched(lambda run: (run.epoch, run.samples, run.limits.steps), *stages)
+    positions = [(0, 4), (0, 8), (1, 18), (1, 28), (2, 38), (2, 48)]
+    assert seen == [(*position, 6) for position in positions]
 
 
 def test_the_data_of_a_stage_are_built_when_it_starts() -> None:
@@ -173,6 +170,9 @@ def test_the_task_gets_its_arguments_at_the_start_of_each_stage() -> None:
     given = ("1st", {}), ("1st", {"task": {"mix": 0.5}}), ("1st", {"task": {"mode": "late"}})
     fit(staged(*given, task=task))
     assert task.told == [("s0", 0.0, ""), ("s1", 0.5, ""), ("s2", 0.5, "late")]
+    task = Mixing()
+    fit(make_run(task, for_="1st"))
+    assert task.told == [("main", 0.0, "")]  # a run without stages has one
 
 
 def test_the_task_gets_its_arguments_at_a_resume() -> None:
@@ -190,12 +190,6 @@ def test_the_task_gets_its_arguments_at_a_resume() -> None:
     calls.clear()
     assert resume(build, whole.states[2]).digests == whole.digests
     assert calls == [("s1", 0.5)]
-
-
-def test_a_run_without_stages_has_one_stage_called_main() -> None:
-    task = Mixing()
-    fit(make_run(task, for_="1st"))
-    assert task.told == [("main", 0.0, "")]
 
 
 def test_the_stage_starts_before_the_first_evaluation() -> None:
