@@ -52,49 +52,21 @@ def changed(run: Run, **change: Any) -> Run:
     return run
 
 
-def by_hand(optimizer_at: Callable[[nn.Module, int], Optimizer], **norm: float) -> torch.Tensor:
-    """A hand-written loop, with the optimizer of each step."""
+def by_hand(change: Callable[..., Optimizer | None], clip: float | None = None) -> torch.Tensor:
+    """A hand-written loop in which a function changes or replaces the optimizer at the border."""
     model = adder()
+    optimizer: Any = adamw(model)
     loader = torch.utils.data.DataLoader(numbers(20), batch_size=4)
     batches = [batch for _ in range(2) for batch in loader][:STEPS]
     for step, (x, y) in enumerate(batches):
-        optimizer = optimizer_at(model, step)
+        if step == BORDER:
+            optimizer = change(model, optimizer) or optimizer
         optimizer.zero_grad()
         nn.functional.mse_loss(model(x), y).backward()
-        if norm and step >= BORDER:
-            nn.utils.clip_grad_norm_(model.parameters(), norm["clip"])
+        if clip is not None and step >= BORDER:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
     return weights(model)
-
-
-def one_optimizer(change: Callable[[Optimizer], object]) -> Callable[[nn.Module, int], Optimizer]:
-    """One AdamW that is changed in place."""
-    made: list[Optimizer] = []
-
-    def at(model: nn.Module, step: int) -> Optimizer:
-        if not made:
-            made.append(adamw(model))
-        if step == BORDER:
-            change(made[0])
-        return made[0]
-
-    return at
-
-
-def two_optimizers(make: Callable[[nn.Module], Optimizer]) -> Callable[[nn.Module, int], Optimizer]:
-    """One AdamW, and then another optimizer."""
-    made: list[Optimizer] = []
-
-    def at(model: nn.Module, step: int) -> Optimizer:
-        if step in (0, BORDER):
-            made.append(adamw(model) if step == 0 else make(model))
-        return made[-1]
-
-    return at
-
-
-def set_values(**values: float) -> Callable[[Optimizer], None]:
-    return lambda optimizer: optimizer.param_groups[0].update(values)
 
 
 def test_other_options_keep_the_state_bit_for_bit() -> None:
@@ -104,7 +76,7 @@ def test_other_options_keep_the_state_bit_for_bit() -> None:
         {"lr": 0.02, "betas": (0.5, 0.9)},
     ]
     for values in table:
-        expected = by_hand(one_optimizer(set_values(**values)))
+        expected = by_hand(lambda _, one, new=values: one.param_groups[0].update(new))
         for given in ({}, GIVEN):
             model = adder()
             fit(changed(described(model, parts=given), **values))
@@ -114,14 +86,11 @@ def test_other_options_keep_the_state_bit_for_bit() -> None:
 def test_the_state_can_be_reset() -> None:
     model = adder()
     fit(changed(described(model), lr=0.05, state="reset"))
-    assert torch.equal(weights(model), by_hand(two_optimizers(lambda m: adamw(m, lr=0.05))))
+    assert torch.equal(weights(model), by_hand(lambda model, _: adamw(model, lr=0.05)))
 
 
 def test_another_optimizer_takes_over_at_the_exact_step() -> None:
-    def sgd(model: nn.Module) -> Optimizer:
-        return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-    expected = by_hand(two_optimizers(sgd))
+    expected = by_hand(lambda model, _: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
     for kind in ("SGD", torch.optim.SGD):
         model = adder()
         run = described(model, parts={"make_optimizer": by_last_name})
@@ -137,7 +106,7 @@ def by_last_name(model: nn.Module, changes: list[dict[str, Any]]) -> Any:
 def test_clipping_can_start_during_a_run() -> None:
     model = adder()
     fit(changed(described(model), clip=0.01))
-    assert torch.equal(weights(model), by_hand(one_optimizer(set_values()), clip=0.01))
+    assert torch.equal(weights(model), by_hand(lambda _, one: one, clip=0.01))
 
 
 def test_the_schedule_of_the_run_multiplies_a_changed_rate() -> None:
