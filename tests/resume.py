@@ -73,7 +73,7 @@ class Keeper:
         self.saved_at = None
         self.kept: list[dict[str, Any]] = []
 
-    def attend(self, run: Run) -> None:
+    def report_finished_write(self, run: Run) -> None:
         pass
 
     def save(self, run: Run, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""The parameters of a model: how many there are, and whether the optimizer has them."""
+"""Count the parameters of a model, and check that the optimizer has them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 @final
 @dataclass(frozen=True, slots=True)
 class ParameterCount:
-    """How many numbers a model learns; tied ones count once."""
+    """The number of parameters of a model; tied ones count once."""
 
     total: int
     trained: int
@@ -29,7 +29,7 @@ class ParameterCount:
 
 
 def count_parameters(model: nn.Module) -> ParameterCount:
-    """The size of a model, as far as it is known."""
+    """The number of parameters whose size is known."""
     sizes = [
         (parameter.numel(), parameter.requires_grad)
         for parameter in model.parameters()

@@ -9,7 +9,7 @@ from torch import nn
 from engine.parts import Sums, adder, fit, make_run, weights
 from epochal.engine import Test
 from epochal.engine.execute import execute
-from epochal.engine.optim.parameters import (
+from epochal.engine.optim.parameter_count import (
     ParameterCount,
     count_parameters,
     has_uninitialized,
@@ -23,7 +23,7 @@ def lazy() -> nn.Module:
     return nn.Sequential(nn.LazyLinear(8), nn.LazyBatchNorm1d(), nn.Linear(8, 1))
 
 
-def test_parameters_are_counted_once() -> None:
+def test_tied_parameters_are_counted_once() -> None:
     model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
     model[1].weight = model[0].weight
     assert count_parameters(model) == ParameterCount(4, 4, is_complete=True)
@@ -31,7 +31,7 @@ def test_parameters_are_counted_once() -> None:
     assert count_parameters(model) == ParameterCount(4, 0, is_complete=True)
 
 
-def test_of_a_lazy_model_only_the_known_sizes_count() -> None:
+def test_only_known_sizes_of_a_lazy_model_count() -> None:
     assert count_parameters(lazy()) == ParameterCount(9, 9, is_complete=False)
     assert not has_uninitialized(adder())
 
@@ -65,7 +65,7 @@ def test_an_optimizer_of_another_model_is_refused() -> None:
         fit(make_run(parts={"optimizer": torch.optim.SGD(adder().parameters(), lr=0.1)}))
 
 
-def test_an_optimizer_that_misses_parameters_is_warned_of(
+def test_an_optimizer_that_misses_parameters_is_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     model = adder()
@@ -75,7 +75,7 @@ def test_an_optimizer_that_misses_parameters_is_warned_of(
     )
 
 
-def test_frozen_parameters_and_those_of_others_are_nobodys_mistake(
+def test_frozen_parameters_and_those_of_a_loss_are_no_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     model, loss = adder(), nn.Linear(1, 1)
