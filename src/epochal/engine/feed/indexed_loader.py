@@ -81,7 +81,7 @@ class IndexedLoader:
         self._facts = _read_compared_options(loader)
         self._origin = ref(loader)
         self._named = named
-        self._ambient = HostGenerators()
+        self._generators = HostGenerators()
         is_stacked = loader.batch_sampler is not None
         self._reader = SeededDataset(loader.dataset, loader.collate_fn, is_stacked=is_stacked)
         self._needs_traits = self._reader.may_draw
@@ -130,7 +130,7 @@ class IndexedLoader:
     def _run_sampler(self, loader: DataLoader[Any], one_pass: DataPass, seed: int) -> Iterator[Any]:
         sampler: Any = find_sampler(loader)[0]
         with fixed_order(loader, one_pass.seed):
-            yield from iterate_seeded(sampler, seed, one_pass.start, self._ambient)
+            yield from iterate_seeded(sampler, seed, one_pass.start, self._generators)
 
     def _unpack_first(self, batches: Iterator[Any]) -> Iterator[Batch]:
         for batch, findings in islice(batches, 1):

@@ -32,7 +32,7 @@ class IterableLoaders:
     """Reads such loaders: each batch under a seed of its own, and nobody misses what it draws."""
 
     def __init__(self) -> None:
-        self._ambient = HostGenerators()
+        self._generators = HostGenerators()
         self._has_warned = False
 
     def open(
@@ -78,7 +78,7 @@ class IterableLoaders:
         start = one_pass.start
         with fixed_order(loader, one_pass.seed):
             if _may_draw_in_process(loader):
-                yield from iterate_seeded(loader, seed, start, self._ambient, first=first)
+                yield from iterate_seeded(loader, seed, start, self._generators, first=first)
             else:
                 yield from islice(loader, start - first, None)
 

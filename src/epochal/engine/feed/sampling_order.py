@@ -105,7 +105,7 @@ def list_sample_indices(
 
 
 def iterate_seeded(
-    source: Iterable[Any], seed: int, start: int, ambient: HostGenerators, *, first: int = 0
+    source: Iterable[Any], seed: int, start: int, generators: HostGenerators, *, first: int = 0
 ) -> Iterator[Any]:
     """What a sampler or a loader gives from a position on, each item under a seed of its own.
 
@@ -113,12 +113,12 @@ def iterate_seeded(
         source: Anything that can be iterated over.
         seed: Gives, with the position of an item, its seed.
         start: Items before this position are thrown away.
-        ambient: Puts the generators of everybody else aside.
+        generators: Restores the global generators after each item.
         first: Where the source itself begins.
     """
     items: Iterator[Any] | None = None
     for number in count(first):
-        with ambient.apart(mix_seed(seed, number)):
+        with generators.seeded(mix_seed(seed, number)):
             if items is None:
                 items = iter(source)
             item = next(items, _END)

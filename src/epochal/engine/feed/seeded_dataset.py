@@ -120,7 +120,7 @@ class SeededDataset(Dataset[Any]):
         """Whether it is unknown that nobody draws."""
 
         self._is_watched = self._draws and is_stacked
-        self._ambient = HostGenerators()
+        self._generators = HostGenerators()
 
     def __getitems__(self, ticket: ReadRequest) -> Batch:
         """The batch of a ticket; that of a first one in a list together with findings."""
@@ -136,28 +136,27 @@ class SeededDataset(Dataset[Any]):
         """The batch if nobody draws, as far as that is likely."""
         if self.is_restless or not self._is_watched or len(ticket.indices) < _MIN_WATCHED_SAMPLES:
             return _UNKNOWN
-        ambient, seed = self._ambient, ticket.seed
-        kept = ambient.begin(seed)
-        if kept is None:
+        generators = self._generators
+        states = generators.begin(ticket.seed)
+        if states is None:
             return _UNKNOWN
         try:
             batch = self.read_unseeded(ticket.indices)
         except BaseException as error:
-            if ambient.end(seed, kept) or not isinstance(error, Exception):
+            if generators.end(states) or not isinstance(error, Exception):
                 raise
         else:
-            if ambient.end(seed, kept):
+            if generators.end(states):
                 return batch
         self.is_restless = True
         return _UNKNOWN
 
     def _read_isolated(self, read: Callable[[ReadRequest], Any], ticket: ReadRequest) -> Any:  # noqa: ANN401 - of any kind
-        ambient = self._ambient
-        kept = ambient.take()
+        states = self._generators.take()
         try:
             return read(ticket)
         finally:
-            ambient.put(kept)
+            self._generators.restore(states)
 
     def read_unseeded(self, indices: Any) -> Batch:  # noqa: ANN401 - samplers give what they like
         """The batch of some indices, or of a single one if nothing is stacked, without seeds."""

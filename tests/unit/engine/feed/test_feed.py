@@ -493,10 +493,10 @@ def test_only_loaders_that_need_it_are_asked_for_their_state() -> None:
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_reading_touches_no_global_generator(kind: str) -> None:
-    ambient, one = HostGenerators(), feed(SOURCES[kind]())
-    before = ambient.take()
+    generators, one = HostGenerators(), feed(SOURCES[kind]())
+    before = generators.take()
     for _ in one.epoch(0):
-        assert before.equals(ambient.take())
+        assert before.equals(generators.take())
 
 
 def test_what_is_drawn_for_a_sample_differs_between_epochs() -> None:

@@ -154,20 +154,20 @@ def test_workers_that_stay_and_read_far_ahead_do_not_matter_either() -> None:
 
 @pytest.mark.parametrize("kind", LOADERS)
 def test_nobody_misses_what_was_drawn(kind: str) -> None:
-    ambient = HostGenerators()
-    before = ambient.take()
+    generators = HostGenerators()
+    before = generators.take()
     one = loader(kind)
     twin = IndexedLoaders().find(one)
     assert twin is not None
     for _ in twin.open(DataPass(3)):
-        assert before.equals(ambient.take())
+        assert before.equals(generators.take())
 
 
 def test_making_an_iterator_with_workers_draws_nothing() -> None:
-    ambient = HostGenerators()
-    before = ambient.take()
+    generators = HostGenerators()
+    before = generators.take()
     read(loader("shuffled", num_workers=1), DataPass(3))
-    assert before.equals(ambient.take())
+    assert before.equals(generators.take())
 
 
 @pytest.mark.parametrize("kind", LOADERS)

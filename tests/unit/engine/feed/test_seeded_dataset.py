@@ -99,12 +99,12 @@ def test_places_name_samples_that_may_come_twice() -> None:
 
 @pytest.mark.parametrize("kind", [Noisy, Together])
 def test_nobody_misses_what_was_drawn(kind: type[Noisy]) -> None:
-    ambient = HostGenerators()
+    generators = HostGenerators()
     one = reader(kind())
-    before = ambient.take()
+    before = generators.take()
     for _ in range(3):
         one.__getitems__(ticket(*range(8)))
-        assert before.equals(ambient.take())
+        assert before.equals(generators.take())
 
 
 def test_a_dataset_that_reads_batches_at_once_is_seeded_by_the_batch() -> None:
@@ -166,12 +166,12 @@ def test_a_spare_number_of_the_run_is_no_draw_of_the_dataset() -> None:
 
 
 def test_an_error_passes_and_leaves_no_trace() -> None:
-    ambient = HostGenerators()
-    before = ambient.take()
+    generators = HostGenerators()
+    before = generators.take()
     for indices in (range(8), range(2)):
         with pytest.raises(IndexError):
             reader(ROWS.tolist(), list).__getitems__(ticket(*indices, 99))
-    assert before.equals(ambient.take())
+    assert before.equals(generators.take())
 
 
 def test_an_error_that_other_random_numbers_would_not_cause_is_not_raised() -> None:
