@@ -14,17 +14,16 @@ from epochal.engine.capture.batch_layout import copy_batch
 from epochal.engine.capture.fingerprint import (
     StepDependencies,
     find_fingerprint_change,
-    find_used_generator,
     find_user_line,
-    read_host_generators,
     recording_attribute_reads,
     recording_position_reads,
     recording_store_reads,
     take_fingerprint,
 )
+from epochal.engine.device.seeding import find_used_generator, generator_states
 from epochal.engine.process.signals import is_interrupted_or_preempted
-from epochal.engine.snapshot.object_snapshot import ObjectSnapshot
-from epochal.engine.snapshot.tensor_snapshot import TensorSnapshot, find_state_tensors
+from epochal.engine.snapshot.snapshot import Snapshot
+from epochal.engine.snapshot.state_tensors import find_state_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,10 +90,9 @@ class CaptureTrial:
         self._run = run
         self._eager = eager
         self._batches = batches
-        self._states = find_state_tensors(run)
-        self._plain = ObjectSnapshot(run)
-        self._start = self._snapshot()
-        self._end: TensorSnapshot | None = None
+        self._tensors = find_state_tensors(run)
+        self._start = Snapshot(run, self._tensors)
+        self._end: Snapshot | None = None
         self.reads = StepDependencies()
         """What of task and store the steps read, as far as that could be seen."""
 
@@ -105,7 +103,7 @@ class CaptureTrial:
             RefusedError: Such a thing was found.
         """
         run = self._run
-        fingerprint, generators = take_fingerprint(run), read_host_generators()
+        fingerprint, generators = take_fingerprint(run), generator_states()
         with (
             uncounted_steps(run),
             recording_attribute_reads(run.task) as task_names,
@@ -125,7 +123,7 @@ class CaptureTrial:
             raise CaptureRefusedError(
                 f"{change} changes in the step, and a graph would not change it"
             )
-        library = find_used_generator(generators, read_host_generators())
+        library = find_used_generator(generators, generator_states())
         if library:
             raise CaptureRefusedError(f"the step draws random numbers on the host, from {library}")
         self._require_same_tensors()
@@ -166,7 +164,7 @@ class CaptureTrial:
             )
         return f"within {gap.weights:.1e} of eager steps"
 
-    def _closest(self, take_step: TakeStep, reached: TensorSnapshot, allowed: Gap) -> Gap:
+    def _closest(self, take_step: TakeStep, reached: Snapshot, allowed: Gap) -> Gap:
         """The smallest gap of a few replays, whose bits must vary as those of eager steps do.
 
         Noise comes in jumps: one replay that comes close shows that it is no more than noise.
@@ -198,17 +196,16 @@ class CaptureTrial:
                 spread = self._gap(again).most(spread or Gap(0.0, 0.0))
         return spread
 
-    def _gap(self, reached: TensorSnapshot) -> Gap:
+    def _gap(self, reached: Snapshot) -> Gap:
         assert self._end is not None
         weights = self._end.gap(reached, self._start, "model.")
         return Gap(weights, self._end.gap(reached, self._start, "meter."))
 
     def undo(self) -> None:
         """Bring the run back to where it was."""
-        self._plain.restore()
         self._start.restore()
 
-    def _repeat(self, take_step: TakeStep) -> TensorSnapshot:
+    def _repeat(self, take_step: TakeStep) -> Snapshot:
         self.undo()
         with uncounted_steps(self._run):
             self._take(take_step)
@@ -218,13 +215,13 @@ class CaptureTrial:
         for batch in self._batches:
             take_step(copy_batch(batch))  # a task may change it in place
 
-    def _snapshot(self) -> TensorSnapshot:
-        return TensorSnapshot(self._states, self._run.device)
+    def _snapshot(self) -> Snapshot:
+        return Snapshot(self._run, self._tensors, has_objects=False)
 
     def _require_same_tensors(self) -> None:
         now = find_state_tensors(self._run)
-        for name in {**self._states, **now}:
-            if now.get(name) is not self._states.get(name) and not name.startswith(_USER_OWNED):
+        for name in {**self._tensors, **now}:
+            if now.get(name) is not self._tensors.get(name) and not name.startswith(_USER_OWNED):
                 raise CaptureRefusedError(
                     f"{name} is replaced in the step instead of changed in place"
                 )

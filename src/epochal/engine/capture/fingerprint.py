@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from inspect import getattr_static
 from typing import TYPE_CHECKING, Any, final
 
-import torch
 from torch import Tensor, nn
 
 from epochal.engine.snapshot.run_objects import (
@@ -117,25 +115,6 @@ def _add_module(
     for name, value in vars(module).items():
         if name not in MODULE_ATTRIBUTES:
             found[f"{prefix}.{name}"] = freezer.freeze(value)
-
-
-def read_host_generators() -> tuple[object, ...]:
-    """The states of the generators on the host, which a captured step never asks again."""
-    import numpy as np
-
-    name, keys, *rest = np.random.get_state(legacy=True)
-    return (
-        random.getstate(),
-        (name, np.asarray(keys).tobytes(), *rest),
-        torch.get_rng_state().numpy().tobytes(),
-    )
-
-
-def find_used_generator(before: tuple[object, ...], after: tuple[object, ...]) -> str:
-    """Which library's generator was drawn from; empty if none was."""
-    names = ("Python's random", "numpy.random", "torch on the CPU")
-    moved = (name for name, old, new in zip(names, before, after, strict=True) if old != new)
-    return next(moved, "")
 
 
 _POSITION = ("step", "epoch", "samples", "batch_index", "epoch_number", "latest")

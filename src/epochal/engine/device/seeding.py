@@ -49,7 +49,7 @@ class GlobalGenerator(NamedTuple):
     """How the state of one global generator is read and restored."""
 
     read: Callable[[], Any]
-    restore: Callable[[Any], None]
+    restore: Callable[[Any], object]
 
 
 HOST_GENERATORS = {

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from epochal.engine.device.seeding import fingerprint_generator_state, read_generator_state
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
@@ -93,19 +95,6 @@ def is_plain_object(value: object) -> bool:
     return not any(type(one).__module__.split(".")[0] in _SHARED_BY_THREADS for one in parts)
 
 
-def read_generator_state(value: object) -> Value:
-    """The state of a random generator; None of anything else."""
-    if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
-        return value.getstate()
-    if isinstance(value, torch.Generator):
-        return value.get_state()
-    if isinstance(value, np.random.Generator):
-        return value.bit_generator.state
-    if isinstance(value, np.random.RandomState):
-        return value.get_state(legacy=False)
-    return None
-
-
 def fingerprint_value(value: object) -> Hashable:
     """A value that can be compared later, objects by what they are and not by their attributes."""
     if isinstance(value, _PLAIN):
@@ -155,7 +144,7 @@ class ValueFingerprinter:
         state = read_generator_state(value)
         if state is not None:
             is_on_host = not isinstance(value, torch.Generator) or value.device.type == "cpu"
-            return _fingerprint_state(state) if is_on_host else ()
+            return fingerprint_generator_state(state) if is_on_host else ()
         return tuple([(name, self.freeze(part, depth)) for name, part in _parts(value)])
 
     def fingerprint_module(self, module: nn.Module, depth: int = 0) -> Hashable:
@@ -175,11 +164,3 @@ class ValueFingerprinter:
     def _fingerprint_tensor(self, value: Tensor) -> Hashable:
         is_constant = value.dim() == 0 and value.device.type == "cpu" != self._device.type
         return (Tensor, repr(value.item())) if is_constant else Tensor  # a repr equals itself
-
-
-def _fingerprint_state(state: Value) -> Hashable:
-    if isinstance(state, dict):
-        return tuple([(name, _fingerprint_state(part)) for name, part in state.items()])
-    if isinstance(state, Tensor):
-        return hash(state.numpy().tobytes())
-    return hash(state.tobytes()) if isinstance(state, np.ndarray) else hash(state)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import copy
 import logging
-import random
 from collections import deque
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from epochal.checkpoint import serialize_tree
+from epochal.engine.device.seeding import read_generator_state, set_generator_state
 from epochal.engine.snapshot.run_objects import RUN_OWNED_SUFFIXES, fingerprint_value
 from epochal.engine.state.optimizer_state import restore_in_place
 from epochal.errors import CheckpointError
@@ -59,7 +58,7 @@ class ChangedAttributes:
         """Those that changed, and those that hold tensors or generators, by name."""
         found: State = {}
         for name, _, _, value in self._all():
-            state = _generator_state(value)
+            state = read_generator_state(value)
             if state is not None:
                 found[name] = {"generator": state}
                 continue
@@ -89,7 +88,8 @@ class ChangedAttributes:
                 continue
             value = getattr(owner, attribute, None)
             if "generator" in saved:
-                _set_generator(value, saved["generator"])
+                if value is not None:
+                    set_generator_state(value, saved["generator"])
             else:
                 setattr(owner, attribute, restore_in_place(value, saved["value"], self._run.device))
 
@@ -145,24 +145,3 @@ def _may_change_in_place(value: object) -> bool:
     if isinstance(value, np.ndarray):
         return value.nbytes <= MAX_ATTRIBUTE_BYTES
     return isinstance(value, deque | bytearray)
-
-
-def _generator_state(value: object) -> object:
-    """The state of a generator; None of anything else."""
-    if isinstance(value, torch.Generator):
-        return value.get_state()
-    if isinstance(value, random.Random):
-        return value.getstate()
-    bits = getattr(value, "bit_generator", None)  # numpy's own, which need not be imported
-    if type(value).__module__.startswith("numpy.random") and bits is not None:
-        return bits.state
-    return None
-
-
-def _set_generator(generator: Any, state: Any) -> None:  # noqa: ANN401 - of three libraries
-    if isinstance(generator, torch.Generator):
-        generator.set_state(state)
-    elif isinstance(generator, random.Random):
-        generator.setstate(state)
-    elif generator is not None:
-        generator.bit_generator.state = state

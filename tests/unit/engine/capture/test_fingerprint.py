@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -15,8 +13,6 @@ from engine.parts import Sums, adder, make_run
 from epochal.engine.capture.fingerprint import (
     StepDependencies,
     find_fingerprint_change,
-    find_used_generator,
-    read_host_generators,
     take_fingerprint,
 )
 
@@ -144,18 +140,3 @@ def test_a_task_that_is_a_module_is_compared_like_one() -> None:
         find_fingerprint_change(before, take_fingerprint(run, StepDependencies({"head"})))
         == "Whole.head.p"
     )
-
-
-@pytest.mark.parametrize(
-    ("draw", "library"),
-    [
-        (random.random, "Python's random"),
-        (np.random.rand, "numpy.random"),
-        (lambda: torch.rand(1), "torch on the CPU"),
-        (lambda: np.random.default_rng(0).random(), ""),
-    ],
-)
-def test_the_library_whose_generator_moved_is_named(draw: Any, library: str) -> None:
-    before = read_host_generators()
-    draw()
-    assert find_used_generator(before, read_host_generators()) == library
