@@ -14,10 +14,9 @@ from epochal.engine.capture.batch_layout import copy_batch
 from epochal.engine.capture.fingerprint import (
     StepDependencies,
     find_fingerprint_change,
+    find_position_read,
     find_user_line,
-    recording_attribute_reads,
-    recording_position_reads,
-    recording_store_reads,
+    recording_reads,
     take_fingerprint,
 )
 from epochal.engine.device.seeding import find_used_generator, generator_states
@@ -106,17 +105,19 @@ class CaptureTrial:
         fingerprint, generators = take_fingerprint(run), generator_states()
         with (
             uncounted_steps(run),
-            recording_attribute_reads(run.task) as task_names,
-            recording_store_reads(run.store) as store_names,
-            recording_position_reads(run) as lines,
+            recording_reads(run.task) as task_reads,
+            recording_reads(run.store) as store_reads,
+            recording_reads(run) as run_reads,
             _refusing_host_reads(run.device),
         ):
             self._take(self._eager)
         self._end = self._snapshot()
-        self.reads = StepDependencies(task_names, store_names)
-        if lines:
+        names = None if task_reads is None else {*task_reads}
+        self.reads = StepDependencies(names, has_store=bool(store_reads))
+        position = find_position_read(run_reads or {})
+        if position:
             raise CaptureRefusedError(
-                f"{lines[0]}, and a graph would keep for ever what it says now"
+                f"{position}, and a graph would keep the present value; use a tensor on the device"
             )
         change = find_fingerprint_change(fingerprint, take_fingerprint(run))
         if change:

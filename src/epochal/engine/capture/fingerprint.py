@@ -17,10 +17,9 @@ from epochal.engine.snapshot.run_objects import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator
+    from collections.abc import Hashable, Iterable, Iterator
     from types import FrameType
 
-    from epochal.engine.interfaces.shared_store import Store
     from epochal.engine.run import Run
 
 
@@ -39,7 +38,7 @@ def take_fingerprint(run: Run, reads: StepDependencies | None = None) -> Fingerp
     found: Fingerprint = {}
     freezer = ValueFingerprinter(run.device)
     _add_task(found, freezer, run.task, None if reads is None else reads.task)
-    for name in _stored(run) if reads is None else sorted(reads.store):
+    for name in _stored(run) if reads is None or reads.has_store else ():
         found[f"run.store {name!r}"] = freezer.freeze(run.store.try_get(name))
     for name, module in run.model.named_modules():
         _add_module(found, freezer, f"model.{name}" if name else "model", module)
@@ -117,116 +116,62 @@ def _add_module(
             found[f"{prefix}.{name}"] = freezer.freeze(value)
 
 
-_POSITION = ("step", "epoch", "samples", "batch_index", "epoch_number", "latest")
-_PARTS_THAT_MOVE = ("learning_rates", "feed", "clock", "monitor", "updater")
-_CHANGING = (*_POSITION, *_PARTS_THAT_MOVE)
+_MOVING = (
+    *("step", "epoch", "samples", "batch_index", "epoch_number", "latest"),
+    *("learning_rates", "feed", "clock", "monitor", "updater"),
+)
 
 
 @final
 @dataclass(frozen=True)
 class StepDependencies:
-    """Names that steps read; what they do not read may change."""
+    """What steps read of task and store; what they do not read may change."""
 
     task: set[str] | None = field(default_factory=set)
-    """Attributes of the task; None where that cannot be seen, and all of them count."""
+    """Attributes of the task; None where that is unknown, and all of them count."""
 
-    store: set[str] = field(default_factory=set)
+    has_store: bool = False
+    """Whether they read the store, whose names count then."""
 
     def joined(self, other: StepDependencies) -> StepDependencies:
         """What any of both reads."""
-        is_seen = self.task is not None and other.task is not None
-        task = (self.task or set()) | (other.task or set()) if is_seen else None
-        return StepDependencies(task, self.store | other.store)
+        is_known = self.task is not None and other.task is not None
+        task = (self.task or set()) | (other.task or set()) if is_known else None
+        return StepDependencies(task, self.has_store or other.has_store)
 
 
 @contextmanager
-def recording_position_reads(run: Run) -> Iterator[list[str]]:
-    """Note which lines outside of Epochal read the position of the run in a block.
+def recording_reads(owner: object) -> Iterator[dict[str, str] | None]:
+    """Note which attributes of an object are read in a block; None if its class forbids it.
 
-    Such a number would be the same for ever in a captured step.
+    The value of a name is the line of user code that read it first; empty if none did.
     """
-    reads: list[str] = []
-    own_kind: Any = type(run)
-
-    def watched(name: str) -> property:
-        inherited = getattr(own_kind, name, None)
-        compute = inherited.fget if isinstance(inherited, property) else None
-
-        def read(self: Run) -> object:
-            line = find_user_line(sys._getframe(1))
-            if line:
-                reads.append(f"run.{name} is read in {line}")
-            return vars(self)[name] if compute is None else compute(self)
-
-        def write(self: Run, value: object) -> None:
-            vars(self)[name] = value
-
-        return property(read, write)
-
-    for name in _CHANGING:  # defaults of the class become values of the object, to be found
-        if not isinstance(getattr(own_kind, name, None), property):
-            vars(run).setdefault(name, getattr(run, name))
-    kind = type(own_kind)(own_kind.__name__, (own_kind,), {n: watched(n) for n in _CHANGING})
-    run.__class__ = kind
-    try:
-        yield reads
-    finally:
-        run.__class__ = own_kind
-
-
-@contextmanager
-def recording_store_reads(store: Store) -> Iterator[set[str]]:
-    """Note which names of a store are looked up in a block."""
-    names: set[str] = set()
-    own_kind: Any = type(store)
-
-    def watched(method: str) -> Callable[..., object]:
-        def look_up(self: Store, name: str, *default: object) -> object:
-            names.add(name)
-            return getattr(own_kind, method)(self, name, *default)
-
-        return look_up
-
-    methods = {name: watched(name) for name in ("get", "try_get", "__contains__")}
-    store.__class__ = type(own_kind.__name__, (own_kind,), methods)
-    try:
-        yield names
-    finally:
-        store.__class__ = own_kind
-
-
-@contextmanager
-def recording_attribute_reads(owner: object) -> Iterator[set[str] | None]:
-    """Note which attributes of an object are read in a block; None where that cannot be seen."""
-    names: set[str] = set()
-    own_kind: Any = type(owner)
+    kind: Any = type(owner)
+    own, original = vars(kind).get("__getattribute__"), kind.__getattribute__
+    lines: dict[str, str] = {}
 
     def read(self: object, name: str) -> object:
-        names.add(name)
-        return own_kind.__getattribute__(self, name)
+        if self is owner:
+            lines[name] = lines.get(name) or find_user_line(sys._getframe(1))
+        return original(self, name)
 
-    if _notices_subclasses(own_kind):
+    try:
+        kind.__getattribute__ = read
+    except Exception:  # a class of C code, or a metaclass that refuses
         yield None
         return
     try:
-        kind = type(own_kind)(own_kind.__name__, (own_kind,), {"__getattribute__": read})
-        # Past a __setattr__ of its own, such as that of a frozen dataclass.
-        object.__setattr__(owner, "__class__", kind)
-    except Exception:  # its layout or its metaclass does not allow it
-        yield None
-        return
-    try:
-        yield names
+        yield lines
     finally:
-        object.__setattr__(owner, "__class__", own_kind)
+        if own is None:
+            del kind.__getattribute__
+        else:
+            kind.__getattribute__ = own
 
 
-def _notices_subclasses(kind: type) -> bool:
-    """Whether a class keeps a list of its subclasses or the like."""
-    return any(
-        "__init_subclass__" in vars(one) and one.__module__ not in ("builtins", "typing")
-        for one in kind.__mro__
-    )
+def find_position_read(lines: dict[str, str]) -> str:
+    """Where user code read the position of the run, a part that moves with it; empty if nowhere."""
+    return next((f"run.{name} is read in {lines[name]}" for name in _MOVING if lines.get(name)), "")
 
 
 def find_user_line(frame: FrameType | None) -> str:
