@@ -33,15 +33,15 @@ class CaptureCandidate:
 
 @final
 class CaptureCandidates:
-    """Keeps the first batches of a few shapes, those that come most often.
+    """Keeps the first batches of a few shapes, those that come max_shapes often.
 
     Args:
-        most: How many shapes' batches are kept at a time, since they take memory.
+        max_shapes: How many shapes' batches are kept at a time, since they take memory.
     """
 
-    def __init__(self, *, most: int) -> None:
-        self._most = most
-        self._kept: dict[Hashable, CaptureCandidate] = {}
+    def __init__(self, *, max_shapes: int) -> None:
+        self._max_shapes = max_shapes
+        self._candidates: dict[Hashable, CaptureCandidate] = {}
         self._counts: Counter[Hashable] = Counter()
         self._refused: set[Hashable] = set()
         self._constant = ""
@@ -51,25 +51,25 @@ class CaptureCandidates:
 
     def find(self, key: Hashable) -> CaptureCandidate | None:
         """What is kept of a shape."""
-        return self._kept.get(key)
+        return self._candidates.get(key)
 
     def is_refused(self, key: Hashable) -> bool:
         """Whether it was tried and left to eager steps."""
         return key in self._refused
 
-    def keep(self, key: Hashable, microbatches: Microbatches, run: Run) -> None:
+    def add(self, key: Hashable, microbatches: Microbatches, run: Run) -> None:
         """Note a step of a shape, and keep its batches if there is room."""
         self._note(key)
-        candidate = self._kept.get(key)
+        candidate = self._candidates.get(key)
         if candidate is None:
             if not self._make_room(key):
                 return
-            candidate = self._kept[key] = CaptureCandidate(groups_fingerprint(run))
+            candidate = self._candidates[key] = CaptureCandidate(groups_fingerprint(run))
         candidate.batches.append(copy_batch(microbatches))
 
-    def take(self, key: Hashable) -> CaptureCandidate:
+    def pop(self, key: Hashable) -> CaptureCandidate:
         """What is kept of a shape, which is kept no longer."""
-        return self._kept.pop(key)
+        return self._candidates.pop(key)
 
     def refuse(self, key: Hashable) -> None:
         """Leave a shape to eager steps from now on."""
@@ -77,7 +77,7 @@ class CaptureCandidates:
 
     def clear(self) -> None:
         """Begin anew."""
-        self._kept.clear()
+        self._candidates.clear()
         self._counts.clear()
         self._refused.clear()
         self._constant = ""
@@ -98,12 +98,12 @@ class CaptureCandidates:
 
     def _make_room(self, key: Hashable) -> bool:
         """Whether a shape may be kept: another one makes room if it came less often."""
-        if len(self._kept) < self._most:
+        if len(self._candidates) < self._max_shapes:
             return True
-        rarest = min(self._kept, key=lambda one: self._counts[one])
+        rarest = min(self._candidates, key=lambda one: self._counts[one])
         if self._counts[key] <= self._counts[rarest]:
             return False
-        del self._kept[rarest]
+        del self._candidates[rarest]
         return True
 
 

@@ -77,7 +77,7 @@ LEAST_GAP = Gap(weights=1e-3, loss=1e-5)
 class CaptureTrial:
     """A few steps taken aside: first eagerly, under watch, then in other ways.
 
-    Whatever happens, ``undo`` brings the run back to where the trial began.
+    Whatever happens, ``restore`` brings the run back to where the trial began.
 
     Args:
         run: The run to try it in.
@@ -92,7 +92,7 @@ class CaptureTrial:
         self._tensors = find_state_tensors(run)
         self._start = Snapshot(run, self._tensors)
         self._end: Snapshot | None = None
-        self.reads = StepDependencies()
+        self.dependencies = StepDependencies()
         """What of task and store the steps read, as far as that could be seen."""
 
     def watch_eager(self) -> None:
@@ -113,7 +113,7 @@ class CaptureTrial:
             self._take(self._eager)
         self._end = self._snapshot()
         names = None if task_reads is None else {*task_reads}
-        self.reads = StepDependencies(names, has_store=bool(store_reads))
+        self.dependencies = StepDependencies(names, has_store=bool(store_reads))
         position = find_position_read(run_reads or {})
         if position:
             raise CaptureRefusedError(
@@ -129,7 +129,7 @@ class CaptureTrial:
             raise CaptureRefusedError(f"the step draws random numbers on the host, from {library}")
         self._require_same_tensors()
 
-    def judge(self, take_step: TakeStep, *, is_exact: bool) -> str:
+    def compare(self, take_step: TakeStep, *, is_exact: bool) -> str:
         """Take the same steps in another way; gives how close they came, in words.
 
         Args:
@@ -202,12 +202,12 @@ class CaptureTrial:
         weights = self._end.gap(reached, self._start, "model.")
         return Gap(weights, self._end.gap(reached, self._start, "meter."))
 
-    def undo(self) -> None:
+    def restore(self) -> None:
         """Bring the run back to where it was."""
         self._start.restore()
 
     def _repeat(self, take_step: TakeStep) -> Snapshot:
-        self.undo()
+        self.restore()
         with uncounted_steps(self._run):
             self._take(take_step)
         return self._snapshot()
@@ -230,8 +230,8 @@ class CaptureTrial:
 
 @contextmanager
 def uncounted_steps(run: Run) -> Iterator[None]:
-    """Take steps that do not count: no averages, no metrics, no wish to stop."""
-    finish, wish = run.finish_batch, (run.stop_reason, run.stop_status)
+    """Take steps that do not count: no averages, no metrics, no requested to stop."""
+    finish, requested = run.finish_batch, (run.stop_reason, run.stop_status)
     run.finish_batch = run.report_batch
     try:
         with run.meter.capture_additions():
@@ -239,7 +239,7 @@ def uncounted_steps(run: Run) -> Iterator[None]:
     finally:
         run.finish_batch = finish
         if not is_interrupted_or_preempted(run):
-            run.stop_reason, run.stop_status = wish
+            run.stop_reason, run.stop_status = requested
 
 
 @contextmanager

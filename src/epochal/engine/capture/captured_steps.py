@@ -67,17 +67,17 @@ class CapturedSteps:
     Args:
         run: Ready to train.
         update: Takes a step in the usual way.
-        wish: ``auto``, ``graph`` or ``compile``.
+        requested: ``auto``, ``graph`` or ``compile``.
     """
 
-    def __init__(self, run: Run, update: Update, *, wish: str) -> None:
+    def __init__(self, run: Run, update: Update, *, requested: str) -> None:
         self._run = run
         self._update = update
         self._captured = without_oom_retry(update)
         self._calls = run.calls
-        self._is_compiling = wish == "compile"
+        self._is_compiling = requested == "compile"
         self._graphs: dict[Hashable, StepGraph] = {}
-        self._shapes = CaptureCandidates(most=MAX_GRAPHS)
+        self._shapes = CaptureCandidates(max_shapes=MAX_GRAPHS)
         self._shown: StepGraph | None = None
         self._eager_steps = 0
         self._captures = 0
@@ -86,16 +86,16 @@ class CapturedSteps:
         self._has_reported = False
         self._capture_context = CaptureContext(run.device)
         self._fingerprint: Fingerprint = {}
-        self._reads = StepDependencies()
+        self._dependencies = StepDependencies()
         self._compile_decision = (
-            CompileDecision(run, WeakMethod(self._switch)) if wish == "auto" else None
+            CompileDecision(run, WeakMethod(self._switch)) if requested == "auto" else None
         )
         run.choices["step"] = "eager"
 
     def __call__(self, microbatches: Microbatches) -> None:
         """Take one step."""
         if self._run.events.has_run_user_code:
-            self._look_again()
+            self._recheck_graphs()
         tensors: list[Tensor] = []
         graph = None
         key: Hashable = None
@@ -132,12 +132,12 @@ class CapturedSteps:
             return
         candidate = self._shapes.find(key)
         if candidate is not None and len(candidate.batches) >= WARMUP_STEPS:
-            if self._capture(key, self._shapes.take(key)):
+            if self._capture(key, self._shapes.pop(key)):
                 candidate.batches.clear()
                 self._replay_new_graph(self._graphs[key], tensors)
                 return
         else:
-            self._shapes.keep(key, microbatches, self._run)
+            self._shapes.add(key, microbatches, self._run)
         self._update(self._run, microbatches)
         self._count_eager_step()
 
@@ -160,9 +160,9 @@ class CapturedSteps:
                 _require_steady_groups(run, candidate)
                 trial.watch_eager()
                 if self._is_compiling:  # what is compiled may round; nothing else may differ
-                    self._build_and_judge(trial, candidate, CaptureContext(run.device))
+                    self._build_and_compare(trial, candidate, CaptureContext(run.device))
                     _empty_cuda_cache(run.device)
-                graph, verdict = self._build_and_judge(
+                graph, verdict = self._build_and_compare(
                     trial, candidate, self._capture_context, is_compiled=self._is_compiling
                 )
             except CaptureRefusedError as refusal:
@@ -175,22 +175,22 @@ class CapturedSteps:
                 self._refuse(key, _describe(error))
                 return False
             finally:
-                trial.undo()
+                trial.restore()
         if not self._graphs:
-            run.feed.aim.at(graph.inputs)
+            run.feed.static_inputs.set_targets(graph.inputs)
         self._graphs[key] = graph
         self._captures += 1
         # What the step of any shape reads counts.
-        self._reads = self._reads.joined(trial.reads)
-        self._fingerprint = take_fingerprint(run, self._reads)
+        self._dependencies = self._dependencies.union(trial.dependencies)
+        self._fingerprint = take_fingerprint(run, self._dependencies)
         self._report(verdict, perf_counter() - begun)
         return True
 
-    def _build_and_judge(
+    def _build_and_compare(
         self,
         trial: CaptureTrial,
         candidate: CaptureCandidate,
-        workshop: CaptureContext,
+        context: CaptureContext,
         *,
         is_compiled: bool = False,
     ) -> tuple[StepGraph, str]:
@@ -200,15 +200,15 @@ class CapturedSteps:
         plain = run.calls.compute
         if is_compiled:
             run.calls.compute = compile_forward_and_loss(run, has_one_shape=True)
-        trial.undo()
+        trial.restore()
         try:
             with uncounted_steps(run):
-                workshop.warm_up(run, self._captured, copy_batch(example))
-            trial.undo()
-            graph = StepGraph(run, self._captured, copy_batch(example), workshop)
+                context.warm_up(run, self._captured, copy_batch(example))
+            trial.restore()
+            graph = StepGraph(run, self._captured, copy_batch(example), context)
         finally:
             run.calls.compute = plain
-        verdict = trial.judge(
+        verdict = trial.compare(
             lambda batch: graph.replay(list_tensors(batch)), is_exact=not is_compiled
         )
         return graph, verdict
@@ -222,7 +222,7 @@ class CapturedSteps:
         kind = "compiled and captured" if self._is_compiling else "captured"
         logger.info("step: %s, %s (%.1f s)", kind, verdict, seconds)
         if self._compile_decision is not None:
-            self._compile_decision.watch(is_compiled=self._is_compiling, seconds=seconds)
+            self._compile_decision.time_steps(is_compiled=self._is_compiling, seconds=seconds)
 
     def _refuse(self, key: Hashable, reason: str) -> None:
         """Leave this shape, or all of them if none was captured before, to eager steps."""
@@ -244,7 +244,7 @@ class CapturedSteps:
         self._run.choices["step_reason"] = reason
         logger.info("step: eager: %s", reason)
 
-    def _look_again(self) -> None:
+    def _recheck_graphs(self) -> None:
         """After code of the user ran: have the graphs what they need, and is it still true?"""
         run = self._run
         run.events.has_run_user_code = False
@@ -255,7 +255,9 @@ class CapturedSteps:
         if obstacle:
             self._give_up(obstacle)
         elif self._graphs:
-            change = find_fingerprint_change(self._fingerprint, take_fingerprint(run, self._reads))
+            change = find_fingerprint_change(
+                self._fingerprint, take_fingerprint(run, self._dependencies)
+            )
             if run.calls is not self._calls:
                 change = "a method of the task"
             if change and self._is_captured_too_often():
@@ -277,7 +279,7 @@ class CapturedSteps:
         self._drop_graphs()
 
     def _drop_graphs(self) -> None:
-        self._run.feed.aim.at([])
+        self._run.feed.static_inputs.set_targets([])
         self._graphs.clear()
         self._shapes.clear()
         self._shown = None

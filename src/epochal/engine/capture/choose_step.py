@@ -24,18 +24,18 @@ def choose_step(run: Run, update: Update) -> TakeStep:
         run: Ready to train, with its updater bound.
         update: Takes a step in the usual way.
     """
-    wish = "eager" if run.is_debug else run.options.engine.step
-    obstacle = "" if wish == "eager" else find_capture_obstacle(run)
-    if wish == "compile" or (wish == "auto" and not obstacle):
+    requested = "eager" if run.is_debug else run.options.engine.step
+    obstacle = "" if requested == "eager" else find_capture_obstacle(run)
+    if requested == "compile" or (requested == "auto" and not obstacle):
         require_compile_backend(run)
-    if wish != "eager" and not obstacle:
-        return CapturedSteps(run, update, wish=wish)
+    if requested != "eager" and not obstacle:
+        return CapturedSteps(run, update, requested=requested)
     run.choices["step"] = "eager"
-    if wish == "compile":
+    if requested == "compile":
         run.choices["step"] = "compile"
         logger.info("step: compiled, not captured: %s", obstacle)
         return CompiledSteps(run, update)
-    if wish == "graph" or (wish == "auto" and run.device.type == "cuda"):
-        level = logging.WARNING if wish == "graph" else logging.INFO
+    if requested == "graph" or (requested == "auto" and run.device.type == "cuda"):
+        level = logging.WARNING if requested == "graph" else logging.INFO
         logger.log(level, "step: eager: %s", obstacle)
     return partial(update, run)

@@ -50,7 +50,7 @@ class CompileDecision:
         self._steps = _TIMED_STEPS
         self._tries = 0
 
-    def watch(self, *, is_compiled: bool, seconds: float) -> None:
+    def time_steps(self, *, is_compiled: bool, seconds: float) -> None:
         """Time the steps that begin now; getting here took that many seconds."""
         self._is_compiled = is_compiled
         self._compile_seconds = seconds

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, final
 
 import torch
 
 from epochal.engine.capture.batch_layout import list_tensors, map_tensors
 from epochal.engine.device.move import BatchMover, choose_mover
+from epochal.engine.device.streams import capture_stream
 from epochal.engine.step.batch_outcome import Outcome
 
 if TYPE_CHECKING:
@@ -18,12 +18,6 @@ if TYPE_CHECKING:
     from epochal.engine.measure.sums import HostAdditions
     from epochal.engine.run import Run
     from epochal.engine.step.build_step import Update
-
-
-@cache
-def capture_stream(device: torch.device) -> torch.cuda.Stream:
-    """One stream for all graphs of a device: libraries keep memory for each that they saw."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch has no types here
 
 
 @final
@@ -57,11 +51,11 @@ class StepGraph:
         run: Its updater's step is captured, with everything that it changes in place.
         update: What takes the step.
         microbatches: What the step's batches look like.
-        workshop: Where to capture.
+        context: Where to capture.
     """
 
     def __init__(
-        self, run: Run, update: Update, microbatches: Microbatches, workshop: CaptureContext
+        self, run: Run, update: Update, microbatches: Microbatches, context: CaptureContext
     ) -> None:
         self._run = run
         self._outcomes: list[Outcome] = []
@@ -75,12 +69,12 @@ class StepGraph:
         self.inputs = [tensor.detach() for tensor in tensors]
         """What a replay reads; whoever makes a batch right here spares it a copy."""
 
-        self._notes = self._capture(update, inputs, workshop)
+        self._notes = self._capture(update, inputs, context)
         self._parameters = list(run.updater.parameters)
         self._gradients = [parameter.grad for parameter in self._parameters]
 
     def _capture(
-        self, update: Update, inputs: Microbatches, workshop: CaptureContext
+        self, update: Update, inputs: Microbatches, context: CaptureContext
     ) -> HostAdditions:
         run = self._run
         finish = run.finish_batch
@@ -91,8 +85,8 @@ class StepGraph:
                 # Other threads, such as those that pin batches, may go on with their work.
                 torch.cuda.graph(
                     self._graph,
-                    pool=workshop.pool,
-                    stream=workshop.stream,
+                    pool=context.pool,
+                    stream=context.stream,
                     capture_error_mode="thread_local",
                 ),
             ):

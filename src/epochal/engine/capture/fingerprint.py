@@ -36,16 +36,16 @@ def take_fingerprint(run: Run, reads: StepDependencies | None = None) -> Fingerp
         reads: What of task and store matters; all of it if None.
     """
     found: Fingerprint = {}
-    freezer = ValueFingerprinter(run.device)
-    _add_task(found, freezer, run.task, None if reads is None else reads.task)
+    fingerprinter = ValueFingerprinter(run.device)
+    _add_task(found, fingerprinter, run.task, None if reads is None else reads.task)
     for name in _stored(run) if reads is None or reads.has_store else ():
-        found[f"run.store {name!r}"] = freezer.freeze(run.store.try_get(name))
+        found[f"run.store {name!r}"] = fingerprinter.fingerprint(run.store.try_get(name))
     for name, module in run.model.named_modules():
-        _add_module(found, freezer, f"model.{name}" if name else "model", module)
+        _add_module(found, fingerprinter, f"model.{name}" if name else "model", module)
     for name, parameter in run.model.named_parameters():
         found[f"model.{name}.requires_grad"] = parameter.requires_grad
     for name, module in run.loss.named_modules() if run.loss is not None else ():
-        _add_module(found, freezer, f"loss.{name}" if name else "loss", module)
+        _add_module(found, fingerprinter, f"loss.{name}" if name else "loss", module)
     # Going back may have left the optimizer other tensors than those that were captured.
     found["the state of the run"] = len(run.rollbacks)
     return found | groups_fingerprint(run)
@@ -66,7 +66,7 @@ def groups_fingerprint(run: Run) -> Fingerprint:
             if name == "params":
                 found[key] = tuple([id(parameter) for parameter in value])
             elif name not in ("lr", "initial_lr") or not isinstance(group["lr"], Tensor):
-                found[key] = ValueFingerprinter(run.device).freeze(value)
+                found[key] = ValueFingerprinter(run.device).fingerprint(value)
     return found
 
 
@@ -84,12 +84,12 @@ _OTHER = object()
 
 
 def _add_task(
-    found: Fingerprint, freezer: ValueFingerprinter, task: object, names: Iterable[str] | None
+    found: Fingerprint, fingerprinter: ValueFingerprinter, task: object, names: Iterable[str] | None
 ) -> None:
     own, prefix = getattr(task, "__dict__", {}), type(task).__name__
     if isinstance(task, nn.Module):
         for inner, module in task.named_modules():
-            _add_module(found, freezer, f"{prefix}.{inner}".rstrip("."), module)
+            _add_module(found, fingerprinter, f"{prefix}.{inner}".rstrip("."), module)
     # The loss function is read once, when the task's methods are bound, and not in the steps.
     for name in own if names is None else sorted({*names, "loss_fn"}):
         # Of a class attribute too: it may become one of the object, with the same value.
@@ -100,20 +100,20 @@ def _add_task(
             continue
         if isinstance(value, nn.Module):
             for inner, module in value.named_modules():
-                _add_module(found, freezer, f"{prefix}.{name}.{inner}".rstrip("."), module)
+                _add_module(found, fingerprinter, f"{prefix}.{name}.{inner}".rstrip("."), module)
         else:
-            found[f"{prefix}.{name}"] = freezer.freeze(value)
+            found[f"{prefix}.{name}"] = fingerprinter.fingerprint(value)
 
 
 def _add_module(
-    found: Fingerprint, freezer: ValueFingerprinter, prefix: str, module: nn.Module
+    found: Fingerprint, fingerprinter: ValueFingerprinter, prefix: str, module: nn.Module
 ) -> None:
     found[f"{prefix}.training"] = module.training
     for name in _HOOKS:
         found[f"{prefix}.{name}"] = len(getattr(module, name))
     for name, value in vars(module).items():
         if name not in MODULE_ATTRIBUTES:
-            found[f"{prefix}.{name}"] = freezer.freeze(value)
+            found[f"{prefix}.{name}"] = fingerprinter.fingerprint(value)
 
 
 _MOVING = (
@@ -133,7 +133,7 @@ class StepDependencies:
     has_store: bool = False
     """Whether they read the store, whose names count then."""
 
-    def joined(self, other: StepDependencies) -> StepDependencies:
+    def union(self, other: StepDependencies) -> StepDependencies:
         """What any of both reads."""
         is_known = self.task is not None and other.task is not None
         task = (self.task or set()) | (other.task or set()) if is_known else None

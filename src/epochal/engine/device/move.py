@@ -92,17 +92,17 @@ class BatchMover:
     def __call__(self, value: Batch) -> Batch:
         """The same nest with moved tensors; what holds no tensor is left alone."""
         if isinstance(value, Tensor):
-            return self._tensor(value)
+            return self._move_tensor(value)
         if hasattr(value, "to"):
-            return self._object(value)
+            return self._move_object(value)
         if isinstance(value, list | tuple):
             moved = [self(item) for item in value]
             return type(value)(*moved) if hasattr(value, "_fields") else type(value)(moved)
         if isinstance(value, Mapping):
             return _refill_mapping(value, {key: self(item) for key, item in value.items()})
-        return self._fields(value) if dataclasses.is_dataclass(value) else value
+        return self._move_fields(value) if dataclasses.is_dataclass(value) else value
 
-    def _tensor(self, tensor: Tensor) -> Tensor:
+    def _move_tensor(self, tensor: Tensor) -> Tensor:
         tensor = tensor.detach() if self.is_detached else tensor
         dtype = self.dtype if tensor.is_floating_point() else None
         if self.is_pinned and _can_be_pinned(tensor):
@@ -113,7 +113,7 @@ class BatchMover:
             return moved.contiguous(memory_format=torch.channels_last)
         return moved
 
-    def _object(self, value: Batch) -> Batch:
+    def _move_object(self, value: Batch) -> Batch:
         if self.is_pinned and hasattr(value, "pin_memory"):
             value = value.pin_memory()
         is_packed = isinstance(value, PackedSequence)
@@ -128,7 +128,7 @@ class BatchMover:
             moved = moved.to(self.device, dtype=self.dtype)
         return _require_dtype(moved, self.dtype)
 
-    def _fields(self, value: Batch) -> Batch:
+    def _move_fields(self, value: Batch) -> Batch:
         moved = copy.copy(value)
         for field in dataclasses.fields(value):
             object.__setattr__(moved, field.name, self(getattr(value, field.name)))

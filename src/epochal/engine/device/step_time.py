@@ -52,9 +52,9 @@ class DeviceTime:
 
     def add_to(self, run: Run) -> None:
         """Have the plan look at a step every so often."""
-        self._due = run.plan.add_period(PLAN_NAME, PERIOD, self.look)
+        self._due = run.plan.add_period(PLAN_NAME, PERIOD, self.mark_step)
 
-    def look(self, run: Run) -> None:
+    def mark_step(self, run: Run) -> None:
         """Set the mark before the next step, or behind the step just taken."""
         if self._begun:
             self._end(run)

@@ -82,13 +82,15 @@ class Feed:
         self._per_step = accumulate  # of the steps that were handed out last
         self._is_interrupted = False
         is_ahead = isinstance(move, BatchMover) and move.device.type == "cuda"
-        self._ahead = CudaPrefetcher(move) if is_ahead and isinstance(move, BatchMover) else None
-        self._gatherer = InMemoryLoaders(move, is_pinned=is_ahead)
+        self._prefetcher = (
+            CudaPrefetcher(move) if is_ahead and isinstance(move, BatchMover) else None
+        )
+        self._in_memory_loaders = InMemoryLoaders(move, is_pinned=is_ahead)
         self._indexed_loaders = IndexedLoaders()
         self._iterable_loaders = IterableLoaders()
         self._resume = _ResumePosition()
         self._stateful: StatefulBatches | None = None
-        self.aim = StaticInputs()
+        self.static_inputs = StaticInputs()
         """Where training batches of data on the device go."""
 
         self.position = 0
@@ -175,7 +177,11 @@ class Feed:
         self._stateful, is_first = None, not self.wait_seconds
         with explaining_worker_deaths(loader, "train_loader"):
             batches = self.open(
-                loader, self.limit, one_pass, aim=self._find_static_inputs(accumulate), state=state
+                loader,
+                self.limit,
+                one_pass,
+                static_inputs=self._find_static_inputs(accumulate),
+                state=state,
             )
             while True:
                 begun = perf_counter()
@@ -210,8 +216,8 @@ class Feed:
     def _find_static_inputs(self, accumulate: int) -> StaticInputs | None:
         """Where batches go if a step takes one; else nothing stays of data that were used."""
         if accumulate == 1:
-            return self.aim
-        self.aim.let_go()
+            return self.static_inputs
+        self.static_inputs.release_data()
         return None
 
     def open(
@@ -220,7 +226,7 @@ class Feed:
         limit: int | None,
         one_pass: DataPass,
         *,
-        aim: StaticInputs | None = None,
+        static_inputs: StaticInputs | None = None,
         state: dict[str, Any] | None = None,
     ) -> Iterator[Batch]:
         """A pass over any loader: gathered if it can be, ahead if that helps.
@@ -229,24 +235,26 @@ class Feed:
             loader: Left as it is, but for its samplers' epoch.
             limit: Position at which the pass ends.
             one_pass: Its seed, and where it begins.
-            aim: Where batches of data on the device go.
+            static_inputs: Where batches of data on the device go.
             state: Of a loader that has one, at the beginning of this pass.
         """
         set_sampler_epoch(loader, one_pass.epoch)
-        gathered = self._gatherer.find(loader, one_pass, aim)
-        can_be_ahead = self._ahead is not None
+        gathered = self._in_memory_loaders.find(loader, one_pass, static_inputs)
+        can_be_ahead = self._prefetcher is not None
         batches: Iterator[Batch]
         if gathered is not None:
             batches, can_be_ahead = gathered.batches, can_be_ahead and not gathered.is_moved
-        elif (twin := self._indexed_loaders.find(loader)) is not None:
-            batches = twin.open(one_pass)
+        elif (indexed := self._indexed_loaders.find(loader)) is not None:
+            batches = indexed.open(one_pass)
         else:
             batches = self._iterable_loaders.open(loader, one_pass, state)
             if isinstance(batches, StatefulBatches):
                 can_be_ahead = False  # its state would be that after the batch ahead
                 self._stateful = batches if one_pass.epoch is not None else self._stateful
         batches = islice(batches, None if limit is None else max(limit - one_pass.start, 0))
-        return self._ahead(batches) if can_be_ahead and self._ahead is not None else batches
+        return (
+            self._prefetcher(batches) if can_be_ahead and self._prefetcher is not None else batches
+        )
 
     def latest_steps(self, count: int) -> list[range]:
         """Which batches of the epoch the latest steps took, the last one first."""
@@ -268,7 +276,10 @@ class Feed:
 
     def _is_addressable(self, loader: Loader) -> bool:
         """Whether batches can be had by position, whatever came before."""
-        return self._gatherer.can_gather(loader) or self._indexed_loaders.find(loader) is not None
+        return (
+            self._in_memory_loaders.can_gather(loader)
+            or self._indexed_loaders.find(loader) is not None
+        )
 
     @property
     def steps_per_epoch(self) -> int | None:

@@ -82,18 +82,18 @@ class InMemoryLoaders:
         self._train_dataset_id = -1
 
     def find(
-        self, loader: Loader, one_pass: DataPass, aim: StaticInputs | None = None
+        self, loader: Loader, one_pass: DataPass, static_inputs: StaticInputs | None = None
     ) -> InMemoryPass | None:
         """The batches of a pass over the loader, if they can be gathered.
 
         Args:
             loader: Left as it is.
             one_pass: Its seed gives the order, as it would to the loader's sampler.
-            aim: Where batches of data on the device should go, if somebody keeps a place.
+            static_inputs: Where batches of data on the device should go, if somebody keeps a place.
         """
         is_training = one_pass.epoch is not None
         if is_training:
-            self._release_previous(getattr(loader, "dataset", None), aim)
+            self._release_previous(getattr(loader, "dataset", None), static_inputs)
         table = find_in_memory_source(loader)
         if table is None:
             return None
@@ -102,7 +102,7 @@ class InMemoryLoaders:
         is_pinned = self._is_pinned and table.tensors[0].device.type == "cpu"
         is_small = is_resident is None and is_pinned and _is_small(table.tensors)
         if is_resident or (is_small and is_training):
-            resident = self._settle(table, aim, is_kept=bool(is_resident))
+            resident = self._copy_to_device(table, static_inputs, is_kept=bool(is_resident))
             columns, are_images = resident.columns, resident.are_images
         elif is_small:  # there may be many evaluations: what one has goes with it
             columns, are_images = _make_rows_contiguous(tuple(map(self._move, table.tensors)))
@@ -110,22 +110,24 @@ class InMemoryLoaders:
             batches = table.batches(table.tensors, one_pass, is_pinned=is_pinned)
             return InMemoryPass(batches, is_moved=False)
         if any(are_images):
-            table, aim = table._replace(pack=_image_packer(table.pack, are_images)), None
-        return InMemoryPass(table.batches(columns, one_pass, aim=aim), is_moved=True)
+            table, static_inputs = table._replace(pack=_image_packer(table.pack, are_images)), None
+        return InMemoryPass(
+            table.batches(columns, one_pass, static_inputs=static_inputs), is_moved=True
+        )
 
     @staticmethod
     def can_gather(loader: Loader) -> bool:
         """Whether the batches of a loader can be gathered."""
         return find_in_memory_source(loader) is not None
 
-    def _settle(
-        self, table: InMemorySource, aim: StaticInputs | None, *, is_kept: bool
+    def _copy_to_device(
+        self, table: InMemorySource, static_inputs: StaticInputs | None, *, is_kept: bool
     ) -> _DeviceCopy:
         """The tensors of a dataset on the device, as they are now.
 
         Args:
             table: Of the dataset.
-            aim: Lets go of tensors that are replaced.
+            static_inputs: Lets go of tensors that are replaced.
             is_kept: Whether tensors that torch does not know to be written to are left as they are.
         """
         key, residents = id(table.owner), self._device_copies
@@ -142,8 +144,8 @@ class InMemoryLoaders:
             return residents[key]
         residents.pop(key, None)  # first, as the device may not have room for both
         known = None
-        if aim is not None:
-            aim.let_go()
+        if static_inputs is not None:
+            static_inputs.release_data()
         moved = tuple(map(self._move, table.tensors))
         # Gone with the dataset, whose id may be given to another one then.
         owner = ref(table.owner, lambda _: residents.pop(key, None))
@@ -153,13 +155,13 @@ class InMemoryLoaders:
         )
         return residents[key]
 
-    def _release_previous(self, dataset: object, aim: StaticInputs | None) -> None:
+    def _release_previous(self, dataset: object, static_inputs: StaticInputs | None) -> None:
         """Let go of what the training before used, unless it goes on with that."""
         if self._train_dataset_id != id(dataset):
             self._device_copies.pop(self._train_dataset_id, None)
             self._train_dataset_id = id(dataset)
-            if aim is not None:
-                aim.let_go()
+            if static_inputs is not None:
+                static_inputs.release_data()
 
 
 class _DeviceCopy(NamedTuple):
@@ -202,13 +204,13 @@ class InMemorySource(NamedTuple):
         one_pass: DataPass,
         *,
         is_pinned: bool = False,
-        aim: StaticInputs | None = None,
+        static_inputs: StaticInputs | None = None,
     ) -> Iterator[Batch]:
         """The batches of one pass over ``columns``, which stand for the tensors."""
         length = len(columns[0])
         used = length - length % self.batch_size if self.drop_last else length
         first = min(one_pass.start * self.batch_size, used)
-        if not self.is_shuffled and aim is None:
+        if not self.is_shuffled and static_inputs is None:
             parts = [_split(column[first:used], self.batch_size) for column in columns]
             copy = _copier(self.pack, is_pinned=is_pinned)
             return map(copy, zip(*parts, strict=True))
@@ -223,9 +225,9 @@ class InMemorySource(NamedTuple):
         order = order.to(device, non_blocking=True)
         select = _selector(columns, self.pack, is_pinned=is_pinned)
         pieces = _split(order, self.batch_size)
-        if aim is None:
+        if static_inputs is None:
             return map(select, pieces)
-        return aim.batches(columns, self.pack, order, pieces, select)
+        return static_inputs.gather_batches(columns, self.pack, order, pieces, select)
 
 
 def find_in_memory_source(loader: Loader) -> InMemorySource | None:

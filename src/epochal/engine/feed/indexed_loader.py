@@ -60,10 +60,10 @@ class IndexedLoaders:
             return None
         if isinstance(loader.dataset, IterableDataset | MapDataPipe):
             return None
-        twin = self._indexed_loaders.get(loader)
-        if twin is None or not twin.matches_loader(loader):
-            twin = self._indexed_loaders[loader] = IndexedLoader(loader, self._named)
-        return twin
+        indexed = self._indexed_loaders.get(loader)
+        if indexed is None or not indexed.matches_loader(loader):
+            indexed = self._indexed_loaders[loader] = IndexedLoader(loader, self._named)
+        return indexed
 
 
 @final
@@ -140,9 +140,9 @@ class IndexedLoader:
 
     def _store_traits(self, findings: DatasetTraits) -> None:
         reader = self._reader
-        reader.is_restless |= findings.is_restless
+        reader.is_random |= findings.is_random
         name = type(reader.dataset).__name__
-        if findings.is_unsteady and name not in self._named:
+        if findings.is_nondeterministic and name not in self._named:
             self._named.add(name)
             _logger.warning(
                 "data: one sample of %s, read twice under the same seed, came out differently: it "
@@ -185,6 +185,6 @@ def _build_loader(
         options["batch_sampler"] = plan
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what there is to say was said of the first one
-        twin = DataLoader(reader if reader.may_draw else loader.dataset, **options)
-    protect_workers_from_signals(twin)
-    return twin
+        indexed = DataLoader(reader if reader.may_draw else loader.dataset, **options)
+    protect_workers_from_signals(indexed)
+    return indexed

@@ -48,16 +48,16 @@ class CudaPrefetcher:
     waits for all work that was given out before it, so nothing is overwritten in use.
 
     Args:
-        change: Where and as what batches are needed.
+        move: Where and as what batches are needed.
     """
 
-    def __init__(self, change: BatchMover) -> None:
-        self._change = replace(change, is_pinned=True)
+    def __init__(self, move: BatchMover) -> None:
+        self._move = replace(move, is_pinned=True)
         self._side: torch.cuda.Stream | None = None
 
     def __call__(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """The batches of one pass on the device, in their order."""
-        device, change = self._change.device, self._change
+        device, move = self._move.device, self._move
         if self._side is None:
             self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # as below
         side, main = self._side, torch.cuda.current_stream(device)
@@ -71,7 +71,7 @@ class CudaPrefetcher:
             given.record(main)
             side.wait_event(given)
             with torch.cuda.stream(side):
-                moved = change(batch)
+                moved = move(batch)
             sent.record(side)
             return moved
 

@@ -70,9 +70,9 @@ def find_indices(sampler: object, seed: int) -> Indices | None:
     if isinstance(sampler, SequentialSampler):
         return range(len(sampler))
     generator = torch.Generator().manual_seed(seed)
-    twin: Any = copy.copy(sampler)
-    twin.generator = generator
-    return list(twin)
+    indexed: Any = copy.copy(sampler)
+    indexed.generator = generator
+    return list(indexed)
 
 
 def draws_each_index_once(sampler: object) -> bool:

@@ -59,10 +59,10 @@ class ReadRequest(NamedTuple):
 class DatasetTraits(NamedTuple):
     """What reading a first batch shows about a dataset."""
 
-    is_restless: bool
+    is_random: bool
     """Whether it drew from the generators that everybody draws from."""
 
-    is_unsteady: bool
+    is_nondeterministic: bool
     """Whether two readings of one sample differ under the same seed."""
 
 
@@ -108,7 +108,7 @@ class SeededDataset(Dataset[Any]):
 
     def __init__(self, dataset: Any, collate: Collate, *, is_stacked: bool) -> None:  # noqa: ANN401 - of any kind
         self.dataset = dataset
-        self.is_restless = False
+        self.is_random = False
         """Whether it is known to draw."""
 
         self._getitems = _find_getitems(dataset)
@@ -129,12 +129,12 @@ class SeededDataset(Dataset[Any]):
             batch = self._read_isolated(self._read_seeded, ticket)
         if not ticket.is_first:
             return batch
-        is_unsteady = self._draws and self._read_isolated(self._is_nondeterministic, ticket)
-        return [batch, DatasetTraits(self.is_restless, is_unsteady)]
+        is_nondeterministic = self._draws and self._read_isolated(self._is_nondeterministic, ticket)
+        return [batch, DatasetTraits(self.is_random, is_nondeterministic)]
 
     def _read_watched(self, ticket: ReadRequest) -> Batch:
         """The batch if nobody draws, as far as that is likely."""
-        if self.is_restless or not self._is_watched or len(ticket.indices) < _MIN_WATCHED_SAMPLES:
+        if self.is_random or not self._is_watched or len(ticket.indices) < _MIN_WATCHED_SAMPLES:
             return _UNKNOWN
         generators = self._generators
         states = generators.begin(ticket.seed)
@@ -148,7 +148,7 @@ class SeededDataset(Dataset[Any]):
         else:
             if generators.end(states):
                 return batch
-        self.is_restless = True
+        self.is_random = True
         return _UNKNOWN
 
     def _read_isolated(self, read: Callable[[ReadRequest], Any], ticket: ReadRequest) -> Any:  # noqa: ANN401 - of any kind

@@ -30,7 +30,7 @@ class UnsplittableError(Exception):
 class SplitMicrobatches(tuple["Batch", ...]):
     """Microbatches of one step, of which several may be of one batch of the loader."""
 
-    places: list[int]
+    batch_indices: list[int]
     """Which batch of the step each of them is of."""
 
 
@@ -40,20 +40,22 @@ def split_batches(batches: tuple[Batch, ...], most: int) -> SplitMicrobatches:
     Raises:
         UnsplittableError: A batch that is too large cannot be split.
     """
-    places: list[int] = []
+    batch_indices: list[int] = []
     found: list[Batch] = []
-    for place, batch in enumerate(batches):
+    for index, batch in enumerate(batches):
         parts = split_batch(batch, most)
-        places += [place] * len(parts)
+        batch_indices += [index] * len(parts)
         found += parts
     chunks = SplitMicrobatches(found)
-    chunks.places = places
+    chunks.batch_indices = batch_indices
     return chunks
 
 
 def get_batch_index(microbatches: tuple[Batch, ...], index: int) -> int:
     """Which batch of its step a microbatch is of."""
-    return microbatches.places[index] if isinstance(microbatches, SplitMicrobatches) else index
+    return (
+        microbatches.batch_indices[index] if isinstance(microbatches, SplitMicrobatches) else index
+    )
 
 
 def split_batch(batch: Batch, most: int) -> list[Batch]:

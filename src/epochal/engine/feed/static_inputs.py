@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, final
 
 import torch
 
-from epochal.engine.capture.cuda_graph import capture_stream
+from epochal.engine.device.streams import capture_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -28,17 +28,17 @@ class StaticInputs:
         self._size = -1
         self._graph_gather: GraphGather | None = None
 
-    def at(self, targets: list[Tensor]) -> None:
+    def set_targets(self, targets: list[Tensor]) -> None:
         """Let batches of that size go into these tensors; none: all batches are new."""
         self._targets = targets
         self._size = len(targets[0]) if targets and targets[0].ndim else -1
-        self.let_go()
+        self.release_data()
 
-    def let_go(self) -> None:
+    def release_data(self) -> None:
         """Keep nothing of the data that were gathered from."""
         self._graph_gather = None
 
-    def batches(
+    def gather_batches(
         self,
         columns: tuple[Tensor, ...],
         pack: Pack,
@@ -83,8 +83,8 @@ class StaticInputs:
         known = self._graph_gather
         if known is None or known.columns is not columns:
             known = self._graph_gather = GraphGather(columns, targets, len(columns[0]))
-        known.begin(order)
-        return known.take
+        known.set_order(order)
+        return known.gather
 
 
 def _have_same_rows(columns: tuple[Tensor, ...], targets: list[Tensor]) -> bool:
@@ -103,13 +103,13 @@ class GraphGather:
     Args:
         columns: What is gathered from; they stay where they are.
         targets: Where the rows of a batch go.
-        most: Length of the longest order.
+        max_length: Length of the longest order.
     """
 
-    def __init__(self, columns: tuple[Tensor, ...], targets: list[Tensor], most: int) -> None:
+    def __init__(self, columns: tuple[Tensor, ...], targets: list[Tensor], max_length: int) -> None:
         device, self._size = columns[0].device, len(targets[0])
         self.columns, self.targets = columns, targets
-        self._order = torch.zeros(most, dtype=torch.int64, device=device)
+        self._order = torch.zeros(max_length, dtype=torch.int64, device=device)
         self._first = torch.zeros((), dtype=torch.int64, device=device)
         self._next = -1
         self._graph = self._capture(torch.arange(self._size, device=device))
@@ -128,12 +128,12 @@ class GraphGather:
             self._first.add_(self._size)
         return graph
 
-    def begin(self, order: Tensor) -> None:
+    def set_order(self, order: Tensor) -> None:
         """Go by another order of the rows."""
         self._order[: len(order)].copy_(order)
         self._next = -1
 
-    def take(self, first: int, _: Tensor) -> None:
+    def gather(self, first: int, _: Tensor) -> None:
         """Fill the targets with the rows at this place of the order and those after it."""
         if first != self._next:
             self._first.fill_(first)

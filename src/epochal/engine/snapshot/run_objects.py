@@ -122,7 +122,7 @@ class ValueFingerprinter:
         self._device = device
         self._known: set[int] = set()
 
-    def freeze(self, value: object, depth: int = 0) -> Hashable:
+    def fingerprint(self, value: object, depth: int = 0) -> Hashable:
         """A value that is equal as long as nothing changes; of tensors only that there is one."""
         if isinstance(value, _PLAIN):
             return value
@@ -145,19 +145,19 @@ class ValueFingerprinter:
         if state is not None:
             is_on_host = not isinstance(value, torch.Generator) or value.device.type == "cpu"
             return fingerprint_generator_state(state) if is_on_host else ()
-        return tuple([(name, self.freeze(part, depth)) for name, part in _parts(value)])
+        return tuple([(name, self.fingerprint(part, depth)) for name, part in _parts(value)])
 
     def fingerprint_module(self, module: nn.Module, depth: int = 0) -> Hashable:
         """The mode and the plain attributes of one module."""
         own = [item for item in vars(module).items() if item[0] not in MODULE_ATTRIBUTES]
-        frozen = tuple([(name, self.freeze(value, depth)) for name, value in own])
+        frozen = tuple([(name, self.fingerprint(value, depth)) for name, value in own])
         return module.training, frozen
 
     def _fingerprint_container(self, value: Value, depth: int) -> Hashable:
         if len(value) > _MAX_ITEMS or depth > _MAX_DEPTH:
             return type(value), len(value)
         items = value.items() if isinstance(value, dict) else value
-        frozen = [self.freeze(item, depth + 1) for item in items]
+        frozen = [self.fingerprint(item, depth + 1) for item in items]
         is_set = isinstance(value, set | frozenset)
         return type(value), frozenset(frozen) if is_set else tuple(frozen)
 

@@ -87,7 +87,7 @@ def rebinding(run: Run) -> Iterator[None]:
         run.course.pinned_rate = run.updater.rate
         _bind_updater(run)
     run.bind()
-    run.feed.aim.at([])  # what was captured before is gone
+    run.feed.static_inputs.set_targets([])  # what was captured before is gone
     run.choose_step()
 
 

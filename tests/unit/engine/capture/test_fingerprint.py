@@ -207,7 +207,7 @@ def test_every_way_to_look_up_a_name_reads_the_store() -> None:
 
 
 def test_reads_of_several_shapes_count_together() -> None:
-    both = StepDependencies({"a"}, has_store=True).joined(StepDependencies({"b"}))
+    both = StepDependencies({"a"}, has_store=True).union(StepDependencies({"b"}))
     assert both == StepDependencies({"a", "b"}, has_store=True)
-    assert StepDependencies({"a"}).joined(StepDependencies(None)).task is None
-    assert StepDependencies(None).joined(StepDependencies({"a"})).task is None
+    assert StepDependencies({"a"}).union(StepDependencies(None)).task is None
+    assert StepDependencies(None).union(StepDependencies({"a"})).task is None

@@ -123,12 +123,12 @@ def test_batches_are_grouped_and_the_remainder_is_not_lost() -> None:
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_data_that_another_stage_gathered_from_are_let_go(accumulate: int) -> None:
+def test_data_of_another_stage_are_released(accumulate: int) -> None:
     one = feed(loader(), accumulate=accumulate)
-    let_go = []
-    one.aim.let_go = lambda: let_go.append(1)  # type: ignore[method-assign]
+    released = []
+    one.static_inputs.release_data = lambda: released.append(1)  # type: ignore[method-assign]
     list(one.epoch(0))
-    assert let_go
+    assert released
 
 
 def test_position_and_samples_are_counted() -> None:

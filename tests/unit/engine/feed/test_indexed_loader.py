@@ -115,9 +115,9 @@ def loader(kind: str, dataset: Any = None, **options: Any) -> DataLoader[Any]:
 def read(
     loader: DataLoader[Any], one_pass: DataPass, twins: IndexedLoaders | None = None
 ) -> list[Tensor]:
-    twin = (twins or IndexedLoaders()).find(loader)
-    assert twin is not None
-    return list(twin.open(one_pass))
+    indexed = (twins or IndexedLoaders()).find(loader)
+    assert indexed is not None
+    return list(indexed.open(one_pass))
 
 
 def assert_same(one: list[Tensor], other: list[Tensor]) -> None:
@@ -147,9 +147,9 @@ def test_workers_that_stay_and_read_far_ahead_do_not_matter_either() -> None:
     epochs = [read(kept, DataPass(seed), twins) for seed in (1, 2)]
     for seed, epoch in zip((1, 2), epochs, strict=True):
         assert_same(epoch, read(loader("shuffled"), DataPass(seed)))
-    twin = twins.find(kept)
-    assert twin is not None
-    assert_same(list(twin.open(DataPass(1, start=2))), epochs[0][2:])
+    indexed = twins.find(kept)
+    assert indexed is not None
+    assert_same(list(indexed.open(DataPass(1, start=2))), epochs[0][2:])
 
 
 @pytest.mark.parametrize("kind", LOADERS)
@@ -157,9 +157,9 @@ def test_nobody_misses_what_was_drawn(kind: str) -> None:
     generators = HostGenerators()
     before = generators.take()
     one = loader(kind)
-    twin = IndexedLoaders().find(one)
-    assert twin is not None
-    for _ in twin.open(DataPass(3)):
+    indexed = IndexedLoaders().find(one)
+    assert indexed is not None
+    for _ in indexed.open(DataPass(3)):
         assert before.equals(generators.take())
 
 
@@ -190,12 +190,12 @@ def test_the_loader_itself_stays_as_it_is(workers: int) -> None:
 def test_two_passes_at_a_time_do_not_disturb_each_other() -> None:
     twins, one = IndexedLoaders(), loader("own sampler")
     alone = read(one, DataPass(1), twins)
-    twin = twins.find(one)
-    assert twin is not None
+    indexed = twins.find(one)
+    assert indexed is not None
     together = []
-    for batch in twin.open(DataPass(1)):
+    for batch in indexed.open(DataPass(1)):
         together.append(batch)
-        list(twin.open(DataPass(2)))
+        list(indexed.open(DataPass(2)))
     assert_same(together, alone)
 
 
@@ -244,9 +244,9 @@ def test_batches_read_here_are_those_of_the_loader(
     if isinstance(dataset, Rows):
         dataset.draws_random = draws  # type: ignore[attr-defined]  # as a user would
     one = DataLoader(dataset, **options)
-    twin = IndexedLoaders().find(one)
-    assert twin is not None
-    batches, expected = list(twin.open(DataPass(3))), list(one)
+    indexed = IndexedLoaders().find(one)
+    assert indexed is not None
+    batches, expected = list(indexed.open(DataPass(3))), list(one)
     assert len(batches) == len(expected) > 0
     assert are_bitwise_equal(batches, expected)
 
@@ -293,10 +293,10 @@ def test_the_function_that_starts_workers_finds_the_dataset_that_it_knows() -> N
 
 def test_a_second_loader_is_kept_while_the_first_is_the_same() -> None:
     twins, one = IndexedLoaders(), loader("shuffled")
-    twin = twins.find(one)
-    assert twins.find(one) is twin
+    indexed = twins.find(one)
+    assert twins.find(one) is indexed
     one.collate_fn = jittered
-    assert twins.find(one) is not twin
+    assert twins.find(one) is not indexed
     assert twins.find(loader("shuffled")) is not twins.find(one)
 
 
