@@ -1,4 +1,4 @@
-"""Stages on a CUDA device: steps are captured anew at every border, and train the same bits."""
+"""Stages on a CUDA device: steps are captured again at every border, and train the same bits."""
 
 from __future__ import annotations
 

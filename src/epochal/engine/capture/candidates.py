@@ -1,4 +1,4 @@
-"""Shapes of batches that have no graph yet: their first batches, and which were refused."""
+"""Batch shapes that may be captured: their first batches, and the shapes that were refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from epochal.engine.feed.feed import Microbatches
     from epochal.engine.run import Run
 
-_MAX_COUNTED_SHAPES = 1000  # shapes that are counted
+_MAX_COUNTED_SHAPES = 1000
 
 
 @final
@@ -26,17 +26,17 @@ class CaptureCandidate:
     """A shape that may be captured soon."""
 
     groups: Fingerprint
-    """The options of the optimizer at its first step."""
+    """The optimizer options at its first step."""
 
     batches: list[Microbatches] = field(default_factory=list)
 
 
 @final
 class CaptureCandidates:
-    """Keeps the first batches of a few shapes, those that come max_shapes often.
+    """The first batches of the few shapes that occur most often.
 
     Args:
-        max_shapes: How many shapes' batches are kept at a time, since they take memory.
+        max_shapes: How many shapes may hold batches at a time, since they take memory.
     """
 
     def __init__(self, *, max_shapes: int) -> None:
@@ -50,15 +50,15 @@ class CaptureCandidates:
         return len(self._counts)
 
     def find(self, key: Hashable) -> CaptureCandidate | None:
-        """What is kept of a shape."""
+        """The candidate of a shape, if it has one."""
         return self._candidates.get(key)
 
     def is_refused(self, key: Hashable) -> bool:
-        """Whether it was tried and left to eager steps."""
+        """Whether a capture of the shape was refused."""
         return key in self._refused
 
     def add(self, key: Hashable, microbatches: Microbatches, run: Run) -> None:
-        """Note a step of a shape, and keep its batches if there is room."""
+        """Count a step of a shape, and copy its batches if there is room."""
         self._note(key)
         candidate = self._candidates.get(key)
         if candidate is None:
@@ -68,22 +68,22 @@ class CaptureCandidates:
         candidate.batches.append(copy_batch(microbatches))
 
     def pop(self, key: Hashable) -> CaptureCandidate:
-        """What is kept of a shape, which is kept no longer."""
+        """Remove and return the candidate of a shape."""
         return self._candidates.pop(key)
 
     def refuse(self, key: Hashable) -> None:
-        """Leave a shape to eager steps from now on."""
+        """Take steps of this shape eagerly from now on."""
         self._refused.add(key)
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Forget all shapes."""
         self._candidates.clear()
         self._counts.clear()
         self._refused.clear()
         self._constant = ""
 
     def explain_differences(self) -> str:
-        """What makes shapes differ, in words."""
+        """Why shapes differ, for a message."""
         if self._constant:
             return f"{self._constant} changes from batch to batch, and a graph would keep it"
         return "shapes of batches do not repeat"
@@ -97,7 +97,7 @@ class CaptureCandidates:
         self._counts[key] += 1
 
     def _make_room(self, key: Hashable) -> bool:
-        """Whether a shape may be kept: another one makes room if it came less often."""
+        """Whether a shape may be added; a rarer one is dropped if there are too many."""
         if len(self._candidates) < self._max_shapes:
             return True
         rarest = min(self._candidates, key=lambda one: self._counts[one])

@@ -1,4 +1,4 @@
-"""Steps that are captured as they come: one graph for each shape of batches."""
+"""Takes steps as CUDA graphs, one for each batch shape, after comparing them with eager steps."""
 
 from __future__ import annotations
 
@@ -49,25 +49,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WARMUP_STEPS = 3
-"""Steps of one shape that are taken eagerly before it is captured, and then compared."""
+"""Eager steps of a shape before it is captured; the graph is compared on their batches."""
 
 MAX_GRAPHS = 8
 MAX_CAPTURES = 50
 STEPS_PER_CAPTURE = 10
-"""Captures beyond those many are too many if there are fewer steps than this to each."""
+"""More captures than ``MAX_CAPTURES`` need at least this many steps each."""
 
 MAX_STEPS_WITHOUT_GRAPH = 64
-"""Steps after which shapes that never repeat are given up."""
+"""Steps after which capturing ends if shapes do not repeat."""
 
 
 @final
 class CapturedSteps:
-    """Takes steps eagerly at first, then as verified graphs; falls back with a reason.
+    """Takes eager steps first, then verified graphs; falls back to eager steps with a reason.
 
     Args:
         run: Ready to train.
-        update: Takes a step in the usual way.
-        requested: ``auto``, ``graph`` or ``compile``.
+        update: Takes an eager step.
+        requested: ``engine.step``: ``auto``, ``graph`` or ``compile``.
     """
 
     def __init__(self, run: Run, update: Update, *, requested: str) -> None:
@@ -117,7 +117,7 @@ class CapturedSteps:
         graph.replay(tensors)
 
     def _replay_new_graph(self, graph: StepGraph, tensors: list[Tensor]) -> None:
-        graph.show_gradients()  # in place of those of the trial, whose memory is given back
+        graph.show_gradients()  # not those of the trial, whose memory is freed
         self._shown = graph
         _empty_cuda_cache(self._run.device)
         graph.replay(tensors)
@@ -125,7 +125,7 @@ class CapturedSteps:
     def _take_uncaptured(
         self, key: Hashable, microbatches: Microbatches, tensors: list[Tensor]
     ) -> None:
-        """Take a step of a shape that has no graph yet; perhaps it gets one now."""
+        """Take a step of a shape without a graph, after trying to capture it."""
         self._shown = None
         if self._is_over or self._is_left_to_eager_steps(key):
             self._update(self._run, microbatches)
@@ -151,7 +151,7 @@ class CapturedSteps:
             self._give_up(f"{why}: {len(self._shapes)} in {MAX_STEPS_WITHOUT_GRAPH} steps")
 
     def _capture(self, key: Hashable, candidate: CaptureCandidate) -> bool:
-        """Try to capture a shape; whether it was worth it."""
+        """Try to capture a shape; whether it has a graph now."""
         run = self._run
         begun = perf_counter()
         with run.clock.times.measuring("capture"):
@@ -159,7 +159,9 @@ class CapturedSteps:
             try:
                 _require_steady_groups(run, candidate)
                 trial.watch_eager()
-                if self._is_compiling:  # what is compiled may round; nothing else may differ
+                if (
+                    self._is_compiling
+                ):  # compiled code may round differently, the step itself may not differ
                     self._build_and_compare(trial, candidate, CaptureContext(run.device))
                     _empty_cuda_cache(run.device)
                 graph, verdict = self._build_and_compare(
@@ -180,7 +182,7 @@ class CapturedSteps:
             run.feed.static_inputs.set_targets(graph.inputs)
         self._graphs[key] = graph
         self._captures += 1
-        # What the step of any shape reads counts.
+        # All shapes count.
         self._dependencies = self._dependencies.union(trial.dependencies)
         self._fingerprint = take_fingerprint(run, self._dependencies)
         self._report(verdict, perf_counter() - begun)
@@ -194,7 +196,7 @@ class CapturedSteps:
         *,
         is_compiled: bool = False,
     ) -> tuple[StepGraph, str]:
-        """A graph of the step, and how close it comes to eager steps, in words."""
+        """A graph of the step, and a description of how close it is to eager steps."""
         run = self._run
         example = candidate.batches[0]
         plain = run.calls.compute
@@ -225,14 +227,14 @@ class CapturedSteps:
             self._compile_decision.time_steps(is_compiled=self._is_compiling, seconds=seconds)
 
     def _refuse(self, key: Hashable, reason: str) -> None:
-        """Leave this shape, or all of them if none was captured before, to eager steps."""
+        """Take eager steps for this shape, or for all shapes if none was captured before."""
         self._shapes.refuse(key)
         if self._graphs:
             logger.info("step: a further shape of batches stays eager: %s", reason)
         elif self._is_compiling and self._compile_decision is not None:
             self._is_compiling = False
             self._compile_decision = None
-            self._drop_graphs()  # with the pool of the graph that failed
+            self._drop_graphs()  # and the memory pool of the graph that failed
             logger.info("step: not compiled: %s", reason)
         else:
             self._give_up(reason)
@@ -245,7 +247,7 @@ class CapturedSteps:
         logger.info("step: eager: %s", reason)
 
     def _recheck_graphs(self) -> None:
-        """After code of the user ran: have the graphs what they need, and is it still true?"""
+        """After user code ran: drop graphs that no longer match what they were captured from."""
         run = self._run
         run.events.has_run_user_code = False
         run.updater.rate.adopt()
@@ -263,17 +265,17 @@ class CapturedSteps:
             if change and self._is_captured_too_often():
                 self._give_up(f"{change} keeps changing: captured {self._captures} times")
             elif change:
-                logger.info("step: captured anew, since %s changed", change)
+                logger.info("step: captured again, since %s changed", change)
                 self._drop_graphs()
         self._calls = run.calls
 
     def _is_captured_too_often(self) -> bool:
-        """Whether captures take a large part of the time: each costs about as much as ten steps."""
+        """Whether captures take much of the time: each costs about as much as ten steps."""
         steps = self._run.step - self._first_step
         return self._captures >= MAX_CAPTURES and self._captures * STEPS_PER_CAPTURE > steps
 
     def _switch(self, is_compiling: bool) -> None:
-        """Capture everything anew, compiled or not."""
+        """Capture all shapes again, compiled or not."""
         self._is_compiling = is_compiling
         self._has_reported = False
         self._drop_graphs()
@@ -288,20 +290,20 @@ class CapturedSteps:
 
 
 def _require_steady_groups(run: Run, candidate: CaptureCandidate) -> None:
-    """Refuse what moves from step to step, such as the momentum under OneCycleLR."""
+    """Refuse options that change with every step, such as the momentum under OneCycleLR."""
     change = find_fingerprint_change(candidate.groups, groups_fingerprint(run))
     if change:
-        raise CaptureRefusedError(f"{change} moves with the steps, and a graph would keep it")
+        raise CaptureRefusedError(f"{change} changes with the steps, and a graph would keep it")
 
 
 def _empty_cuda_cache(device: torch.device) -> None:
-    """Let go of what eager steps and the trial needed: graphs have memory of their own."""
+    """Free the cache of eager steps and the trial: graphs use a separate memory pool."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
 
 def _synchronize(device: torch.device) -> None:
-    """Let what is left of a failed capture come to its end."""
+    """Wait for the remaining work of a failed capture."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -1,4 +1,4 @@
-"""Which kind of step a run takes: eager, captured or compiled, chosen and said once."""
+"""Chooses how a run takes steps: eager, captured or compiled."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ logger = logging.getLogger(__name__)
 
 
 def choose_step(run: Run, update: Update) -> TakeStep:
-    """What takes the steps of a run, by ``engine.step`` and by what the run allows.
+    """The function that takes the steps of a run, by ``engine.step`` and what the run allows.
 
     Args:
         run: Ready to train, with its updater bound.
-        update: Takes a step in the usual way.
+        update: Takes an eager step.
     """
     requested = "eager" if run.is_debug else run.options.engine.step
     obstacle = "" if requested == "eager" else find_capture_obstacle(run)

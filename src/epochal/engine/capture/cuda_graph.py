@@ -33,7 +33,7 @@ class CaptureContext:
         self.pool = torch.cuda.graph_pool_handle()
 
     def warm_up(self, run: Run, update: Update, microbatches: Microbatches) -> None:
-        """Take a step on this stream, so that libraries set up what they keep per stream."""
+        """Take a step on this stream, so that libraries allocate their memory for it."""
         current = torch.cuda.current_stream(run.device)
         self.stream.wait_stream(current)
         with torch.cuda.stream(self.stream):
@@ -43,15 +43,15 @@ class CaptureContext:
 
 @final
 class StepGraph:
-    """One captured step: batches are copied into its inputs, and all of it is replayed.
+    """One captured step: batches are copied into its inputs, and it is replayed.
 
-    Nothing is computed while it is captured, so the state of the run stays what it is.
+    Capturing computes nothing, so the state of the run does not change.
 
     Args:
-        run: Its updater's step is captured, with everything that it changes in place.
-        update: What takes the step.
-        microbatches: What the step's batches look like.
-        context: Where to capture.
+        run: Its updater's step is captured.
+        update: Takes the step.
+        microbatches: An example of the batches of a step.
+        context: The stream and memory pool.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class StepGraph:
         inputs, tensors = map_tensors(moved, lambda tensor: tensor.detach().clone())
         for tensor, source in zip(tensors, list_tensors(moved), strict=True):
             tensor.requires_grad_(source.requires_grad)
-        # Aliases: a task may ask for gradients of its inputs, which could not be written then.
+        # Aliases: inputs that require gradients could not be written to.
         self.inputs = [tensor.detach() for tensor in tensors]
-        """What a replay reads; whoever makes a batch right here spares it a copy."""
+        """What a replay reads; a batch made in these tensors is not copied."""
 
         self._notes = self._capture(update, inputs, context)
         self._parameters = list(run.updater.parameters)
@@ -82,7 +82,7 @@ class StepGraph:
         try:
             with (
                 run.meter.capture_additions() as notes,
-                # Other threads, such as those that pin batches, may go on with their work.
+                # Other threads, such as those that pin batches, may use the device meanwhile.
                 torch.cuda.graph(
                     self._graph,
                     pool=context.pool,
@@ -103,7 +103,7 @@ class StepGraph:
             self._outcomes.append(Outcome(outcome.batch, out))
 
     def replay(self, tensors: list[Tensor]) -> None:
-        """Take the step with these tensors, in the order of ``layout.flatten``."""
+        """Take the step with these tensors, in the order of ``flatten_tensors``."""
         if tensors[0] is not self.inputs[0]:
             torch._foreach_copy_(self.inputs, tensors, non_blocking=True)
         self._graph.replay()
@@ -112,6 +112,6 @@ class StepGraph:
             self._run.measure_batch(outcome)
 
     def show_gradients(self) -> None:
-        """Let parameters hold this graph's gradients, for hooks that look at them."""
+        """Set ``grad`` of the parameters to this graph's gradients, for hooks that read them."""
         for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
             parameter.grad = gradient

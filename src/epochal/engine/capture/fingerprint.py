@@ -1,4 +1,4 @@
-"""What a captured step would freeze: plain values of task and model, modes, random numbers."""
+"""Finds what a graph would freeze: plain values of task and model, modes, attributes read."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 def take_fingerprint(run: Run, reads: StepDependencies | None = None) -> Fingerprint:
-    """Every plain value that Python code of a step may read, by where it stands.
+    """Every plain value that Python code of a step may read, by its path.
 
     Args:
-        run: Whose task, store, model and optimizer are looked at.
-        reads: What of task and store matters; all of it if None.
+        run: Has the task, store, model and optimizer.
+        reads: What counts of task and store; everything if None.
     """
     found: Fingerprint = {}
     fingerprinter = ValueFingerprinter(run.device)
@@ -46,7 +46,7 @@ def take_fingerprint(run: Run, reads: StepDependencies | None = None) -> Fingerp
         found[f"model.{name}.requires_grad"] = parameter.requires_grad
     for name, module in run.loss.named_modules() if run.loss is not None else ():
         _add_module(found, fingerprinter, f"loss.{name}" if name else "loss", module)
-    # Going back may have left the optimizer other tensors than those that were captured.
+    # A rollback may have replaced the tensors of the optimizer.
     found["the state of the run"] = len(run.rollbacks)
     return found | groups_fingerprint(run)
 
@@ -57,7 +57,7 @@ def _stored(run: Run) -> list[str]:
 
 
 def groups_fingerprint(run: Run) -> Fingerprint:
-    """The plain values of the optimizer's parameter groups; rates that are tensors may move."""
+    """The plain values of the optimizer's groups; learning rates that are tensors may change."""
     found: Fingerprint = {}
     groups = [] if run.optimizer is None else run.optimizer.param_groups
     for index, group in enumerate(groups):
@@ -71,7 +71,7 @@ def groups_fingerprint(run: Run) -> Fingerprint:
 
 
 def find_fingerprint_change(before: Fingerprint, after: Fingerprint) -> str:
-    """Where two fingerprints differ first; empty if they are equal."""
+    """The first path at which two fingerprints differ; empty if they are equal."""
     if before == after:
         return ""
     for name in {**before, **after}:
@@ -90,9 +90,9 @@ def _add_task(
     if isinstance(task, nn.Module):
         for inner, module in task.named_modules():
             _add_module(found, fingerprinter, f"{prefix}.{inner}".rstrip("."), module)
-    # The loss function is read once, when the task's methods are bound, and not in the steps.
+    # The loss function is read once, when the task's methods are bound, not in steps.
     for name in own if names is None else sorted({*names, "loss_fn"}):
-        # Of a class attribute too: it may become one of the object, with the same value.
+        # Class attributes too: one may become an instance attribute with the same value.
         value = own[name] if name in own else getattr_static(task, name, None)
         if name.endswith(RUN_OWNED_SUFFIXES) or (
             isinstance(task, nn.Module) and name in MODULE_ATTRIBUTES
@@ -134,7 +134,7 @@ class StepDependencies:
     """Whether they read the store, whose names count then."""
 
     def union(self, other: StepDependencies) -> StepDependencies:
-        """What any of both reads."""
+        """What either of them reads."""
         is_known = self.task is not None and other.task is not None
         task = (self.task or set()) | (other.task or set()) if is_known else None
         return StepDependencies(task, self.has_store or other.has_store)
@@ -170,12 +170,12 @@ def recording_reads(owner: object) -> Iterator[dict[str, str] | None]:
 
 
 def find_position_read(lines: dict[str, str]) -> str:
-    """Where user code read the position of the run, a part that moves with it; empty if nowhere."""
+    """The first line of user code that read the position of the run; empty if none did."""
     return next((f"run.{name} is read in {lines[name]}" for name in _MOVING if lines.get(name)), "")
 
 
 def find_user_line(frame: FrameType | None) -> str:
-    """The line of a frame that is neither Epochal's nor torch's; empty if it is."""
+    """File and line of a frame of user code; empty for code of Epochal or torch."""
     if frame is None:
         return ""
     module = str(frame.f_globals.get("__name__", ""))

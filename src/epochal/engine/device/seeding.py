@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def derive_seed(seed: int, *names: str | int) -> int:
-    """A seed of 63 bits that depends on ``seed`` and all names, the same everywhere."""
+    """A seed of 63 bits that depends on ``seed`` and all names, the same on every machine."""
     text = "\x1f".join([str(int(seed)), *(str(name) for name in names)])
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
@@ -36,7 +36,7 @@ def seed_everything(seed: int) -> None:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Run a block under its own random numbers; afterwards all generators are as before."""
+    """Seed all generators for a block, and restore them afterwards."""
     states = generator_states()
     try:
         seed_everything(seed)
@@ -62,14 +62,14 @@ HOST_GENERATORS = {
 def generator_states() -> dict[str, Any]:
     """The states of the generators of Python, numpy and torch, on every device in use."""
     states = {name: generator.read() for name, generator in HOST_GENERATORS.items()}
-    # Asking a device that is not in use would start it, and take its memory.
+    # Reading the state of an unused device would initialize it, and take its memory.
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch has no types here
         states["cuda"] = torch.cuda.get_rng_state_all()
     return states
 
 
 def restore_generators(states: dict[str, Any]) -> None:
-    """Put generators into the states they had."""
+    """Restore the states of ``generator_states``."""
     for name, generator in HOST_GENERATORS.items():
         generator.restore(states[name])
     if "cuda" in states:
@@ -123,17 +123,17 @@ def set_generator_state(value: Any, state: Any) -> None:  # noqa: ANN401 - same
 
 @contextmanager
 def applying_engine_options(options: EngineOptions) -> Iterator[None]:
-    """Apply the engine's options to this process for a block, and take them back."""
+    """Apply the engine's options to this process for a block."""
     threads = torch.get_num_threads()
     was_deterministic = torch.are_deterministic_algorithms_enabled()
     was_warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     cudnn = torch.backends.cudnn
-    kept = cudnn.benchmark, cudnn.deterministic
+    previous = cudnn.benchmark, cudnn.deterministic
     try:
         if options.num_threads is not None:
             torch.set_num_threads(options.num_threads)
         if options.deterministic:
-            # cuBLAS reads this when its first handle is made, so it must stand before that.
+            # cuBLAS reads this when it makes its first handle, so it is set before that.
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(True)
             cudnn.benchmark, cudnn.deterministic = False, True
@@ -142,4 +142,4 @@ def applying_engine_options(options: EngineOptions) -> Iterator[None]:
     finally:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(was_deterministic, warn_only=was_warn_only)
-        cudnn.benchmark, cudnn.deterministic = kept
+        cudnn.benchmark, cudnn.deterministic = previous

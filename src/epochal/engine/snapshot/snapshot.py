@@ -78,7 +78,7 @@ class Snapshot:
 
         Args:
             value: A container, array, generator, module or plain object; others are ignored.
-            is_plain: Whether to restore its attributes whatever its class is.
+            is_plain: Restore its attributes for any class.
         """
         restore = _find_restore(value, is_plain=is_plain)
         if restore is not None:

@@ -215,7 +215,7 @@ def test_a_change_of_what_the_step_reads_captures_anew(caplog: pytest.LogCapture
     _, expected, _ = trained(Factored(), Doubling(), step="eager")
     _, ended, _ = trained(Factored(), Doubling())
     assert FakeGraph.captures == 2
-    assert "step: captured anew, since Factored.factor changed" in caplog.text
+    assert "step: captured again, since Factored.factor changed" in caplog.text
     assert torch.equal(ended, expected)
 
 
@@ -273,7 +273,7 @@ def test_a_schedule_that_moves_more_than_the_rate_is_refused(
     caplog.set_level(logging.INFO)
     _, _, choices = trained(None, Fading())
     assert choices["step"] == "eager"
-    assert "optim.0.weight_decay moves with the steps" in caplog.text
+    assert "optim.0.weight_decay changes with the steps" in caplog.text
 
 
 def test_an_obstacle_that_comes_later_ends_the_captured_steps(
@@ -331,7 +331,7 @@ def test_what_the_step_of_any_shape_reads_counts(caplog: pytest.LogCaptureFixtur
 
     caplog.set_level(logging.INFO)
     trained(Either(22), Doubling())  # the short batches are captured last
-    assert "step: captured anew, since Either.factor changed" in caplog.text
+    assert "step: captured again, since Either.factor changed" in caplog.text
 
 
 def test_many_captures_are_fine_in_a_long_run(monkeypatch: pytest.MonkeyPatch) -> None:

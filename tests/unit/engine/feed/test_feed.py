@@ -302,7 +302,7 @@ def test_an_empty_loader_is_an_error_that_says_why() -> None:
 def test_a_generator_that_was_read_already_is_explained() -> None:
     one = feed(batch for batch in [1, 2])
     list(one.epoch(0))
-    with pytest.raises(DataError, match="an iterator can be read once only"):
+    with pytest.raises(DataError, match="an iterator can be read only once"):
         list(one.epoch(1))
 
 

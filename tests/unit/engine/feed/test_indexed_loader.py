@@ -261,8 +261,7 @@ def test_a_dataset_with_a_generator_of_its_own_is_named_once(
         assert [len(batch) for batch in batches] == [6, 6, 6, 2]
     (record,) = caplog.records
     assert record.getMessage().startswith(
-        "data: one sample of Own, read twice under the same seed, came out differently: it keeps "
-        "a generator of its own"
+        "data: one sample of Own, read twice with the same seed, differed: it has its own generator"
     )
 
 

@@ -106,8 +106,8 @@ def test_what_is_read_again_is_said_once(caplog: pytest.LogCaptureFixture) -> No
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert record.getMessage() == (
-        "data: Drawing cannot be asked for a position, so the 2 batches before it are read again; "
-        "methods state_dict and load_state_dict would save that"
+        "data: Drawing cannot start at a position, so the 2 batches before it are read again; "
+        "methods state_dict and load_state_dict would avoid that"
     )
 
 
