@@ -358,7 +358,7 @@ REFUSALS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
         lambda: {
             "schedule": {"type": "OneCycleLR", "max_lr": 0.01, "total_steps": 200},
         },
-        "optim.0.betas moves with the steps",
+        "optim.0.betas changes with the steps",
     ),
     "an optimizer that cannot": (
         lambda: {"optim": {"type": "Adafactor", "lr": 0.01}},
@@ -491,7 +491,7 @@ def test_attributes_that_no_step_reads_need_no_new_capture(
 ) -> None:
     caplog.set_level(logging.INFO)
     train("graph", task=Scored)
-    assert not re.search("captured (anew|again)", caplog.text)
+    assert "captured again" not in caplog.text
 
 
 def test_hook_sees_the_gradients_of_captured_steps() -> None:

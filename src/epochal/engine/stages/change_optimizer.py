@@ -101,7 +101,7 @@ def rebinding(run: Run) -> Iterator[None]:
         finally:
             course.pinned_rate = None
     run.bind()
-    run.feed.aim.at([])  # the step that was captured before is discarded
+    run.feed.static_inputs.set_targets([])  # the captured step is discarded
     run.choose_step()
 
 

@@ -11,12 +11,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from epochal.checkpoint import serialize_tree
-from epochal.engine.snapshot.object_snapshot import set_generator_state
-from epochal.engine.snapshot.run_objects import (
-    RUN_OWNED_SUFFIXES,
-    fingerprint_value,
-    read_generator_state,
-)
+from epochal.engine.device.seeding import read_generator_state, set_generator_state
+from epochal.engine.snapshot.run_objects import RUN_OWNED_SUFFIXES, fingerprint_value
 from epochal.engine.state.optimizer_state import restore_in_place
 from epochal.errors import CheckpointError
 

@@ -1,13 +1,12 @@
-"""Everything a training step changes on a device, its contents kept aside and put back."""
+"""Finds the tensors that a training step changes in place."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from epochal.engine.device.seeding import generator_states, restore_generators
 from epochal.engine.snapshot.run_objects import walk_run_objects
 
 if TYPE_CHECKING:
@@ -15,9 +14,7 @@ if TYPE_CHECKING:
 
     from epochal.engine.run import Run
 
-_FREE_MEMORY_FACTOR = 10  # a trial keeps four copies for a while, and steps need memory too
 _SMALL = 1 << 20  # bytes; larger tensors of a task on the host are its data
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def find_state_tensors(run: Run) -> dict[str, Tensor]:
@@ -92,69 +89,3 @@ def _tensors_in(state: object) -> Iterator[tuple[str, Tensor]]:
 def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
     for name, tensor in tensors.items():
         yield f"{prefix}.{name}", tensor
-
-
-@final
-class TensorSnapshot:
-    """The contents of tensors, and of all random generators, at one moment.
-
-    They are kept on the device if it has much room, since that is faster, else on the host.
-
-    Args:
-        tensors: What to keep, by name.
-        device: Where they are; two snapshots are also compared by its generator.
-    """
-
-    def __init__(self, tensors: Mapping[str, Tensor], device: torch.device) -> None:
-        place = device if _has_room(tensors, device) else torch.device("cpu")
-        self._tensors = dict(tensors)
-        self._generators = generator_states()
-        self._device_random = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-        self._kept = {
-            name: tensor.detach().to(place, copy=True) for name, tensor in tensors.items()
-        }
-
-    def restore(self) -> None:
-        """Put everything back, in place."""
-        with torch.no_grad():
-            for name, tensor in self._tensors.items():
-                tensor.detach().copy_(self._kept[name])
-        restore_generators(self._generators)
-
-    def first_difference(self, other: TensorSnapshot) -> str:
-        """The name of a tensor whose bits are others in the other snapshot; empty if none."""
-        for name, tensor in self._kept.items():
-            if not torch.equal(_bits(tensor), _bits(other._kept[name].to(tensor.device))):
-                return name
-        if self._device_random is not None and other._device_random is not None:
-            is_same = torch.equal(self._device_random, other._device_random)
-            return "" if is_same else "the random generator of the device"
-        return ""
-
-    def gap(self, other: TensorSnapshot, since: TensorSnapshot, prefix: str) -> float:
-        """How far tensors of two ways from one start part, as a share of the first way.
-
-        Only tensors whose names start with the prefix count.
-        """
-        gap = way = 0.0
-        for name, start in since._kept.items():
-            if start.is_floating_point() and name.startswith(prefix):
-                here = self._kept[name].double()
-                there, start = (one.to(here) for one in (other._kept[name], start))
-                gap += float((here - there).square().sum())
-                way += float((here - start).square().sum())
-        return float((gap / way) ** 0.5) if way else (0.0 if gap == 0 else float("inf"))
-
-
-def _has_room(tensors: Mapping[str, Tensor], device: torch.device) -> bool:
-    """Whether a copy of all tensors would take a small part of what is free."""
-    if device.type != "cuda":
-        return False
-    free, _ = torch.cuda.mem_get_info(device)
-    return sum(tensor.nbytes for tensor in tensors.values()) < free / _FREE_MEMORY_FACTOR
-
-
-def _bits(tensor: Tensor) -> Tensor:
-    """A tensor as integers: numbers that are not a number compare too."""
-    flat = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-    return flat.contiguous().reshape(-1).view(_INTEGERS[flat.element_size()])
