@@ -4,32 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+
 from torch.utils.data import DataLoader
+
+from epochal.check.sections.losses import iter_loss_terms
 from epochal.checkpoint.initial_weights import init_weights
 from epochal.components.data.loader import LoaderOptions, build_loader
+from epochal.engine.device.move import move_module, parse_dtype
 from epochal.engine.device.precision import sync_batchnorm
-from epochal.engine.device.move import parse_dtype, move_module
 from epochal.engine.interfaces.options import HookOptions
 from epochal.engine.interfaces.splits import SPLITS, split_name
-from epochal.errors import ConfigError, Problem
-from epochal.experiment.config.inputs import Middleware
-from epochal.experiment.config.inputs import check_given_part
-from typing import TYPE_CHECKING
-from epochal.check.sections.losses import iter_loss_terms
 from epochal.engine.step.loss import Loss, LossTerm
-from epochal.engine.device.move import parse_dtype, move_module
 from epochal.errors import ConfigError, Problem
+from epochal.experiment.config.inputs import Middleware, check_given_part
 
 if TYPE_CHECKING:
     from pathlib import Path
+
     from torch import nn
+    from torch.optim import Optimizer
+
     from epochal.config import Node
     from epochal.engine import Metric, Task
+    from epochal.experiment.build.assembly import Assembly
     from epochal.experiment.config.arguments import Args
-    from epochal.experiment.build.assembly import Assembly
-    from torch.optim import Optimizer
-    from epochal.config import Node
-    from epochal.experiment.build.assembly import Assembly
 
 
 _PLACED = "_splits_with_loaders_from_the_experiment"

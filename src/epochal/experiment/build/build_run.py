@@ -7,27 +7,31 @@ from typing import TYPE_CHECKING, TypeVar
 
 from epochal.engine import (
     Average,
+    Environment,
     Monitor,
     Options,
     Parts,
     Predict,
     Run,
     Runner,
-    Environment,
     Test,
     Updater,
 )
-from epochal.engine.interfaces.options import CheckpointOptions, EngineOptions, LogOptions, TrainOptions
-from epochal.engine.interfaces.schedule import OptimizerSchedules
 from epochal.engine.device.seeding import derive_seed, seeded
+from epochal.engine.interfaces.options import (
+    CheckpointOptions,
+    EngineOptions,
+    LogOptions,
+    TrainOptions,
+)
+from epochal.engine.interfaces.schedule import OptimizerSchedules
 from epochal.engine.tracking.tracker import is_installed
+from epochal.experiment.build.build_parts import build_loss, model_dtype, require_loss_parameters
+from epochal.experiment.build.build_stages import OptimizerRebuilder, build_stages
 from epochal.experiment.build.builder import to_recordable
 from epochal.experiment.build.device import describe_device
 from epochal.experiment.build.folds import set_fold_loaders
-from epochal.experiment.build.build_parts import build_loss, require_loss_parameters
 from epochal.experiment.build.optimizer import read_optim_options
-from epochal.experiment.build.build_stages import OptimizerRebuilder, build_stages
-from epochal.experiment.build.build_parts import model_dtype
 from epochal.hooks.banner import Banner
 from epochal.hooks.checkpointing import Checkpointing
 from epochal.hooks.console import Console
@@ -104,7 +108,9 @@ def _record_given(assembly: Assembly, parts: Parts) -> list[str]:
     made |= assembly.given.parts
     observed = assembly.builder.observed
     described = {path.partition(".")[0] for path in observed}
-    if isinstance(parts.schedule, OptimizerSchedules):  # those of several optimizers stand in `optim`
+    if isinstance(
+        parts.schedule, OptimizerSchedules
+    ):  # those of several optimizers stand in `optim`
         described.add("schedule")
     own = {name: part for name, part in made.items() if part is not None and name not in described}
     own.pop("data", None)  # some of its splits may come from the config
@@ -144,7 +150,9 @@ def _build_rebuilder(experiment: Experiment, assembly: Assembly) -> OptimizerReb
 
     is_described = "optim" in assembly.config.mapping and "optim" not in assembly.given.parts
     return (
-        OptimizerRebuilder(assembly) if is_described and not overrides_method(experiment, "build_optimizer") else None
+        OptimizerRebuilder(assembly)
+        if is_described and not overrides_method(experiment, "build_optimizer")
+        else None
     )
 
 

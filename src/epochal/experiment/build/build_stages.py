@@ -20,9 +20,9 @@ from epochal.engine.device.seeding import derive_seed, seeded
 from epochal.engine.interfaces.splits import split_name
 from epochal.engine.stages.stage import Plateau, Stage
 from epochal.errors import ConfigError, Place, Problem, suggest
+from epochal.experiment.build.build_parts import build_split
 from epochal.experiment.build.optimizer import build_optimizer_from, read_optim_options
 from epochal.experiment.build.schedule import build_schedule_from
-from epochal.experiment.build.build_parts import build_split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

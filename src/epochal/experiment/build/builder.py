@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, final
 
-from epochal.check import SECTIONS, Spec, build_arguments, section_signature, read_spec
+from epochal.check import SECTIONS, Spec, build_arguments, read_spec, section_signature
 from epochal.config import Node, from_plain
 from epochal.engine.interfaces.every import Every
 from epochal.errors import ConfigError, EpochalError, Place, Problem, suggest
-from epochal.text.interrupts import deferring_interrupts
 from epochal.registry import Registry, find_project
 from epochal.registry.factories import ANY_KIND
+from epochal.text.interrupts import deferring_interrupts
 
 Component = Any  # whatever the user's factory makes
 _MAX_SHOWN = 200

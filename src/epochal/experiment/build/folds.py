@@ -6,8 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from epochal.components.data.folds import split_loader
-from epochal.engine.feed.feed import read_task_attribute
 from epochal.engine.device.seeding import derive_seed
+from epochal.engine.feed.feed import read_task_attribute
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:

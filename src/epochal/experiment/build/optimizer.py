@@ -8,14 +8,25 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from epochal.check import SECTIONS, convert_value, has_members, member_signature, read_spec
-from epochal.engine.optim.param_groups import REST_GROUP, GroupRule, find_rule_parameters, find_rule_problems, group_parameters
-from epochal.engine.optim.multi_optimizer import Member, MemberOptions, Optimizers, assign_parameters
 from epochal.engine.interfaces.options import OptimOptions
-from epochal.engine.optim.optim_groups import collect_group_rules
 from epochal.engine.interfaces.schedule import OptimizerSchedules
+from epochal.engine.optim.multi_optimizer import (
+    Member,
+    MemberOptions,
+    Optimizers,
+    assign_parameters,
+)
+from epochal.engine.optim.optim_groups import collect_group_rules
+from epochal.engine.optim.param_groups import (
+    REST_GROUP,
+    GroupRule,
+    find_rule_parameters,
+    find_rule_problems,
+    group_parameters,
+)
 from epochal.engine.optim.parameter_selector import ParameterSelector
 from epochal.errors import ConfigError, Problem
-from epochal.experiment.build.fused_optimizer import with_fused_options, use_lr_tensors
+from epochal.experiment.build.fused_optimizer import use_lr_tensors, with_fused_options
 from epochal.experiment.build.schedule import build_schedule, build_schedule_from
 
 if TYPE_CHECKING:
@@ -86,7 +97,9 @@ def build_optimizers(
     _warn_of_own_groups(model, assembly.task)
     selector = ParameterSelector(model, more=_loss_parameters(assembly))
     rules = _matches(specs)
-    problems = [problem for rule in rules.values() for problem in find_rule_problems(rule, selector)]
+    problems = [
+        problem for rule in rules.values() for problem in find_rule_problems(rule, selector)
+    ]
     if problems:
         raise ConfigError(*problems)
     asked = {name: find_rule_parameters(rule, selector) for name, rule in rules.items()}
@@ -123,7 +136,9 @@ def _matches(specs: Mapping[str, Spec]) -> dict[str, GroupRule]:
     """What each optimizer asks for, without the one that has the rest."""
     nodes = {name: spec.options["match"] for name, spec in specs.items()}
     return {
-        name: GroupRule(key=f"{specs[name].path}.match", place=one.place, match=_texts(one.to_plain()))
+        name: GroupRule(
+            key=f"{specs[name].path}.match", place=one.place, match=_texts(one.to_plain())
+        )
         for name, one in nodes.items()
         if one.to_plain()
     }
@@ -220,7 +235,9 @@ def _members(entry: Any) -> list[nn.Parameter]:  # noqa: ANN401 - a parameter, o
 def read_rules(spec: Spec) -> list[GroupRule]:
     """The rules of ``freeze`` and ``groups``, in this order, each with its place."""
     rules = [
-        GroupRule(key=f"{spec.path}.freeze", place=node.place, match=(str(node.value),), freeze=True)
+        GroupRule(
+            key=f"{spec.path}.freeze", place=node.place, match=(str(node.value),), freeze=True
+        )
         for node in _elements(spec, "freeze")
     ]
     for index, node in enumerate(_elements(spec, "groups")):

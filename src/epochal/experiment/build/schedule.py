@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from epochal.config import from_plain
 from epochal.engine import Schedule, TorchSchedule, Warmup
-from epochal.engine.optim.group_rates import read_rate
 from epochal.engine.interfaces.schedule import check_unit
+from epochal.engine.optim.group_rates import read_rate
 from epochal.errors import Place
 
 if TYPE_CHECKING:
