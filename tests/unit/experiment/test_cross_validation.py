@@ -191,7 +191,7 @@ def test_what_was_interrupted_goes_on_at_the_right_fold(
 def test_a_cross_validation_that_is_over_stays_so_unless_it_is_to_be_longer(shop: Path) -> None:
     result = ep.run("config.yaml", overrides=FOLDS)
     again = ep.resume(result.dir)
-    assert "has come to its end already" in again.message
+    assert "has already finished" in again.message
 
 
 def test_the_newest_unfinished_one_is_found(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:

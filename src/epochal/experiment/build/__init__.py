@@ -1,1 +1,1 @@
-"""From a checked config to the parts of a run, and the run."""
+"""From a checked config to the parts of a run."""

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from epochal.check import SECTIONS, Spec, build_arguments, read_spec, section_signature
 from epochal.config import Node, from_plain
 from epochal.engine.interfaces.every import Every
 from epochal.errors import ConfigError, EpochalError, Place, Problem, suggest
+from epochal.experiment.record.recordable import to_recordable
 from epochal.registry import Registry, find_project
 from epochal.registry.factories import ANY_KIND
 from epochal.text.interrupts import deferring_interrupts
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
 Component = Any  # whatever the user's factory makes
-_MAX_SHOWN = 200
 
 
 @final
@@ -157,17 +159,3 @@ def build(
     node = section if isinstance(section, Node) else from_plain(section, place=Place("build"))
     builder = Builder(Registry(find_project(project_dir or Path.cwd())))
     return builder.build(builder.read(node, kind, kind or "component"))
-
-
-def to_recordable(value: object) -> object:
-    """A value as the record can keep it: plain data as it is, other objects by description."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): to_recordable(child) for key, child in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [to_recordable(child) for child in value]
-    if isinstance(value, Path | Every) or type(value).__name__ == "Duration":
-        return str(value)
-    text = f"<{type(value).__module__}.{type(value).__qualname__}>"
-    return text[:_MAX_SHOWN]

@@ -28,6 +28,7 @@ from epochal.engine.optim.parameter_selector import ParameterSelector
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.build.fused_optimizer import use_lr_tensors, with_fused_options
 from epochal.experiment.build.schedule import build_schedule, build_schedule_from
+from epochal.experiment.config.check_inputs import OPTIMIZER_HINT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from epochal.experiment.build.assembly import Assembly
 
 logger = logging.getLogger(__name__)
-
-OPTIMIZER_HINT = "add optim: {type: AdamW, lr: 1e-3}"
 
 
 def build_optimizer(assembly: Assembly, model: nn.Module) -> tuple[Optimizer, AnySchedule | None]:

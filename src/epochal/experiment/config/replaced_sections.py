@@ -1,4 +1,4 @@
-"""Leaves out of a config what Python gives instead, so that no record claims it was used."""
+"""Drops the sections of a config that Python gives instead, so that no record claims them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from epochal.config import Node, from_plain
+from epochal.config import from_plain
 from epochal.engine.interfaces.splits import split_name
 from epochal.errors import Place
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from epochal.config import Config, Node
     from epochal.experiment.config.inputs import ExperimentInputs
 
 logger = logging.getLogger(__name__)
@@ -21,44 +22,48 @@ _TITLES = ("tag", "project")
 
 
 def drop_replaced_sections(
-    loaded: ExperimentInputs, *, prepared: Collection[str] = (), runner: str | None = None
+    inputs: ExperimentInputs, *, runner: str | None = None
 ) -> ExperimentInputs:
-    """What was loaded, less the sections whose parts exist or are made by ``prepare_*``.
+    """The inputs without the sections whose parts are given or made by ``prepare_*``.
 
-    A given runner trains: it is left out where ``runner`` says to do something else. An empty
-    ``tag:`` or ``project:`` counts as none.
+    A given runner trains: it is left out where ``runner`` asks for something else.
     """
-    parts = dict(loaded.given.parts)
+    parts = dict(inputs.given.parts)
     if runner is not None and runner != "train":
         parts.pop("runner", None)
-    gone = {*parts, *prepared} - {"data"}
-    root = loaded.config.root
-    entries = {name: node for name, node in root.mapping.items() if name not in gone}
-    for name in _TITLES:
-        if name in entries and entries[name].value is None:
-            del entries[name]
-    if "data" in parts and "data" in entries:
-        entries["data"] = _without_splits(entries["data"], parts["data"])
-    available = {*entries, *parts, *prepared}
-    if "task" not in available and available >= {"model", "data"}:
-        entries["task"] = from_plain("module", place=Place("default"), layer="default")
+    gone = {*parts, *inputs.given.prepared} - {"data"}
+    root = inputs.config.root
     return replace(
-        loaded,
-        given=replace(loaded.given, parts=parts),
-        config=replace(loaded.config, root=replace(root, value=MappingProxyType(entries))),
+        inputs,
+        given=replace(inputs.given, parts=parts),
+        config=drop_sections(inputs.config, gone, parts.get("data")),
         replaced={name: root.mapping[name].to_plain() for name in gone if name in root.mapping},
     )
 
 
-def given_sections(loaded: ExperimentInputs, prepared: Collection[str] = ()) -> list[str]:
-    """The sections that Python gives, as objects or through ``prepare_*``."""
-    lists = {"hooks": loaded.given.hooks, "metrics": loaded.given.metrics}
-    return sorted({*loaded.given.parts, *prepared, *(name for name in lists if lists[name])})
+def drop_sections(
+    config: Config, gone: Collection[str] = (), loaders: Mapping[str, object] | None = None
+) -> Config:
+    """The config without the sections ``gone`` and the splits that have ``loaders``.
+
+    An empty ``tag:`` or ``project:`` counts as missing, and a model with data needs no task.
+    """
+    root = config.root
+    entries = {name: node for name, node in root.mapping.items() if name not in gone}
+    for name in _TITLES:
+        if name in entries and entries[name].value is None:
+            del entries[name]
+    if loaders is not None and "data" in entries:
+        entries["data"] = _without_splits(entries["data"], loaders)
+    available = {*entries, *gone, *(() if loaders is None else ("data",))}
+    if "task" not in available and available >= {"model", "data"}:
+        entries["task"] = from_plain("module", place=Place("default"), layer="default")
+    return replace(config, root=replace(root, value=MappingProxyType(entries)))
 
 
-def log_replaced_sections(loaded: ExperimentInputs) -> None:
-    """Say which sections of the file are not used."""
-    for name in loaded.replaced:
+def log_replaced_sections(inputs: ExperimentInputs) -> None:
+    """Log which sections of the file are not used."""
+    for name in inputs.replaced:
         logger.info("%s: given by Python; the section of the config is not used", name)
 
 

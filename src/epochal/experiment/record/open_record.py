@@ -15,8 +15,8 @@ from epochal.config import dump, load
 from epochal.engine.feed.feed import read_task_attribute
 from epochal.engine.parts import ignore_stall
 from epochal.errors import Preempted, RecordError
-from epochal.experiment.build.builder import to_recordable
 from epochal.experiment.record.code_copy import CodeCopy, discard_code, find_parent
+from epochal.experiment.record.recordable import to_recordable
 from epochal.experiment.record.withheld_secrets import describe_withheld_secrets
 from epochal.experiment.resume.changes import (
     ChangedError,
@@ -78,8 +78,8 @@ class OpenRecord:
     facts: dict[str, Any] = field(default_factory=dict)
     """What ``run.json`` holds."""
 
-    resumption: ResumePlan | None = None
-    point: ResumePoint | None = None
+    resume_plan: ResumePlan | None = None
+    resume_point: ResumePoint | None = None
     """What the run goes on from; None for a new one."""
 
     notes: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ class OpenRecord:
             return
         start = _describe_start(None if self.code is None else self.code.project)
         self._keep_code(start)
-        if self.resumption is None:
+        if self.resume_plan is None:
             parent = find_parent(self.dir, info)
             info |= {"parent": None if parent is None else parent.to_json()}
             self.facts.update(start | info | {"attempts": [begin_attempt(0).to_json()]})
@@ -128,15 +128,17 @@ class OpenRecord:
         attempt = self.facts["attempts"][-1]
         code = digest_code(project)
         data = {"train": fingerprint_data(read_task_attribute(task, "train_loader"))}
-        if self.point is not None and self.resumption is not None:
-            changes = find_data_changes(self.point.manifest.data.get("train", {}), data["train"])
-            if not self.resumption.is_anything_allowed:
+        if self.resume_point is not None and self.resume_plan is not None:
+            changes = find_data_changes(
+                self.resume_point.manifest.data.get("train", {}), data["train"]
+            )
+            if not self.resume_plan.allows_changes:
                 refuse_changes(self.dir, changes)
             attempt["changed"] = [*attempt.get("changed", ()), *map(str, changes)]
         attempt["code"] = code
         if self.code is not None and self.code.is_wanted:
             self.code.add(code)
-            if self.resumption is None:
+            if self.resume_plan is None:
                 self.facts["code"] = self.code.digest
         self.facts["data"] = data
         self.writer.write_run(self.facts)
@@ -186,14 +188,14 @@ class OpenRecord:
 
 @contextmanager
 def open_record(
-    config: Config, report: CheckReport, *, is_kept: bool, resumption: ResumePlan | None = None
+    config: Config, report: CheckReport, *, is_kept: bool, resume_plan: ResumePlan | None = None
 ) -> Iterator[OpenRecord]:
     """A record with its configs written, read back and compared; closed in the end.
 
-    With ``resumption`` it is that of an earlier run: its configs and its page stay as they are.
+    With ``resume_plan`` it is that of an earlier run: its configs and its page stay as they are.
     """
     secrets = [*iter_config_secrets(config.root), *iter_config_secrets(report.expanded)]
-    kept = _open_on_disk(config, report, resumption)
+    kept = _open_on_disk(config, report, resume_plan)
     with (
         hiding_secrets(secrets),
         kept if is_kept else nullcontext(OpenRecord(NullWriter())) as record,
@@ -203,11 +205,11 @@ def open_record(
 
 @contextmanager
 def _open_on_disk(
-    config: Config, report: CheckReport, resumption: ResumePlan | None
+    config: Config, report: CheckReport, plan: ResumePlan | None
 ) -> Iterator[OpenRecord]:
-    if resumption is not None:
-        path = resumption.record.path
-        reopened = _reopened(resumption, report, is_supervised=report_run_folder(path))
+    if plan is not None:
+        path = plan.record.path
+        reopened = _reopened(plan, report, is_supervised=report_run_folder(path))
         with holding_lease(path), writing_heartbeat(path), reopened as record:
             yield record
         return
@@ -292,14 +294,14 @@ def _status_of(folder: Path) -> object:
 
 @contextmanager
 def _reopened(
-    resumption: ResumePlan, report: CheckReport, *, is_supervised: bool
+    plan: ResumePlan, report: CheckReport, *, is_supervised: bool
 ) -> Iterator[OpenRecord]:
     """The record of a run that goes on; put back as it was if that is refused."""
-    point, notes = load_resume_point(resumption) if resumption.has_state else (None, [])
-    attempt = resumption.begin(point, is_supervised=is_supervised)
+    point, notes = load_resume_point(plan) if plan.has_state else (None, [])
+    attempt = plan.begin(point, is_supervised=is_supervised)
     options = _record_options(report.expanded.to_plain()["record"])
-    folder = RunFolder(resumption.record.path, options.log_file)
-    run = resumption.record.run
+    folder = RunFolder(plan.record.path, options.log_file)
+    run = plan.record.run
     listed = run.get("attempts")
     before = listed if isinstance(listed, list) else []
     facts = {**run, "attempts": [*before, attempt.to_json()]}
@@ -310,7 +312,7 @@ def _reopened(
         reserving_disk_space(folder.path),
     ):
         at = {} if point is None else {"step": point.manifest.step, "epoch": point.manifest.epoch}
-        spent = read_spent_before(resumption.record, point)
+        spent = read_spent_before(plan.record, point)
         writer.write_status("starting", **at, **spent.to_fields())
         folder.log_path.parent.mkdir(parents=True, exist_ok=True)
         yield OpenRecord(
@@ -319,8 +321,8 @@ def _reopened(
             folder.checkpoint_dir,
             folder.log_path,
             facts=facts,
-            resumption=resumption,
-            point=point,
+            resume_plan=plan,
+            resume_point=point,
             notes=tuple(notes),
             spent=spent,
             code=CodeCopy(options, project=report.project.dir, run_dir=folder.path, attempt=number),

@@ -110,7 +110,7 @@ def find_batch(
     experiment = source
     if not isinstance(experiment, Experiment):
         experiment = Experiment(source, overrides=overrides, choices=choices)
-    run, runner, _ = build_unrecorded_run(experiment, experiment.loaded, is_quiet=True)
+    run, runner, _ = build_unrecorded_run(experiment, experiment.inputs, is_quiet=True)
     if run.optimizer is None and not runner.needs_optimizer:
         raise TaskError(
             "runner: takes no steps, so there is no batch to find\n"

@@ -113,8 +113,8 @@ def find_lr(
     experiment = source
     if not isinstance(experiment, Experiment):
         experiment = Experiment(source, overrides=overrides, choices=choices)
-    loaded = _without_schedule(experiment.loaded)
-    run, runner, _ = build_unrecorded_run(experiment, loaded, is_quiet=True)
+    inputs = _without_schedule(experiment.inputs)
+    run, runner, _ = build_unrecorded_run(experiment, inputs, is_quiet=True)
     if run.optimizer is None:
         raise TaskError(
             "runner: has no optimizer, so there is no learning rate to find\n"
@@ -126,7 +126,7 @@ def find_lr(
     watch = _LossRecorder(base, run.schedule, on_step)
     run.events.add_hook(watch)
     tag, device, rates = run.tag, str(run.device), _list_rates(run.config)
-    if "optim" in loaded.given.parts:
+    if "optim" in inputs.given.parts:
         rates = {}
     try:
         with _silent(
@@ -151,16 +151,16 @@ def _require_range(min_lr: float, max_lr: float, steps: int) -> None:
         raise ConfigError(Problem("find-lr", what, hint="write --steps 100"))
 
 
-def _without_schedule(loaded: ExperimentInputs) -> ExperimentInputs:
-    """The same without a schedule: those of torch change rates as soon as they are made."""
-    root = _without(loaded.config.root, "schedule")
+def _without_schedule(inputs: ExperimentInputs) -> ExperimentInputs:
+    """The inputs without a schedule: those of torch change rates as soon as they are built."""
+    root = _without(inputs.config.root, "schedule")
     optim = root.mapping.get("optim")
     if optim is not None and optim.is_mapping and "type" not in optim.mapping:  # several of them
         members = {name: _without(one, "schedule") for name, one in optim.mapping.items()}
         root = replace_entries(root, {**root.mapping, "optim": replace_entries(optim, members)})
-    config = replace(loaded.config, root=root)
-    parts = {name: part for name, part in loaded.given.parts.items() if name != "schedule"}
-    return replace(loaded, config=config, given=replace(loaded.given, parts=parts))
+    config = replace(inputs.config, root=root)
+    parts = {name: part for name, part in inputs.given.parts.items() if name != "schedule"}
+    return replace(inputs, config=config, given=replace(inputs.given, parts=parts))
 
 
 def _without(node: Node, key: str) -> Node:

@@ -118,7 +118,7 @@ def plan_file(
 
 
 def _plan_one(experiment: Experiment, variant: str | None, *, is_drawn: bool) -> RunPlan:
-    run, runner, report = build_unrecorded_run(experiment, experiment.loaded)
+    run, runner, report = build_unrecorded_run(experiment, experiment.inputs)
     with locating_errors(report.expanded):
         rows = describe_plan(run, runner)
     title = run.tag if variant is None else f"{run.tag} (variant {variant})"

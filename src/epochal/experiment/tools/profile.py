@@ -86,7 +86,7 @@ def profile_file(
     if out is not None:
         _require_new(out)  # before anything is built
     experiment = Experiment(path, overrides=overrides, choices=choices)
-    run, runner, _ = build_unrecorded_run(experiment, experiment.loaded, is_quiet=True)
+    run, runner, _ = build_unrecorded_run(experiment, experiment.inputs, is_quiet=True)
     if run.optimizer is None and runner.needs_optimizer is False:
         raise TaskError(
             f"{path}: its runner takes no steps, so there is nothing to profile\n"

@@ -129,7 +129,7 @@ def trace_steps(
 ) -> list[StepDigests] | int:
     """What each of the first steps comes to; the exit code if the training fails before."""
     experiment = Experiment(path, overrides=overrides, choices=choices)
-    run, runner, _ = build_unrecorded_run(experiment, experiment.loaded, is_quiet=True)
+    run, runner, _ = build_unrecorded_run(experiment, experiment.inputs, is_quiet=True)
     if run.optimizer is None:
         raise TaskError(
             f"{path}: trains nothing, so there is nothing to repeat\n  check a config that trains"

@@ -162,7 +162,7 @@ def test_values_that_a_script_sets_reach_the_experiment(shop: Path) -> None:
     args.file = "b"
     args.note = "new"
     args.sizes.append(3)
-    config = ep.Experiment(args).loaded.config
+    config = ep.Experiment(args).inputs.config
     plain = config.root.to_plain()
     assert plain["optim"]["lr"] == 0.25
     assert plain["train"]["seed_of_mine"] == 1
@@ -179,6 +179,6 @@ def test_printed_args_show_values_only(shop: Path) -> None:
 @pytest.mark.parametrize("option", ["--resume", "--ckp"])
 def test_script_goes_on_with_a_run(shop: Path, option: str) -> None:
     args = ep.parse_args(["-c", "config.yaml", option, "runs/x", "--from", "best"])
-    choices = ep.Experiment(args).loaded.choices
+    choices = ep.Experiment(args).inputs.choices
     assert (choices["resume"], choices["resume_from"]) == ("runs/x", "best")
     assert not choices["allow_changed"]

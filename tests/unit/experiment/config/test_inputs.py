@@ -12,7 +12,7 @@ from epochal.config import parse_duration
 from epochal.engine.interfaces.every import Every
 from epochal.errors import ConfigError
 from epochal.experiment.config.arguments import to_args
-from epochal.experiment.config.inputs import ExperimentInputs, Middleware, load_inputs
+from epochal.experiment.config.inputs import ExperimentInputs, load_inputs
 from epochal.testing import TinyModel, TinyTask
 
 
@@ -21,31 +21,31 @@ def read(source: object = None, **sections: object) -> ExperimentInputs:
 
 
 def test_plain_values_go_into_the_config() -> None:
-    loaded = read(tag="a", optim={"type": "SGD", "lr": 0.1})
-    assert loaded.config.root.to_plain() == {"tag": "a", "optim": {"type": "SGD", "lr": 0.1}}
-    assert loaded.given.parts == {}
+    inputs = read(tag="a", optim={"type": "SGD", "lr": 0.1})
+    assert inputs.config.root.to_plain() == {"tag": "a", "optim": {"type": "SGD", "lr": 0.1}}
+    assert inputs.given.parts == {}
 
 
 def test_ready_objects_are_kept_as_they_are() -> None:
     task, model = TinyTask(), TinyModel()
-    loaded = read(task=task, model=model)
-    assert loaded.given.parts == {"task": task, "model": model}
-    assert "task" not in loaded.config.root.to_plain()
+    inputs = read(task=task, model=model)
+    assert inputs.given.parts == {"task": task, "model": model}
+    assert "task" not in inputs.config.root.to_plain()
 
 
 def test_hooks_and_metrics_may_mix_objects_and_specs() -> None:
     hook = ep.Hook()
-    loaded = read(hooks=[hook, {"type": "EarlyStopping", "patience": 1}])
-    assert loaded.given.hooks == (hook,)
-    assert loaded.config.root.to_plain() == {"hooks": [{"type": "EarlyStopping", "patience": 1}]}
+    inputs = read(hooks=[hook, {"type": "EarlyStopping", "patience": 1}])
+    assert inputs.given.hooks == (hook,)
+    assert inputs.config.root.to_plain() == {"hooks": [{"type": "EarlyStopping", "patience": 1}]}
 
 
 def test_durations_and_paths_are_written_as_users_type_them() -> None:
-    loaded = read(
+    inputs = read(
         train={"for": parse_duration("3ep"), "eval_every": Every.parse("2st")},
         record={"log_dir": Path("here")},
     )
-    assert loaded.config.root.to_plain() == {
+    assert inputs.config.root.to_plain() == {
         "train": {"for": "3ep", "eval_every": "2st"},
         "record": {"log_dir": "here"},
     }
@@ -80,11 +80,11 @@ def test_args_without_an_origin_are_taken_by_value() -> None:
 
 def test_args_of_the_command_line_keep_file_overrides_and_choices(shop: Path) -> None:
     args = ep.parse_args(["-c", "config.yaml", "--optim.lr=7", "--test", "--no-file"])
-    loaded = read(args)
-    assert loaded.is_test
-    assert loaded.choices["no_file"]
-    assert loaded.config.root.to_plain()["optim"]["lr"] == 7
-    assert loaded.config.path == Path("config.yaml")
+    inputs = read(args)
+    assert inputs.is_test
+    assert inputs.choices["no_file"]
+    assert inputs.config.root.to_plain()["optim"]["lr"] == 7
+    assert inputs.config.path == Path("config.yaml")
 
 
 def test_plain_argparse_namespace_is_a_config() -> None:
@@ -93,19 +93,13 @@ def test_plain_argparse_namespace_is_a_config() -> None:
 
 
 def test_other_choices_load_the_config_anew(shop: Path) -> None:
-    loaded = read("config.yaml").with_choices({"epochs": 9})
-    assert loaded.config.root.to_plain()["train"]["for"] == "9ep"
+    inputs = read("config.yaml").with_choices({"epochs": 9})
+    assert inputs.config.root.to_plain()["train"]["for"] == "9ep"
 
 
 def test_user_dir_becomes_a_path() -> None:
     assert load_inputs({}, (), {"user_dir": "x"}, {}).user_dir == Path("x")
     assert read().user_dir is None
-
-
-def test_middleware_calls_its_function_at_set_up() -> None:
-    seen: list[object] = []
-    Middleware(seen.append).setup("the run")  # type: ignore[arg-type]
-    assert seen == ["the run"]
 
 
 def test_numbers_that_json_lacks_stay_numbers(shop: Path) -> None:

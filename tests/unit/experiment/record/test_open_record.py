@@ -44,7 +44,7 @@ def resume_a_killed_run(config: Config, report: CheckReport) -> ResumePlan:
         chosen="last",
         overrides=(),
         changes=(),
-        is_anything_allowed=False,
+        allows_changes=False,
         has_state=False,
     )
 
@@ -85,14 +85,14 @@ def test_attempt_that_is_killed_while_it_starts_forgets_nothing_of_those_before(
     write_checkpoint(record.dir / "checkpoints", "saved", state, {"step": 4})
     for killed in (1, 2):
         change(record.dir / "status.json", **gone())
-        resumption = ResumePlan(
+        plan = ResumePlan(
             record=read_run(record.dir),
             chosen="last",
             overrides=(),
             changes=(),
-            is_anything_allowed=False,
+            allows_changes=False,
         )
-        with open_record(*checked(), is_kept=True, resumption=resumption) as again:
+        with open_record(*checked(), is_kept=True, resume_plan=plan) as again:
             status = json.loads((record.dir / "status.json").read_text())
             assert again.spent == TimeSpent({"steps": 35.0}, redone_seconds=5.0, killed=killed)
         assert status.items() >= again.spent.to_fields().items()
@@ -178,8 +178,8 @@ def test_full_disk_has_room_for_the_last_words_of_a_run(
     shop: Path, monkeypatch: pytest.MonkeyPatch, is_resumed: bool
 ) -> None:
     inputs = checked("record.code=false")
-    resumption = resume_a_killed_run(*inputs) if is_resumed else None
-    with open_record(*inputs, is_kept=True, resumption=resumption) as record:
+    plan = resume_a_killed_run(*inputs) if is_resumed else None
+    with open_record(*inputs, is_kept=True, resume_plan=plan) as record:
         assert record.dir is not None
         disk = full_unless_gone(record.dir / "reserve")
         monkeypatch.setattr(durable.system, "operations", disk)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +13,8 @@ import torch
 import epochal as ep
 from epochal.checkpoint.checkpoint_folder import write_checkpoint
 from epochal.errors import CheckpointError, ConfigError, RecordError
+from epochal.experiment.config.check_inputs import check_inputs
+from epochal.experiment.config.inputs import load_inputs
 from epochal.experiment.resume.resume_plan import (
     ResumePlan,
     get_expanded_config,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from epochal.config import Config, Node
     from epochal.experiment.config.choices import Choices
 
 
@@ -59,17 +59,11 @@ def set_status(folder: Path, status: str, **fields: object) -> None:
 
 def plan(*overrides: str, **choices: Any) -> ResumePlan | None:
     wanted: Choices = choices  # type: ignore[assignment]  # any of them
-    experiment = ep.Experiment("config.yaml", overrides=overrides, choices=wanted)
-
-    def recheck(config: Config, folder: Path | None) -> Node:
-        experiment.loaded = replace(experiment.loaded, config=config)
-        return experiment.check().expanded
-
-    return plan_resume(experiment.loaded.choices, experiment.check(), recheck)
+    return plan_resume(check_inputs(load_inputs("config.yaml", overrides, wanted, {}), None))
 
 
 def resume(record: RunRecord, chosen: str = "last", **more: Any) -> ResumePlan:
-    known: dict[str, Any] = {"overrides": (), "changes": (), "is_anything_allowed": False}
+    known: dict[str, Any] = {"overrides": (), "changes": (), "allows_changes": False}
     return ResumePlan(record=record, chosen=chosen, **{**known, **more})
 
 
@@ -144,7 +138,7 @@ def test_changed_code_is_refused_by_name(saved: Path, shop: Path) -> None:
 
 def test_run_at_its_end_goes_on_only_to_another_end(saved: Path) -> None:
     set_status(saved, "finished", reason="max_epochs")
-    with pytest.raises(ConfigError, match=r"has come to its end already \(finished, max_epochs\)"):
+    with pytest.raises(ConfigError, match=r"has already finished \(finished, max_epochs\)"):
         plan(resume=saved)
     assert plan("train.for=3ep", resume=saved) is not None
     set_status(saved, "stopped", reason="my own wish")
@@ -154,8 +148,8 @@ def test_run_at_its_end_goes_on_only_to_another_end(saved: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "choices", "message"),
     [
-        ([], {"no_file": True}, "a run goes on in its own folder"),
-        (["runner=test"], {}, "only a training can go on, and the runner is 'test'"),
+        ([], {"no_file": True}, "a run is resumed in its own folder"),
+        (["runner=test"], {}, "only a training can be resumed, and the runner is 'test'"),
     ],
 )
 def test_what_cannot_go_on_is_refused(
@@ -169,7 +163,7 @@ def test_newest_unfinished_run_is_found_by_itself(
     trained: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert plan(resume="auto") is None
-    assert "has no checkpoint; a new run starts at its beginning" in caplog.text
+    assert "has no checkpoint; starting a new run" in caplog.text
     write(trained, "a", 1)
     found = plan(resume="auto")
     assert found is not None
@@ -237,13 +231,13 @@ def test_run_without_checkpoints_is_named_only_while_it_lives(trained: Path) -> 
 
 def test_without_a_whole_checkpoint_nothing_starts(trained: Path) -> None:
     record = read_run(trained)
-    with pytest.raises(CheckpointError, match="has no checkpoint to go on from"):
+    with pytest.raises(CheckpointError, match="has no checkpoint to resume from"):
         load_resume_point(resume(record))
     path = write(trained, "only", 1)
-    with pytest.raises(CheckpointError, match="no checkpoint knows how good it is"):
+    with pytest.raises(CheckpointError, match="there is no best checkpoint"):
         load_resume_point(resume(record, "best"))
     (path / "state.json").unlink()
-    with pytest.raises(CheckpointError, match="none of its checkpoints is whole, 1 are damaged"):
+    with pytest.raises(CheckpointError, match="all 1 checkpoints are damaged"):
         load_resume_point(resume(record))
     assert path.is_dir()
 
@@ -285,9 +279,9 @@ def test_checkpoint_of_an_older_version_knows_no_time(saved: Path) -> None:
 
 def test_attempt_says_where_it_came_from(trained: Path) -> None:
     write(trained, "a", 4, attempt=2, epoch=1)
-    resumption = resume(read_run(trained), overrides=("x=1",))
-    attempt = resumption.begin(load_resume_point(resumption)[0])
+    plan = resume(read_run(trained), overrides=("x=1",))
+    attempt = plan.begin(load_resume_point(plan)[0])
     assert (attempt.attempt, attempt.origin, attempt.step) == (3, 2, 4)
     assert (attempt.checkpoint, attempt.kept_points, attempt.overrides) == ("a", 8, ("x=1",))
     assert attempt.cause == "resumed"
-    assert resumption.begin(None, is_supervised=True).cause == "retried"
+    assert plan.begin(None, is_supervised=True).cause == "retried"

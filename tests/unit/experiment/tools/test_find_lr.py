@@ -74,7 +74,7 @@ def test_training_after_a_test_gives_the_same_bits_as_without() -> None:
         if is_tested:
             ep.find_lr(one, steps=20)
         result = one.fit()
-        weights = one.loaded.given.parts["model"].state_dict()
+        weights = one.inputs.given.parts["model"].state_dict()
         return weights, (result.metrics, random.random(), torch.rand(3).tolist())
 
     weights, numbers = train(is_tested=False)
@@ -103,7 +103,7 @@ def test_parts_are_put_back_also_when_a_step_fails() -> None:
     task = Failing()
     task.left = 5
     one = experiment(task=task)
-    model = one.loaded.given.parts["model"]
+    model = one.inputs.given.parts["model"]
     before = {name: value.clone() for name, value in model.state_dict().items()}
     with pytest.raises(RuntimeError, match="no more"):
         ep.find_lr(one, max_lr=10, steps=20)
