@@ -19,7 +19,6 @@ from epochal.experiment.build.device import choose_device, describe_device, prep
 from epochal.experiment.config.arguments import to_args
 from epochal.experiment.config.check_file import split_problems
 from epochal.experiment.config.check_inputs import check_inputs
-from epochal.experiment.config.replaced_sections import log_replaced_sections
 from epochal.experiment.cross_validation import CrossValidation, count_folds
 from epochal.experiment.record.failure import show_failure
 from epochal.experiment.record.logs import FILE_ONLY, logging_to
@@ -133,7 +132,8 @@ def _run_checked(
         times.before = record.spent
         with logging_to(record.log_path, level=assembly.args.log.level):
             record.write_start(_describe(checked, assembly))
-            log_replaced_sections(checked.inputs)
+            for name in checked.inputs.replaced:
+                logger.info("%s: given by Python; the section of the config is not used", name)
             raise_errors = checked.inputs.choices.get("raise_errors", False)
             result = _build_and_execute(
                 steps, assembly, record, notifier, raise_errors=raise_errors

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
 from epochal.check import CheckReport, build_registry, check
-from epochal.config import load, load_variants
-from epochal.errors import ConfigError, Problem
+from epochal.config import from_plain, load, load_variants
+from epochal.engine.interfaces.splits import split_name
+from epochal.errors import ConfigError, Place, Problem
 from epochal.experiment.config.choices import to_overrides
-from epochal.experiment.config.replaced_sections import drop_sections
 from epochal.records.secrets import hiding_secrets, iter_config_secrets, redact
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from epochal.check import Default
-    from epochal.config import Config
+    from epochal.config import Config, Node
     from epochal.experiment.config.choices import Choices
     from epochal.registry import Registry
 
 ALL_VARIANTS = "all"
+_TITLES = ("tag", "project")
 
 
 @final
@@ -49,6 +51,32 @@ def check_config(
     """
     registry = build_registry(config, user_dir=user_dir, like=like)
     return CheckedConfig(config, check(config, registry, runner=runner, given=given), registry)
+
+
+def drop_sections(
+    config: Config, gone: Collection[str] = (), loaders: Mapping[str, object] | None = None
+) -> Config:
+    """The config without the sections ``gone`` and the splits that have ``loaders``.
+
+    An empty ``tag:`` or ``project:`` counts as missing, and a model with data needs no task.
+    """
+    root = config.root
+    entries = {name: node for name, node in root.mapping.items() if name not in gone}
+    for name in _TITLES:
+        if name in entries and entries[name].value is None:
+            del entries[name]
+    if loaders is not None and "data" in entries:
+        entries["data"] = _without_splits(entries["data"], loaders)
+    available = {*entries, *gone, *(() if loaders is None else ("data",))}
+    if "task" not in available and available >= {"model", "data"}:
+        entries["task"] = from_plain("module", place=Place("default"), layer="default")
+    return replace(config, root=replace(root, value=MappingProxyType(entries)))
+
+
+def _without_splits(data: Node, given: Mapping[str, object]) -> Node:
+    splits = {split_name(name) for name in given}
+    kept = {name: node for name, node in data.mapping.items() if split_name(name) not in splits}
+    return replace(data, value=MappingProxyType(kept))
 
 
 @final

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, final
 
 from epochal.engine import Runner, Train
 from epochal.errors import Problem
-from epochal.experiment.config.check_file import check_config
-from epochal.experiment.config.replaced_sections import drop_replaced_sections
+from epochal.experiment.config.check_file import check_config, drop_sections
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,10 +51,28 @@ def check_inputs(inputs: ExperimentInputs, runner: str | None) -> CheckedInputs:
     chosen = runner or ("test" if inputs.is_test else None)
     checked = inputs.checked
     if checked is None or chosen is not None:
-        inputs = drop_replaced_sections(inputs, runner=chosen)
+        inputs = _drop_replaced(inputs, runner=chosen)
         checked = _check(inputs, chosen)
     inputs = replace(inputs, config=checked.config)
     return CheckedInputs(inputs, checked.report, checked.registry, runner)
+
+
+def _drop_replaced(inputs: ExperimentInputs, *, runner: str | None = None) -> ExperimentInputs:
+    """The inputs without the sections whose parts are given or made by ``prepare_*``.
+
+    A given runner trains: it is left out where ``runner`` asks for something else.
+    """
+    parts = dict(inputs.given.parts)
+    if runner is not None and runner != "train":
+        parts.pop("runner", None)
+    gone = {*parts, *inputs.given.prepared} - {"data"}
+    root = inputs.config.root
+    return replace(
+        inputs,
+        given=replace(inputs.given, parts=parts),
+        config=drop_sections(inputs.config, gone, parts.get("data")),
+        replaced={name: root.mapping[name].to_plain() for name in gone if name in root.mapping},
+    )
 
 
 def _check(inputs: ExperimentInputs, runner: str | None) -> CheckedConfig:
