@@ -320,7 +320,7 @@ def test_a_run_with_a_secret_in_its_config_goes_on_while_the_config_has_it(
     (folder,) = run_folders(safe)
     assert "sesame" not in (folder / "config" / "expanded.yaml").read_text()
     log = (folder / "logs" / "run.log").read_text()
-    assert "the record does not keep secrets, here task.password; whoever" in log
+    assert "the record omits secrets, here task.password; resuming" in log
     assert epochal("resume", "last", "train.for=3ep").code == 0
     assert epochal("test", "last").code == 0
     assert [

@@ -46,7 +46,7 @@ def count_folds(config: Node) -> int | None:
 
 @final
 class CrossValidation:
-    """The folds of an experiment: what each one runs with, and what all of them came to.
+    """The folds of an experiment: the inputs of each one, and the result of all.
 
     Args:
         inputs: What the whole experiment was given.

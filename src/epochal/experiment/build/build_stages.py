@@ -1,4 +1,4 @@
-"""The stages of a run, as their section describes them, and its optimizer made anew."""
+"""Builds the stages of a run, and rebuilds its optimizer when a stage changes it."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 
 _SELECTING = frozenset({"match", "module", "name"})
-"""Keys of a rule that say whom it is about; one that only froze them has no others left."""
+"""Keys of a rule that select parameters; a rule that only freezes has no others."""
 
 
 def build_stages(assembly: Assembly) -> tuple[Stage, ...]:
-    """The stages of the section ``stages``; what they need is made when they begin."""
+    """The stages of the section ``stages``; their parts are built when they begin."""
     node = assembly.config.mapping.get("stages")
     elements = node.elements if node is not None else ()
     return tuple(_build_stage(assembly, index, child) for index, child in enumerate(elements))
@@ -71,7 +71,7 @@ def _build_stage(assembly: Assembly, index: int, node: Node) -> Stage:
 
 
 def _read_changes(node: Node | None) -> dict[str, Any]:
-    """What somebody wrote; defaults of another optimizer are filled in when it is made."""
+    """The written keys; defaults are filled in when the optimizer is built."""
     entries = node.mapping if node is not None else {}
     return {
         key: _read_changes(one) if one.is_mapping else one.to_plain()
@@ -110,10 +110,10 @@ def _loaders(assembly: Assembly, node: Node | None, path: str) -> dict[str, Call
 
 @final
 class OptimizerRebuilder:
-    """Makes the optimizer that the section ``optim`` comes to after some changes.
+    """Builds the optimizer of the section ``optim`` after some changes to it.
 
     Args:
-        assembly: With the task.
+        assembly: Must have the task.
     """
 
     def __init__(self, assembly: Assembly) -> None:
@@ -128,7 +128,7 @@ class OptimizerRebuilder:
         """The optimizer, for all parameters that need a gradient, and the section's own options.
 
         Raises:
-            ConfigError: A change names what there is not.
+            ConfigError: A change names an unknown optimizer or argument.
         """
         assembly = self._assembly
         node = expand_optimizer(self._merge(changes), assembly.builder.registry)
@@ -157,23 +157,23 @@ class OptimizerRebuilder:
 def _merge(
     entries: Mapping[str, Node], changes: Sequence[Mapping[str, Node]], own: Signature
 ) -> dict[str, Node]:
-    """What one optimizer's keys come to after some changes."""
+    """The keys of one optimizer after some changes."""
     entries = dict(entries)
     names = {item.name for item in own.parameters}
     for change in changes:
-        if "type" in change:  # the arguments of another optimizer mean other things
+        if "type" in change:  # another optimizer has other arguments
             entries = {name: child for name, child in entries.items() if name in names}
         entries |= {name: child for name, child in change.items() if name != "state"}
-    entries.pop("freeze", None)  # what is frozen by now shows in the parameters
+    entries.pop("freeze", None)  # frozen parameters need no gradient by now
     if "groups" in entries:
         rules = [_without(rule, "freeze") for rule in entries["groups"].elements]
-        said = tuple(rule for rule in rules if rule.mapping.keys() - _SELECTING)
-        entries["groups"] = Node(said, entries["groups"].place)
+        kept = tuple(rule for rule in rules if rule.mapping.keys() - _SELECTING)
+        entries["groups"] = Node(kept, entries["groups"].place)
     return entries
 
 
 def _require_known(change: Node, section: Node) -> None:
-    """Refuse to change an optimizer that there is not, and whose parameters are whose."""
+    """Refuse changes to an unknown optimizer, and to which parameters one has."""
     known = [name for name, child in section.mapping.items() if child.is_mapping]
     for name, child in change.mapping.items():
         if child.is_mapping and name not in known:

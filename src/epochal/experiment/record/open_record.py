@@ -68,7 +68,7 @@ _UNRECORDED = ("config", "value", "dir")
 @final
 @dataclass(frozen=True)
 class OpenRecord:
-    """Where one run leaves its traces; with ``--no-file`` that is nowhere."""
+    """The record that a run writes; with ``--no-file`` it writes nothing."""
 
     writer: Writer
     dir: Path | None = None
@@ -76,28 +76,28 @@ class OpenRecord:
     log_path: Path | None = None
 
     facts: dict[str, Any] = field(default_factory=dict)
-    """What ``run.json`` holds."""
+    """The content of ``run.json``."""
 
     resume_plan: ResumePlan | None = None
     resume_point: ResumePoint | None = None
-    """What the run goes on from; None for a new one."""
+    """The checkpoint that the run resumes from; None for a new run."""
 
     notes: tuple[str, ...] = ()
-    """What people should know of it."""
+    """Warnings that are logged at the start."""
 
     on_stall: Callable[[str, int], None] = ignore_stall
-    """Told when the run stands still."""
+    """Called when the run makes no progress."""
 
     code: CodeCopy | None = None
     spent: TimeSpent = field(default_factory=TimeSpent)
-    """What earlier attempts at it took."""
+    """The time that earlier attempts took."""
 
     def write_start(self, info: dict[str, Any]) -> None:
-        """Write what is known before anything is built; of an old run, who goes on with it."""
+        """Write what is known before anything is built; for a resumed run, add the attempt."""
         if self.dir is None:
             return
         start = _describe_start(None if self.code is None else self.code.project)
-        self._keep_code(start)
+        self._save_code(start)
         if self.resume_plan is None:
             parent = find_parent(self.dir, info)
             info |= {"parent": None if parent is None else parent.to_json()}
@@ -110,18 +110,18 @@ class OpenRecord:
         for note in self.notes:
             logger.warning("%s", note)
 
-    def _keep_code(self, start: dict[str, Any]) -> None:
+    def _save_code(self, start: dict[str, Any]) -> None:
         if self.code is None or not self.code.is_wanted:
             return
         git = start["machine"]["git"] or {}
-        self.code.keep(version=start["epochal"], is_dirty=bool(git.get("dirty")))
+        self.code.save(version=start["epochal"], is_dirty=bool(git.get("dirty")))
         start["code"] = self.code.digest
 
     def add_origins(self, project: Project, config: Node, task: object) -> dict[str, Any]:
-        """Keep what code the run imported; gives what its checkpoints say about themselves.
+        """Record the imported code and the data; returns the facts that checkpoints store.
 
         Raises:
-            ChangedError: The run goes on, and its data is not what it was.
+            ChangedError: The data of a resumed run has changed.
         """
         if self.dir is None:
             return {}
@@ -152,13 +152,13 @@ class OpenRecord:
         }
 
     def add_meta(self, meta: dict[str, Any]) -> None:
-        """Keep what the task knows about its data, such as the names of classes."""
+        """Record what the task says about its data, such as the names of classes."""
         if self.dir is not None and meta:
             self.facts["meta"] = to_recordable(meta)
             self.writer.write_run(self.facts)
 
     def add_given(self, sections: Iterable[str]) -> None:
-        """Keep which parts turned out to come from Python and not from the config."""
+        """Record which parts came from Python and not from the config."""
         known = self.facts.get("given", [])
         found = sorted({*known, *sections})
         if self.dir is not None and found != known:
@@ -190,9 +190,9 @@ class OpenRecord:
 def open_record(
     config: Config, report: CheckReport, *, is_kept: bool, resume_plan: ResumePlan | None = None
 ) -> Iterator[OpenRecord]:
-    """A record with its configs written, read back and compared; closed in the end.
+    """A record with its configs written and verified; closed at the end.
 
-    With ``resume_plan`` it is that of an earlier run: its configs and its page stay as they are.
+    With ``resume_plan`` it is that of an earlier run, whose configs and README stay unchanged.
     """
     secrets = [*iter_config_secrets(config.root), *iter_config_secrets(report.expanded)]
     kept = _open_on_disk(config, report, resume_plan)
@@ -243,7 +243,7 @@ def _open_on_disk(
 
 @contextmanager
 def _restoring_on_refusal(folder: Path, attempt: int) -> Iterator[None]:
-    """Let a run say of itself what it said before, when a block refuses to go on with it."""
+    """Restore the status of a run if a block refuses to resume it."""
     paths = [folder / name for name in ("run.json", "status.json")]
     before = {path: path.read_bytes() for path in paths if path.is_file()}
     try:
@@ -258,7 +258,7 @@ def _restoring_on_refusal(folder: Path, attempt: int) -> Iterator[None]:
 
 @contextmanager
 def _closing(writer: RunWriter) -> Iterator[RunWriter]:
-    """Let go of the files in the end; a run that came to no start says why."""
+    """Close the files at the end; record why a run could not start."""
     with closing(writer):
         try:
             yield writer
@@ -274,9 +274,9 @@ def _closing(writer: RunWriter) -> Iterator[RunWriter]:
 
 @contextmanager
 def _removing_failed_start(folder: Path) -> Iterator[None]:
-    """Leave nothing of a run whose start the disk refused, down to saying that it failed.
+    """Remove the folder of a run that could not write its first files.
 
-    A folder that another process has taken is left to that.
+    A folder that another process has taken stays.
     """
     try:
         yield
@@ -296,7 +296,7 @@ def _status_of(folder: Path) -> object:
 def _reopened(
     plan: ResumePlan, report: CheckReport, *, is_supervised: bool
 ) -> Iterator[OpenRecord]:
-    """The record of a run that goes on; put back as it was if that is refused."""
+    """The record of a resumed run; restored if the run is refused."""
     point, notes = load_resume_point(plan) if plan.has_state else (None, [])
     attempt = plan.begin(point, is_supervised=is_supervised)
     options = _record_options(report.expanded.to_plain()["record"])
@@ -339,7 +339,7 @@ def _write_configs(writer: RunWriter, config: Config, report: CheckReport) -> No
     provenance = collect_provenance(report.expanded, defaults)
     writer.write_config(config.sources, text, config.format, provenance)
     path = writer.folder.config_dir / f"expanded.{config.format}"
-    if not _reads_as(path, expanded):  # a key or a sign of the text was taken for a secret
+    if not _reads_as(path, expanded):  # a part of the text was taken for a secret
         with raising_record_errors():
             durable.write_text(path, text)
         _verify_written(path, expanded)
@@ -358,11 +358,11 @@ def _record_options(values: dict[str, Any]) -> RecordOptions:
 
 
 def _verify_written(path: Path, expanded: Node) -> None:
-    """Make sure that the expanded config on disk is the one that is about to run."""
+    """Make sure that the expanded config on disk reads back as it was written."""
     if not _reads_as(path, expanded):
         raise RecordError(
             f"{path}: reads back as another config than the one that was written\n"
-            "  this is a defect of Epochal; write the config as YAML to work around it"
+            "  this is a bug in Epochal; write the config as YAML to work around it"
         )
 
 

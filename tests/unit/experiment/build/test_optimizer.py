@@ -439,7 +439,7 @@ def test_groups_of_the_model_are_not_asked_for_beside_several_optimizers(
             raise AssertionError("nobody asks")
 
     trained(TWO, made(Choosing))
-    assert "Choosing.optim_groups is not asked, since optim names several" in caplog.text
+    assert "Choosing.optim_groups is not called, since optim names several" in caplog.text
 
 
 @pytest.mark.parametrize("match", [None, ["head", "loss.*"]])

@@ -49,7 +49,7 @@ def test_code_is_kept_as_the_options_say(project: Path, run_dir: Path) -> None:
     chosen = options(run_dir, ignore=("c.py",), max_file_bytes=8)
     (project / "c.py").write_text("")
     code = CodeCopy(chosen, project=project, run_dir=run_dir)
-    code.keep(version="0.1", is_dirty=False)
+    code.save(version="0.1", is_dirty=False)
     manifest = read_manifest(run_dir)
     assert manifest is not None
     assert list(manifest.by_path) == ["a.py"]
@@ -62,7 +62,7 @@ def test_code_is_kept_as_the_options_say(project: Path, run_dir: Path) -> None:
 
 def test_nothing_is_kept_where_it_is_not_wanted(project: Path, run_dir: Path) -> None:
     code = CodeCopy(options(run_dir, code=False), project=project, run_dir=run_dir)
-    code.keep(version="0.1", is_dirty=False)
+    code.save(version="0.1", is_dirty=False)
     code.add({"a.py": "00"})
     assert list(run_dir.iterdir()) == []
     assert not (run_dir.parents[2] / ".epochal").exists()
@@ -81,7 +81,7 @@ def test_failure_is_told_once_and_stops_nothing(
     monkeypatch.setattr(CodeSnapshot, "take", fail)
     code = CodeCopy(options(run_dir), project=project, run_dir=run_dir)
     with caplog.at_level(logging.WARNING):
-        code.keep(version="0.1", is_dirty=False)
+        code.save(version="0.1", is_dirty=False)
         code.add({"a.py": "00"})
     assert [one.getMessage() for one in caplog.records] == [
         "the record's copy of the code is not complete: very deep"
@@ -92,7 +92,7 @@ def test_without_a_common_home_the_run_has_its_own_copies(
     project: Path, run_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (run_dir.parents[2] / ".epochal").write_text("in the way")
-    CodeCopy(options(run_dir), project=project, run_dir=run_dir).keep(version="", is_dirty=False)
+    CodeCopy(options(run_dir), project=project, run_dir=run_dir).save(version="", is_dirty=False)
     assert caplog.records == []
     assert read_file(run_dir, "a.py") == b"x = 1\n"
 
@@ -109,7 +109,7 @@ def test_store_that_cannot_be_written_is_done_without(
     monkeypatch.setattr(ContentStore, "put", refuse)
     monkeypatch.setattr(ContentStore, "keep_package", refuse)
     code = CodeCopy(options(run_dir), project=project, run_dir=run_dir)
-    code.keep(version="", is_dirty=False)
+    code.save(version="", is_dirty=False)
     manifest = read_manifest(run_dir)
     assert caplog.records == []
     assert manifest is not None
@@ -127,13 +127,13 @@ def test_changes_since_the_commit_are_kept(project: Path, run_dir: Path) -> None
     git("add", "a.py")
     git("commit", "-q", "-m", "first")
     (project / "a.py").write_text("x = 2\n")
-    CodeCopy(options(run_dir), project=project, run_dir=run_dir).keep(version="", is_dirty=True)
+    CodeCopy(options(run_dir), project=project, run_dir=run_dir).save(version="", is_dirty=True)
     assert "-x = 1\n+x = 2\n" in (run_dir / "code" / DIFF_FILE).read_text()
 
 
 def test_what_is_imported_is_added(project: Path, run_dir: Path) -> None:
     code = CodeCopy(options(run_dir, ignore=("a.py",)), project=project, run_dir=run_dir)
-    code.keep(version="", is_dirty=False)
+    code.save(version="", is_dirty=False)
     before = code.digest
     code.add({"a.py": "00"})
     assert read_file(run_dir, "a.py") == b"x = 1\n"
@@ -141,10 +141,10 @@ def test_what_is_imported_is_added(project: Path, run_dir: Path) -> None:
 
 
 def test_code_of_an_attempt_that_was_refused_is_removed(project: Path, run_dir: Path) -> None:
-    CodeCopy(options(run_dir), project=project, run_dir=run_dir).keep(version="", is_dirty=False)
+    CodeCopy(options(run_dir), project=project, run_dir=run_dir).save(version="", is_dirty=False)
     (project / "a.py").write_text("x = 2\n")
     later = CodeCopy(options(run_dir), project=project, run_dir=run_dir, attempt=1)
-    later.keep(version="", is_dirty=False)
+    later.save(version="", is_dirty=False)
     assert read_file(run_dir, "a.py", attempt=1) == b"x = 2\n"
     discard_code(run_dir, 1)
     assert read_file(run_dir, "a.py", attempt=1) == b"x = 1\n"

@@ -154,10 +154,10 @@ def test_mistakes_of_a_config_are_listed_as_check_lists_them(
 def test_a_preempted_run_says_how_it_goes_on() -> None:
     result = RunResult(status="preempted", reason="preempted", steps=3, dir=Path("runs/a"))
     assert describe_failure(result) == [
-        "told to end after 0 epochs, 3 steps, 0.0 s",
-        "go on: epochal resume a",
+        "preempted after 0 epochs, 3 steps, 0.0 s",
+        "resume: epochal resume a",
         "",
         "record: runs/a",
     ]
     early = RunResult(status="preempted", reason="preempted")
-    assert describe_failure(early) == ["told to end before the first step"]
+    assert describe_failure(early) == ["preempted before the first step"]

@@ -204,7 +204,7 @@ def test_an_unwritable_mailbox_does_not_disturb_a_run(
     with http_server() as hook:
         assert epochal(*RUN, to(hook)).code == 0
     assert kinds(hook) == ["finished"]
-    assert "no mail could be written, and the run goes on" in caplog.text
+    assert "no mail could be written; the run continues" in caplog.text
 
 
 def test_a_full_disk_is_reported_over_the_network(

@@ -37,13 +37,13 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRecord:
 
 def test_the_secrets_of_a_config_are_named_once(record: FakeRecord, tmp_path: Path) -> None:
     (line,) = describe_withheld_secrets(load(tmp_path / "x.yaml").root)
-    assert line.startswith("the record does not keep secrets, here db.password.0, db.password.1; ")
+    assert line.startswith("the record omits secrets, here db.password.0, db.password.1; ")
     assert "abcdef" not in line
 
 
 def test_a_key_that_holds_a_secret_is_withheld_too() -> None:
     (line,) = describe_withheld_secrets(load({"a": {TOKENS["github"]: 1}}).root)
-    assert line.startswith("the record does not keep secrets, here a.")
+    assert line.startswith("the record omits secrets, here a.")
 
 
 def test_nothing_is_said_of_a_config_without_secrets(record: FakeRecord, tmp_path: Path) -> None:

@@ -67,9 +67,9 @@ def test_what_people_see_and_how_long_it_takes_may_change(section: dict[str, Any
 def test_what_is_computed_may_not_change(section: dict[str, Any], line: str) -> None:
     with pytest.raises(ConfigError) as caught:
         refuse_changes("runs/x", find_config_changes(CONFIG, changed(**section)))
-    assert str(caught.value).startswith("runs/x: cannot go on as the same run")
+    assert str(caught.value).startswith("runs/x: cannot be resumed as the same run")
     assert f"\n    {line}" in str(caught.value)
-    assert str(caught.value).endswith("or go on all the same with --allow-changed")
+    assert str(caught.value).endswith("or resume with them: --allow-changed")
 
 
 def test_long_lists_and_values_are_cut_short() -> None:

@@ -59,22 +59,22 @@ def test_smoothing_keeps_straight_lines_in_the_middle_and_constants_everywhere()
 
 def test_a_test_ends_when_the_loss_is_a_multiple_of_the_least() -> None:
     ending = DivergenceStop()
-    heard = [ending.hear(loss) for loss in [1.0] * 10 + [100.0]]
+    heard = [ending.check_loss(loss) for loss in [1.0] * 10 + [100.0]]
     assert heard[:10] == [""] * 10
     assert heard[10] == f"the loss is {DIVERGENCE_FACTOR:g} times the least"
 
 
 def test_one_bad_batch_at_the_start_ends_nothing() -> None:
     ending = DivergenceStop()
-    assert not any(ending.hear(loss) for loss in (0.1, 5.0, 0.1, 0.1, 0.1))
+    assert not any(ending.check_loss(loss) for loss in (0.1, 5.0, 0.1, 0.1, 0.1))
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
 def test_a_loss_that_is_not_finite_ends_a_test_at_once(loss: float) -> None:
-    assert DivergenceStop().hear(loss) == "the loss is not finite any more"
+    assert DivergenceStop().check_loss(loss) == "the loss is not finite any more"
 
 
 def test_losses_below_zero_end_a_test_only_when_they_rise() -> None:
     ending = DivergenceStop()
-    assert not any(ending.hear(-float(place)) for place in range(1, 50))
-    assert any(ending.hear(1000.0) for _ in range(3))
+    assert not any(ending.check_loss(-float(place)) for place in range(1, 50))
+    assert any(ending.check_loss(1000.0) for _ in range(3))

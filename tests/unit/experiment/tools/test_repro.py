@@ -60,17 +60,17 @@ def test_many_differences_are_cut_short() -> None:
 
 def test_steps_are_traced_and_nothing_is_written(shop: Path) -> None:
     before = tree(shop)
-    moments = trace_steps(CONFIG, steps=3)
-    assert isinstance(moments, list)
-    assert len(moments) == 4
-    assert moments[0]["losses"] == {}
-    assert sorted(moments[1]) == ["losses", "optimizer", "weights"]
-    assert moments[1]["optimizer"].keys() == {
+    digests = trace_steps(CONFIG, steps=3)
+    assert isinstance(digests, list)
+    assert len(digests) == 4
+    assert digests[0]["losses"] == {}
+    assert sorted(digests[1]) == ["losses", "optimizer", "weights"]
+    assert digests[1]["optimizer"].keys() == {
         "linear.weight.momentum_buffer",
         "linear.bias.momentum_buffer",
     }
-    assert moments == trace_steps(CONFIG, steps=3)
-    assert moments[3]["weights"] != moments[2]["weights"]
+    assert digests == trace_steps(CONFIG, steps=3)
+    assert digests[3]["weights"] != moments[2]["weights"]
     assert tree(shop) == before
 
 
