@@ -270,7 +270,7 @@ def test_a_run_goes_on_within_the_data_of_its_stage(shop: Path) -> None:
 def test_a_run_that_has_ended_goes_on_with_another_stage(staged: Path) -> None:
     whole = ep.run("config.yaml", raise_errors=True)
     assert whole.dir is not None
-    with pytest.raises(ConfigError, match=r"(?s)has come to its end.*longer with stages.2.for=..."):
+    with pytest.raises(ConfigError, match=r"(?s)already finished.*longer with stages.2.for=..."):
         ep.resume(whole.dir, raise_errors=True)
     more = CONFIG.rstrip() + "\n  - {name: last, for: 2st, optim: {lr: 0.1}}\n"
     write(staged / "config.yaml", more)

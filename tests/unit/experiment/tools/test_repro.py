@@ -70,7 +70,7 @@ def test_steps_are_traced_and_nothing_is_written(shop: Path) -> None:
         "linear.bias.momentum_buffer",
     }
     assert digests == trace_steps(CONFIG, steps=3)
-    assert digests[3]["weights"] != moments[2]["weights"]
+    assert digests[3]["weights"] != digests[2]["weights"]
     assert tree(shop) == before
 
 
