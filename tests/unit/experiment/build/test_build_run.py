@@ -24,7 +24,7 @@ class Own(ep.Experiment):
         return torch.optim.SGD(model.parameters(), lr=0.1), None
 
 
-def test_only_an_optimizer_of_the_config_can_be_made_anew(shop: Path) -> None:
+def test_only_an_optimizer_of_the_config_can_be_rebuilt(shop: Path) -> None:
     assert look(lambda run: run.make_optimizer is not None)
     assert not look(lambda run: run.make_optimizer is not None, kind=Own)
 
@@ -61,21 +61,14 @@ def test_steps_see_the_config_with_every_default(shop: Path) -> None:
     assert assembly.num_defaults > 10
 
 
-def test_spec_is_none_for_a_section_that_is_not_there(shop: Path) -> None:
+def test_sections_are_specs_options_or_missing(shop: Path) -> None:
     assembly = assembly_of()
     assert assembly.spec("schedule") is None
     spec = assembly.spec("model")
     assert spec is not None
     assert spec.factory.dotted == "shop.parts.Net"
-
-
-def test_options_are_values_of_the_declared_types(shop: Path) -> None:
-    options = assembly_of().options("train")
+    options = assembly.options("train")
     assert str(options["for_"]) == "1ep"
     assert options["limit_batches"] == 3
-
-
-def test_what_was_written_has_no_defaults(shop: Path) -> None:
-    written = assembly_of().written
-    assert written is not None
-    assert "dropout" not in written.to_plain()["model"]
+    assert assembly.written is not None
+    assert "dropout" not in assembly.written.to_plain()["model"]

@@ -104,7 +104,7 @@ def test_stages_change_each_of_several_optimizers_as_a_hand_written_loop_does() 
     assert torch.equal(weights(trained()), weights(by_hand()))
 
 
-def test_schedules_of_their_own_go_on_through_changes() -> None:
+def test_schedules_of_single_optimizers_survive_changes() -> None:
     rates: list[dict[str, float]] = []
     own = {**OPTIM, "generator": {**OPTIM["generator"], "schedule": {"type": "linear"}}}
     trained(lambda run: run.on("step_end", lambda run: note(rates, run)), optim=own)
@@ -144,13 +144,13 @@ def run_in_parts(folder: Path, *stops: int) -> Tensor:
     return torch.cat([one.flatten() for one in state["model"]["weights"].values()])
 
 
-@pytest.mark.parametrize("stops", [(3,), (4,), (5, 6), (8,), (2, 7, 9, 11)])
-def test_a_run_goes_on_from_within_any_stage(tmp_path: Path, stops: tuple[int, ...]) -> None:
+def test_a_run_resumes_from_any_stage(tmp_path: Path) -> None:
     whole = run_in_parts(tmp_path / "whole")
-    assert torch.equal(run_in_parts(tmp_path / "parts", *stops), whole)
+    for stops in ((3,), (4,), (5, 6), (8,), (2, 7, 9, 11)):
+        assert torch.equal(run_in_parts(tmp_path / str(stops), *stops), whole), stops
 
 
-def test_python_changes_them_as_a_stage_does() -> None:
+def test_python_changes_optimizers_as_a_stage_does() -> None:
     def attend(run: ep.Run) -> None:
         run.on("step_end", change)
 
@@ -162,19 +162,18 @@ def test_python_changes_them_as_a_stage_does() -> None:
     assert torch.equal(weights(ours), weights(by_hand()))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_impossible_changes_from_python_are_refused() -> None:
+    table: list[tuple[Any, str]] = [
         ({"critics": {"lr": 1}}, "there is no optimizer 'critics'"),
         ({"critic": {"match": "generator"}}, "'match' of one of several optimizers cannot change"),
         ({"critic": {"state": "kept"}}, "optim.critic.state: unknown state 'kept'"),
         ({"critic": {"type": "SGD", "state": "keep"}}, "cannot be kept from AdamW to SGD"),
         ({"critic": {"beta": 1}}, "optim.critic.beta: unknown argument 'beta'"),
-    ],
-)
-def test_what_cannot_be_changed_from_python_is_refused(change: Any, message: str) -> None:
-    def attend(run: ep.Run) -> None:
-        run.on("step_end", lambda run: run.change_optim(**change))
+    ]
+    for change, message in table:
 
-    with pytest.raises(ConfigError, match=message):
-        trained(attend, stages=[{"for": "4st"}])
+        def attend(run: ep.Run, change: Any = change) -> None:
+            run.on("step_end", lambda run: run.change_optim(**change))
+
+        with pytest.raises(ConfigError, match=message):
+            trained(attend, stages=[{"for": "4st"}])
