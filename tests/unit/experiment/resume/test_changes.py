@@ -104,7 +104,7 @@ def test_configs_have_a_digest() -> None:
     assert digest_config({"a": 1}) != digest_config({"a": 2})
 
 
-def test_imported_files_of_the_project_are_known_and_no_others(shop: Path) -> None:
+def test_only_imported_files_of_the_project_have_digests(shop: Path) -> None:
     project = Project(shop)
     (shop / "shop" / "unused.py").write_text("raise RuntimeError\n")
     ep.Experiment("config.yaml", choices={"no_file": True, "fast": True}).run()
@@ -125,7 +125,7 @@ def test_changed_and_missing_files_are_named(shop: Path) -> None:
     assert not any(change.may_change for change in changes)
 
 
-def test_environments_inside_the_project_are_not_its_own(
+def test_environments_inside_the_project_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ".venv").mkdir()
@@ -135,12 +135,8 @@ def test_environments_inside_the_project_are_not_its_own(
     assert digest_code(Project(tmp_path)) == {}
 
 
-@pytest.mark.parametrize(
-    ("prefix", "names"),
-    [(".", ["code/placed.py"]), ("project/code", []), ("other", ["code/placed.py"])],
-)
-def test_an_environment_counts_as_such_only_inside_of_the_project(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix: str, names: list[str]
+def test_an_environment_is_left_out_only_inside_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "project" / "code"
     folder.mkdir(parents=True)
@@ -148,11 +144,13 @@ def test_an_environment_counts_as_such_only_inside_of_the_project(
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.delitem(sys.modules, "placed", raising=False)
     importlib.import_module("placed")
-    monkeypatch.setattr(sys, "prefix", str(tmp_path / prefix))
-    assert list(digest_code(Project(tmp_path / "project"))) == names
+    placed = ["code/placed.py"]
+    for prefix, names in ((".", placed), ("project/code", []), ("other", placed)):
+        monkeypatch.setattr(sys, "prefix", str(tmp_path / prefix))
+        assert list(digest_code(Project(tmp_path / "project"))) == names, prefix
 
 
-def test_data_in_memory_is_known_by_its_length_and_some_rows() -> None:
+def test_data_in_memory_is_compared_by_length_and_some_rows() -> None:
     facts = fingerprint_data(DataLoader(rows(), batch_size=4, shuffle=True))
     assert facts == fingerprint_data(DataLoader(rows(), batch_size=8))
     assert (facts["type"], facts["length"]) == ("TensorDataset", 40)
@@ -162,28 +160,23 @@ def test_data_in_memory_is_known_by_its_length_and_some_rows() -> None:
     assert "training data, length: 40 -> 39" in map(str, find_data_changes(facts, shorter))
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
+def test_wrapped_datasets_are_compared_too() -> None:
+    wrappers: list[Any] = [
         lambda data: Subset(data, range(3)),
         lambda data: ConcatDataset([data, data]),
         lambda data: ep.data.Tensors(x=data.tensors[0]),
-    ],
-)
-def test_data_below_others_counts_too(make: Any) -> None:
-    facts = fingerprint_data(DataLoader(make(rows())))
-    assert "content" in facts
-    assert find_data_changes(facts, fingerprint_data(DataLoader(make(rows(seed=1)))))
-    assert not find_data_changes(facts, fingerprint_data(DataLoader(make(rows()))))
-
-
-def test_another_choice_of_the_same_rows_is_other_data() -> None:
+    ]
+    for wrap in wrappers:
+        facts = fingerprint_data(DataLoader(wrap(rows())))
+        assert "content" in facts
+        assert find_data_changes(facts, fingerprint_data(DataLoader(wrap(rows(seed=1)))))
+        assert not find_data_changes(facts, fingerprint_data(DataLoader(wrap(rows()))))
     loaders = (DataLoader(Subset(rows(), one)) for one in ([0, 1], [0, 2]))
     first, second = map(fingerprint_data, loaders)
     assert find_data_changes(first, second)
 
 
-def test_no_sample_is_read() -> None:
+def test_datasets_are_not_read() -> None:
     class Shy(IterableDataset):  # type: ignore[type-arg]
         def __iter__(self):
             raise AssertionError
@@ -196,7 +189,7 @@ def test_no_sample_is_read() -> None:
     assert fingerprint_data([1, 2])["length"] == 2
 
 
-def test_arrays_without_rows_are_fine() -> None:
+def test_arrays_without_rows_are_accepted() -> None:
     class Odd:
         tensors = (np.zeros((2, 0)), torch.zeros(0), torch.tensor(1.0))
 
