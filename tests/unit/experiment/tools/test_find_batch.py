@@ -61,7 +61,7 @@ def test_the_most_samples_that_fit_are_found_and_nothing_is_written(limited: Pat
     assert ep.find_batch("limited.yaml", overrides=["task.room=0"], limit=8).samples == 0
 
 
-def test_an_experiment_of_objects_is_left_as_it_was() -> None:
+def test_given_objects_are_restored() -> None:
     model = TinyModel()
     before = [parameter.clone() for parameter in model.parameters()]
     experiment = ep.Experiment(task=TinyTask(), model=model, optim={"type": "AdamW"})
@@ -69,14 +69,11 @@ def test_an_experiment_of_objects_is_left_as_it_was() -> None:
     assert all(map(torch.equal, before, model.parameters()))
 
 
-def test_a_cpu_needs_a_limit(shop: Path) -> None:
-    with pytest.raises(ConfigError, match=r"find-batch: needs a device with memory(.|\n)*--limit"):
+def test_unusable_configs_and_limits_are_refused(shop: Path) -> None:
+    with pytest.raises(ConfigError, match=r"find-batch: needs a device with its own(.|\n)*--limit"):
         ep.find_batch("config.yaml", device="cpu")
     with pytest.raises(ConfigError, match=r"--limit: must be at least 1, got 0"):
         ep.find_batch("config.yaml", limit=0)
-
-
-def test_what_does_not_train_has_no_batch_to_find(shop: Path) -> None:
     with pytest.raises(TaskError, match="takes no steps"):
         ep.find_batch("config.yaml", overrides=["runner=test"], limit=4)
 
@@ -126,36 +123,29 @@ def look(task: Any, model: nn.Module | None = None, *, limit: int = 99, **option
     return execute(run, LargestBatchSearch(Train(), limit=limit), raise_errors=True).value
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
+def test_steps_are_taken_until_memory_runs_out() -> None:
+    for error in (
         torch.OutOfMemoryError("no more room"),
         MemoryError(),
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
-    ],
-)
-def test_steps_are_taken_until_memory_runs_out(error: BaseException) -> None:
-    task = Limited()
-    task.error = error
-    tries = look(task)
-    assert max(one.samples for one in tries if one.fits) == 21
-    assert min(one.samples for one in tries if not one.fits) == 22
-
-
-def test_nothing_fits_where_one_sample_does_not() -> None:
-    task = Limited()
+    ):
+        task = Limited()
+        task.error = error
+        tries = look(task)
+        assert max(one.samples for one in tries if one.fits) == 21
+        assert min(one.samples for one in tries if not one.fits) == 22
     task.room = 0
     assert [(one.samples, one.fits) for one in look(task)] == [(2, False), (1, False)]
 
 
-def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
+def test_errors_other_than_a_lack_of_memory_are_raised() -> None:
     task = Limited()
     task.error = RuntimeError("shapes do not fit")
     with pytest.raises(RuntimeError, match="shapes"):
         look(task)
 
 
-def test_everything_is_as_before() -> None:
+def test_model_optimizer_and_generators_are_restored() -> None:
     model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1))
     before = {name: one.clone() for name, one in model.state_dict().items()}
     optimizer = torch.optim.Adam(model.parameters())
@@ -182,7 +172,7 @@ def test_steps_update_the_weights_too() -> None:
     assert not torch.equal(seen[0], seen[1])
 
 
-def test_batches_that_have_no_rows_are_refused() -> None:
+def test_batches_without_rows_are_refused() -> None:
     task = Limited()
     task.train_loader = [{"graph": object()}]  # type: ignore[assignment]  # of any kind
     with pytest.raises(DataError, match="cannot be made of other sizes: a dict does not show"):

@@ -29,7 +29,7 @@ def test_plan_shows_parts_order_and_defaults_and_writes_nothing(shop: Path) -> N
     assert tree(shop) == before
 
 
-def test_plan_tells_the_terms_of_a_loss(shop: Path) -> None:
+def test_plan_shows_the_terms_of_a_loss(shop: Path) -> None:
     text = "from shop.parts import Points\nclass Bare(Points): batch_loss = None"
     write(shop / "shop" / "bare.py", text)
     loss = "loss={ce: {type: CrossEntropyLoss}, own: {type: mse, weight: 0.5}}"
@@ -58,7 +58,7 @@ def test_plan_as_json_holds_plain_values(shop: Path) -> None:
     assert values["rows"][0]["event"]
 
 
-def test_default_that_only_code_knows_is_shown_as_written() -> None:
+def test_an_unknown_default_is_shown_as_source_text() -> None:
     assert printable_default(Opaque("make()")) == str(Opaque("make()"))
     assert printable_default(3) == 3
 
@@ -67,13 +67,13 @@ def run_with(optimizer: Any, model: nn.Module) -> Run:
     return Run(Parts(task=TinyTask(), model=model, optimizer=optimizer))
 
 
-def test_nothing_is_listed_where_all_is_trained_alike() -> None:
+def test_a_single_group_is_not_listed() -> None:
     model = TinyModel()
     assert list_groups(run_with(torch.optim.SGD(model.parameters(), 0.1), model)) == []
     assert list_groups(run_with(None, model)) == []
 
 
-def test_groups_are_listed_with_their_sizes_and_what_differs() -> None:
+def test_groups_are_listed_with_sizes_and_differences() -> None:
     model = TinyModel()
     groups = [
         {"params": [model.linear.weight], "lr": torch.tensor(0.5), "momentum": 0.9},
@@ -101,7 +101,7 @@ def test_the_rate_is_that_before_any_schedule() -> None:
     assert [row.lr for row in rows] == [0.3, 0.3]
 
 
-def test_sizes_that_are_not_known_yet_count_nothing() -> None:
+def test_uninitialized_parameters_have_no_size() -> None:
     model = nn.ModuleDict({"a": nn.LazyLinear(2), "b": nn.Linear(1, 1)})
     groups = [{"params": list(part.parameters())} for part in model.values()]
     rows = list_groups(run_with(torch.optim.SGD(groups, lr=0.1), model))
