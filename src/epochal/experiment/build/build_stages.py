@@ -118,9 +118,9 @@ class OptimizerRebuilder:
 
     def __init__(self, assembly: Assembly) -> None:
         self._assembly = assembly
-        library = assembly.builder.registry.library
-        self._own = section_signature(SECTIONS["optim"], library)
-        self._members = member_signature(SECTIONS["optim"], library)
+        finder = assembly.builder.registry.finder
+        self._own = section_signature(SECTIONS["optim"], finder)
+        self._members = member_signature(SECTIONS["optim"], finder)
 
     def __call__(
         self, model: nn.Module, changes: Sequence[OptimChange]

@@ -1,30 +1,30 @@
-"""Modules found by walking folders, and definitions by following imports."""
+"""Finds modules by searching folders, and definitions by following imports in source files."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from epochal.registry.parsed_module import Definition, Import, Module, Variable, read_module
 from epochal.registry.star_imports import StarImports, mentions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+ResultT = TypeVar("ResultT")
 
 
 @final
 @dataclass(slots=True)
-class Library:
-    """Finds modules by walking folders, and definitions by following imports."""
+class ModuleFinder:
+    """Finds modules and definitions in source files, without importing them."""
 
     dirs: Sequence[Path] = ()
-    """Looked through before the installed packages."""
+    """Searched before the installed packages."""
 
-    kept: dict[tuple[str, ...], Any] = field(default_factory=dict)
-    """Results that readers of the modules cache here."""
-
+    _cache: dict[tuple[str, ...], Any] = field(default_factory=dict)
     _modules: dict[str, Module | None] = field(default_factory=dict)
     _located: dict[str, tuple[Path, bool] | None] = field(default_factory=dict)
     _folders: dict[str, tuple[Path, ...]] = field(default_factory=dict)
@@ -35,6 +35,13 @@ class Library:
     def __post_init__(self) -> None:
         self._star_imports = StarImports(self._find_file)
 
+    def cached(self, key: tuple[str, ...], compute: Callable[[], ResultT]) -> ResultT:
+        """A result that depends on source files only, computed once."""
+        if key not in self._cache:
+            self._cache[key] = compute()
+        found: ResultT = self._cache[key]
+        return found
+
     def find_module(self, dotted: str) -> Module | None:
         """The module with this dotted name, if its source can be found."""
         if dotted not in self._modules:
@@ -43,7 +50,7 @@ class Library:
         return self._modules[dotted]
 
     def find_folders(self, dotted: str) -> tuple[Path, ...]:
-        """The folders that hold the submodules of a package, or nothing."""
+        """The folders with the submodules of a package; empty if there are none."""
         if dotted not in self._folders:
             parent, _, last = dotted.rpartition(".")
             if parent:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.unit.check.problems import problems_of
 
 from epochal.check import SECTIONS, has_members, json_schema, member_signature
 from epochal.config import from_plain
@@ -28,15 +29,11 @@ def check_dict(check_task):
     return partial(check_task, LOSSES)
 
 
-def shown(report) -> list[tuple[str, str, str]]:
-    return [(problem.key, problem.what, problem.hint) for problem in report.problems]
-
-
 def changed(**members: dict[str, Any]) -> dict[str, Any]:
     return {name: {**TWO.get(name, {}), **keys} for name, keys in {**TWO, **members}.items()}
 
 
-def test_several_optimizers_are_expanded_each(check_dict) -> None:
+def test_each_of_several_optimizers_is_expanded(check_dict) -> None:
     report = check_dict(optim={**TWO, "accumulate": 2})
     assert report.ok, str(report)
     optim = report.expanded.find("optim").to_plain()
@@ -46,7 +43,7 @@ def test_several_optimizers_are_expanded_each(check_dict) -> None:
     assert (optim["critic"]["match"], optim["critic"]["momentum"]) == ([], 0)
 
 
-def test_an_expanded_section_is_as_good_as_what_was_written(check_dict) -> None:
+def test_an_expanded_section_can_be_checked_again(check_dict) -> None:
     expanded = check_dict(optim=TWO).expanded.find("optim").to_plain()
     report = check_dict(optim=expanded)
     assert report.ok, str(report)
@@ -62,13 +59,12 @@ def test_each_may_have_a_schedule(check_dict) -> None:
     assert check_dict(optim=changed(critic={"schedule": None})).ok
 
 
-@pytest.mark.parametrize(
-    ("optim", "key", "what", "hint"),
-    [
+def test_mistakes_are_reported(check_dict) -> None:
+    for optim, key, what, hint in (
         (
             {**TWO, "clip": 1.0},
             "optim.clip",
-            "'clip' must be said for each of several optimizers",
+            "'clip' must be set for each of several optimizers",
             "write it in each that needs clip",
         ),
         ({**TWO, "lr": 1}, "optim.lr", "unknown key 'lr' beside several optimizers", "write lr:"),
@@ -85,7 +81,7 @@ def test_each_may_have_a_schedule(check_dict) -> None:
         (
             changed(critic={"groups": [{"lr": 1}]}),
             "optim.critic.groups.0",
-            "the rule does not say which parameters it is about",
+            "the rule selects no parameters",
             "",
         ),
         (
@@ -97,14 +93,14 @@ def test_each_may_have_a_schedule(check_dict) -> None:
         (
             {**TWO, "third": {"type": "SGD", "lr": 1, "loss": "d_loss"}},
             "optim.third",
-            "'third' and 'critic' both train what is left: only one of them may",
+            "'third' and 'critic' both train the remaining parameters: only one may",
             'add match: "PATTERN"',
         ),
         (
             changed(generator={"every": 3}),
             "optim",
-            "there are steps in which no optimizer acts",
-            "let one of them have every: 1",
+            "in some steps no optimizer acts",
+            "set every: 1 for one of them",
         ),
         (
             {"a/b": TWO["generator"], "critic": TWO["critic"]},
@@ -112,40 +108,33 @@ def test_each_may_have_a_schedule(check_dict) -> None:
             "'a/b' cannot be the name of an optimizer",
             "use letters",
         ),
-    ],
-)
-def test_what_cannot_be_meant_is_reported(
-    check_dict, optim: dict[str, Any], key: str, what: str, hint: str
-) -> None:
-    found = {one[0]: one for one in shown(check_dict(optim=optim))}
-    assert list(found) == [key]
-    assert found[key][1] == what
-    assert found[key][2].startswith(hint)
+    ):
+        found = {one[0]: one for one in problems_of(check_dict(optim=optim))}
+        assert list(found) == [key]
+        assert found[key][1] == what
+        assert found[key][2].startswith(hint)
 
 
-@pytest.mark.parametrize(
-    ("value", "is_so"),
-    [
+def test_specs_by_name_differ_from_one_spec() -> None:
+    for value, is_so in (
         (TWO, True),
         ({"type": "SGD", "lr": 1}, False),
         ({"lr": 1}, False),
         ({"clip": {"value": 1}}, False),
         ("SGD", False),
-    ],
-)
-def test_specs_by_name_are_told_from_one(value: Any, is_so: bool) -> None:
-    assert has_members(SECTIONS["optim"], from_plain(value)) is is_so
-    assert not has_members(SECTIONS["model"], from_plain(value))
+    ):
+        assert has_members(SECTIONS["optim"], from_plain(value)) is is_so
+        assert not has_members(SECTIONS["model"], from_plain(value))
 
 
-def test_keys_of_each_are_told(user_registry) -> None:
-    signature = member_signature(SECTIONS["optim"], user_registry.library)
+def test_each_of_several_optimizers_has_its_own_keys(user_registry) -> None:
+    signature = member_signature(SECTIONS["optim"], user_registry.finder)
     assert {"match", "loss", "every", "clip", "schedule"} <= {
         item.name for item in signature.parameters
     }
 
 
-def test_editors_know_of_several(user_registry) -> None:
+def test_the_schema_allows_several_optimizers(user_registry) -> None:
     section = json_schema(user_registry)["properties"]["optim"]
     (several,) = [one for one in section["anyOf"] if "additionalProperties" in one]
     assert {"accumulate", "noise", "$BASE"} <= set(several["properties"])
@@ -153,24 +142,24 @@ def test_editors_know_of_several(user_registry) -> None:
     assert "match" in several["additionalProperties"]["anyOf"][0]["properties"]
 
 
-def test_losses_that_nobody_computes_are_reported(check_task) -> None:
+def test_losses_that_nothing_computes_are_reported(check_task) -> None:
     assert check_task(LOSSES, optim=TWO).ok
     wrong = changed(critic={"loss": "dd_loss"})
-    assert shown(check_task(LOSSES, optim=wrong)) == [
+    assert problems_of(check_task(LOSSES, optim=wrong)) == [
         ("optim.critic.loss", "nothing computes the loss 'dd_loss'", "did you mean 'd_loss'?")
     ]
     missing = {"generator": TWO["generator"], "critic": {"type": "SGD", "lr": 1}}
-    assert shown(check_task(LOSSES, optim=missing))[0][:2] == (
+    assert problems_of(check_task(LOSSES, optim=missing))[0][:2] == (
         "optim.critic.loss",
         "nothing computes the loss 'loss'",
     )
 
 
-def test_losses_that_the_text_does_not_show_may_exist(check_task) -> None:
+def test_losses_that_the_source_does_not_show_may_exist(check_task) -> None:
     hidden = "def batch_loss(self, out, batch):\n    return dict(out)"
     assert check_task(hidden, optim=TWO).ok
 
 
-def test_the_sum_of_what_is_descended_can_be_monitored(check_task) -> None:
+def test_the_sum_of_all_losses_can_be_monitored(check_task) -> None:
     assert check_task(LOSSES, optim=TWO, monitor="-train/loss").ok
     assert not check_task(LOSSES, monitor="-train/loss").ok

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import sys
 
-from epochal.registry.library import Library
+from epochal.registry.module_finder import ModuleFinder
 from epochal.registry.parsed_module import Definition, Import
 
-# A library in the manner of the large ones: stars of stars, lazy at run time, __all__ everywhere.
+# A finder in the manner of the large ones: stars of stars, lazy at run time, __all__ everywhere.
 LAZY = """
     from typing import TYPE_CHECKING
     if TYPE_CHECKING:
@@ -63,46 +63,46 @@ def test_definitions_are_found_through_every_kind_of_import(write_files) -> None
             """,
         }
     )
-    library = Library([folder])
+    finder = ModuleFinder([folder])
     for dotted in ("p.Alias", "p.Typed", "p.b.Typed"):
-        found = library.find_definition(dotted)
+        found = finder.find_definition(dotted)
         assert found.dotted == "p.a.A"
-    assert library.find_definition("p.make") is not None
-    assert library.find_definition("p._private") is None
-    assert library.find_definition("p.b") is None
+    assert finder.find_definition("p.make") is not None
+    assert finder.find_definition("p._private") is None
+    assert finder.find_definition("p.b") is None
 
 
 def test_circular_imports_find_nothing(write_files) -> None:
     folder = write_files({"a.py": "from b import X", "b.py": "from a import X"})
-    library = Library([folder])
-    module = library.find_module("a")
+    finder = ModuleFinder([folder])
+    module = finder.find_module("a")
     assert module is not None
-    assert isinstance(library.resolve(module, "X"), Import)
+    assert isinstance(finder.resolve(module, "X"), Import)
 
 
 def test_installed_packages_are_found_without_importing_them() -> None:
     before = set(sys.modules)
-    library = Library()
-    found = library.find_definition("jsonschema.validators.RefResolver")
-    assert found is not None or library.find_module("jsonschema.validators") is not None
-    assert library.find_module("no_such_package") is None
+    finder = ModuleFinder()
+    found = finder.find_definition("jsonschema.validators.RefResolver")
+    assert found is not None or finder.find_module("jsonschema.validators") is not None
+    assert finder.find_module("no_such_package") is None
     assert not any(name.startswith("jsonschema") for name in set(sys.modules) - before)
 
 
 def test_a_folder_of_the_user_never_hides_torch_or_the_standard_library(write_files) -> None:
     folder = write_files({"torch/__init__.py": "class Fake: pass", "json.py": "class Fake: pass"})
-    library = Library([folder])
-    assert library.find_definition("torch.Fake") is None
-    assert library.find_definition("json.Fake") is None
+    finder = ModuleFinder([folder])
+    assert finder.find_definition("torch.Fake") is None
+    assert finder.find_definition("json.Fake") is None
 
 
 def test_public_names_include_what_stars_bring(write_files) -> None:
     files = {"a.py": "from b import *\nclass A: pass\nx = 1", "b.py": "def f(): ...\ndef _g(): ..."}
-    library = Library([write_files(files)])
-    module = library.find_module("a")
+    finder = ModuleFinder([write_files(files)])
+    module = finder.find_module("a")
     assert module is not None
-    assert library.public_names(module) == {"A": "a", "f": "b"}
-    assert library.submodules("epochal") >= {"errors", "config", "registry"}
+    assert finder.public_names(module) == {"A": "a", "f": "b"}
+    assert finder.submodules("epochal") >= {"errors", "config", "registry"}
 
 
 def test_nested_star_imports_lead_to_the_defining_module(write_files) -> None:
@@ -114,7 +114,7 @@ def test_nested_star_imports_lead_to_the_defining_module(write_files) -> None:
         ("big.Auto", "big.models.auto.Auto"),
         ("big.Layer", "big.models.gpt.Layer"),
     ):
-        found = Library([write_files(BIG)]).find_definition(dotted)
+        found = ModuleFinder([write_files(BIG)]).find_definition(dotted)
         assert found.dotted == home
 
 
@@ -123,7 +123,7 @@ def test_only_modules_that_may_hold_the_name_are_parsed(write_files) -> None:
     for file in ("gpt.py", "auto.py", "bert/model.py"):
         text = (folder / "big/models" / file).read_text()
         (folder / "big/models" / file).write_text(f"{text}\nthis cannot be parsed\n")
-    found = Library([folder]).find_definition("big.BertConfig")
+    found = ModuleFinder([folder]).find_definition("big.BertConfig")
     assert found.dotted == "big.models.bert.config.BertConfig"
 
 
@@ -133,7 +133,7 @@ def test_a_listed_name_wins_over_a_helper_of_the_same_name(write_files) -> None:
         "p/a.py": "__all__ = ['Block']\nclass Block: pass",
         "p/b.py": "__all__ = ['Net']\nclass Block: pass\nclass Net: pass",
     }
-    found = Library([write_files(files)]).find_definition("p.Block")
+    found = ModuleFinder([write_files(files)]).find_definition("p.Block")
     assert found.dotted == "p.a.Block"
 
 
@@ -144,30 +144,30 @@ def test_an_extended_all_may_hold_any_name(write_files) -> None:
             "a.py": "class B: pass",
             "b.py": f"__all__ = ['A']\n{addition}\nclass B: pass",
         }
-        found = Library([write_files(files)]).find_definition("p.B")
+        found = ModuleFinder([write_files(files)]).find_definition("p.B")
         assert found.dotted == "b.B", addition
 
 
 def test_a_class_that_a_call_replaces_counts_as_decorated(write_files) -> None:
     folder = write_files({"m.py": "class A: pass\nA = update(A)\nclass B: pass\nB = update()"})
-    library = Library([folder])
-    module = library.find_module("m")
-    changed = library.resolve(module, "A")
+    finder = ModuleFinder([folder])
+    module = finder.find_module("m")
+    changed = finder.resolve(module, "A")
     assert isinstance(changed, Definition)
     assert len(changed.node.decorator_list) == 1
-    assert not isinstance(library.resolve(module, "B"), Definition)
+    assert not isinstance(finder.resolve(module, "B"), Definition)
     assert not getattr(module.tree.body[0], "decorator_list", None)  # the tree is shared
 
 
 def test_a_name_may_be_dynamic_only_if_it_is_mentioned_or_source_is_missing(write_files) -> None:
     files = BIG | {"seen.py": "class A: pass", "blind/__init__.py": "from .compiled import *"}
-    library = Library([write_files(files)])
+    finder = ModuleFinder([write_files(files)])
     for module, name, may_hide in (
         ("big", "NoSuchThing", False),
         ("big", "register", True),
         ("blind", "NoSuchThing", True),
         ("seen", "register", False),
     ):
-        found = library.find_module(module)
+        found = finder.find_module(module)
         assert found is not None
-        assert library.may_hide(found, name) is may_hide, (module, name)
+        assert finder.may_hide(found, name) is may_hide, (module, name)
