@@ -47,7 +47,7 @@ def serialize_state(state: Mapping[str, object]) -> SerializedState:
     """Take a tree per part apart; memory is shared across parts, too."""
     splitter = _Serializer()
     plain = {part: splitter.visit(tree, (part,)) for part, tree in state.items()}
-    return SerializedState(plain, splitter.shelf.tensors())
+    return SerializedState(plain, splitter.collector.tensors())
 
 
 def snapshot_to_host(state: Mapping[str, object]) -> SerializedState:
@@ -69,7 +69,7 @@ def deserialize_state(plain: object, tensors: Mapping[str, Tensor]) -> Any:  # n
 @final
 class _Serializer:
     def __init__(self) -> None:
-        self.shelf = TensorCollector()
+        self.collector = TensorCollector()
         self._open: set[int] = set()
 
     def visit(self, value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - any tree
@@ -80,7 +80,7 @@ class _Serializer:
         if kind in _SCALARS:
             return _SCALARS[kind](value)
         if isinstance(value, Tensor):
-            return self.shelf.add(value, path)
+            return self.collector.add(value, path)
         if isinstance(value, np.generic | np.ndarray):
             return self._array(value, path)
         if kind in _CONTAINERS:
@@ -141,7 +141,7 @@ class _Serializer:
         stored = torch.from_numpy(flat.copy())
         shape = list(value.shape)
         return {
-            "$array": self.shelf.add(stored, path),
+            "$array": self.collector.add(stored, path),
             "dtype": value.dtype.str,
             "shape": shape,
             "fortran": is_fortran,

@@ -123,7 +123,7 @@ class FileCache:
     path: Path | None
     key: str = ""
     files: dict[str, CachedFile] = field(default_factory=dict)
-    told: frozenset[str] = frozenset()
+    reported: frozenset[str] = frozenset()
     """What people know to be left out."""
 
     has_changed: bool = False
@@ -137,7 +137,7 @@ class FileCache:
         seen = cls(store.folder / f"seen-{name}.json", key)
         value = durable.find_object(store.folder / f"seen-{name}.json")
         told = value.get("told")
-        seen.told = frozenset(map(str, told if isinstance(told, list) else ()))
+        seen.reported = frozenset(map(str, told if isinstance(told, list) else ()))
         if value.get("key") == key:
             with suppress(TypeError, ValueError, AttributeError):  # then all is read again
                 seen.files.update(
@@ -160,11 +160,11 @@ class FileCache:
             self.files[path] = known
             self.has_changed = True
 
-    def tell(self, paths: frozenset[str]) -> bool:
+    def update_reported(self, paths: frozenset[str]) -> bool:
         """Remember what is left out; whether there is anything that people do not know yet."""
-        is_news = not paths <= self.told
-        self.has_changed |= paths != self.told
-        self.told = paths
+        is_news = not paths <= self.reported
+        self.has_changed |= paths != self.reported
+        self.reported = paths
         return is_news
 
     def save(self, paths: set[str]) -> None:
@@ -176,7 +176,7 @@ class FileCache:
             path: [*astuple(one.stamp), one.sha256, one.size, one.is_redacted]
             for path, one in files.items()
         }
-        value = {"key": self.key, "told": sorted(self.told), "files": entries}
+        value = {"key": self.key, "told": sorted(self.reported), "files": entries}
         with suppress(OSError):
             durable.write_bytes(self.path, durable.encode_json(value))
 

@@ -88,34 +88,34 @@ class ProjectScanner:
         self._late: deque[_QueuedFolder] = deque()
         self._with_data: set[str] = set()
 
-    def look(self) -> None:
+    def scan(self) -> None:
         """Fill ``found`` and ``others``."""
         if _is_too_broad(self.root):
-            self._leave(".", "many", "no project but a home, temporary or top folder")
+            self._skip(".", "many", "no project but a home, temporary or top folder")
             return
         while queue := self._waiting or self._late:
             folder = queue.popleft()
             if queue is self._waiting and folder.parent in self._with_data:
                 self._late.append(folder)  # data must not keep us from code that lies deeper
             elif self._num_entries > self.limits.max_entries:
-                self._leave(folder.path, "many", f"after {self.limits.max_entries} other names")
+                self._skip(folder.path, "many", f"after {self.limits.max_entries} other names")
             else:
-                self._look_into(folder)
+                self._scan_folder(folder)
 
-    def _look_into(self, place: _QueuedFolder) -> None:
+    def _scan_folder(self, place: _QueuedFolder) -> None:
         folder = place.path
         try:
             with os.scandir(self.root / folder) as scan:
                 entries = list(islice(scan, self.limits.max_in_folder + 1))
         except OSError as error:
-            self._leave(folder or ".", "unreadable", _reason(error))
+            self._skip(folder or ".", "unreadable", _reason(error))
             return
         self._num_entries += len(entries)
         names = {entry.name for entry in entries}
         if folder and self._is_no_code(folder, names):
             return
         if len(entries) > self.limits.max_in_folder:
-            self._leave(folder or ".", "many", f"more than {self.limits.max_in_folder} names")
+            self._skip(folder or ".", "many", f"more than {self.limits.max_in_folder} names")
             if folder:
                 return
         prefix = f"{folder}/" if folder else ""
@@ -134,11 +134,11 @@ class ProjectScanner:
     def _is_no_code(self, folder: str, names: set[str]) -> bool:
         """Whether a folder is another thing as a whole, which its names tell."""
         if ".git" in names:
-            self._leave(folder, "submodule", _read_submodule_commit(self.root / folder / ".git"))
+            self._skip(folder, "submodule", _read_submodule_commit(self.root / folder / ".git"))
         elif EPOCHAL_DIR in names or names >= _RECORD_FILES:
-            self._leave(folder, "records")
+            self._skip(folder, "records")
         elif names & _ENVIRONMENTS:
-            self._leave(folder, "ignored", "an environment of packages")
+            self._skip(folder, "ignored", "an environment of packages")
         else:
             return False
         return True
@@ -149,15 +149,15 @@ class ProjectScanner:
         try:
             path.encode()
         except UnicodeEncodeError:
-            self._leave(path.encode("utf-8", "backslashreplace").decode(), "odd name")
+            self._skip(path.encode("utf-8", "backslashreplace").decode(), "odd name")
             return
         try:
             if entry.is_symlink():
-                self._leave(path, "link", str(Path(entry.path).readlink()))
+                self._skip(path, "link", str(Path(entry.path).readlink()))
                 return
             is_folder = entry.is_dir(follow_symlinks=False)
         except OSError as error:
-            self._leave(path, "unreadable", _reason(error))
+            self._skip(path, "unreadable", _reason(error))
             return
         is_kept = self._find_verdict(path, is_folder=is_folder)
         is_wanted = place.is_wanted or is_kept is True
@@ -171,7 +171,7 @@ class ProjectScanner:
     def _find_verdict(self, path: str, *, is_folder: bool) -> bool | None:
         """False for what is left out, True for what the config wants to be kept."""
         if not is_folder and is_secret_file(path):
-            self._leave(path, "secret")
+            self._skip(path, "secret")
             return False
         is_left = self._given.find(path, is_folder=is_folder)
         if is_left is False:
@@ -182,41 +182,41 @@ class ProjectScanner:
         if is_left is None:
             is_left = is_rarely_code(path, is_folder=is_folder)
         if is_left:
-            self._leave(path, "ignored")
+            self._skip(path, "ignored")
             return False
         return None
 
     def _enter(self, folder: _QueuedFolder) -> None:
         if f"{self._real_root}/{folder.path}" == self._run_dir:
-            self._leave(folder.path, "records")
+            self._skip(folder.path, "records")
         elif folder.depth > self.limits.max_depth:
-            self._leave(folder.path, "deep", f"more than {self.limits.max_depth} folders down")
+            self._skip(folder.path, "deep", f"more than {self.limits.max_depth} folders down")
         else:
             self._waiting.append(folder)
 
     def _take_files(self, group: str, files: _Files) -> None:
         """Take in files, unless they are so many that even their sizes do not matter."""
         if group and len(files) > self.limits.max_data_files:
-            self._leave(group, "data", format_count(len(files), "file"))
+            self._skip(group, "data", format_count(len(files), "file"))
             return
         for path, entry in files:
             try:
                 self._take_file(path, group, entry.stat(follow_symlinks=False))
             except OSError as error:
-                self._leave(path, "unreadable", _reason(error))
+                self._skip(path, "unreadable", _reason(error))
 
     def _take_file(self, path: str, group: str, status: os.stat_result) -> None:
         kind = next((k for bits, k in _KINDS if stat.S_IFMT(status.st_mode) == bits), None)
         if kind is not None:
-            self._leave(path, kind)
+            self._skip(path, kind)
         elif status.st_size > self.limits.max_file_bytes:
-            self._leave(path, "large", f"{status.st_size} bytes")
+            self._skip(path, "large", f"{status.st_size} bytes")
         else:
             self.found.append(
                 CandidateFile(path, FileStamp.of(status), stat.S_IMODE(status.st_mode), group)
             )
 
-    def _leave(self, path: str, kind: SkipReason, text: str = "") -> None:
+    def _skip(self, path: str, kind: SkipReason, text: str = "") -> None:
         self.others.append(SkippedEntry(path, kind, text))
 
 

@@ -84,21 +84,21 @@ class CodeSnapshot:
             OSError: The list cannot be written.
         """
         own = self._keep_framework()
-        walk = ProjectScanner(
+        scanner = ProjectScanner(
             self.project.absolute(),
             ignore=self.ignore,
             limits=self.limits,
             run_dir=self.run_dir.absolute(),
         )
-        walk.look()
+        scanner.scan()
         reader = self._make_reader(own.digest)
-        chosen, beyond = select_files(walk.found, self.limits)
+        chosen, beyond = select_files(scanner.found, self.limits)
         for found in chosen:
             reader.read(found)
         before = read_manifest(self.run_dir, self.attempt) if self.attempt else None
         if before is not None:
             reader.read_imported(before)
-        others = sorted([*walk.others, *beyond, *reader.others], key=lambda other: other.path)
+        others = sorted([*scanner.others, *beyond, *reader.others], key=lambda other: other.path)
         now = CodeManifest(project="", files=_sorted(reader.files), others=tuple(others))
         if before is not None and before.digest == now.digest and _is_same(before.framework, own):
             return SnapshotResult(before.digest)
@@ -229,7 +229,7 @@ def _notes(others: Sequence[SkippedEntry], seen: FileCache) -> tuple[str, ...]:
     failed = [f"{one.path} ({one.text})" for one in others if one.kind in _TROUBLE]
     notes = [f"{_INCOMPLETE}: {_list(failed)}"] if failed else []
     beyond = [one for one in others if one.kind in _BEYOND]
-    if seen.tell(frozenset(one.path for one in beyond[:_MAX_OTHERS])):
+    if seen.update_reported(frozenset(one.path for one in beyond[:_MAX_OTHERS])):
         names = _list([f"{one.path} ({one.text})" for one in beyond])
         notes.append(f"not in the record's copy of the code: {names}; {_KEEP_MORE}")
     return tuple(notes)

@@ -26,7 +26,7 @@ from epochal.records.compare.replicate_groups import (
     ignore_progress,
 )
 from epochal.records.compare.settings import parameter_tables, seed_table
-from epochal.records.folder.record import read_run
+from epochal.records.find import read_run
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 
 from epochal.records.compare.difference import is_equal_value
 from epochal.records.compare.settings import read_settings
-from epochal.records.metrics.monitor import MONITOR_KEYS, get_monitor_mode
+from epochal.records.folder.derived_fields import find_monitor
 from epochal.records.metrics.points import TRAIN_PREFIX, is_step_mean
 from epochal.records.metrics.summary import summarise_series
 
@@ -84,17 +84,6 @@ def _log_equally_often(records: Sequence[RunRecord]) -> bool:
     """Whether points of training are means over as many steps in all runs."""
     sides = [read_settings(record).get("log.record_every") for record in records]
     return len({str(side.value) for side in sides if side is not None}) < 2
-
-
-def find_monitor(record: RunRecord) -> tuple[str, Mode | None]:
-    """The metric that decides in a run, and which way is better; empty without one."""
-    name = record.run.get("monitor")
-    if not isinstance(name, str):
-        return "", None
-    settings = read_settings(record)
-    return name, get_monitor_mode(
-        {key: settings[key].value for key in MONITOR_KEYS if key in settings}
-    )
 
 
 def _infer_mode(name: str, monitors: Sequence[tuple[str, Mode | None]]) -> Mode | None:

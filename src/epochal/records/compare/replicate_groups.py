@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from epochal.records.folder.record import read_run
+from epochal.records.find import read_run
 from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.index.replicates import (
     MeanEstimate,

@@ -48,6 +48,15 @@ def collect_provenance(
     }
 
 
+def get_newest_origins(provenance: Mapping[str, object]) -> dict[str, Origin]:
+    """Who set the value in force of each key; damaged entries are left out."""
+    return {
+        key: origins[0]
+        for key, origins in provenance.items()
+        if isinstance(origins, list) and origins and isinstance(origins[0], Mapping)
+    }
+
+
 def _owner_of(key: str, owners: Mapping[str, str]) -> str:
     """Whose default it is, also of an element of a list that is one."""
     while key and key not in owners:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
 
 from epochal import durable
@@ -17,12 +15,14 @@ from epochal.records.folder.provenance import apply_attempt_overrides
 from epochal.records.layout.attempts import ROLLBACK, Attempt, read_attempts
 from epochal.records.layout.coerce import as_count, as_finite_numbers, as_text
 from epochal.records.layout.process import host_name, is_process_gone
-from epochal.records.layout.run_folders import is_run_folder, iter_run_folders, parse_start_time
 from epochal.records.metrics.dataframe import Library, to_dataframe
 from epochal.records.metrics.points import read_json_lines, read_metric_points, read_series_names
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -143,7 +143,7 @@ class RunRecord:
     def folds(self) -> list[RunRecord]:
         """The runs of a cross validation, as far as they were begun; none for any other run."""
         found = [path for path in (self.path / FOLDS_DIR).glob("*") if path.name.isdecimal()]
-        return [read_run(path) for path in sorted(found, key=lambda path: int(path.name))]
+        return [read_folder(path) for path in sorted(found, key=lambda path: int(path.name))]
 
     @property
     def damage(self) -> tuple[str, ...]:
@@ -186,43 +186,8 @@ def _points_of(record: RunRecord, name: str) -> list[Point]:
     return [Point(*pair) for pair in zip(steps.tolist(), values.tolist(), strict=True)]
 
 
-def find_runs(root: Path) -> list[RunSummary]:
-    """Every run below ``root``, oldest first; what is damaged is listed as such.
-
-    ``root`` may be the folder of all runs, of a project, of a tag, or of one run.
-    """
-    runs = [_summarise(path)[0] for path in iter_run_folders(root)]
-    return sorted(runs, key=lambda run: (run.started or parse_start_time(run.id), run.id))
-
-
-def read_run(path_or_id: Path | str, root: Path = Path("runs")) -> RunRecord:
-    """The record of one run, named by its folder, by its id or a part of it, or ``last``.
-
-    Args:
-        path_or_id: A folder, the id, a part of the id that only one run has,
-            or ``last`` for the run that started last.
-        root: Where ids are looked up.
-    """
-    path = Path(path_or_id)
-    if is_run_folder(path):
-        return read_folder(path)
-    from epochal.records.find import resolve_run
-
-    return read_folder(resolve_run(str(path_or_id), root))
-
-
 def read_folder(path: Path) -> RunRecord:
-    """What is left of the record in the folder of a run."""
-    summary, run, status, result = _summarise(path)
-    if status:
-        status = {**status, "status": summary.status}
-    return RunRecord(path, summary, run, status, result)
-
-
-_Parts = tuple[RunSummary, Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
-
-
-def _summarise(path: Path) -> _Parts:
+    """The record in the folder of a run; ``summary.damage`` says what is missing."""
     damage: list[str] = []
     run = _read_mapping(path / "run.json", damage)
     status = _read_mapping(path / "status.json", damage)
@@ -232,7 +197,7 @@ def _summarise(path: Path) -> _Parts:
     if as_count(result.get("attempt")) != as_count(status.get("attempt")) and status:
         result = {}  # that of an earlier process, which was resumed
     if has_ended and result.get("metrics"):
-        # Whatever a result names was recorded first.
+        # A metric in the result was recorded before.
         files = (path / "metrics.bin", path / "series.jsonl")
         damage += [f"{file.name}: missing" for file in files if not file.exists()]
     if state not in ("starting", "damaged"):
@@ -256,11 +221,13 @@ def _summarise(path: Path) -> _Parts:
         attempt=as_count(status.get("attempt")),
         rollbacks=sum(one.cause == ROLLBACK for one in read_attempts(run)),
     )
-    return summary, run, status, result
+    if status:
+        status = {**status, "status": state}
+    return RunRecord(path, summary, run, status, result)
 
 
 def _is_lost(path: Path, status: Mapping[str, Any]) -> bool:
-    """Whether its process is gone: known at once on its own machine, elsewhere by its silence."""
+    """Whether the process of a run ended without a result; on another host, by its heartbeat."""
     host = as_text(status.get("host"))
     if host and host != host_name():
         return is_heartbeat_stale(path)

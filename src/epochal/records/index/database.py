@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
 
-from epochal.records.index.schema import APPLICATION_ID, SCHEMA_VERSION, create_tables
+from epochal.records.index.sql_schema import APPLICATION_ID, SCHEMA_VERSION, create_tables
 
 if sys.platform != "win32":
     import fcntl
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-INDEX_FILE = "index.db"
 _BUSY_MILLISECONDS = 30_000
 _CACHE_KIB = 65_536
 _SIDES = ("-wal", "-shm", "-journal")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Self, final
 
 from epochal.records.index import database as store
 from epochal.records.index.refresh import RefreshResult, refresh_tables
-from epochal.records.index.schema import create_tables
 from epochal.records.index.search_text import to_fts_query
-from epochal.records.layout.epochal_dir import EPOCHAL_DIR, make_epochal_dir
+from epochal.records.index.sql_schema import create_tables
+from epochal.records.layout.epochal_dir import EPOCHAL_DIR, INDEX_FILE, make_epochal_dir
 from epochal.records.layout.run_folders import is_run_folder
 from epochal.records.machine.mounts import find_file_system, is_network_file_system
 
@@ -81,10 +81,10 @@ class Index:
         """
         index = cls(root)
         if not is_kept or not root.is_dir() or is_run_folder(root):  # nothing is written there
-            index._connection = store.open_in_memory(root / EPOCHAL_DIR / store.INDEX_FILE)
+            index._connection = store.open_in_memory(root / EPOCHAL_DIR / INDEX_FILE)
             return index
         try:
-            index._open_file(make_epochal_dir(root) / store.INDEX_FILE)
+            index._open_file(make_epochal_dir(root) / INDEX_FILE)
         except (OSError, sqlite3.OperationalError) as error:
             index._retreat(error)
         return index
@@ -212,7 +212,7 @@ class Index:
         """Go on in memory, where the file cannot be used."""
         with suppress(sqlite3.Error):
             self.close()
-        path = self.root / EPOCHAL_DIR / store.INDEX_FILE
+        path = self.root / EPOCHAL_DIR / INDEX_FILE
         reason = getattr(error, "strerror", None) or str(error)
         self.notes.append(
             f"{path} cannot be written ({reason.lower()}); what changed is read each time"

@@ -16,7 +16,7 @@ from epochal.records.index.run_rows import (
     read_run_rows,
 )
 from epochal.records.index.scan import IndexedRun, scan_run_folders
-from epochal.records.index.schema import RUN_COLUMNS
+from epochal.records.index.sql_schema import RUN_COLUMNS
 
 if TYPE_CHECKING:
     import sqlite3

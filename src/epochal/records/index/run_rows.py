@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
 from epochal.records.code import read_code_digest
-from epochal.records.folder.derived_fields import desc_of, describe_error, seconds_of, tag_of
+from epochal.records.folder.derived_fields import (
+    desc_of,
+    describe_error,
+    find_monitor,
+    seconds_of,
+    tag_of,
+)
 from epochal.records.folder.parent import read_parent
 from epochal.records.folder.record import read_folder
 from epochal.records.index.params import params_from_values, read_params
 from epochal.records.index.replicates import replicate_key
-from epochal.records.index.schema import MAX_INTEGER, MIN_INTEGER
 from epochal.records.index.search_text import build_search_text
+from epochal.records.index.sql_schema import MAX_INTEGER, MIN_INTEGER
 from epochal.records.layout.coerce import as_float, as_mapping, as_text
 from epochal.records.metrics.row_format import POINT_BYTES
 from epochal.records.metrics.summary import summarise_series
@@ -151,8 +157,6 @@ def find_best(record: RunRecord, metrics: list[MetricRow]) -> float | None:
     """The best value of the monitor: as the result says, or until now if there is none yet."""
     if record.result:
         return as_float(record.result.get("best"))
-    from epochal.records.compare.metrics import find_monitor  # most runs have ended
-
     name, mode = find_monitor(record)
     for known, _, low, high, *_ in metrics:
         if known == escape_surrogates(name):

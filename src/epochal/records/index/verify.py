@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from epochal.records.index.refresh import refresh_tables
-from epochal.records.index.schema import INTERNAL_COLUMNS, RUN_COLUMNS, create_tables
+from epochal.records.index.sql_schema import INTERNAL_COLUMNS, RUN_COLUMNS, create_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

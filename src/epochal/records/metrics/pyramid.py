@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import zlib
 from dataclasses import dataclass
-from functools import reduce as fold
+from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol, final
 
@@ -62,7 +62,7 @@ class Curve(Protocol):
     def count(self) -> int:
         """How many there are."""
 
-    def find(self, steps: Steps) -> Steps:
+    def count_before(self, steps: Steps) -> Steps:
         """How many points come before each step."""
 
     def read(self, start: int, end: int) -> tuple[Steps, Values]:
@@ -71,7 +71,7 @@ class Curve(Protocol):
     def steps_at(self, positions: Steps) -> Steps:
         """The steps of some points."""
 
-    def fold(self, starts: Steps, ends: Steps) -> Blocks:
+    def reduce_ranges(self, starts: Steps, ends: Steps) -> Blocks:
         """The extremes of pieces between positions; pieces ascend and do not overlap."""
 
 
@@ -88,7 +88,7 @@ class InMemoryCurve(Curve):
         return len(self._steps)
 
     @override
-    def find(self, steps: Steps) -> Steps:
+    def count_before(self, steps: Steps) -> Steps:
         return np.searchsorted(self._steps, steps).astype(np.int64)
 
     @override
@@ -100,7 +100,7 @@ class InMemoryCurve(Curve):
         return self._steps[positions]
 
     @override
-    def fold(self, starts: Steps, ends: Steps) -> Blocks:
+    def reduce_ranges(self, starts: Steps, ends: Steps) -> Blocks:
         flat = concatenate_ranges(starts, ends)
         return reduce_points_to_blocks(self._steps[flat], self._values[flat], starts, ends)
 
@@ -136,7 +136,7 @@ class PyramidCurve(Curve):
         return self._pick(level, np.arange(start, end))
 
     @override
-    def find(self, steps: Steps) -> Steps:
+    def count_before(self, steps: Steps) -> Steps:
         found = np.zeros(len(steps), np.int64)
         for level in range(self.highest, -1, -1) if self.count else ():
             self._check(level, np.unique(found))
@@ -157,10 +157,10 @@ class PyramidCurve(Curve):
         return self._pick(0, positions)["step"].astype(np.int64)
 
     @override
-    def fold(self, starts: Steps, ends: Steps) -> Blocks:
-        return self._fold(0, starts, ends)
+    def reduce_ranges(self, starts: Steps, ends: Steps) -> Blocks:
+        return self._reduce_ranges(0, starts, ends)
 
-    def _fold(self, level: int, starts: Steps, ends: Steps) -> Blocks:
+    def _reduce_ranges(self, level: int, starts: Steps, ends: Steps) -> Blocks:
         if level == self.highest or (ends - starts).sum() <= 2 * BLOCK_SIZE * len(starts):
             return self._gather(level, starts, ends)
         inner_starts, inner_ends = -(-starts // BLOCK_SIZE), ends // BLOCK_SIZE
@@ -169,7 +169,7 @@ class PyramidCurve(Curve):
         tail_starts = np.where(has_inner, inner_ends * BLOCK_SIZE, ends)
         heads = self._gather(level, starts, head_ends)
         tails = self._gather(level, tail_starts, ends)
-        inner = self._fold(level + 1, inner_starts[has_inner], inner_ends[has_inner])
+        inner = self._reduce_ranges(level + 1, inner_starts[has_inner], inner_ends[has_inner])
         return merge_blocks(heads, tails, scatter_blocks(inner, has_inner))
 
     def _gather(self, level: int, starts: Steps, ends: Steps) -> Blocks:
@@ -225,7 +225,7 @@ def extend_pyramid(stem: Path, root: PyramidRoot, steps: Steps, values: Values) 
     """
     old, kept = PyramidCurve(stem, root), root.count
     if kept and steps[0] <= old.steps_at(np.array([kept - 1]))[0]:
-        kept = int(old.find(steps[:1])[0])
+        kept = int(old.count_before(steps[:1])[0])
         later = old.read(kept, root.count)
         steps = np.concatenate((later[0], steps))
         steps, values = keep_last_per_step(steps, np.concatenate((later[1], values)))
@@ -326,7 +326,7 @@ def scatter_blocks(found: Blocks, places: NDArray[np.bool_]) -> Blocks:
 
 def merge_blocks(*several: Blocks) -> Blocks:
     """Entry by entry the extremes of all; the step is that of the first."""
-    return fold(_merge_pair, several)
+    return reduce(_merge_pair, several)
 
 
 def _merge_pair(left: Blocks, right: Blocks) -> Blocks:

@@ -73,7 +73,7 @@ def _summarise(curves: RunCurves) -> Iterator[tuple[str, SeriesSummary]]:
     for name in curves.names:
         curve = curves.get(name)
         if count := curve.count:
-            (whole,) = curve.fold(np.array([0]), np.array([count]))
+            (whole,) = curve.reduce_ranges(np.array([0]), np.array([count]))
             steps, values = curve.read(count - 1, count)
             numbers = (float(values[0]), float(whole["low"]), float(whole["high"]))
             yield name, SeriesSummary(*numbers, int(steps[0]), count)

@@ -11,8 +11,6 @@ from epochal.text.formatting import format_count
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from epochal.records.folder.record import RunRecord
-
 STARTUP = "start-up"
 IMPORTS = f"{STARTUP}/imports"
 CHECKS = f"{STARTUP}/checks"
@@ -84,12 +82,6 @@ class TimeSpent:
         """The same as ``status.json`` and ``result.json`` have it."""
         times = {"seconds": self.seconds, "times": dict(self.times)}
         return times | {"redone_seconds": self.redone_seconds, "killed": self.killed}
-
-
-def read_time_spent(record: RunRecord) -> TimeSpent:
-    """What a run took according to its record; of one whose process is gone, as far as it told."""
-    spent = parse_time_spent(record.result if record.result.get("times") else record.status)
-    return replace(spent, killed=spent.killed + (record.summary.status == "lost"))
 
 
 def parse_time_spent(fields: Mapping[str, Any]) -> TimeSpent:

@@ -67,7 +67,7 @@ def zoom(
 
 def _count_before(curve: Curve, step: int) -> int:
     step = min(max(step, MIN_STEP), MAX_STEP)
-    return int(curve.find(np.array([step], np.int64))[0])
+    return int(curve.count_before(np.array([step], np.int64))[0])
 
 
 def _zoom(curve: Curve, first: int | None, last: int | None, buckets: int) -> Zoom:
@@ -82,11 +82,11 @@ def _zoom(curve: Curve, first: int | None, last: int | None, buckets: int) -> Zo
     first = reached[0] if first is None else first
     span = (reached[1] if last is None else last) + 1 - first
     edges = np.array([first + span * i // buckets for i in range(1, buckets)], np.int64)
-    bounds = np.concatenate(([start], curve.find(edges), [end]))
+    bounds = np.concatenate(([start], curve.count_before(edges), [end]))
     starts, ends = bounds[:-1], bounds[1:]
     is_there = ends > starts
     starts, ends = starts[is_there], ends[is_there]
-    found = curve.fold(starts, ends)
+    found = curve.reduce_ranges(starts, ends)
     with np.errstate(invalid="ignore", divide="ignore"):  # a bucket of NaN has no mean
         mean = found["total"] / found["count"]
     return Zoom(curve.steps_at(starts), found["low"], found["high"], mean, ends - starts)

@@ -13,7 +13,7 @@ from epochal.records.alive.lease import holding_lease
 from epochal.records.folder.record import read_folder
 from epochal.records.layout.epochal_dir import EPOCHAL_DIR
 from epochal.records.layout.process import host_name, is_process_gone
-from epochal.records.prune.retention import ACTIVE_STATUSES, CHECKPOINTS_DIR
+from epochal.records.prune.prune_policy import ACTIVE_STATUSES, CHECKPOINTS_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

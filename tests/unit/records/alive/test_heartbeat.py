@@ -16,7 +16,7 @@ from epochal.records.alive.heartbeat import (
     is_heartbeat_stale,
     writing_heartbeat,
 )
-from epochal.records.folder.record import read_run
+from epochal.records.find import read_run
 from epochal.records.layout.process import host_name, process_token
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ def fill(root: Path, *names: str) -> Path:
 
 def look(root: Path, *, ignore: Sequence[str] = (), **limits: int) -> ProjectScanner:
     walk = ProjectScanner(root, ignore=ignore, limits=SnapshotLimits(**limits))
-    walk.look()
+    walk.scan()
     return walk
 
 
@@ -97,7 +97,7 @@ def test_record_of_a_run_is_no_code(tmp_path: Path) -> None:
 def test_folder_of_the_run_itself_is_no_code(tmp_path: Path) -> None:
     fill(tmp_path, "a.py", "mine/now/config/b.yaml")
     walk = ProjectScanner(tmp_path, limits=SnapshotLimits(), run_dir=tmp_path / "mine" / "now")
-    walk.look()
+    walk.scan()
     assert found(walk) == {"a.py"}
     assert left(walk)["mine/now"].kind == "records"
 
@@ -211,5 +211,5 @@ def test_the_run_itself_is_left_out_also_behind_links(
     other.symlink_to(project)
     root, run_dir = (other, project) if is_project_linked else (project, other)
     walk = ProjectScanner(root, limits=SnapshotLimits(), run_dir=run_dir / "out" / "now")
-    walk.look()
+    walk.scan()
     assert found(walk) == {"a.py"}

@@ -9,8 +9,8 @@ import pytest
 
 from comparing import make_run
 from epochal.records.compare.curves import CurveComparison, Divergence, compare_curves
+from epochal.records.find import read_run
 from epochal.records.folder.folder import RunFolder
-from epochal.records.folder.record import read_run
 from epochal.records.folder.writer import RunWriter
 
 if TYPE_CHECKING:

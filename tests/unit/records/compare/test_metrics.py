@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from comparing import make_run
-from epochal.records.compare.metrics import MetricComparison, compare_metrics, deltas, find_monitor
+from epochal.records.compare.metrics import MetricComparison, compare_metrics, deltas
+from epochal.records.folder.derived_fields import find_monitor
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.records.test_read import make_run
 
+from epochal.records.find import read_run
 from epochal.records.folder.derived_fields import (
     desc_of,
     describe_error,
@@ -18,7 +19,6 @@ from epochal.records.folder.derived_fields import (
     tag_of,
 )
 from epochal.records.folder.folder import RunFolder
-from epochal.records.folder.record import read_run
 from epochal.records.folder.writer import RunWriter
 from past_runs import change, gone
 

@@ -16,8 +16,9 @@ import pytest
 from epochal.config.node import from_plain
 from epochal.errors import Place, RecordError
 from epochal.records import collect_provenance, explain
+from epochal.records.find import find_runs, read_run
 from epochal.records.folder.folder import RecordOptions, create_run_folder
-from epochal.records.folder.record import Point, RunRecord, find_runs, read_run
+from epochal.records.folder.record import Point, RunRecord
 from epochal.records.folder.writer import RunWriter, Status
 from epochal.records.layout.process import host_name
 

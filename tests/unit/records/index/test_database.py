@@ -16,7 +16,7 @@ from epochal.records.index.database import (
     open_writer,
     remove_index_file,
 )
-from epochal.records.index.schema import SCHEMA_VERSION, create_tables
+from epochal.records.index.sql_schema import SCHEMA_VERSION, create_tables
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from tests.unit.records.index.made import age_everything, make_run
 
 from epochal.records import RunFolder, RunWriter
 from epochal.records.index.refresh import RefreshResult, refresh_tables
-from epochal.records.index.schema import create_tables
+from epochal.records.index.sql_schema import create_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

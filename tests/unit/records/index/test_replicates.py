@@ -131,7 +131,7 @@ def test_mean_and_interval_are_those_of_scipy(values: list[float]) -> None:
     assert found.mean == pytest.approx(sum(values) / len(values), rel=1e-14)
     assert (found.low, found.high) == pytest.approx((low, high), rel=1e-12)
     assert found.spread == pytest.approx(stats.tstd(values), rel=1e-12)
-    assert found.half == pytest.approx((high - low) / 2, rel=1e-6)
+    assert found.half_width == pytest.approx((high - low) / 2, rel=1e-6)
     assert found.count == len(values)
 
 
@@ -144,7 +144,7 @@ def test_equal_values_have_no_spread() -> None:
 def test_one_value_has_no_interval() -> None:
     found = estimate_mean([0.5])
     assert (found.mean, found.count) == (0.5, 1)
-    assert all(map(math.isnan, (found.low, found.high, found.spread, found.half)))
+    assert all(map(math.isnan, (found.low, found.high, found.spread, found.half_width)))
 
 
 def test_no_value_has_no_mean() -> None:

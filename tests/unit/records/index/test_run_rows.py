@@ -11,7 +11,7 @@ from tests.unit.records.index.made import make_run
 
 from epochal.records.index.refresh import refresh_tables
 from epochal.records.index.run_rows import read_run_rows
-from epochal.records.index.schema import RUN_COLUMNS, create_tables
+from epochal.records.index.sql_schema import RUN_COLUMNS, create_tables
 
 if TYPE_CHECKING:
     from pathlib import Path

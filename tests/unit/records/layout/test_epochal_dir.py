@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.records.folder.record import find_runs
+from epochal.records.find import find_runs
 from epochal.records.layout.epochal_dir import make_epochal_dir
 
 if TYPE_CHECKING:

@@ -61,11 +61,11 @@ def assert_same(found: Curve, expected: Curve) -> None:
     for one, other in zip(found.read(0, count), expected.read(0, count), strict=True):
         assert same(one, other)
     steps = np.arange(-25, 65)
-    assert same(found.find(steps), expected.find(steps))
+    assert same(found.count_before(steps), expected.count_before(steps))
     for width in (1, 2, 5, 20, 1000):
         starts = np.arange(0, count, width)
         ends = np.minimum(starts + width, count)
-        left, right = found.fold(starts, ends), expected.fold(starts, ends)
+        left, right = found.reduce_ranges(starts, ends), expected.reduce_ranges(starts, ends)
         for name in ("low", "high", "count"):
             assert same(left[name], right[name])
         assert same(found.steps_at(starts), expected.steps_at(starts))
@@ -92,7 +92,8 @@ def test_pieces_of_any_kind_have_exact_extremes(
     root, expected = write(stem, batches)
     bounds = np.array(sorted(data.draw(st.lists(st.integers(0, root.count), min_size=2))))
     found, other = (
-        curve.fold(bounds[:-1], bounds[1:]) for curve in (PyramidCurve(stem, root), expected)
+        curve.reduce_ranges(bounds[:-1], bounds[1:])
+        for curve in (PyramidCurve(stem, root), expected)
     )
     assert all(same(found[name], other[name]) for name in ("low", "high", "count"))
 
@@ -115,7 +116,7 @@ def test_empty_curve_answers_too(tmp_path: Path) -> None:
 def test_no_damage_is_believed(tmp_path: Path) -> None:
     root, expected = write(tmp_path / "0", [[(step, step * 0.5) for step in range(11)]])
     starts = np.array([0, 5])
-    low = expected.fold(starts, starts + 5)["low"]
+    low = expected.reduce_ranges(starts, starts + 5)["low"]
     noticed = 0
     for path in sorted(tmp_path.iterdir()):
         data = path.read_bytes()
@@ -124,7 +125,7 @@ def test_no_damage_is_believed(tmp_path: Path) -> None:
             changed[position] ^= 0x40
             path.write_bytes(changed)
             try:
-                found = PyramidCurve(tmp_path / "0", root).fold(starts, starts + 5)
+                found = PyramidCurve(tmp_path / "0", root).reduce_ranges(starts, starts + 5)
                 assert same(found["low"], low)  # that byte was not needed
             except CacheDamagedError:
                 noticed += 1

@@ -14,7 +14,7 @@ import pytest
 from epochal.durable import system
 from epochal.errors import RecordError
 from epochal.records.alive.lease import Lease
-from epochal.records.folder.record import find_runs
+from epochal.records.find import find_runs
 from epochal.records.layout.process import host_name, process_token
 from epochal.records.prune.remove import (
     finish_interrupted_removals,

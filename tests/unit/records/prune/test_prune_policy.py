@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from epochal.records.index.schema import create_tables
-from epochal.records.prune.retention import PrunePlan, RetentionPolicy, plan_pruning
+from epochal.records.index.sql_schema import create_tables
+from epochal.records.prune.prune_policy import PrunePlan, RetentionPolicy, plan_pruning
 from epochal.records.query.ask import Question, ask
 from indexed import Indexed, add_run
 
