@@ -189,7 +189,7 @@ def _read(folder: Path) -> RunRecord | None:
 
 
 def _stop(end: ProcessExit, file: KeepAliveFile, stop: StopRequest) -> int:
-    """The exit code after a signal; after Ctrl-C no later supervisor goes on."""
+    """The exit code after a signal; after Ctrl-C no later supervisor continues."""
     if end.code == SUCCESS or stop.number == signal.SIGINT:
         file.remove()
     return end.code if end.code >= 0 else 128 + stop.number

@@ -26,19 +26,14 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [
+def test_a_run_is_found_by_its_name_a_part_of_it_or_as_the_last(root: Path) -> None:
+    for name, found in [
         ("20260101-000000-aaaa", "20260101-000000-aaaa"),
         ("bb", "20260101-000000-aabb"),
         ("best", "best"),
         ("last", "best"),
-    ],
-)
-def test_a_run_is_found_by_its_name_a_part_of_it_or_as_the_last(
-    root: Path, name: str, found: str
-) -> None:
-    assert resolve_run(name, root) == root / found
+    ]:
+        assert resolve_run(name, root) == root / found
 
 
 def test_a_name_of_several_runs_is_refused_with_their_paths(root: Path) -> None:
@@ -60,7 +55,7 @@ def test_a_folder_without_runs_is_told(tmp_path: Path) -> None:
 def test_an_index_that_others_bring_up_to_date_is_not_relied_on(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("epochal.records.index.index._PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("epochal.records.index.index._MAX_WAIT_SECONDS", 0.0)
     (root / ".epochal").mkdir(exist_ok=True)
     with store.holding_writer_lock(root / ".epochal" / "index.db"):
         assert resolve_run("best", root) == root / "best"

@@ -6,8 +6,6 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from epochal import durable
 from epochal.records.alive import heartbeat
 from epochal.records.alive.heartbeat import (
@@ -21,6 +19,8 @@ from epochal.records.layout.process import host_name, process_token
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 
 def age(folder: Path, seconds: float) -> None:
@@ -72,12 +72,12 @@ def test_silence_of_two_beats_means_that_the_process_is_gone(tmp_path: Path) -> 
         assert is_heartbeat_stale(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"beat_seconds": "often"}'])
-def test_a_damaged_heartbeat_is_taken_for_the_usual_one(tmp_path: Path, text: str) -> None:
-    (tmp_path / HEARTBEAT_FILE).write_text(text)
-    assert not is_heartbeat_stale(tmp_path)
-    age(tmp_path, 2 * BEAT_SECONDS + 9)
-    assert is_heartbeat_stale(tmp_path) is bool(text)
+def test_a_damaged_heartbeat_is_taken_for_the_usual_one(tmp_path: Path) -> None:
+    for text in ["", "[]", "{}", '{"beat_seconds": "often"}']:
+        (tmp_path / HEARTBEAT_FILE).write_text(text)
+        assert not is_heartbeat_stale(tmp_path)
+        age(tmp_path, 2 * BEAT_SECONDS + 9)
+        assert is_heartbeat_stale(tmp_path) is bool(text)
 
 
 def write_status(folder: Path, **fields: object) -> None:

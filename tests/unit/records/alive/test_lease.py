@@ -71,11 +71,11 @@ def test_number_that_another_process_has_meanwhile_does_not_hold_it(tmp_path: Pa
         pass
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"host": 3}'])
-def test_damaged_lease_holds_nothing(tmp_path: Path, text: str) -> None:
-    (tmp_path / LEASE_FILE).write_text(text)
-    with holding_lease(tmp_path):
-        pass
+def test_damaged_lease_holds_nothing(tmp_path: Path) -> None:
+    for text in ["", "[]", "{", '{"host": 3}']:
+        (tmp_path / LEASE_FILE).write_text(text)
+        with holding_lease(tmp_path):
+            pass
 
 
 def test_process_of_another_machine_lives_until_it_was_silent_for_long(

@@ -6,8 +6,6 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pytest
-
 from epochal.records.code import read_code_digest, read_file, read_manifest
 from epochal.records.code.code_manifest import (
     CodeFile,
@@ -95,27 +93,26 @@ def test_run_without_code_has_no_list(tmp_path: Path) -> None:
     assert read_code_digest(tmp_path) == ""
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "[]", "{}", '{"project": "", "files": 3, "others": []}', '{"project": "", "files": []}'],
-)
-def test_damaged_list_is_none(tmp_path: Path, text: str) -> None:
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "manifest.json").write_text(text)
-    assert read_manifest(tmp_path) is None
+def test_damaged_list_is_none(tmp_path: Path) -> None:
+    for text in [
+        "",
+        "[]",
+        "{}",
+        '{"project": "", "files": 3, "others": []}',
+        '{"project": "", "files": []}',
+    ]:
+        (tmp_path / "code").mkdir(exist_ok=True)
+        (tmp_path / "code" / "manifest.json").write_text(text)
+        assert read_manifest(tmp_path) is None
 
 
-@pytest.mark.parametrize(
-    "names", [{"path": "../a"}, {"path": "/a"}, {"path": "a", "at": "../../a"}, {"size": 1}]
-)
-def test_list_that_leads_out_of_the_folder_is_none(
-    tmp_path: Path, names: dict[str, object]
-) -> None:
-    (tmp_path / "code").mkdir()
-    file = {"sha256": "", "size": 1, "mode": 1, **names}
-    text = json.dumps({"project": "", "files": [file], "others": []})
-    (tmp_path / "code" / "manifest.json").write_text(text)
-    assert read_manifest(tmp_path) is None
+def test_list_that_leads_out_of_the_folder_is_none(tmp_path: Path) -> None:
+    for names in [{"path": "../a"}, {"path": "/a"}, {"path": "a", "at": "../../a"}, {"size": 1}]:
+        (tmp_path / "code").mkdir(exist_ok=True)
+        file = {"sha256": "", "size": 1, "mode": 1, **names}
+        text = json.dumps({"project": "", "files": [file], "others": []})
+        (tmp_path / "code" / "manifest.json").write_text(text)
+        assert read_manifest(tmp_path) is None
 
 
 def test_attempts_without_code_of_their_own_have_that_of_an_earlier_one(tmp_path: Path) -> None:

@@ -107,9 +107,8 @@ def test_equal_metrics_are_the_same_also_when_not_numbers(tmp_path: Path) -> Non
     assert score.is_same
 
 
-@pytest.mark.parametrize(
-    ("mode", "delta", "verdict"),
-    [
+def test_delta_is_judged_by_direction() -> None:
+    for mode, delta, verdict in [
         ("max", 0.1, True),
         ("max", -0.1, False),
         ("min", -0.1, True),
@@ -118,10 +117,8 @@ def test_equal_metrics_are_the_same_also_when_not_numbers(tmp_path: Path) -> Non
         ("min", math.nan, None),
         ("min", None, None),
         (None, 0.1, None),
-    ],
-)
-def test_delta_is_judged_by_direction(mode: Any, delta: float | None, verdict: object) -> None:
-    assert MetricComparison("x", mode, (), ()).is_better(delta) is verdict
+    ]:
+        assert MetricComparison("x", mode, (), ()).is_better(delta) is verdict
 
 
 def test_deltas_are_part_of_the_json(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_folder_that_is_gone_is_one_line(run_dir: Path) -> None:
     assert missing(run_dir) == ["config: missing"]
 
 
-@pytest.mark.parametrize("text", ["", "{}", '["a"]', '[{"file": 1}]'])
-def test_damaged_list_of_sources_names_nothing(run_dir: Path, text: str) -> None:
-    (run_dir / "config" / "sources.json").write_text(text)
-    assert missing(run_dir) == []
+def test_damaged_list_of_sources_names_nothing(run_dir: Path) -> None:
+    for text in ["", "{}", '["a"]', '[{"file": 1}]']:
+        (run_dir / "config" / "sources.json").write_text(text)
+        assert missing(run_dir) == []

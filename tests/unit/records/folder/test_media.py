@@ -28,13 +28,15 @@ def writer(tmp_path: Path) -> RunWriter:
     return RunWriter(RunFolder(tmp_path))
 
 
-@pytest.mark.parametrize(("suffix", "separator"), [("csv", ","), ("tsv", "\t")])
-def test_tables_are_read_row_by_row(writer: RunWriter, suffix: str, separator: str) -> None:
-    lines = [separator.join(row) for row in (["name", "loss"], ['"a\nb"', "1"], ["c"])]
-    media = save_media(writer, "scores", "\n".join(lines).encode() + b"\xff", step=1, suffix=suffix)
-    assert media is not None
-    assert list(media.iter_rows()) == [["name", "loss"], ["a\nb", "1"], ["c\ufffd"]]
-    assert media.read_text().endswith("c\ufffd")
+def test_tables_are_read_row_by_row(writer: RunWriter) -> None:
+    for suffix, separator in [("csv", ","), ("tsv", "\t")]:
+        lines = [separator.join(row) for row in (["name", "loss"], ['"a\nb"', "1"], ["c"])]
+        media = save_media(
+            writer, "scores", "\n".join(lines).encode() + b"\xff", step=1, suffix=suffix
+        )
+        assert media is not None
+        assert list(media.iter_rows()) == [["name", "loss"], ["a\nb", "1"], ["c\ufffd"]]
+        assert media.read_text().endswith("c\ufffd")
 
 
 def decode_png(data: bytes) -> np.ndarray:
@@ -68,9 +70,8 @@ def test_matplotlib_reads_the_png(tmp_path: Path) -> None:
     assert (np.round(image.imread(tmp_path / "a.png") * 255) == pixels).all()
 
 
-@pytest.mark.parametrize(
-    ("data", "pixel"),
-    [
+def test_arrays_of_every_usual_layout_are_images(writer: RunWriter) -> None:
+    for data, pixel in [
         (np.full((8, 9), 7, np.uint8), [7]),
         (np.full((8, 9, 3), 0.5), [128, 128, 128]),
         (np.full((3, 8, 9), 1.0, np.float32), [255, 255, 255]),
@@ -79,15 +80,11 @@ def test_matplotlib_reads_the_png(tmp_path: Path) -> None:
         (np.ones((8, 9), bool), [255]),
         (np.full((8, 9, 4), 300), [255, 255, 255, 255]),
         ([[0.0, 1.0]], [0]),
-    ],
-)
-def test_arrays_of_every_usual_layout_are_images(
-    writer: RunWriter, data: object, pixel: list[int]
-) -> None:
-    media = save_media(writer, "grid", data, step=12)
-    assert media is not None
-    assert media.path == writer.path / "media" / "image" / "grid-000012.png"
-    assert decode_png(media.path.read_bytes())[0, 0].tolist() == pixel
+    ]:
+        media = save_media(writer, "grid", data, step=12)
+        assert media is not None
+        assert media.path == writer.path / "media" / "image" / "grid-000012.png"
+        assert decode_png(media.path.read_bytes())[0, 0].tolist() == pixel
 
 
 class Figure:
@@ -125,12 +122,12 @@ def test_whatever_can_be_shown_is_kept_by_kind(writer: RunWriter, tmp_path: Path
         assert media.path.read_bytes() == content
 
 
-@pytest.mark.parametrize("name", ["../../out", "/etc/x", "a/../b", "..", "", "a\0b", "x" * 300])
-def test_no_name_leaves_the_folder(writer: RunWriter, name: str) -> None:
-    media = save_media(writer, name, "text", step=1, kind="../up")
-    assert media is not None
-    assert media.path.resolve().is_relative_to(writer.path / "media")
-    assert read_media(writer.path)[0].name == name
+def test_no_name_leaves_the_folder(writer: RunWriter) -> None:
+    for name in ["../../out", "/etc/x", "a/../b", "..", "", "a\0b", "x" * 300]:
+        media = save_media(writer, name, "text", step=1, kind="../up")
+        assert media is not None
+        assert media.path.resolve().is_relative_to(writer.path / "media")
+        assert name in [one.name for one in read_media(writer.path)]
 
 
 def test_names_that_become_alike_keep_a_file_each(writer: RunWriter) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from epochal.records.folder.folder import RunFolder
 from epochal.records.folder.readme import RunReadme, parse_readme, read_readme, write_readme
 from epochal.records.folder.writer import RunWriter
@@ -14,9 +12,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize(
-    ("content", "title", "text"),
-    [
+def test_page_is_read_however_people_wrote_it() -> None:
+    for content, title, text in [
         ("", "", ""),
         ("# a\n", "a", ""),
         ("# a\n\nwhy\n\nnot\n", "a", "why\n\nnot"),
@@ -25,11 +22,9 @@ if TYPE_CHECKING:
         ("# a\n\nwhy\n\n---\n\nmachine\n", "a", "why"),
         ("# a\n\nwhy\n\n---\n\nmore\n\n---\n\nmachine\n", "a", "why\n\n---\n\nmore"),
         ("## b\n\nwhy\n", "", "## b\n\nwhy"),
-    ],
-)
-def test_page_is_read_however_people_wrote_it(content: str, title: str, text: str) -> None:
-    page = parse_readme(content)
-    assert (page.title, page.text) == (title, text)
+    ]:
+        page = parse_readme(content)
+        assert (page.title, page.text) == (title, text)
 
 
 def test_page_of_a_new_run_has_its_tag_and_no_text(tmp_path: Path) -> None:

@@ -357,21 +357,16 @@ def three_runs(tmp_path: Path) -> list[Path]:
     return [rename(make_run(tmp_path), name) for name in names]
 
 
-@pytest.mark.parametrize(
-    ("name", "index"),
-    [
+def test_runs_are_named_by_id_or_a_part_of_it(tmp_path: Path, three_runs: list[Path]) -> None:
+    for name, index in [
         ("20260101-000000-aaaa", 0),
         ("20260202", 2),
         ("aaaa", 0),
         ("ccbb", 2),
         ("0001-a", 1),
         ("last", 2),
-    ],
-)
-def test_runs_are_named_by_id_or_a_part_of_it(
-    tmp_path: Path, three_runs: list[Path], name: str, index: int
-) -> None:
-    assert read_run(name, tmp_path).path == three_runs[index]
+    ]:
+        assert read_run(name, tmp_path).path == three_runs[index]
 
 
 def test_runs_are_named_by_path(

@@ -245,7 +245,7 @@ def test_what_people_wrote_comes_before_what_was_set_and_defaults(tmp_path: Path
 def test_who_finds_another_one_at_work_takes_what_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("epochal.records.index.index._PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("epochal.records.index.index._MAX_WAIT_SECONDS", 0.0)
     run = make_run(tmp_path)
     runs_of(tmp_path)
     make_run(tmp_path)

@@ -25,21 +25,18 @@ RUN = {"project": "digits", "runner": "train", "epochal": "1", "torch": "2", "se
 BASE = origins(seed=0, tag="a", optim__lr=0.1, train__for="3ep")
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
+def test_seed_names_and_places_do_not_make_another_group() -> None:
+    for other in [
         origins(seed=7),
         origins(tag="b", desc="again"),
         origins(log__level="debug", record__log_dir="elsewhere", checkpoint__every="2ep"),
-    ],
-)
-def test_seed_names_and_places_do_not_make_another_group(other: dict[str, Any]) -> None:
-    assert replicate_key(RUN, BASE | other) == replicate_key(RUN, BASE)
+    ]:
+        assert replicate_key(RUN, BASE | other) == replicate_key(RUN, BASE)
 
 
-@pytest.mark.parametrize("other", [origins(optim__lr=0.2), origins(seeds=1), origins(optim__eps=0)])
-def test_any_other_value_makes_another_group(other: dict[str, Any]) -> None:
-    assert replicate_key(RUN, BASE | other) != replicate_key(RUN, BASE)
+def test_any_other_value_makes_another_group() -> None:
+    for other in [origins(optim__lr=0.2), origins(seeds=1), origins(optim__eps=0)]:
+        assert replicate_key(RUN, BASE | other) != replicate_key(RUN, BASE)
 
 
 def test_value_that_the_seed_decides_does_not_make_another_group() -> None:
@@ -59,9 +56,9 @@ def test_truth_is_not_the_number_one() -> None:
     assert replicate_key(RUN, origins(a=True)) != replicate_key(RUN, origins(a=1))
 
 
-@pytest.mark.parametrize("name", ["project", "runner", "epochal", "torch"])
-def test_another_project_runner_or_version_makes_another_group(name: str) -> None:
-    assert replicate_key({**RUN, name: "other"}, BASE) != replicate_key(RUN, BASE)
+def test_another_project_runner_or_version_makes_another_group() -> None:
+    for name in ["project", "runner", "epochal", "torch"]:
+        assert replicate_key({**RUN, name: "other"}, BASE) != replicate_key(RUN, BASE)
 
 
 def attempt(number: int, **facts: object) -> dict[str, Any]:
@@ -90,9 +87,9 @@ def test_change_while_going_on_makes_another_group_unless_it_is_only_a_name() ->
     assert replicate_key(named, BASE) == replicate_key(plain, BASE)
 
 
-@pytest.mark.parametrize("lost", [{}, {"optim.lr": []}, {"optim.lr": [3]}, {"optim.lr": "x"}])
-def test_run_whose_config_is_lost_belongs_to_no_group(lost: dict[str, Any]) -> None:
-    assert replicate_key(RUN, lost) == ""
+def test_run_whose_config_is_lost_belongs_to_no_group() -> None:
+    for lost in [{}, {"optim.lr": []}, {"optim.lr": [3]}, {"optim.lr": "x"}]:
+        assert replicate_key(RUN, lost) == ""
 
 
 def test_damaged_value_is_left_out() -> None:
@@ -109,30 +106,27 @@ def test_mean_is_shown_with_the_reach_of_its_interval() -> None:
     assert str(estimate_mean([0.91234, 0.92])) == "0.9162 ± 0.049"
 
 
-@pytest.mark.parametrize("freedom", [*range(1, 40), 99, 100, 199, 200, 201, 500, 10_000, 10**7])
-def test_factor_is_that_of_scipy(freedom: int) -> None:
-    assert t_critical_value(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-10)
+def test_factor_is_that_of_scipy() -> None:
+    for freedom in [*range(1, 40), 99, 100, 199, 200, 201, 500, 10_000, 10**7]:
+        assert t_critical_value(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-10)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
+def test_mean_and_interval_are_those_of_scipy() -> None:
+    for values in [
         [0.97, 0.98],
         [0.97, 0.98, 0.965, 0.981, 0.974],
         [1e-9, 2e-9, 4e-9],
         [1e9 + i for i in range(12)],
         [-3.0, 5.0, 5.0, 7.5],
-    ],
-)
-def test_mean_and_interval_are_those_of_scipy(values: list[float]) -> None:
-    found = estimate_mean(values)
-    error = stats.sem(values)
-    low, high = stats.t.interval(0.95, len(values) - 1, loc=found.mean, scale=error)
-    assert found.mean == pytest.approx(sum(values) / len(values), rel=1e-14)
-    assert (found.low, found.high) == pytest.approx((low, high), rel=1e-12)
-    assert found.spread == pytest.approx(stats.tstd(values), rel=1e-12)
-    assert found.half_width == pytest.approx((high - low) / 2, rel=1e-6)
-    assert found.count == len(values)
+    ]:
+        found = estimate_mean(values)
+        error = stats.sem(values)
+        low, high = stats.t.interval(0.95, len(values) - 1, loc=found.mean, scale=error)
+        assert found.mean == pytest.approx(sum(values) / len(values), rel=1e-14)
+        assert (found.low, found.high) == pytest.approx((low, high), rel=1e-12)
+        assert found.spread == pytest.approx(stats.tstd(values), rel=1e-12)
+        assert found.half_width == pytest.approx((high - low) / 2, rel=1e-6)
+        assert found.count == len(values)
 
 
 def test_equal_values_have_no_spread() -> None:
@@ -153,11 +147,11 @@ def test_no_value_has_no_mean() -> None:
     assert math.isnan(found.mean)
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_diverged_run_is_not_hidden(bad: float) -> None:
-    found = estimate_mean([0.5, bad, 0.7])
-    assert not math.isfinite(found.mean)
-    assert math.isnan(found.high)
+def test_diverged_run_is_not_hidden() -> None:
+    for bad in [math.nan, math.inf]:
+        found = estimate_mean([0.5, bad, 0.7])
+        assert not math.isfinite(found.mean)
+        assert math.isnan(found.high)
 
 
 def test_huge_values_do_not_overflow() -> None:

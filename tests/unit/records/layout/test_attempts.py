@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,9 @@ from epochal.records.layout.attempts import (
     read_attempts,
     select_current_points,
 )
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def select(rows: list[tuple[int, int]], *known: Attempt) -> list[bool]:
@@ -63,39 +65,28 @@ def test_a_run_that_goes_back_begins_an_attempt_of_the_same_process() -> None:
     assert len(add_rollback_attempt({"attempts": "damaged"}, 1, **facts, points=1)["attempts"]) == 1  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("status", "is_supervised", "restarts", "cause"),
-    [
+def test_an_attempt_knows_how_it_came_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    for status, is_supervised, restarts, cause in [
         ("interrupted", False, None, "resumed"),
         ("preempted", False, "0", "resumed"),
         ("lost", True, None, "retried"),
         ("failed", True, "", "retried"),
         ("preempted", True, None, "requeued"),
         ("lost", False, "2", "requeued"),
-    ],
-)
-def test_an_attempt_knows_how_it_came_to_be(
-    monkeypatch: pytest.MonkeyPatch,
-    status: str,
-    is_supervised: bool,
-    restarts: str | None,
-    cause: str,
-) -> None:
-    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
-    if restarts is not None:
-        monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
-    assert find_cause(status, is_supervised=is_supervised) == cause
-    assert begin_attempt(1, cause).cause == cause
-    assert begin_attempt(0).cause == "started"
+    ]:
+        monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
+        if restarts is not None:
+            monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
+        assert find_cause(status, is_supervised=is_supervised) == cause
+        assert begin_attempt(1, cause).cause == cause
+        assert begin_attempt(0).cause == "started"
 
 
-@pytest.mark.parametrize(
-    "damaged", [None, 3, "x", [None], [{}], [{"attempt": -1}], [{"attempt": True}]]
-)
-def test_damaged_lists_are_left_out(damaged: object) -> None:
-    assert read_attempts({"attempts": damaged}) == []
-    assert read_attempts({}) == []
-    assert read_attempts({"attempts": [{"attempt": 0, "pid": "x"}]}) == [Attempt(attempt=0)]
+def test_damaged_lists_are_left_out() -> None:
+    for damaged in [None, 3, "x", [None], [{}], [{"attempt": -1}], [{"attempt": True}]]:
+        assert read_attempts({"attempts": damaged}) == []
+        assert read_attempts({}) == []
+        assert read_attempts({"attempts": [{"attempt": 0, "pid": "x"}]}) == [Attempt(attempt=0)]
 
 
 def test_points_that_existed_at_the_checkpoint_count_and_later_ones_do_not() -> None:

@@ -13,9 +13,8 @@ from epochal.errors import RecordError
 from epochal.records.layout.os_errors import explain_os_error, raising_record_errors
 
 
-@pytest.mark.parametrize(
-    ("code", "hint"),
-    [
+def test_failures_say_what_to_do_now() -> None:
+    for code, hint in [
         (errno.ENOSPC, "free some space there, or record elsewhere: record.log_dir=PATH"),
         (errno.EDQUOT, "free some of your quota there, or record elsewhere"),
         (errno.EACCES, "ask for the right to write there, or record elsewhere"),
@@ -23,13 +22,11 @@ from epochal.records.layout.os_errors import explain_os_error, raising_record_er
         (errno.EIO, "the disk reports a fault, look at `dmesg`"),
         (errno.EBADF, "it was closed already"),
         (errno.ELOOP, "record elsewhere: record.log_dir=PATH"),
-    ],
-)
-def test_failures_say_what_to_do_now(code: int, hint: str) -> None:
-    error = WriteError(Path("runs/status.json"), OSError(code, os.strerror(code)))
-    first, second = explain_os_error(error).splitlines()
-    assert first == f"runs/status.json: cannot be written: {os.strerror(code).lower()}"
-    assert second.startswith(f"  {hint}")
+    ]:
+        error = WriteError(Path("runs/status.json"), OSError(code, os.strerror(code)))
+        first, second = explain_os_error(error).splitlines()
+        assert first == f"runs/status.json: cannot be written: {os.strerror(code).lower()}"
+        assert second.startswith(f"  {hint}")
 
 
 def test_failure_without_a_number_is_explained_too() -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from epochal.records.metrics.monitor import get_monitor_mode
 
 
-@pytest.mark.parametrize(
-    ("settings", "mode"),
-    [
+def test_a_config_says_which_way_is_better() -> None:
+    for settings, mode in [
         ({"monitor": "+val/acc"}, "max"),
         ({"monitor": "-val/acc"}, "min"),
         ({"monitor.metric": "+val/acc", "monitor.mode": None}, "max"),
@@ -17,7 +14,5 @@ from epochal.records.metrics.monitor import get_monitor_mode
         ({"monitor.metric": "val/acc", "monitor.mode": "min"}, "min"),
         ({"monitor": None}, "min"),
         ({}, "min"),
-    ],
-)
-def test_a_config_says_which_way_is_better(settings: dict[str, object], mode: str) -> None:
-    assert get_monitor_mode(settings) == mode
+    ]:
+        assert get_monitor_mode(settings) == mode

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from epochal.records.metrics.time_spent import (
@@ -44,45 +42,36 @@ def test_the_parts_of_all_attempts_are_added_part_by_part() -> None:
     assert joined == TimeSpent(add_times(first, second), 1.5, 2)
 
 
-@pytest.mark.parametrize(
-    ("spent", "attempts", "words"),
-    [
+def test_how_sure_the_time_of_a_run_is_comes_in_words() -> None:
+    for spent, attempts, words in [
         (TimeSpent(), 1, ""),
         (TimeSpent(), 3, "over 3 attempts"),
         (TimeSpent({}, 2.5), 2, "over 2 attempts; 2.50 s of it for steps that do not count"),
         (
             TimeSpent({}, 0.0, 1),
             2,
-            "over 2 attempts; at least, since one was killed and could not tell of the last "
-            "seconds",
+            "over 2 attempts; at least, since one was killed before recording the last seconds",
         ),
         (
             TimeSpent({}, 0.0, 2),
             1,
-            "at least, since 2 were killed and could not tell of the last seconds",
+            "at least, since 2 were killed before recording the last seconds",
         ),
-    ],
-)
-def test_how_sure_the_time_of_a_run_is_comes_in_words(
-    spent: TimeSpent, attempts: int, words: str
-) -> None:
-    assert describe_attempts(spent, attempts) == words
+    ]:
+        assert describe_attempts(spent, attempts) == words
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
+def test_what_is_damaged_took_no_time() -> None:
+    for fields in [
         {},
         {"times": 3},
         {"times": {"steps": "?", "x": float("nan")}, "killed": "a"},
         {"times": {"steps": 10**400}, "redone_seconds": 10**400},
-    ],
-)
-def test_what_is_damaged_took_no_time(fields: dict[str, Any]) -> None:
-    assert parse_time_spent(fields) == TimeSpent()
-    assert parse_time_spent(TimeSpent({"steps": 1.0}, 0.5, 2).to_fields()) == TimeSpent(
-        {"steps": 1.0}, 0.5, 2
-    )
+    ]:
+        assert parse_time_spent(fields) == TimeSpent()
+        assert parse_time_spent(TimeSpent({"steps": 1.0}, 0.5, 2).to_fields()) == TimeSpent(
+            {"steps": 1.0}, 0.5, 2
+        )
 
 
 def test_a_run_that_took_no_time_has_no_parts() -> None:
@@ -91,9 +80,8 @@ def test_a_run_that_took_no_time_has_no_parts() -> None:
     assert suggest_speedup({}, {}) == ""
 
 
-@pytest.mark.parametrize(
-    ("part", "share", "advice"),
-    [
+def test_the_largest_part_that_is_too_large_gets_advice() -> None:
+    for part, share, advice in [
         (
             "data wait",
             0.43,
@@ -116,13 +104,9 @@ def test_a_run_that_took_no_time_has_no_parts() -> None:
         ),
         ("start-up", 0.4, "start-up took 40% of the time: longer runs will hardly notice"),
         ("evaluation", 0.2, "nothing stands out"),
-    ],
-)
-def test_the_largest_part_that_is_too_large_gets_advice(
-    part: str, share: float, advice: str
-) -> None:
-    times = {"steps": 100 * (1 - share), part: 100 * share}
-    assert suggest_speedup(times, {}) == advice
+    ]:
+        times = {"steps": 100 * (1 - share), part: 100 * share}
+        assert suggest_speedup(times, {}) == advice
 
 
 def test_a_device_that_waits_for_the_host_gets_advice() -> None:
@@ -155,15 +139,12 @@ def test_the_device_is_described_in_words() -> None:
     assert describe_device_time({}) == ""
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
+def test_times_have_few_digits() -> None:
+    for seconds, text in [
         (0.00006, "60 µs"),
         (0.0123, "12.3 ms"),
         (0.5, "0.50 s"),
         (42.123, "42.1 s"),
         (7425, "2:03:45"),
-    ],
-)
-def test_times_have_few_digits(seconds: float, text: str) -> None:
-    assert format_precise_time(seconds) == text
+    ]:
+        assert format_precise_time(seconds) == text

@@ -121,7 +121,7 @@ def test_runs_at_work_stay(index: Any, status: str) -> None:
     change(index, "2", status=status)
     made = make(index)
     assert to_delete(made) == ["0", "1", "3", "4"]
-    assert protected(made) == {"2": "is at work"}
+    assert protected(made) == {"2": "is running"}
 
 
 def test_run_that_another_one_came_from_stays_with_it(index: Any) -> None:
@@ -146,7 +146,7 @@ def test_run_whose_weights_another_one_began_with_stays(index: Any, key: str) ->
     index.connection.execute("INSERT INTO params VALUES (?, ?, ?, NULL, 0)", (number, key, path))
     made = make(index, keep_last=1)
     assert to_delete(made) == ["0", "2", "3"]
-    assert protected(made)["1"] == "20261114-000000-0004 began with its weights"
+    assert protected(made)["1"] == "20261114-000000-0004 started from its weights"
 
 
 @pytest.mark.parametrize("place", ["", "checkpoints"])

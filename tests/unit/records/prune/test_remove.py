@@ -62,7 +62,7 @@ def test_checkpoints_go_and_the_record_stays(run: Path) -> None:
 
 def test_run_that_went_on_meanwhile_stays(run: Path) -> None:
     write_status(run, "running")
-    with pytest.raises(RecordError, match="is at work"):
+    with pytest.raises(RecordError, match="is running"):
         remove_run(run)
     assert (run / "run.json").exists()
 
