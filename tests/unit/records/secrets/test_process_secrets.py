@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import threading
 from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
@@ -12,10 +13,17 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.records.secrets.process_secrets import compile_secret_pattern
+from epochal.records.secrets import redact
+from epochal.records.secrets.process_secrets import (
+    compile_secret_pattern,
+    get_secret_values,
+    hiding_secrets,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import pytest
 
 SPELLINGS: dict[str, Callable[[str], str]] = {
     "plain": str,
@@ -96,3 +104,45 @@ def test_long_lines_take_no_longer_than_their_length_says() -> None:
         for piece in ["a ", "a+", "\\", "'", "%25", "ö", "a\\n", "\n+ "]:
             line = piece * (200_000 // len(piece))  # with the square of it, longer than a test may
             assert compile_secret_pattern(f"{text}Z").replace(line, "-") == line
+
+
+def test_secret_looking_variables_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "abcd-efgh-1234")
+    monkeypatch.setenv("NUM_TOKENS", "abcd-efgh-5678")
+    assert "abcd-efgh-1234" in get_secret_values()
+    assert "abcd-efgh-5678" not in get_secret_values()
+
+
+def test_part_of_where_we_are_is_no_secret(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    (tmp_path / "someproject").mkdir()
+    monkeypatch.chdir(tmp_path / "someproject")
+    monkeypatch.setenv("SOME_PASSWORD", "someproject")
+    assert "someproject" not in get_secret_values()
+
+
+def test_other_threads_hide_the_same_values() -> None:
+    found: list[frozenset[str]] = []
+    with hiding_secrets(["something secret"]):
+        thread = threading.Thread(target=lambda: found.append(get_secret_values()))
+        thread.start()
+        thread.join()
+    assert "something secret" in found[0]
+
+
+def test_a_known_text_is_found_over_several_lines() -> None:
+    for written in [
+        "api_key: >\n  Zq7first it's\n  Zq8second\n",
+        "api_key: Zq7first it's\n  Zq8second\n",
+        "api_key: 'Zq7first it''s\n  Zq8second'\n",
+        "+api_key: >\n+  Zq7first it's\n+  Zq8second\n",
+        "# Zq7first it's\n# Zq8second\n",
+    ]:
+        with hiding_secrets(["Zq7first it's Zq8second"]):
+            clean = redact(written)
+        assert "Zq7" not in clean
+        assert "Zq8" not in clean
+
+
+def test_the_mark_itself_is_no_secret() -> None:
+    with hiding_secrets(["redacted", "<redacted>", " redacted "]):
+        assert redact("it was redacted: <redacted>") == "it was redacted: <redacted>"

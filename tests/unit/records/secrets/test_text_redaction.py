@@ -332,3 +332,11 @@ def test_names_are_found_in_any_size_of_letters() -> None:
     for before in ["", "İ" * 20, "ẞ" * 20]:
         for name in ["Password", "API_KEY", "authToken"]:
             assert redact(f"{before} {name}: Zq7canary42x") == f"{before} {name}: {REDACTED}"
+
+
+def test_tokens_are_recognised_by_their_format() -> None:
+    for kind, token in TOKENS.items():
+        for around in ("{}", "failed with {}.", "'{}'", "a={}&b=1", "https://h/{}/x"):
+            clean = redact(around.format(token))
+            assert token not in clean, kind
+            assert REDACTED in clean, kind

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from canaries import LOOK_ALIKES, TOKENS
 from epochal.config import dump, load
-from epochal.records.secrets import REDACTED, iter_config_secrets, redact_config, redact_tree
+from epochal.records.secrets import (
+    REDACTED,
+    is_secret_file,
+    iter_config_secrets,
+    redact_bytes,
+    redact_config,
+    redact_tree,
+)
 from records.secrets.test_secret_names import SECRET
 
 CANARY = "Zq7canary42"
@@ -155,3 +162,58 @@ def test_the_value_after_an_option_in_a_config_is_a_secret() -> None:
 def test_a_key_that_is_a_word_stays_though_it_is_a_password_too() -> None:
     config = load({"password": "epochs", "epochs": 3})
     assert redact_config(config.root).to_public() == {"password": REDACTED, "epochs": 3}
+
+
+SECRET_FILES = """
+.env .env.local prod.env config/.env .envrc server.pem tls.key a.p12 a.pfx id_rsa .ssh/id_ed25519
+.ssh/config .netrc .pgpass .pypirc .npmrc .git-credentials .htpasswd .aws/credentials secrets.yaml
+db_secret.json credentials.json my-credentials.toml client_secret_12.json service-account.json
+kubeconfig kaggle.json token.json id_rsa.bak
+"""
+PLAIN_FILES = """
+.env.example env.py environment.yaml tokenizer.json tokens.txt keys.py key.py monkey.txt id_rsa.pub
+secrets.py secretary.yaml credentials.py train.py vocab.json special_tokens_map.json keyboard.yaml
+"""
+
+
+def test_files_with_secrets_are_recognised_by_name() -> None:
+    assert [path for path in SECRET_FILES.split() if not is_secret_file(path)] == []
+    assert [path for path in PLAIN_FILES.split() if is_secret_file(path)] == []
+
+
+def test_bytes_without_a_secret_stay_as_they_are() -> None:
+    data = b"\xff\xfe caf\xe9 token = word\r\n"
+    assert redact_bytes(data, name="x.py") is data
+
+
+def test_code_and_configs_lose_their_secrets() -> None:
+    token = TOKENS["hugging_face"].encode()
+    mark = REDACTED.encode()
+    assert redact_bytes(b"x = '%s'\xff" % token, name="x.py") == b"x = '%s'\xff" % mark
+    assert redact_bytes(b"password: abcdef", name="x.yaml") == b"password: %s" % mark
+    assert redact_bytes(b"password: abcdef", name="x.py") == b"password: abcdef"
+
+
+def test_scripts_and_settings_lose_values_without_quotes() -> None:
+    mark = REDACTED.encode()
+    for name in ("x.sh", "x.ini", "x.cfg", "x.toml", "Makefile"):
+        assert redact_bytes(b"export TOKEN=abcdefgh\n", name=name) == b"export TOKEN=%s\n" % mark
+        assert redact_bytes(b"password = hunter2\n", name=name) == b"password = %s\n" % mark
+    assert redact_bytes(b"# api_key: abcd1234\n", name="x.py") == b"# api_key: %s\n" % mark
+    assert redact_bytes(b"api_key: abcd1234\n", name="x.md") == b"api_key: %s\n" % mark
+
+
+def test_code_is_told_by_its_name() -> None:
+    for name in ["x.py", "x.ipynb", "x.sql", "README.md"]:
+        code = b"token = tokenizer.next\npassword = getpass\n"
+        assert redact_bytes(code, name=name) is code
+
+
+def test_a_script_is_told_by_its_first_line() -> None:
+    code = b"#!/usr/bin/env python3\ntoken = tokens\n"
+    assert redact_bytes(code, name="train") is code
+
+
+def test_a_binary_file_loses_known_secrets_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_PASSWORD", "correct-horse")
+    assert redact_bytes(b"\0correct-horse\0") == b"\0*************\0"
