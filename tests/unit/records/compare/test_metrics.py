@@ -9,7 +9,6 @@ import pytest
 
 from comparing import make_run
 from epochal.records.compare.metrics import MetricComparison, compare_metrics, deltas
-from epochal.records.folder.derived_fields import find_monitor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,25 +72,6 @@ def test_runs_that_contradict_each_other_have_no_direction(tmp_path: Path) -> No
     other = make_run(tmp_path / "b", {"monitor": "-val/acc"}, points=points)
     [score] = compare_metrics([one, other])
     assert score.mode is None
-
-
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        ({"monitor": "+val/acc"}, ("val/acc", "max")),
-        ({"monitor.metric": "-val/acc"}, ("val/acc", "min")),
-        ({"monitor.metric": "val/acc", "monitor.mode": "max"}, ("val/acc", "max")),
-        ({"monitor": None}, ("val/acc", "min")),
-    ],
-)
-def test_monitor_is_read_in_all_its_forms(
-    tmp_path: Path, config: dict[str, Any], expected: tuple[str, str]
-) -> None:
-    assert find_monitor(make_run(tmp_path / "a", config)) == expected
-
-
-def test_run_without_a_monitor_has_none(tmp_path: Path) -> None:
-    assert find_monitor(make_run(tmp_path / "a", monitor=None)) == ("", None)
 
 
 def test_metric_that_only_one_run_has_is_shown(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_page_is_read_however_people_wrote_it() -> None:
+def test_edited_readmes_are_parsed() -> None:
     for content, title, text in [
         ("", "", ""),
         ("# a\n", "a", ""),
@@ -27,12 +27,12 @@ def test_page_is_read_however_people_wrote_it() -> None:
         assert (page.title, page.text) == (title, text)
 
 
-def test_page_of_a_new_run_has_its_tag_and_no_text(tmp_path: Path) -> None:
+def test_the_readme_of_a_new_run_has_its_tag_and_no_text(tmp_path: Path) -> None:
     RunWriter(RunFolder(tmp_path)).write_readme("digits", "")
     assert (read_readme(tmp_path).title, read_readme(tmp_path).text) == ("digits", "")
 
 
-def test_page_is_rewritten_and_its_end_stays(tmp_path: Path) -> None:
+def test_a_readme_is_rewritten_and_its_last_part_stays(tmp_path: Path) -> None:
     RunWriter(RunFolder(tmp_path)).write_readme("digits", "why")
     before = read_readme(tmp_path)
     write_readme(tmp_path, RunReadme("better", "because\n\nof that", before.rest))
@@ -42,13 +42,13 @@ def test_page_is_rewritten_and_its_end_stays(tmp_path: Path) -> None:
     assert "np.fromfile" in content
 
 
-def test_page_that_is_missing_is_empty_and_can_be_written(tmp_path: Path) -> None:
+def test_a_missing_readme_is_empty_and_can_be_written(tmp_path: Path) -> None:
     assert read_readme(tmp_path) == RunReadme("", "")
     write_readme(tmp_path, RunReadme("", ""))
     assert read_readme(tmp_path) == RunReadme("untitled", "")
 
 
-def test_secrets_do_not_reach_the_page(tmp_path: Path) -> None:
+def test_a_readme_has_no_secrets(tmp_path: Path) -> None:
     token = "ghp_" + "a1B2" * 10
     write_readme(tmp_path, RunReadme("a", f"with {token}"))
     assert token not in (tmp_path / "README.md").read_text()

@@ -55,7 +55,7 @@ NO_SECRETS = {
     "records/folder/readme.py": "redacted there, as people edit it",
     "records/metrics/points.py": "names of metrics, which must be found again",
 }
-"""Modules that write texts as they are, and what these are."""
+"""Modules that write texts without redaction, and what they write."""
 
 
 def test_only_texts_without_secrets_are_written_elsewhere() -> None:
