@@ -79,7 +79,7 @@ def assert_same(found: Curve, expected: Curve) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(BATCHES)
-def test_what_is_asked_of_the_disk_has_the_answer_of_the_memory(
+def test_curves_on_disk_equal_curves_in_memory(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[tuple[int, float]]]
 ) -> None:
     stem = tmp_path_factory.mktemp("cache") / "0"
@@ -89,7 +89,7 @@ def test_what_is_asked_of_the_disk_has_the_answer_of_the_memory(
 
 @settings(max_examples=60, deadline=None)
 @given(BATCHES, st.data())
-def test_pieces_of_any_kind_have_exact_extremes(
+def test_any_ranges_have_exact_minimum_and_maximum(
     tmp_path_factory: pytest.TempPathFactory,
     batches: list[list[tuple[int, float]]],
     data: st.DataObject,
@@ -104,7 +104,7 @@ def test_pieces_of_any_kind_have_exact_extremes(
     assert all(same(found[name], other[name]) for name in ("low", "high", "count"))
 
 
-def test_levels_are_added_one_by_one(tmp_path: Path) -> None:
+def test_levels_are_added_as_points_are(tmp_path: Path) -> None:
     root = PyramidRoot()
     for step in range(40):
         root = extend_pyramid(tmp_path / "0", root, np.array([step]), np.array([-1.0 * step]))
@@ -113,13 +113,13 @@ def test_levels_are_added_one_by_one(tmp_path: Path) -> None:
     assert root.sizes == [40, 14, 5, 2]
 
 
-def test_empty_curve_answers_too(tmp_path: Path) -> None:
+def test_an_empty_curve_can_be_queried(tmp_path: Path) -> None:
     assert_same(
         PyramidCurve(tmp_path / "0", PyramidRoot()), InMemoryCurve(np.empty(0, int), np.empty(0))
     )
 
 
-def test_no_damage_is_believed(tmp_path: Path) -> None:
+def test_all_damage_is_detected(tmp_path: Path) -> None:
     root, expected = write(tmp_path / "0", [[(step, step * 0.5) for step in range(11)]])
     starts = np.array([0, 5])
     low = expected.reduce_ranges(starts, starts + 5)["low"]
@@ -160,7 +160,7 @@ def test_missing_and_short_files_are_damage(tmp_path: Path, name: str) -> None:
         read_everything(PyramidCurve(tmp_path / "0", root))
 
 
-def test_nothing_is_added_to_what_is_damaged(tmp_path: Path) -> None:
+def test_a_damaged_pyramid_is_not_extended(tmp_path: Path) -> None:
     root, _ = write(tmp_path / "0", [[(step, 1.0) for step in range(20)]])
     path = tmp_path / "0.0"
     path.write_bytes(path.read_bytes()[:-8] + bytes(8))
@@ -169,7 +169,7 @@ def test_nothing_is_added_to_what_is_damaged(tmp_path: Path) -> None:
             extend_pyramid(tmp_path / "0", root, np.array([step]), np.array([1.0]))
 
 
-def test_what_an_interrupted_writer_left_is_cut_off_or_noticed(tmp_path: Path) -> None:
+def test_leftovers_of_an_interrupted_writer_are_ignored(tmp_path: Path) -> None:
     root, expected = write(tmp_path / "0", [[(step, 1.0) for step in range(9)]])
     for name in ("0.0", "0.1"):
         with (tmp_path / name).open("ab") as file:
@@ -189,7 +189,7 @@ def entries_of(values: list[float]) -> np.ndarray:
 
 @settings(max_examples=100, deadline=None)
 @given(VALUES, st.lists(st.integers(0, 20), max_size=6))
-def test_pieces_have_the_extremes_of_their_values(values: list[float], cuts: list[int]) -> None:
+def test_blocks_have_minimum_maximum_and_count(values: list[float], cuts: list[int]) -> None:
     bounds = np.array(sorted({0, len(values), *(cut for cut in cuts if cut < len(values))}))
     found = reduce_blocks(entries_of(values), bounds[:-1], bounds[1:])
     points = (np.arange(len(values)), np.array(values, np.float64))
@@ -207,14 +207,14 @@ def test_pieces_have_the_extremes_of_their_values(values: list[float], cuts: lis
             assert math.isnan(entry["high"])
 
 
-def test_empty_pieces_change_nothing() -> None:
+def test_empty_ranges_give_empty_blocks() -> None:
     found = reduce_blocks(entries_of([1.0, 2.0]), np.array([5, 5, 7]), np.array([5, 7, 7]))
     assert found["count"].tolist() == [0, 2, 0]
     (merged,) = merge_blocks(found[:1], found[1:2], found[2:])
     assert (merged["low"], merged["high"], merged["total"]) == (1.0, 2.0, 3.0)
 
 
-def test_infinite_values_are_extremes_without_a_sum() -> None:
+def test_infinite_values_have_no_sum() -> None:
     (found,) = reduce_blocks(entries_of([math.inf, -math.inf]), np.array([0]), np.array([2]))
     assert (found["low"], found["high"]) == (-math.inf, math.inf)
     assert math.isnan(found["total"])
@@ -222,7 +222,7 @@ def test_infinite_values_are_extremes_without_a_sum() -> None:
     assert math.isnan(found["total"])
 
 
-def test_entries_are_spread_over_a_longer_row() -> None:
+def test_blocks_are_scattered() -> None:
     found = scatter_blocks(entries_of([3.0]), np.array([False, True, False]))
     assert found["count"].tolist() == [0, 1, 0]
     assert np.isnan(found["low"]).tolist() == [True, False, True]
@@ -234,6 +234,6 @@ def test_positions_of_ranges_are_concatenated() -> None:
     assert concatenate_ranges(np.array([], int), np.array([], int)).tolist() == []
 
 
-def test_last_word_for_a_step_counts() -> None:
+def test_the_last_value_of_a_step_counts() -> None:
     steps, values = keep_last_per_step(np.array([3, 1, 3]), np.array([1.0, 2.0, 3.0]))
     assert (steps.tolist(), values.tolist()) == ([1, 3], [2.0, 3.0])
