@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     import pytest
 
 
-def test_parent_reaches_a_process_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = Parent("20261115-125010-57c7", "retried")
-    for name, value in told.to_environment().items():
+def test_the_parent_is_read_once_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    parent = Parent("20261115-125010-57c7", "retried")
+    for name, value in parent.to_environment().items():
         monkeypatch.setenv(name, value)
-    assert pop_parent_variable() == told
+    assert pop_parent_variable() == parent
     assert PARENT_VARIABLE not in os.environ
     assert pop_parent_variable() is None
 
 
-def test_strange_word_is_no_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_variable_is_no_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in ["", "trial", "trial:", "cousin:abc", ":abc"]:
         monkeypatch.setenv(PARENT_VARIABLE, text)
         assert pop_parent_variable() is None

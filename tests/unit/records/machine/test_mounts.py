@@ -17,7 +17,7 @@ tmpfs /tmp tmpfs rw 0 0
 """
 
 
-def test_the_nearest_mount_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_innermost_mount_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder, kind in [
         ("/srv/runs", ("ext4", "/")),
         ("/home/ada/runs", ("nfs4", "/home")),
@@ -29,18 +29,12 @@ def test_the_nearest_mount_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert find_file_system(Path(folder)) == kind
 
 
-def test_a_system_that_does_not_say_gives_no_type(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_proc_the_type_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "nowhere")
     assert find_file_system(tmp_path) == ("", "")
 
 
-def test_what_comes_over_a_network_is_shared() -> None:
-    for kind in ["nfs", "nfs4", "cifs", "lustre", "fuse.sshfs", "beegfs"]:
-        assert is_network_file_system(kind)
-
-
-def test_what_is_on_this_machine_is_not_shared() -> None:
-    for kind in ["ext4", "xfs", "btrfs", "tmpfs", "overlay", "fuseblk", ""]:
-        assert not is_network_file_system(kind)
+def test_network_file_systems_are_recognised() -> None:
+    network = ["nfs", "nfs4", "cifs", "lustre", "fuse.sshfs", "beegfs"]
+    local = ["ext4", "xfs", "btrfs", "tmpfs", "overlay", "fuseblk", ""]
+    assert [kind for kind in (*network, *local) if is_network_file_system(kind)] == network

@@ -51,7 +51,7 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
 }
 
 
-def test_a_text_is_found_however_it_is_quoted() -> None:
+def test_a_text_is_found_in_every_quotation() -> None:
     for text in [
         "Zq7plain42",
         "pa\"s's\\wörd 42\nend$x`y/z",
@@ -74,7 +74,7 @@ ODD = st.text(st.sampled_from("ab1nx\\\"' \n\t$%&+-#/ö😀\x1b\0"), min_size=3,
 
 
 @given(ODD, st.sampled_from(sorted(SPELLINGS)))
-def test_any_text_is_found_in_any_spelling(middle: str, name: str) -> None:
+def test_any_text_is_found_in_any_quotation(middle: str, name: str) -> None:
     text = f"Q{middle}Z"
     assert compile_secret_pattern(text).is_in(SPELLINGS[name](text))
 
@@ -84,7 +84,7 @@ def test_nothing_else_is_found(middle: str, other: str) -> None:
     assert not compile_secret_pattern(f"Q{middle}Z").is_in(f"Q{other}")
 
 
-def test_what_is_left_of_json_is_json() -> None:
+def test_redacted_json_is_valid() -> None:
     for quoted in ['"\\"abc\\" \\\\"', '"x\\u00f6y"', '"a\\\\"']:
         assert (
             json.loads(compile_secret_pattern(json.loads(quoted)).replace(quoted, "<gone>"))
@@ -92,28 +92,28 @@ def test_what_is_left_of_json_is_json() -> None:
         )
 
 
-def test_a_word_is_found_between_signs_only() -> None:
+def test_a_word_is_found_only_between_other_characters() -> None:
     word = compile_secret_pattern("hunter2", is_word=True)
     assert word.replace("hunter2, xhunter2, hunter22, _hunter2_", "-") == (
         "-, xhunter2, hunter22, _-_"
     )
 
 
-def test_long_lines_take_no_longer_than_their_length_says() -> None:
+def test_long_lines_take_linear_time() -> None:
     for text in ["a b c d e f", "\\\\x\\\\y", "'''''", "%%%%%%", "öööö"]:
         for piece in ["a ", "a+", "\\", "'", "%25", "ö", "a\\n", "\n+ "]:
             line = piece * (200_000 // len(piece))  # with the square of it, longer than a test may
             assert compile_secret_pattern(f"{text}Z").replace(line, "-") == line
 
 
-def test_secret_looking_variables_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_with_secret_names_are_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "abcd-efgh-1234")
     monkeypatch.setenv("NUM_TOKENS", "abcd-efgh-5678")
     assert "abcd-efgh-1234" in get_secret_values()
     assert "abcd-efgh-5678" not in get_secret_values()
 
 
-def test_part_of_where_we_are_is_no_secret(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+def test_a_part_of_the_current_path_is_no_secret(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     (tmp_path / "someproject").mkdir()
     monkeypatch.chdir(tmp_path / "someproject")
     monkeypatch.setenv("SOME_PASSWORD", "someproject")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CANARY = "Zq7canary42"
 
 
-def test_a_secret_is_known_by_what_stands_before_it() -> None:
+def test_secrets_are_recognised_by_their_context() -> None:
     for text in [
         f"password={CANARY}",
         f"password: {CANARY}",
@@ -87,7 +87,7 @@ def test_a_number_keeps_json_valid() -> None:
 PEM = "-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----"
 
 
-def test_a_private_key_is_cut_out_whole() -> None:
+def test_a_private_key_is_redacted_completely() -> None:
     for newline in ["\n", "\\n", "\n+", "\n    "]:
         body = ("MIIEow" + "IBAAKCAQEA" * 6 + "\n") * 3
         clean = redact(f"key = {PEM.format(body)}; done".replace("\n", newline))
@@ -95,13 +95,13 @@ def test_a_private_key_is_cut_out_whole() -> None:
         assert clean.endswith("; done")
 
 
-def test_a_private_key_without_its_end_is_cut_out() -> None:
+def test_a_private_key_without_its_end_is_redacted() -> None:
     body = ("MIIEow" + "IBAAKCAQEA" * 6 + "\n") * 3
     clean = redact("-----BEGIN OPENSSH PRIVATE KEY-----\n" + body)
     assert "MIIEow" not in clean
 
 
-def test_text_without_a_secret_stays() -> None:
+def test_text_without_secrets_is_unchanged() -> None:
     for text in [
         "password: ${env:DB_PASSWORD}",
         "password = None",
@@ -144,13 +144,13 @@ def test_text_without_a_secret_stays() -> None:
         assert redact(text) == text
 
 
-def test_code_keeps_what_is_not_quoted() -> None:
+def test_unquoted_values_in_code_are_unchanged() -> None:
     code = "token = word\npassword: Secret = default\nis_gone(token='boot:1')\n"
     assert redact(code, is_code=True) == code
     assert CANARY not in redact(f'password = "{CANARY}"\n', is_code=True)
 
 
-def test_remarks_and_commands_in_code_lose_what_they_tell() -> None:
+def test_secrets_in_comments_and_commands_of_code_are_redacted() -> None:
     for code in [
         "# api_key: {}",
         "x = '#'  # password = {}",
@@ -167,7 +167,7 @@ def test_remarks_and_commands_in_code_lose_what_they_tell() -> None:
         assert redact(clean, is_code=True) == clean
 
 
-def test_code_that_tells_no_secret_stays() -> None:
+def test_code_without_secrets_is_unchanged() -> None:
     for code in [
         "token = tokenizer.next()",
         "token = tokens42",
@@ -195,36 +195,36 @@ def test_code_that_tells_no_secret_stays() -> None:
         assert redact(code, is_code=True) == code
 
 
-def test_code_loses_quoted_secrets() -> None:
+def test_quoted_secrets_in_code_are_redacted() -> None:
     for value in ["hunter2", "correct horse", "Bearer abcd1234", "a.b-c", "p@ss"]:
         for code in ('password = "{}"', "f(client_secret='{}')", 'x = {{"Authorization": "{}"}}'):
             assert value not in redact(code.format(value), is_code=True)
 
 
-def test_a_page_with_code_loses_what_is_no_word() -> None:
+def test_random_values_on_a_page_with_code_are_redacted() -> None:
     page = "password: yours\ntoken = tokenizer.next()\napi_key: {}\n"
     assert redact(page.format(CANARY), is_page=True) == page.format(REDACTED)
 
 
-def test_remarks_about_look_alikes_are_kept() -> None:
+def test_comments_about_look_alikes_are_unchanged() -> None:
     for form in ["# {}: {}", "export {}={}", "x = 1  # {} = {}"]:
         text = "\n".join(form.format(name, CANARY) for name in LOOK_ALIKES)
         assert redact(text, is_code=True) == text
 
 
-def test_what_a_look_alike_stands_for_is_kept() -> None:
+def test_values_of_look_alikes_are_unchanged() -> None:
     for name in LOOK_ALIKES:
         for form in ["{}: {}", "{} = '{}'", "--{} {}", '{{"{}": "{}"}}']:
             text = form.format(name, CANARY)
             assert redact(text) == text
 
 
-def test_what_a_secret_name_stands_for_goes() -> None:
+def test_values_of_secret_names_are_redacted() -> None:
     for name in [name for name in SECRET if "." not in name]:
         assert CANARY not in redact(f"{name}={CANARY}")
 
 
-def test_a_secret_of_the_environment_goes_wherever_it_appears(
+def test_secrets_of_the_environment_are_redacted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("MY_SERVICE_TOKEN", 'pa ss"wörd/42')
@@ -246,7 +246,7 @@ def test_a_file_that_the_environment_names_is_no_secret(monkeypatch, tmp_path) -
     assert redact(f"read {path}") == f"read {path}"
 
 
-def test_hidden_values_go_until_the_block_ends() -> None:
+def test_hidden_values_are_redacted_during_the_block() -> None:
     with hiding_secrets(["hunter2", "long enough", "abc"]), hiding_secrets(["hunter2"]):
         assert (
             redact("hunter2, xhunter2x, long enough, abc")
@@ -277,14 +277,14 @@ WORDS = st.sampled_from([*LOOK_ALIKES, *SECRET, *TOKENS.values(), *SIGNS, *KEYS,
     st.lists(st.one_of(WORDS, st.text(st.characters(), max_size=4)), max_size=14).map("".join),
     st.sampled_from([{}, {"is_code": True}, {"is_page": True}]),
 )
-def test_a_second_time_changes_nothing(text: str, rules: dict[str, bool]) -> None:
+def test_redaction_is_idempotent(text: str, rules: dict[str, bool]) -> None:
     with hiding_secrets([CANARY]):
         once = redact(text, **rules)
         assert redact(once, **rules) == once
 
 
 @given(st.text(st.characters(), min_size=6, max_size=12), st.text(max_size=4), st.text(max_size=4))
-def test_any_hidden_text_goes_once_and_for_all(value: str, before: str, after: str) -> None:
+def test_any_hidden_text_is_redacted(value: str, before: str, after: str) -> None:
     assume(len(value.strip()) >= 8)
     text = f"{before} {value} {after}"
     with hiding_secrets([value]):
@@ -305,11 +305,11 @@ LINES = st.tuples(NAMES, st.sampled_from([": ", "=", " = ", " "]), VALUES).map("
 
 
 @given(st.lists(LINES, max_size=8).map("\n".join))
-def test_text_without_secrets_is_never_changed(text: str) -> None:
+def test_random_text_without_secrets_is_unchanged(text: str) -> None:
     assert redact(text) == text
 
 
-def test_text_that_repeats_itself_takes_no_longer_than_its_length_says() -> None:
+def test_repetitive_text_takes_linear_time() -> None:
     for piece in [
         *("http://", "http://a:", "key.-_", "password", "token: ", "--token ", "eyJaaaaaaaa."),
         *("sk-", "-----BEGIN PRIVATE KEY-----", "Bearer ", "a@b:c/", "token='{"),
@@ -322,13 +322,13 @@ def test_text_that_repeats_itself_takes_no_longer_than_its_length_says() -> None
             assert redact(line, is_code=True)
 
 
-def test_a_line_of_a_megabyte_is_read_once() -> None:
+def test_a_line_of_a_megabyte_is_redacted() -> None:
     line = "step 1 of 3, num_tokens=77, token = [1, 2]; https://host/a?b=c " * 16_000
     with hiding_secrets([CANARY]):
         assert redact(line + CANARY) == line + REDACTED
 
 
-def test_names_are_found_in_any_size_of_letters() -> None:
+def test_names_are_found_in_any_case() -> None:
     for before in ["", "İ" * 20, "ẞ" * 20]:
         for name in ["Password", "API_KEY", "authToken"]:
             assert redact(f"{before} {name}: Zq7canary42x") == f"{before} {name}: {REDACTED}"
