@@ -23,9 +23,9 @@ def train(run: Run) -> None:
     run.plan.start(run)
     resume_if_asked(run)
     while run.is_in_epoch or not run.stop_reason:
-        if not run.is_in_epoch and not run.course.over:
+        if not run.is_in_epoch and not run.course.end_reason:
             start_epoch(run)
-        if not run.stop_reason and not run.course.over:
+        if not run.stop_reason and not run.course.end_reason:
             with run.clock.times.training():
                 take_steps(run)
         if roll_back(run, epoch_means, start_epoch):
@@ -34,7 +34,7 @@ def train(run: Run) -> None:
             return  # the epoch goes on when the run does
         if run.is_in_epoch and not is_epoch_unfinished(run):
             finish_epoch(run, epoch_means)
-        if run.course.over and not run.stop_reason:
+        if run.course.end_reason and not run.stop_reason:
             start_next_stage(run)
             save_if_requested(run)
     if run.stop_status != PREEMPTED:
@@ -52,18 +52,24 @@ def resume_if_asked(run: Run) -> None:
     restore_stage_optimizer(run, point.state.get("stage", {}))
     run.resume = None
     resume_from(run, point)
+    run.is_between_steps = True
     run.plan.catch_up(run)
+    run.is_between_steps = False
 
 
 def take_steps(run: Run) -> None:
     """Take the steps of one epoch; stop early if that is asked for."""
+    run.is_between_steps = True
     for microbatches in run.feed.epoch(run.epoch):
+        run.is_between_steps = False
         run.take_step(microbatches)
         run.step += 1
+        run.is_between_steps = True
         if run.step >= run.plan.next_due:
             run.plan.run_due(run)
             if run.stop_reason or run.diverged_at is not None:
                 break
+    run.is_between_steps = False
 
 
 def is_epoch_unfinished(run: Run) -> bool:
@@ -107,4 +113,6 @@ def finish_epoch(run: Run, epoch_means: Window) -> None:
     if run.feed.is_complete:
         run.epoch += 1
         run.updater.rate.after_epoch(run.step)
+        run.is_between_steps = True
         run.plan.run_due_between_epochs(run)
+        run.is_between_steps = False

@@ -16,7 +16,7 @@ from epochal.text.formatting import format_count
 if TYPE_CHECKING:
     import argparse
 
-TEMPLATE = Path(__file__).parent / "template"
+TEMPLATE = Path(__file__).parents[1] / "template"
 # A project's folder comes first on the path: its package would hide the one that all import.
 _TAKEN = {*sys.stdlib_module_names, "epochal", "numpy", "safetensors", "torch"}
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _FRAME = re.compile(r'^ +File "(.+?)", line (\d+)(?:, in (.+))?\n(?: +(.+))?', re.MULTILINE)
-_LIBRARIES = (str(Path(__file__).parents[1]), str(Path(re.__file__).parents[1]), "<frozen")
+_LIBRARIES = (str(Path(__file__).parents[2]), str(Path(re.__file__).parents[1]), "<frozen")
 _MAX_FRAMES = 3
 _MISTAKES = "config"
 _IN_WORKER = "Original Traceback (most recent call last):"

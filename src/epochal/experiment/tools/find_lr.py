@@ -18,7 +18,7 @@ from epochal.config import Duration, Node
 from epochal.engine import Hook, Schedule
 from epochal.engine.execute import execute
 from epochal.engine.optim.group_rates import read_rate
-from epochal.engine.snapshot.run_snapshot import RunSnapshot
+from epochal.engine.snapshot.snapshot import take_whole_snapshot
 from epochal.engine.stages.stage import StageProgress
 from epochal.errors import ConfigError, Problem, TaskError
 from epochal.experiment.config.choices import check_choices
@@ -120,7 +120,7 @@ def find_lr(
             "runner: has no optimizer, so there is no learning rate to find\n"
             "  name a config that trains, or set runner=train"
         )
-    untouched, base = RunSnapshot(run), _find_base(run)
+    snapshot, base = take_whole_snapshot(run), _find_base(run)
     _limit_run(run, steps)
     run.schedule = _ExponentialRise(min_lr / base, max_lr / base, steps)
     watch = _LossRecorder(base, run.schedule, on_step)
@@ -134,7 +134,7 @@ def find_lr(
         ):  # that a loss explodes is what is looked for
             result = execute(run, runner, raise_errors=True)
     finally:
-        untouched.put_back()
+        snapshot.restore()
     found = _build_result(watch, tag=tag, device=device, base=base, result=result)
     if found.suggestion is None:
         return found
