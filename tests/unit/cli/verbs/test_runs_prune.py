@@ -74,7 +74,7 @@ def test_runs_at_work_stay(made: list[Path], epochal: Command) -> None:
     assert done.code == 0
     assert left(made) == [2]
     lines = done.out.splitlines()
-    assert lines[lines.index("stays:") + 2].split() == [made[2].name, "shop", "is", "at", "work"]
+    assert lines[lines.index("stays:") + 2].split() == [made[2].name, "shop", "is", "running"]
 
 
 def test_policy(made: list[Path], epochal: Command) -> None:
@@ -152,7 +152,7 @@ def test_run_that_starts_in_the_meantime_stays(
     monkeypatch.setattr("builtins.input", start)
     done = epochal("runs", "prune", "--where", "val/acc < 0.75 and val/acc != 0.5")
     assert done.code == 74
-    assert "is at work" in done.err
+    assert "is running" in done.err
     assert "deleted 1 run," in done.out
     assert left(made) == [1, 2, 3]
 
@@ -160,7 +160,7 @@ def test_run_that_starts_in_the_meantime_stays(
 def test_json(made: list[Path], epochal: Command) -> None:
     facts = json.loads(epochal("runs", "prune", "--where", "step >= 0", "--json").out)
     assert [one["id"] for one in facts["runs"]] == [made[i].name for i in (0, 1, 3)]
-    assert facts["stays"] == [{"id": made[2].name, "because_it": "is at work"}]
+    assert facts["stays"] == [{"id": made[2].name, "because_it": "is running"}]
     assert facts["bytes"] >= 300_000
     assert facts["deleted"] is False
     assert left(made) == [0, 1, 2, 3]
