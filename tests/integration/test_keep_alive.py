@@ -91,7 +91,7 @@ def test_a_run_whose_supervisor_is_killed_saves_and_is_gone_on_with(
     assert saved["status"] == "preempted"
     code, errors = start(*words).end()
     assert code == 0, errors
-    assert f"going on with {folder.relative_to(shop)}" in errors
+    assert f"continuing {folder.relative_to(shop)}" in errors
     assert run_folders(shop) == [folder]
     attempts = read(folder / "run.json")["attempts"]
     assert attempts[1]["step"] == saved["step"]  # no step was lost

@@ -35,6 +35,11 @@ def test_path_with_an_equals_sign_in_a_folder_is_a_file() -> None:
     )
 
 
+def test_value_may_be_longer_than_a_file_name() -> None:
+    word = f"desc={'long ' * 100}"
+    assert split_files_and_overrides(["a.yaml", word]) == ([Path("a.yaml")], [word])
+
+
 def test_words_without_a_file_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"no config file among 'a=1'\n  name a file first"):
         split_files_and_overrides(["a=1"])
@@ -52,5 +57,5 @@ def test_json_is_valid_for_numbers_that_json_lacks(capsys: pytest.CaptureFixture
 
 def test_verbs_about_one_config_take_one_file() -> None:
     assert split_single_file(["a.yaml", "seed=1"], "profile") == (Path("a.yaml"), ["seed=1"])
-    with pytest.raises(ConfigError, match=r"(?s)profile looks at one config.*write profile a.yaml"):
+    with pytest.raises(ConfigError, match=r"(?s)profile takes one config.*write profile a.yaml"):
         split_single_file(["a.yaml", "b.yaml"], "profile")

@@ -60,9 +60,9 @@ def test_secrets_that_were_typed_are_given_again(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--keep-alive", "config.yaml"], "looks after one run at a time"),
-        (["--keep-alive", "--variant", "all"], "looks after one run at a time"),
-        (["--keep-alive", "--no-file"], "a run without a record has nothing to go on from"),
+        (["--keep-alive", "config.yaml"], "restarts one run only"),
+        (["--keep-alive", "--variant", "all"], "restarts one run only"),
+        (["--keep-alive", "--no-file"], "a run without a record cannot be resumed"),
         (["--keep-alive", "--dry-run"], "--dry-run shows what --install would write"),
         (["--keep-alive", "--restarts", "-1"], "--restarts cannot be -1"),
         (["--install"], "--install: needs --keep-alive"),
@@ -89,7 +89,7 @@ def test_what_was_left_is_gone_on_with(shop: Path, epochal: Command, asked: dict
     epochal(*words)
     asked["file"].create([])
     asked["file"].run_file.write_text(str(shop))
-    assert f"keep-alive: going on with {shop}" in epochal(*words).err
+    assert f"keep-alive: continuing {shop}" in epochal(*words).err
 
 
 def test_after_a_restart_of_the_machine_nothing_is_begun_anew(

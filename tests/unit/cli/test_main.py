@@ -82,8 +82,8 @@ def test_file_in_the_way_of_a_folder_is_a_message(epochal: Command, tmp_path: Pa
 @pytest.mark.parametrize(
     ("code", "hint"),
     [
-        (errno.EROFS, "ask for the right to write there, or use a copy in a folder of your own"),
-        (errno.ENOSPC, "look at the rights and the free space there"),
+        (errno.EROFS, "ask for write permission, or use a copy in your own folder"),
+        (errno.ENOSPC, "check the permissions and the free space there"),
     ],
 )
 def test_disk_that_refuses_is_a_message(

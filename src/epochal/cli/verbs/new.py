@@ -1,4 +1,4 @@
-"""``epochal new``: a small project that runs as it is."""
+"""``epochal new``: creates a small project that is ready to run."""
 
 from __future__ import annotations
 
@@ -16,22 +16,27 @@ from epochal.text.formatting import format_count
 if TYPE_CHECKING:
     import argparse
 
-TEMPLATE = Path(__file__).parent / "template"
-# A project's folder comes first on the path: its package would hide the one that all import.
+TEMPLATE = Path(__file__).parents[1] / "template"
+# The project comes first on the import path: its package would hide these.
 _TAKEN = {*sys.stdlib_module_names, "epochal", "numpy", "safetensors", "torch"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's words and options."""
-    parser.add_argument("path", type=Path, metavar="NAME", help="folder to create")
+    """Declare the arguments and options."""
+    parser.add_argument(
+        "path",
+        type=Path,
+        metavar="NAME",
+        help="folder to create; its name becomes the name of the package",
+    )
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Write the project and say what to type next."""
+    """Write the project and print the next commands."""
     written = write_project(args.path)
     for path in written:
         print(f"  {args.path / path}")
-    print(f"\nwrote {format_count(len(written), 'file')}; now type\n")
+    print(f"\nwrote {format_count(len(written), 'file')}; next\n")
     typed = (
         epochal_command()
         if Path(epochal_command()).name == epochal_command()
@@ -43,7 +48,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def write_project(target: Path) -> list[Path]:
-    """Fill the template into ``target``; gives the files written, relative to it.
+    """Write the template to ``target``; gives the files written, relative to it.
 
     Raises:
         ConfigError: The folder is not empty, or its name cannot name a package.
@@ -52,7 +57,9 @@ def write_project(target: Path) -> list[Path]:
     package = re.sub(r"\W+", "_", name).strip("_").lower()
     if package in _TAKEN:
         hint = f"choose another name: epochal new my-{package}"
-        raise ConfigError(Problem(str(target), f"{package!r} is a package already", hint=hint))
+        raise ConfigError(
+            Problem(str(target), f"{package!r} is the name of another package", hint=hint)
+        )
     if not package.isidentifier() or keyword.iskeyword(package):
         hint = "start with a letter and use letters, digits, - and _: epochal new myproject"
         raise ConfigError(Problem(str(target), f"{name!r} cannot name a project", hint=hint))

@@ -63,7 +63,7 @@ def test_an_unknown_name_suggests_the_closest_one(record: RunRecord) -> None:
 
 def test_a_run_without_metrics_has_nothing_to_draw(tmp_path: Path) -> None:
     RunWriter(RunFolder(tmp_path)).write_status("finished")
-    with pytest.raises(RecordError, match="has no metrics to draw"):
+    with pytest.raises(RecordError, match="has no metrics to plot"):
         chart_curves([read_run(tmp_path)], [])
 
 
@@ -102,5 +102,5 @@ def test_a_chart_says_when_its_points_are_means(tmp_path: Path) -> None:
             writer.log({"loss": float(step == 7)}, step)
         writer.log({"val": 1.0}, 3)
     record = read_run(tmp_path)
-    assert chart_curves([record], ["loss"]).x_name == "step, by means of up to 3 points"
+    assert chart_curves([record], ["loss"]).x_name == "step, means of up to 3 points"
     assert chart_curves([record], ["val"]).x_name == "step"

@@ -31,13 +31,13 @@ def test_page_has_the_runs_a_sentence_what_differs_and_what_does_not(tmp_path: P
         "  optim.lr   0.1  0.2  a.yaml:1:1  a.yaml:1:1",
         "",
         "seed: the same",
-        "code: unknown, since one of them kept none",
+        "code: unknown, one of the runs recorded none",
         "packages: nothing differs, 4 are the same",
         "hardware: nothing differs, 1 is the same",
-        "environment: unknown, since A and B kept none",
-        "data: unknown, since A and B kept none",
+        "environment: unknown, A and B recorded none",
+        "data: unknown, A and B recorded none",
         "metrics: nothing differs, 0 are the same",
-        "curves: they share no point",
+        "curves: no common points",
     ]
 
 

@@ -49,7 +49,7 @@ def test_defaults_of_some_are_counted_and_shown_on_request() -> None:
     )
     assert list(describe_values("params", facts, PAIR)) == [
         "parameters: nothing differs, 2 are the same",
-        "  1 default that not all of them have: `epochal diff a b --only params --all`",
+        "  1 default that only some runs have: `epochal diff a b --only params --all`",
     ]
     assert "optim.eps" in list(describe_values("params", facts, ALL))[-1]
 
@@ -87,9 +87,9 @@ def test_seeds_that_differ_are_shown() -> None:
 
 def test_what_was_not_kept_is_called_unknown() -> None:
     [line] = describe_values("data", SectionComparison((), 0, (1,)), PAIR)
-    assert line == "data: unknown, since B kept none"
+    assert line == "data: unknown, B recorded none"
     [line] = describe_values("data", SectionComparison((), 3, (0,)), THREE)
-    assert line == "data: nothing differs, 3 are the same; A kept none"
+    assert line == "data: nothing differs, 3 are the same; A recorded none"
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_code_that_is_the_same_or_unknown_is_said_plainly() -> None:
     [line] = describe_code(CodeComparison(num_same=4, git=GIT), PAIR)
     assert line == "code: nothing differs, 4 are the same"
     first, *git = describe_code(CodeComparison(source="nothing", git=GIT), PAIR)
-    assert first == "code: unknown, since one of them kept none"
+    assert first == "code: unknown, one of the runs recorded none"
     assert len(git) == 2
     [line] = describe_code(CodeComparison(source="imports", num_same=1, git=NO_GIT), PAIR)
     assert line.endswith("1 is the same; only digests of imported files are known")

@@ -79,18 +79,18 @@ def test_parting_is_told_with_series_values_and_restarts() -> None:
     later = Divergence(50, ("train/loss",), (0.5, 0.6))
     found = curves(first, later, resumed=((), (20,)))
     assert list(describe_curves([found], 0.01, PAIR)) == [
-        "curves: apart by step 30",
+        "curves: diverge by step 30",
         "  A and B: the same bit for bit until step 20",
         "    first by step 30: train/loss (A 0.5123, B 0.5124); also a, b, c and 1 more",
         "    by more than 1 % by step 50: train/loss (A 0.5, B 0.6)",
-        "    B went on from a checkpoint at step 20",
+        "    B resumed from a checkpoint at step 20",
     ]
 
 
 def test_values_have_as_many_digits_as_tell_them_apart() -> None:
     found = curves(Divergence(1, ("x",), (0.1, 0.1 + 1e-16)), same_until=None)
     lines = list(describe_curves([found], 0.01, PAIR))
-    assert lines[1] == "  A and B: apart from the first point on"
+    assert lines[1] == "  A and B: different from the first point on"
     assert lines[2] == "    first by step 1: x (A 0.1, B 0.1000000000000001)"
     assert lines[3] == "    never by more than 1 %"
 
@@ -111,9 +111,9 @@ def test_curves_that_never_part_are_one_line() -> None:
         "curves: the same bit for bit at 40 points"
     ]
     [line] = describe_curves([curves(num_points=0)], 0.01, PAIR)
-    assert line == "curves: they share no point"
+    assert line == "curves: no common points"
     [line] = describe_curves([curves(num_uneven=3)], 0.01, PAIR)
-    assert line.endswith("at 40 points; 3 points of training are means over other steps")
+    assert line.endswith("at 40 points; 3 points of training are means over different steps")
 
 
 def test_three_runs_are_each_compared_with_the_first() -> None:
@@ -122,7 +122,7 @@ def test_three_runs_are_each_compared_with_the_first() -> None:
     lines = list(describe_curves(found, 0.01, view))
     assert lines[1] == "  A and B: the same bit for bit at 40 points"
     assert lines[2] == "  A and C: the same bit for bit until step 20"
-    assert lines[-1] == "  A and D: they share no point"
+    assert lines[-1] == "  A and D: no common points"
 
 
 def seeded(path: Path, seed: int, acc: float, lr: float = 0.1, **facts: Any) -> RunRecord:
@@ -162,7 +162,7 @@ def test_runs_of_one_group_that_differ_otherwise_are_not_said_to_differ_by_seed(
     for one, other in ((runs[1], runs[2]), (runs[2], runs[1])):
         lines = list(describe_replicates(diff(one, other, root=tmp_path), PAIR))
         assert lines[1] == "replicates: means over runs that differ only by seed"
-        assert lines[-1] == "  1 run left out: 1 with the same seed again"
+        assert lines[-1] == "  1 run left out: 1 with a repeated seed"
 
 
 def test_best_values_of_other_metrics_stand_on_no_common_line(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_runs_that_do_not_count_are_told_by_what_became_of_them(tmp_path: Path) 
         seeded(tmp_path / name, seed, 0.5, status=status)
     seeded(tmp_path / "6", 2, 0.92)
     lines = list(describe_replicates(diff(one, other, root=tmp_path), PAIR))
-    why = "2 failed, 1 interrupted, 1 with the same seed again"
+    why = "2 failed, 1 interrupted, 1 with a repeated seed"
     assert lines[-1] == f"  4 runs left out: {why}"
 
 

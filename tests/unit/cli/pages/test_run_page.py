@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-LOST = "           its process is gone: it was killed, or the machine went down"
+LOST = "           its process ended without a result: killed, or the machine went down"
 GO_ON = "  next     `epochal resume "
 NOBODY = 2**22 + 1  # more than the number of any process
 HEADS = ("  status ", "  next ", "           ")
@@ -42,7 +42,7 @@ def test_overview_shows_what_was_set_and_where(trained: Path, epochal: Command) 
     assert ["optim.lr", "0.05", "config.yaml:6:7"] in lines
     assert ["optim.momentum", "0.9", "base.yaml:1:39", "(base)"] in lines
     assert not [line for line in lines if line[:1] == ["task.batch_size"]]
-    assert [line for line in lines if line[0:1] == ["and"] and "defaults," in line]
+    assert [line for line in lines if line[0:1] == ["and"] and "defaults;" in line]
 
 
 def test_overview_shows_the_best_value_a_curve_and_the_disk(
@@ -63,7 +63,7 @@ def test_everything_fits_the_terminal(
     trained: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for width in (24, 40, 60, 80, 200):
-        for module in ("fit", "table", "overview"):
+        for module in ("draw.table", "pages.run_page"):
             monkeypatch.setattr(f"epochal.cli.{module}.terminal_width", lambda width=width: width)
         lines = epochal("show", "last").out.splitlines()
         too_long = [line for line in lines if len(line) > width]
@@ -105,10 +105,10 @@ def test_best_error_is_the_smallest_though_the_config_names_no_monitor(tmp_path:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("retried", "starts other anew"),
+        ("retried", "retry of other"),
         ("trial", "trial of other"),
         ("fold", "fold of other"),
-        ("weights", "began with the weights of other"),
+        ("weights", "initialised with the weights of other"),
         ("test", "test of other"),
         ("predict", "prediction of other"),
     ],
@@ -171,7 +171,7 @@ def test_time_of_several_attempts_is_told_as_one(tmp_path: Path) -> None:
         ({"status": "interrupted"}, ["  status   interrupted, epoch 1, step 3", GO_ON]),
         (
             {"status": "preempted", "given": ["hooks"]},
-            ["  status   preempted, epoch 1, step 3", "  next     its script, with choices="],
+            ["  status   preempted, epoch 1, step 3", "  next     run its script with choices="],
         ),
         ({"status": "failed"}, ["  status   failed, epoch 1, step 3", "  next     `epochal show"]),
         ({"status": "stopped"}, ["  status   stopped, epoch 1, step 3"]),
@@ -205,7 +205,7 @@ def test_a_test_shows_what_was_set_for_it_and_no_place_in_a_training(tmp_path: P
     record = make_run(tmp_path / "a", {"model.width": inherited}, runner="test", started="?")
     lines = list(describe_run(record, tmp_path))
     assert "  status   finished" in lines
-    assert "  and 1 as in the run that it came from, which --config prints" in lines
+    assert "  and 1 from its parent run; --config prints them" in lines
     assert "model.width" not in "\n".join(lines)
 
 

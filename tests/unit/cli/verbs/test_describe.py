@@ -97,6 +97,6 @@ def test_page_that_nobody_may_write_is_shown_and_stays(
     path = (run_dir / "README.md").relative_to(run_dir.parents[3])
     assert done.err == (
         f"{path}: cannot be written: read-only file system\n"
-        "  ask for the right to write there, or use a copy in a folder of your own\n"
+        "  ask for write permission, or use a copy in your own folder\n"
     )
     assert "does it hold?" in (run_dir / "README.md").read_text()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def test_a_usual_folder_is_fit_for_runs(tmp_path: Path, epochal: Command) -> None:
     done = epochal("doctor", tmp_path / "runs", "--kills", 1)
     assert done.code == 0, done.out
-    assert f"examining {tmp_path} and this machine" in done.out
+    assert f"checking {tmp_path} and this machine" in done.out
     for name in ("versions", "cores", "file system", "clock", "kill", "full disk", "torch"):
         assert any(
             line.startswith(("ok", "warn")) and name in line for line in done.out.splitlines()
@@ -31,7 +31,7 @@ def test_a_usual_folder_is_fit_for_runs(tmp_path: Path, epochal: Command) -> Non
 def found(monkeypatch: pytest.MonkeyPatch) -> list[Diagnostic]:
     """What is found, instead of an examination."""
     findings = [Diagnostic("kill", "ok", "none lost")]
-    monkeypatch.setattr(doctor, "_examine", lambda *_: iter(findings))
+    monkeypatch.setattr(doctor, "_run_checks", lambda *_: iter(findings))
     return findings
 
 
@@ -59,7 +59,7 @@ def test_a_warning_is_no_failure(tmp_path: Path, epochal: Command, found: list[D
     found.append(Diagnostic("room", "warn", "1 GB free", "make room"))
     done = epochal("doctor", tmp_path)
     assert done.code == 0
-    assert "runs are safe here; 1 of 2 could be better" in done.out
+    assert "runs are safe here; 1 of 2 could be improved" in done.out
 
 
 def test_a_folder_that_cannot_be_written_is_named(
@@ -71,12 +71,12 @@ def test_a_folder_that_cannot_be_written_is_named(
     monkeypatch.setattr(Path, "mkdir", refuse)
     done = epochal("doctor", tmp_path)
     assert done.code == 74
-    assert f"{tmp_path}: nothing can be written there: permission denied" in done.err
+    assert f"{tmp_path}: cannot write there: permission denied" in done.err
 
 
-def test_a_trial_that_cannot_be_made_is_a_failure() -> None:
+def test_check_that_cannot_run_is_a_failure() -> None:
     def refuse() -> Diagnostic:
         raise OSError("no process")
 
-    finding = doctor._attempt("kill", refuse)
-    assert (finding.level, finding.what) == ("fail", "could not be tried: no process")
+    finding = doctor._check_safely("kill", refuse)
+    assert (finding.level, finding.what) == ("fail", "the check could not run: no process")

@@ -39,7 +39,7 @@ def test_it_prints_what_to_write(limited: Path, epochal: Command) -> None:
     done = epochal("find-batch", *words)
     assert done.code == 0
     assert "3 samples fit at once" in done.out
-    assert "write engine: {microbatch: 3}, which trains the same" in done.out
+    assert "write engine: {microbatch: 3}, which gives the same training" in done.out
     found = json.loads(epochal("find-batch", *words, "--json").out)
     assert (found["samples"], found["batch_size"]) == (3, 4)
     assert epochal("run", *words[:2], "engine.microbatch=3", "--no-file").code == 0
@@ -61,7 +61,7 @@ def test_a_cpu_needs_a_limit(shop: Path, epochal: Command) -> None:
 
 def test_one_config_at_a_time(shop: Path, epochal: Command) -> None:
     done = epochal("find-batch", "config.yaml", "base.yaml", "--limit", "4")
-    assert "looks at one config at a time" in done.err
+    assert "find-batch takes one config" in done.err
 
 
 def test_mistakes_of_the_code_are_shown_as_those_of_a_run(shop: Path, epochal: Command) -> None:

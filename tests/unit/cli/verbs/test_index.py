@@ -31,9 +31,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_it_says_what_was_read(root: Path, epochal: Command) -> None:
     first = epochal("index", "--runs-dir", root).out.splitlines()
     assert first[0].startswith(f"2 runs in the index ({root / '.epochal' / 'index.db'}, ")
-    assert first[1].startswith("2 read, 0 forgotten, in ")
+    assert first[1].startswith("2 read, 0 removed, in ")
     shutil.rmtree(root / "p" / "a")
-    assert "0 read, 1 forgotten" in epochal("index", "--runs-dir", root).out
+    assert "0 read, 1 removed" in epochal("index", "--runs-dir", root).out
 
 
 def test_rebuild_reads_everything_anew(root: Path, epochal: Command) -> None:
@@ -49,13 +49,13 @@ def test_where_prints_the_path_alone(root: Path, epochal: Command) -> None:
 
 def test_verify_finds_what_was_changed_behind_its_back(root: Path, epochal: Command) -> None:
     done = epochal("index", "verify", "--runs-dir", root)
-    assert (done.code, "it says what the folders say" in done.out) == (0, True)
+    assert (done.code, "it agrees with the folders" in done.out) == (0, True)
     (run,) = (root / "p" / "a").iterdir()
     (run / "run.json").write_text('{"tag": "x", "seed": 3}')
     done = epochal("index", "verify", "--runs-dir", root)
     assert done.code == 74
     assert f"p/a/{run.name}: differs in project, seed, monitor" in done.out
-    assert done.out.endswith("`epochal index rebuild` reads everything anew\n")
+    assert done.out.endswith("`epochal index rebuild` reads all runs again\n")
     epochal("index", "rebuild", "--runs-dir", root)
     assert epochal("index", "verify", "--runs-dir", root).code == 0
 
@@ -74,7 +74,7 @@ def test_a_network_file_system_is_said(
 ) -> None:
     (tmp_path / "mounts").write_text("server:/ / nfs4 rw 0 0\n")
     monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "mounts")
-    assert "shared over a network" in epochal("index", "--runs-dir", root).out
+    assert "on a network file system" in epochal("index", "--runs-dir", root).out
 
 
 def test_where_nobody_may_write_it_is_in_memory_and_says_why(

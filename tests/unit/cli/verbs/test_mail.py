@@ -84,11 +84,11 @@ def test_mail_in_a_read_only_folder_can_be_read_and_stays_unread(
     done = epochal("mail", "aaa")
     assert done.code == 0
     assert "ValueError: torn" in done.out
-    assert done.err.startswith("stays unread: ")
+    assert done.err.startswith("cannot mark as read: ")
     assert done.err.endswith("cannot be written: read-only file system\n")
     done = epochal("mail", "all", "--delete")
     assert done.code == 74
-    assert "read-only file system\n  ask for the right to write there" in done.err
+    assert "read-only file system\n  ask for write permission" in done.err
     assert box.count_unread() == 2
 
 
@@ -123,7 +123,7 @@ def test_a_mail_can_be_deleted(box: Mailbox, epochal: Command) -> None:
 def test_a_change_needs_a_selection(box: Mailbox, epochal: Command, option: str) -> None:
     done = epochal("mail", option)
     assert done.code == 78
-    assert done.err.startswith(f"{option}: which mails?\n  epochal mail read {option}")
+    assert done.err.startswith(f"{option}: does not say which mails\n  epochal mail read {option}")
     assert len(box.mails()) == 2
 
 
@@ -195,7 +195,7 @@ def test_unsent_mail_is_mentioned_and_can_be_sent(
         assert epochal("mail", "--send").out == "1 mail sent\n"
     assert len(hook.bodies) == 2
     assert read_outbox(box) == []
-    assert epochal("mail", "--send").out == "nothing is left to send\n"
+    assert epochal("mail", "--send").out == "there is no unsent mail\n"
 
 
 def test_a_trial_shows_whether_mail_arrives(
@@ -211,7 +211,7 @@ def test_a_trial_shows_whether_mail_arrives(
         monkeypatch.setenv("HOOK", hook.url)
         assert epochal("mail", "--try", "config.yaml").out == "sent by webhook\n"
         refused = epochal("mail", "--try", "config.yaml")
-    assert "a trial: mail arrives" in json.loads(hook.bodies[0])["subject"]
+    assert "a test mail" in json.loads(hook.bodies[0])["subject"]
     assert refused.code == 74
     assert "webhook: 127.0.0.1 said 403" in refused.err
     assert not (tmp_path / "runs").exists()

@@ -38,8 +38,8 @@ def test_empty_folder_may_be_filled(tmp_path: Path, epochal: Command) -> None:
         ("1abc", "cannot name a project"),
         ("class", "cannot name a project"),
         ("...", "cannot name a project"),
-        ("epochal", "'epochal' is a package already"),
-        ("Json", "'json' is a package already"),
+        ("epochal", "'epochal' is the name of another package"),
+        ("Json", "'json' is the name of another package"),
         ("torch", "epochal new my-torch"),
     ],
 )

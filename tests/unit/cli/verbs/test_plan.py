@@ -23,7 +23,7 @@ def test_plan_shows_what_will_happen_and_does_nothing(shop: Path, epochal: Comma
         "  model    Net, 15 parameters",
         "  optim    SGD (fused)",
         "evaluate val",
-        "values that nobody wrote",
+        "values filled in by default",
         "model.dropout",
     ):
         assert text in done.out
@@ -63,7 +63,7 @@ def test_plan_draws_the_learning_rate(
     lines = done.out.splitlines()
     assert lines[0] == "shop: learning rate"
     assert lines[-1].strip() == "step, ┴ evaluation"
-    assert "what happens" not in done.out
+    assert "events, in this order" not in done.out
     assert "\x1b" not in done.out
     assert max(map(len, lines)) <= 80
 
@@ -84,7 +84,7 @@ def test_plan_writes_a_picture_of_the_learning_rate(shop: Path, epochal: Command
     pytest.importorskip("matplotlib")
     done = epochal("plan", "config.yaml", "--png", "rate.png", "--device", "cpu")
     assert done.code == 0, done.err
-    assert "what happens" in done.out
+    assert "events, in this order" in done.out
     assert done.out.endswith("written to rate.png\n")
     assert (shop / "rate.png").read_bytes().startswith(b"\x89PNG")
 
@@ -92,7 +92,7 @@ def test_plan_writes_a_picture_of_the_learning_rate(shop: Path, epochal: Command
 def test_a_picture_is_of_one_plan(shop: Path, epochal: Command) -> None:
     done = epochal("plan", "config.yaml", "--variant", "all", "--png", "rate.png")
     assert done.code == 78
-    assert "--png takes one plan, and there are 2" in done.err
+    assert "--png takes one plan, got 2" in done.err
 
 
 def test_a_run_that_trains_nothing_has_no_learning_rate(shop: Path, epochal: Command) -> None:
@@ -140,7 +140,7 @@ GROUPS = "optim.groups=[{match: '*.bias', lr_mult: 2, name: vectors}]"
 
 def test_plan_shows_which_parameters_are_trained_how(shop: Path, epochal: Command) -> None:
     lines = epochal("plan", "config.yaml", GROUPS, "--device", "cpu").out.splitlines()
-    first = lines.index("which parameters are trained how:")
+    first = lines.index("parameter groups:")
     assert [line.split() for line in lines[first + 1 : first + 4]] == [
         ["group", "lr", "weight", "decay", "tensors", "parameters", "rule"],
         ["rest", "0.05", "0", "1", "12"],

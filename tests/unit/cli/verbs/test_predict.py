@@ -49,7 +49,7 @@ def test_predictions_go_where_they_are_wanted(trained: Path, shop: Path, epochal
     [
         (
             ("--no-file",),
-            "there is no record for predictions\n  say where they go: --out",
+            "there is no record for predictions\n  name a file: --out",
         ),
         (("--out", "no/such/file.jsonl"), "--out: there is no folder 'no/such'"),
     ],

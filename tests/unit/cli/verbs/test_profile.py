@@ -57,7 +57,7 @@ def test_mistakes_end_with_a_message(shop: Path, epochal: Command) -> None:
     done = epochal("profile", "config.yaml", "--steps", "0")
     assert "command line: --steps must be at least 1, got 0\n  write --steps 1" in done.err
     done = epochal("profile", "config.yaml", "base.yaml")
-    assert "one config at a time" in done.err
+    assert "takes one config" in done.err
 
 
 def test_a_part_that_cannot_be_built_ends_with_its_place(shop: Path, epochal: Command) -> None:

@@ -28,8 +28,8 @@ def test_next_command_is_told(trained: Path, epochal: Command, tmp_path: Path) -
     done = epochal("restore", "last", tmp_path / "back")
     assert done.code == 0
     assert done.out == (
-        f"laid 5 files of shop ({trained.name}) into {tmp_path / 'back'}\n\n"
-        f"now type\n\n  cd {tmp_path / 'back'}\n  epochal run restored.yaml\n"
+        f"restored 5 files of shop ({trained.name}) to {tmp_path / 'back'}\n\n"
+        f"next\n\n  cd {tmp_path / 'back'}\n  epochal run restored.yaml\n"
     )
 
 
@@ -48,9 +48,9 @@ def test_what_is_lost_or_was_not_kept_is_told(shop: Path, epochal: Command, tmp_
     kept.write_text("other: 1\n")
     done = epochal("restore", folder, tmp_path / "back")
     assert done.code == 74
-    assert "  lost     base.yaml\n" in done.out
+    assert "  missing  base.yaml\n" in done.out
     told = ".env (secret), big.txt (large, 2000000 bytes), data/*.csv (data, 5 files, 5.0 MB)"
-    assert f"  not kept {told}, home -> /root\n  ignored  weights.pt\n" in done.out
+    assert f"  not saved {told}, home -> /root\n  ignored  weights.pt\n" in done.out
 
 
 def test_packages_that_differ_are_told(trained: Path, epochal: Command, tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_packages_that_differ_are_told(trained: Path, epochal: Command, tmp_path
 def test_parts_from_python_are_told(trained: Path, epochal: Command, tmp_path: Path) -> None:
     rewrite(trained / "run.json", given=["task"], command="train.py --x")
     out = epochal("restore", "last", tmp_path / "back").out
-    assert "task came from Python; start its script: train.py --x" in out
+    assert "task were passed in Python; start its script: train.py --x" in out
 
 
 def test_command_starts_where_the_run_was_started(
@@ -105,13 +105,13 @@ def test_later_change_of_the_config_is_told(
     attempts = [*facts["attempts"], {"attempt": 1, "overrides": ["optim.lr=1"]}]
     rewrite(trained / "run.json", attempts=attempts)
     out = epochal("restore", "last", tmp_path / "back").out
-    assert "it went on with another config later" in out
+    assert "it was resumed with another config" in out
 
 
 def test_lost_config_leaves_no_command(trained: Path, epochal: Command, tmp_path: Path) -> None:
     (trained / "config" / "expanded.yaml").unlink()
     done = epochal("restore", "last", tmp_path / "back")
-    assert "now type" not in done.out
+    assert "next" not in done.out
 
 
 def test_folder_that_is_taken_is_refused(trained: Path, shop: Path, epochal: Command) -> None:
@@ -124,4 +124,4 @@ def test_file_without_its_secrets_is_told(shop: Path, epochal: Command, tmp_path
     (shop / "hub.py").write_text('hub = "ghp_' + "a1B2" * 10 + '"\n')
     assert epochal("run", "config.yaml", "--fast").code == 0
     out = epochal("restore", "last", tmp_path / "back").out
-    assert "  without its secrets hub.py\n" in out
+    assert "  secrets removed from hub.py\n" in out

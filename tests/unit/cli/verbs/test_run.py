@@ -234,7 +234,7 @@ def test_words_without_a_file_are_refused(shop: Path, epochal: Command) -> None:
         (("optim.lr", "=", "3"), "optim.lr = 3: has spaces around '='\n  write optim.lr=3\n"),
         (("optim.lr=", "3"), "optim.lr= 3: has spaces around '='\n  write optim.lr=3\n"),
         (("optim.lr", "=3"), "optim.lr =3: has spaces around '='\n  write optim.lr=3\n"),
-        (("optim/lr=3",), "optim/lr=3: 'optim/lr' is no key of a config\n  write optim.lr=3\n"),
+        (("optim/lr=3",), "optim/lr=3: 'optim/lr' is not a valid key\n  write optim.lr=3\n"),
         (("+a.b=1",), "epochal has no '+'"),
         (("~a.b",), "write 'a.b=$delete'"),
         (("lr",), "lr: neither a config file that exists nor key=value\n  write lr=VALUE"),

@@ -88,7 +88,7 @@ def test_json_holds_what_the_table_shows(history: list[Path], epochal: Command) 
 def test_no_runs_say_how_to_make_one(shop: Path, epochal: Command) -> None:
     done = epochal("runs")
     assert done.code == 0
-    assert "`epochal run FILE` makes one" in done.out
+    assert "`epochal run FILE` creates one" in done.out
     assert json.loads(epochal("runs", "--json").out) == []
 
 
@@ -231,7 +231,7 @@ def test_a_question_that_no_run_fits_says_what_the_runs_have(
     done = epochal("runs", "--where", "optim.type = sgd")
     assert done.code == 0
     assert done.out.splitlines() == [
-        f"none of the {len(made)} runs below runs fits",
+        f"none of the {len(made)} runs below runs matches",
         "  no run has optim.type = sgd: did you mean 'SGD'?",
     ]
 
@@ -239,7 +239,7 @@ def test_a_question_that_no_run_fits_says_what_the_runs_have(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("-o", "runs.xlsx"), "does not say the format"),
+        (("-o", "runs.xlsx"), "has no known suffix"),
         (("--format", "parquet"), "add -o runs.parquet"),
         (("--format", "csv", "--json"), "contradict each other"),
         (("--limit", "-1"), "--limit: must not be negative, got -1"),

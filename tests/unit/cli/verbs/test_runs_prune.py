@@ -64,8 +64,8 @@ def test_folder_that_nobody_may_write_is_said_in_one_line(
         done = epochal("runs", "prune", *words)
         assert done.code == 74
         first, hint = done.err.splitlines()
-        assert first.endswith(": cannot be written, so nothing was deleted")
-        assert hint == "  ask for the right to write there"
+        assert first.endswith(": no write permission, so nothing was deleted")
+        assert hint == "  ask for write permission"
     assert left(made) == [0, 1, 2, 3]
 
 
@@ -74,7 +74,7 @@ def test_runs_at_work_stay(made: list[Path], epochal: Command) -> None:
     assert done.code == 0
     assert left(made) == [2]
     lines = done.out.splitlines()
-    assert lines[lines.index("stays:") + 2].split() == [made[2].name, "shop", "is", "at", "work"]
+    assert lines[lines.index("kept:") + 2].split() == [made[2].name, "shop", "is", "at", "work"]
 
 
 def test_policy(made: list[Path], epochal: Command) -> None:
@@ -121,7 +121,7 @@ def test_checkpoints_elsewhere_are_named(made: list[Path], epochal: Command) -> 
     provenance = json.loads(path.read_text()) | {"checkpoint.dir": [{"value": "/scratch/a"}]}
     path.write_text(json.dumps(provenance))
     out = epochal("runs", "prune", "--status", "failed").out
-    assert f"{made[1].name} kept its checkpoints in /scratch/a: they stay" in out
+    assert f"{made[1].name} has checkpoints in /scratch/a: they are kept" in out
 
 
 @pytest.mark.parametrize(("reply", "kept"), [("y", [0, 2, 3]), ("", [0, 1, 2, 3])])
@@ -176,7 +176,7 @@ def test_json(made: list[Path], epochal: Command) -> None:
         (("prune",), "does not say which runs to delete"),
         (("prune", "--yes"), "does not say which runs to delete"),
         (("prune", "--checkpoints"), "does not say which runs to delete"),
-        (("prune", "--older", "soon"), "--older: is a length of time, got 'soon'"),
+        (("prune", "--older", "soon"), "--older: must be a duration, got 'soon'"),
         (("prune", "--older", "3ep"), "write 30s, 20min, 2h, 7d or 4w"),
         (("prune", "--keep-last", "0"), "--keep-last: must be at least 1, got 0"),
         (("prune", "--status", "failed", "--limit", "3"), "--limit: is for lists of runs"),

@@ -203,7 +203,7 @@ def test_curves_are_drawn_in_the_terminal(trained: Path, epochal: Command) -> No
     assert "2 runs: val/acc" in epochal("show", trained.name, other, "--plot").out
     done = epochal("show", trained.name, other)
     assert done.code == 78
-    assert "one run at a time is shown" in done.err
+    assert "show takes one run" in done.err
     assert "--plot draws their curves together" in done.err
 
 

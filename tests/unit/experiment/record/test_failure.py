@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +14,7 @@ from epochal.engine import RunResult
 from epochal.engine.execute import result_of_error
 from epochal.errors import ConfigError, DataError, Problem, TaskError
 from epochal.experiment.record.failure import describe_failure, show_error, show_failure
+from epochal.text.formatting import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,8 +59,10 @@ def test_user_code_that_raises_os_errors_is_shown_too() -> None:
 def test_code_of_libraries_is_left_out() -> None:
     import json
 
-    text = failure_of(raised(lambda: json.loads("{")))
-    assert "test_failure.py" in text
+    for act in (lambda: json.loads("{"), lambda: format_seconds("soon")):
+        text = failure_of(raised(act))
+        assert "test_failure.py" in text
+        assert not any(file in text for file in ("decoder.py", "formatting.py"))
 
 
 @pytest.mark.parametrize("error", [TaskError("a: b\n  do c"), DataError("a: b\n  do c")])
@@ -106,11 +111,36 @@ def test_interrupted_run_says_how_far_it_came() -> None:
     assert describe_failure(result) == ["stopped by Ctrl-C after 0 epochs, 3 steps, 0.0 s"]
 
 
-def test_failure_is_told_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    show_failure(result_of_error(TaskError("a: b")))
+def test_failure_is_framed_on_standard_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    show_failure(result_of_error(TaskError("a: b [c]\n  数字\n\n    " + "word " * 20)))
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("╭─ run failed: TaskError ─")
+    assert err.splitlines() == [
+        "╭─ run failed: TaskError ──────────────────────────────────╮",
+        "│ a: b [c]                                                 │",
+        "│   数字                                                   │",
+        "│                                                          │",
+        "│     word word word word word word word word word word    │",
+        "│     word word word word word word word word word word    │",
+        "╰──────────────────────────────────────────────────────────╯",
+    ]
+
+
+def test_frame_is_drawn_in_ascii_and_between_60_and_100_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for columns, width in ((10, 60), (80, 80), (500, 100)):
+        stream = io.BytesIO()
+        monkeypatch.setattr("sys.stderr", io.TextIOWrapper(stream, encoding="ascii"))
+        monkeypatch.setenv("COLUMNS", str(columns))
+        show_failure(result_of_error(TaskError(f"a: {'x' * 300}")))
+        sys.stderr.flush()
+        lines = stream.getvalue().decode().splitlines()
+        assert {len(line) for line in lines} == {width}
+        assert lines[0].startswith("+- run failed")
 
 
 def test_error_of_user_code_is_told_and_gives_its_exit_code(
