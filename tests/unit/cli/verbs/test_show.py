@@ -204,7 +204,7 @@ def test_curves_are_drawn_in_the_terminal(trained: Path, epochal: Command) -> No
     done = epochal("show", trained.name, other)
     assert done.code == 78
     assert "show takes one run" in done.err
-    assert "--plot draws their curves together" in done.err
+    assert "--plot plots them together" in done.err
 
 
 def test_curves_are_written_as_a_picture(trained: Path, shop: Path, epochal: Command) -> None:
