@@ -1,4 +1,4 @@
-# Two commands for newcomers: `make demo` and `make test`. Both create the environment they need.
+# Start with `make demo` and `make test`. Both create the environment they need.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -25,14 +25,14 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
 	$(INSTALL) --editable ".[dev,examples,omegaconf]"
 	@touch $@ $(VENV)/.demo
 
-demo: $(VENV)/.demo  ## Train the digits example on the CPU and say where its record is.
+demo: $(VENV)/.demo  ## Train the digits example on the CPU and print the path of its record.
 	@$(BIN)/epochal run examples/digits/digits.yaml --device cpu --desc "made by make demo"
 
 test: check          ## Run the gates and every test.
-	@$(BIN)/python -m compileall -q src # for the processes that tests start
+	@$(BIN)/python -m compileall -q src # speeds up the processes that tests start
 	$(BIN)/python -m pytest --numprocesses 2
 
-torture: $(VENV)/.dev ## Break checkpoints and kill runs by the thousand; prints what was counted.
+torture: $(VENV)/.dev ## Break checkpoints and kill runs by the thousand; print the counts.
 	$(BIN)/python -m pytest -m torture
 
 check: $(VENV)/.dev  ## Run the gates: format, lint, types, layers, spelling, dependencies.
@@ -43,7 +43,7 @@ check: $(VENV)/.dev  ## Run the gates: format, lint, types, layers, spelling, de
 	$(BIN)/typos
 	$(BIN)/deptry src
 
-format: $(VENV)/.dev ## Format the code and mend what the linter can.
+format: $(VENV)/.dev ## Format the code and apply automatic lint fixes.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -64,8 +64,8 @@ $(TRACKERS)/.done: pyproject.toml constraints.txt benchmarks/requirements-loggin
 	$(TRACKERS)/bin/pip install --quiet --no-deps --requirement benchmarks/requirements-logging.txt
 	@touch $@
 
-bench: $(VENV)/.demo $(PEERS)/.done $(TRACKERS)/.done ## Measure start-up, many runs, saving, logging, and the time per step beside other frameworks (takes hours).
-	@$(BIN)/python -m compileall -q src # as it is once somebody ran or installed it
+bench: $(VENV)/.demo $(PEERS)/.done $(TRACKERS)/.done ## Measure start-up, index, checkpoints, logging, and time per step beside other frameworks (takes hours).
+	@$(BIN)/python -m compileall -q src # as after a first run or an install
 	@$(BIN)/python benchmarks/startup.py
 	@$(BIN)/python benchmarks/index.py
 	@$(BIN)/python benchmarks/checkpoints.py

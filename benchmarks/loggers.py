@@ -39,7 +39,7 @@ def begin_epochal(folder: Path) -> tuple[Any, Callable[[], object]]:
     from epochal.testing import TinyModel, TinyTask
 
     writer = RunWriter(RunFolder(folder))
-    run = Run(Parts(task=TinyTask(), model=TinyModel()), setting=Environment(writer=writer))
+    run = Run(Parts(task=TinyTask(), model=TinyModel()), environment=Environment(writer=writer))
     return run.log, writer.close
 
 

@@ -132,7 +132,7 @@ def test_a_signal_at_any_line_of_the_engine_costs_no_step(
         signal_at(dice.randrange(1, num_lines), whole)
 
 
-DECIDING = ("_evaluate_due", "is_told_to_stop")
+DECIDING = ("_evaluate_due", "is_interrupted_or_preempted")
 
 
 def test_a_signal_while_an_evaluation_is_decided_about_costs_no_evaluation(whole: Outcome) -> None:

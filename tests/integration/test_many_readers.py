@@ -20,7 +20,7 @@ WRITERS, READERS, RUNS = 16, 4, 3
 START = """
 import sys
 from pathlib import Path
-from epochal.records import mounts
+from epochal.records.machine import mounts
 root, name = Path(sys.argv[1]), sys.argv[2]
 mounts.MOUNTS = root.parent / "mounts"
 """

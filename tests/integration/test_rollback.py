@@ -277,7 +277,7 @@ from pathlib import Path
 
 import epochal as ep
 from epochal import durable
-from epochal.records.writer import RunWriter
+from epochal.records.folder.writer import RunWriter
 from shop.parts import Points
 
 plain = RunWriter.go_back

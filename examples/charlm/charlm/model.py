@@ -13,11 +13,11 @@ VOCABULARY = 256  # a character is one byte
 
 
 class Attention(nn.Module):
-    """Every character looks at itself and at those before it.
+    """Causal multi-head self-attention.
 
     Args:
-        width: Numbers per character.
-        heads: Independent looks; must divide ``width``.
+        width: Embedding size per character.
+        heads: Number of heads; must divide ``width``.
     """
 
     def __init__(self, *, width: int, heads: int) -> None:
@@ -27,7 +27,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Mix along the text: (B, T, D) -> (B, T, D)."""
+        """Attend along the text: (B, T, D) -> (B, T, D)."""
         per_head = self.qkv(x).unflatten(-1, (3, self.heads, -1))  # (B, T, 3, N, K)
         q, k, v = per_head.permute(2, 0, 3, 1, 4)  # 3 x (B, N, T, K)
         mixed = scaled_dot_product_attention(q, k, v, is_causal=True)  # (B, N, T, K)
@@ -36,12 +36,12 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then a small network per character; both added to what came in.
+    """Attention and an MLP, both with a residual connection.
 
     Args:
-        width: Numbers per character.
-        heads: Heads of the attention.
-        dropout: Share silenced before each addition in training.
+        width: Embedding size per character.
+        heads: Number of attention heads.
+        dropout: Dropout probability of each residual branch.
     """
 
     def __init__(self, *, width: int, heads: int, dropout: float) -> None:
@@ -56,21 +56,21 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """One round of thought: (B, T, D) -> (B, T, D)."""
+        """One transformer block: (B, T, D) -> (B, T, D)."""
         x = x + self.dropout(self.attention(x))
-        thought: Tensor = self.dropout(self.mlp(x))
-        return x + thought
+        branch: Tensor = self.dropout(self.mlp(x))
+        return x + branch
 
 
 class Gpt(nn.Module):
     """A character-level GPT.
 
     Args:
-        layers: How many blocks.
-        width: Numbers per character inside the model.
+        layers: Number of blocks.
+        width: Embedding size per character.
         heads: Attention heads per block; must divide ``width``.
-        context: The longest text that it can see.
-        dropout: Share silenced in training; 0 suits short runs.
+        context: Maximum length of the input.
+        dropout: Dropout probability; 0 suits short runs.
     """
 
     def __init__(
@@ -95,27 +95,27 @@ class Gpt(nn.Module):
         self.head = nn.Linear(width, VOCABULARY, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Scores of the next character at every place: (B, T) -> (B, T, 256)."""
+        """Logits of the next character at every position: (B, T) -> (B, T, 256)."""
         x = self.characters(tokens) + self.places[: tokens.shape[1]]  # (B, T, D) + (T, D)
         scores: Tensor = self.head(self.norm(self.blocks(x)))  # (B, T, D) -> (B, T, 256)
         return scores
 
     @torch.no_grad()
     def write(self, prompt: str, *, length: int, generator: torch.Generator) -> str:
-        """``prompt`` followed by ``length`` characters drawn from the model."""
+        """``prompt`` followed by ``length`` characters sampled from the model."""
         device = self.characters.weight.device
         text = torch.tensor([list(prompt.encode())], device=device)  # (1, T)
         for _ in range(length):
-            scores = self(text[:, -self.context :])[:, -1]  # (1, 256): the last place only
+            scores = self(text[:, -self.context :])[:, -1]  # (1, 256): the last position only
             drawn = torch.multinomial(scores.softmax(-1).cpu(), 1, generator=generator)  # (1, 1)
             text = torch.cat([text, drawn.to(device)], dim=1)  # (1, T + 1)
         return bytes(text[0].tolist()).decode(errors="replace")
 
 
 def _waves(context: int, width: int) -> Tensor:
-    """A first idea of where a character stands: sines and cosines, (T, D).
+    """Initial position embeddings: sines and cosines, (T, D).
 
-    Learned from scratch, short runs spend most of their steps on telling neighbours apart.
+    With random ones, short runs spend most of their steps on learning the positions.
     """
     lengths = 1000 ** torch.linspace(0, 1, width // 2)  # (D/2,)
     angles = torch.arange(context).unsqueeze(1) / lengths  # (T, 1) / (D/2,) -> (T, D/2)

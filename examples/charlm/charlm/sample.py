@@ -1,4 +1,4 @@
-"""A hook that lets the model write a few lines after each evaluation."""
+"""A hook that saves a text sample of the model after each evaluation."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import epochal as ep
 
 
 class Sample(ep.Hook):
-    """Keep what the model writes in the run's folder, as ``media/sample-<step>.txt``.
+    """Write a sample to ``media/sample-<step>.txt`` in the run's folder.
 
     Args:
-        prompt: What the text begins with.
-        length: How many characters to draw.
-        seed: Of the draws; apart from the run's generators, which stay untouched.
+        prompt: Start of the text.
+        length: Number of characters to sample.
+        seed: Seed of the sampling, which does not use the run's generators.
     """
 
     def __init__(self, *, prompt: str = "def ", length: int = 200, seed: int = 0) -> None:
@@ -24,7 +24,7 @@ class Sample(ep.Hook):
 
     @override
     def eval_end(self, run: ep.Run, split: str, metrics: dict[str, float]) -> None:
-        if run.dir is None:  # --no-file: there is no record to add to
+        if run.dir is None:  # --no-file: there is no run folder
             return
         generator = torch.Generator().manual_seed(self.seed)
         was_training = run.model.training

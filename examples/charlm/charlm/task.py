@@ -19,10 +19,10 @@ class CharLm(ep.Task):
     """Predict the next character; a character is one byte.
 
     Args:
-        batch_size: Pieces per batch.
-        context: Characters per piece; the model must be able to see as many.
-        max_bytes: How much of the library to read; about 10 MB are there.
-        val_bytes: How much of the end of that text is held back for validation.
+        batch_size: Windows per batch.
+        context: Characters per window; at most the context of the model.
+        max_bytes: How much of the library to read; it has about 10 MB.
+        val_bytes: How much of the end of that text is used for validation.
     """
 
     def __init__(
@@ -44,19 +44,19 @@ class CharLm(ep.Task):
         )
 
     def batch_forward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Scores of all 256 characters for every next place."""
+        """Logits of the next character at every position."""
         return {"logits": model(batch["tokens"])}  # (B, T) -> (B, T, 256)
 
     def post_batch_forward(self, out: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """Add the mean surprise in nats, which both the loss and the metric need."""
+        """Add the mean cross entropy in nats, which loss and metric share."""
         logits = out["logits"].flatten(0, 1)  # (B, T, 256) -> (B * T, 256)
         out["nats"] = cross_entropy(logits, batch["targets"].flatten())  # ()
         return out
 
     def batch_loss(self, out: dict[str, Tensor], batch: Batch) -> Named:
-        """The surprise in nats, a mean over characters."""
+        """The cross entropy in nats, a mean over characters."""
         return {"loss": (out["nats"], batch["targets"].numel())}
 
     def batch_metric(self, out: dict[str, Tensor], batch: Batch) -> Named:
-        """The surprise in bits per character; guessing blindly costs 8."""
+        """The cross entropy in bits per character; random guessing gives 8."""
         return {"bpc": (out["nats"].detach() / math.log(2), batch["targets"].numel())}

@@ -13,22 +13,22 @@ from torch.utils.data import Dataset
 def read_library(*, max_bytes: int) -> Tensor:
     """The first ``max_bytes`` of the library's sources as numbers 0 to 255, shape (N,).
 
-    Files are taken in the order of their names, so the same Python always gives the same text.
+    Files are read in the order of their names, so the same Python always gives the same text.
     """
-    taken = bytearray()
+    content = bytearray()
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
-        if len(taken) >= max_bytes:
+        if len(content) >= max_bytes:
             break
-        taken += path.read_bytes()
-    return torch.frombuffer(taken[:max_bytes], dtype=torch.uint8).clone()
+        content += path.read_bytes()
+    return torch.frombuffer(content[:max_bytes], dtype=torch.uint8).clone()
 
 
 class Windows(Dataset[dict[str, Tensor]]):
-    """Consecutive pieces of a text; each asks for the same piece, one character later.
+    """Consecutive windows of a text; the targets are the tokens shifted by one character.
 
     Args:
         text: Character numbers, shape (N,).
-        context: Length T of a piece.
+        context: Length T of a window.
     """
 
     def __init__(self, text: Tensor, *, context: int) -> None:
@@ -42,5 +42,5 @@ class Windows(Dataset[dict[str, Tensor]]):
         if not 0 <= index < len(self):
             raise IndexError(index)
         start = index * self.context
-        piece = self.text[start : start + self.context + 1].long()  # (T + 1,)
-        return {"tokens": piece[:-1], "targets": piece[1:]}  # (T,) each
+        window = self.text[start : start + self.context + 1].long()  # (T + 1,)
+        return {"tokens": window[:-1], "targets": window[1:]}  # (T,) each

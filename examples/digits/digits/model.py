@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 
 class Mlp(nn.Module):
-    """A fully connected network that sees a scan as 64 unrelated numbers.
+    """A fully connected network over the 64 pixels of a scan.
 
     Args:
         width: Units of each hidden layer.
-        depth: How many hidden layers.
-        dropout: Share of hidden units silenced in training.
+        depth: Number of hidden layers.
+        dropout: Dropout probability of hidden units.
     """
 
     def __init__(self, *, width: int = 128, depth: int = 2, dropout: float = 0.1) -> None:
@@ -28,7 +28,7 @@ class Mlp(nn.Module):
         self.layers = nn.Sequential(*hidden, nn.Linear(sizes[-1], 10))
 
     def forward(self, image: Tensor) -> Tensor:
-        """Scores of the ten digits: (B, 1, 8, 8) -> (B, 10)."""
+        """Logits of the ten digits: (B, 1, 8, 8) -> (B, 10)."""
         pixels = image.flatten(start_dim=1)  # (B, 1, 8, 8) -> (B, 64)
         scores: Tensor = self.layers(pixels)  # (B, 64) -> (B, 10)
         return scores
@@ -39,7 +39,7 @@ class Conv(nn.Module):
 
     Args:
         channels: Channels of the first block; the second has twice as many.
-        dropout: Share of features silenced before the last layer in training.
+        dropout: Dropout probability before the last layer.
     """
 
     def __init__(self, *, channels: int = 16, dropout: float = 0.1) -> None:
@@ -51,13 +51,13 @@ class Conv(nn.Module):
         self.head = nn.Sequential(nn.Flatten(), nn.Dropout(dropout), nn.Linear(8 * channels, 10))
 
     def forward(self, image: Tensor) -> Tensor:
-        """Scores of the ten digits: (B, 1, 8, 8) -> (B, 10)."""
+        """Logits of the ten digits: (B, 1, 8, 8) -> (B, 10)."""
         scores: Tensor = self.head(self.blocks(image))
         return scores
 
 
 def _block(channels_in: int, channels_out: int) -> nn.Sequential:
-    """Convolve, normalise, and halve: (B, C_in, H, W) -> (B, C_out, H/2, W/2)."""
+    """Convolution, batch norm and pooling: (B, C_in, H, W) -> (B, C_out, H/2, W/2)."""
     return nn.Sequential(
         nn.Conv2d(channels_in, channels_out, kernel_size=3, padding=1, bias=False),
         nn.BatchNorm2d(channels_out),

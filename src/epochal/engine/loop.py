@@ -52,18 +52,24 @@ def resume_if_asked(run: Run) -> None:
     restore_stage_optimizer(run, point.state.get("stage", {}))
     run.resume = None
     resume_from(run, point)
+    run.is_between_steps = True
     run.plan.catch_up(run)
+    run.is_between_steps = False
 
 
 def take_steps(run: Run) -> None:
     """Take the steps of one epoch; stop early if that is asked for."""
+    run.is_between_steps = True
     for microbatches in run.feed.epoch(run.epoch):
+        run.is_between_steps = False
         run.take_step(microbatches)
         run.step += 1
+        run.is_between_steps = True
         if run.step >= run.plan.next_due:
             run.plan.run_due(run)
             if run.stop_reason or run.diverged_at is not None:
                 break
+    run.is_between_steps = False
 
 
 def is_epoch_unfinished(run: Run) -> bool:
@@ -107,4 +113,6 @@ def finish_epoch(run: Run, epoch_means: Window) -> None:
     if run.feed.is_complete:
         run.epoch += 1
         run.updater.rate.after_epoch(run.step)
+        run.is_between_steps = True
         run.plan.run_due_between_epochs(run)
+        run.is_between_steps = False

@@ -118,6 +118,9 @@ class Environment:
     writer: Writer = field(default_factory=NullWriter)
     dir: Path | None = None
     checkpoint_dir: Path | None = None
+    registry: Any = None
+    """Finds components by name; None for a run that no config describes."""
+
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What every checkpoint says about its run: id, attempt, digests of config, code and data."""
 

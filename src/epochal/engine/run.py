@@ -1,14 +1,13 @@
-"""One run in progress: its parts, its position, and what hooks may ask of it."""
+"""One run in progress: its position, its parts and its services."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 import torch
 
 from epochal.engine import evaluate as evaluation
-from epochal.engine import resume as resuming
+from epochal.engine.device.device_facts import read_device_facts
 from epochal.engine.device.move import choose_mover, move_module, parse_dtype
 from epochal.engine.device.precision import Precision
 from epochal.engine.device.step_time import DeviceTime, NoDeviceTime
@@ -24,9 +23,11 @@ from epochal.engine.measure.clock import Clock
 from epochal.engine.measure.meter import Meter
 from epochal.engine.optim.group_rates import read_rates
 from epochal.engine.parts import Environment, Options, Parts
+from epochal.engine.resume import set_resume_position
 from epochal.engine.stages.change_optimizer import change_optim
 from epochal.engine.stages.stage import Stage, StageProgress
 from epochal.engine.stages.training_length import TrainingLimits
+from epochal.engine.state.saver import request_save, save_if_requested
 from epochal.engine.step.build_step import BatchFunctions, unprepared_step
 from epochal.engine.step.nonfinite_watch import NonfiniteLossWarner
 from epochal.engine.step.task_calls import TaskCalls
@@ -70,14 +71,14 @@ _PARTS = (
     "measure_batch",
     "take_step",
     "choose_step",
-    "change_optim",
-    "save_media",
     "make_optimizer",
     "course",
     "eval_steps",
     "caches",
     "variables",
-    "mirrors",
+    "trackers",
+    "console",
+    "registry",
     "meta",
     "saver",
     "watch",
@@ -88,123 +89,135 @@ _PARTS = (
 
 @final
 class Run:
-    """What every hook receives: the parts of a run, its position and its services.
+    """One run in progress: its position, its parts and its services.
+
+    Hooks may use everything up to the heading "engine"; ``docs/hooks.md`` lists it.
 
     Args:
-        parts: What it is made of.
-        options: How it goes.
-        setting: Where it takes place.
+        parts: The objects it is made of.
+        options: The options of the sections that the engine reads.
+        environment: Config, folder, device and writer.
     """
+
+    # Position
 
     step: int = 0
     """Optimizer updates done."""
 
+    epoch: int = 0
+    """Epochs completed; also the index of the current one."""
+
+    is_in_epoch: bool = False
+    """Whether a training epoch has started and not ended."""
+
+    split: str = "train"
+    """The split in progress: train, val, test or predict."""
+
+    loader_name: str = ""
+    """The loader in progress, if the split has several."""
+
+    batch_index: int = 0
+    """Index of the current batch in its loader."""
+
+    stop_reason: str = ""
+    """Why the run will end; empty while it continues."""
+
+    stop_status: str = ""
+    """The status with which it will end; empty while it continues."""
+
+    # Services that are attributes
+
+    console: Any = None
+    """The ``rich`` console that the run prints to; None without the hook ``Console``."""
+
+    trackers: list[Tracker]
+    """The trackers that mirror the record."""
+
+    variables: dict[str, Variable]
+    """Functions whose values are recorded with the training means, by name."""
+
+    train_batch: TrainBatch
+    """Compute the loss of a training batch; for runners and updaters."""
+
+    finish_batch: FinishBatch
+    """Count a training batch after its backward pass; for runners and updaters."""
+
+    # Engine: what hooks do not need
+
     first_step: int = 0
     """The step at which this process began."""
 
-    epoch: int = 0
-    """Epochs completed, which is also the index of the current one."""
+    is_between_steps: bool = False
+    """Whether the state is that after the last step, so that it can be saved and resumed."""
 
-    is_in_epoch: bool = False
     has_started: bool = False
 
-    split: str = "train"
-    """The split that is worked on now."""
-
-    loader_name: str = ""
-    """Its loader, when the split has several."""
-
-    batch_index: int = 0
-    """Index of the batch in its loader."""
-
-    stop_reason: str = ""
-    """Why the run is to end; empty while it goes on."""
-
-    stop_status: str = ""
-
     requests_save: str = ""
-    """Why the run is to be saved at its next step boundary; empty if it is not."""
+    """Reasons to save at the next step boundary, joined by commas."""
 
     saver: Saver | None = None
-    """What makes its checkpoints; None makes none."""
-
     watch: NonfiniteWatch | None = None
-    """What knows whose gradients were not finite; None if nobody looks."""
+    """Finds steps whose gradients were not finite; None if the policy does not need it."""
 
     diverged_at: BadStep | None = None
-    """The step from which the run is to go back; None while it goes on."""
+    """The step that makes the run roll back; None while it continues."""
 
     rollbacks: tuple[dict[str, Any], ...] = ()
-    """What was left out each time that the run went back."""
+    """What each rollback left out."""
 
     attributes: ChangedAttributes
-    """What task and model change in themselves while the run trains."""
+    """Attributes that task and model change while the run trains."""
 
     limits = TrainingLimits()
-    """Totals of the run, as far as they are known."""
-
     course: StageProgress
-    """Its stages, of which every run has at least one."""
-
     make_optimizer: MakeOptimizer | None
-    """Makes its optimizer anew, where a config describes it."""
-
-    change_optim: Callable[..., None]
-    """Changes keys of the section ``optim`` between two steps: ``lr=1e-4, clip=1.0``, another
-    ``type=...``; ``state="keep"`` or ``"reset"`` says what becomes of the optimizer's own."""
+    """Builds the optimizer again, if a config describes it."""
 
     take_step: Callable[[Microbatches], object]
-    """Takes one step's microbatches; chosen before the loop."""
+    """Takes one optimizer step; chosen before the loop."""
 
     choose_step: Callable[[], object]
-    """Chooses ``take_step`` anew, after a change of what a step does."""
+    """Chooses ``take_step`` again after a change of what a step does."""
 
     eval_steps: dict[str, Callable[[Run, Batch], object]]
     """What the runner does with a batch of each split."""
 
-    variables: dict[str, Variable]
-    """Functions whose values the record takes beside the means of training, by name."""
-
-    mirrors: list[Tracker]
-    """Who else gets all points and media of the record."""
-
-    save_media: Callable[..., Path | None]
-    """Keeps an image, figure, sound or text in the record: ``save_media("samples", image)``."""
-
-    train_batch: TrainBatch
-    finish_batch: FinishBatch
     report_batch: FinishBatch
     measure_batch: FinishBatch
-
     device_time: DeviceTime | NoDeviceTime = NoDeviceTime()
-    """How long its steps take on the device."""
 
     def __init__(
-        self, parts: Parts, options: Options | None = None, setting: Environment | None = None
+        self, parts: Parts, options: Options | None = None, environment: Environment | None = None
     ) -> None:
         _require_objects(parts)
         self.options = options or Options()
-        setting = setting or Environment()
-        self.config, self.tag, self.seed = setting.config, setting.tag, setting.seed
-        self.writer, self.facts, self.resume = setting.writer, setting.facts, setting.resume
-        self.dir, self.checkpoint_dir = setting.dir, setting.checkpoint_dir
-        self.is_debug, self.on_stall = setting.is_debug, setting.on_stall
-        self.device = torch.device(setting.device)
+        environment = environment or Environment()
+        self.config, self.tag, self.seed = environment.config, environment.tag, environment.seed
+        self.dir, self.checkpoint_dir = environment.dir, environment.checkpoint_dir
+        self.writer, self.facts = environment.writer, environment.facts
+        self.registry = environment.registry
+        self.resume, self.on_stall = environment.resume, environment.on_stall
+        self.is_debug = environment.is_debug
+        self.device = torch.device(environment.device)
         self.precision = Precision(
-            self.options.engine.precision, self.device, parse_dtype(setting.dtype)
+            self.options.engine.precision, self.device, parse_dtype(environment.dtype)
         )
         self.dtype = self.precision.dtype
-        self.task: Any = parts.task  # users bring any object that has the methods
+        self.task: Any = parts.task  # any object that has the methods
         self.model = parts.model
         self.optimizer, self.schedule = parts.optimizer, parts.schedule
         self.metrics = dict(parts.metrics)
         self.train_metrics = _train_metrics(self.metrics)
         self.monitor = parts.monitor
-        _init_stages_and_steps(self, parts)
-        self.updater = parts.updater or choose_updater(parts.optimizer)
         self.average, self.loss = parts.average, parts.loss
         if self.loss is not None:
             self.place(self.loss)
+        self.updater = parts.updater or choose_updater(parts.optimizer)
+        self.course = StageProgress(parts.stages or (Stage(length=self.options.train.for_),))
+        self.make_optimizer = parts.make_optimizer
+        self.take_step = self.choose_step = unprepared_step
+        self.eval_steps = {}
+        self.variables, self.trackers = {}, []
 
         self.latest: dict[str, float] = {}
         """The latest value of every metric."""
@@ -213,18 +226,20 @@ class Run:
         """The step of each split's latest evaluation."""
 
         self.caches: dict[str, Any] = {}
-        """Facts of the run that go into every checkpoint."""
+        """Values that go into every checkpoint."""
 
         self.choices: dict[str, object] = {}
-        """What the engine decided by itself, such as the kind of step, for the record."""
+        """What the engine decided, such as the kind of step; recorded."""
 
         self.meta = _read_meta(parts.task)
         """What the task knows about its data, such as the names of classes."""
 
         self.store = Store()
-        self.clock = Clock(times=setting.times)
+        """Values shared between hooks and components."""
+
+        self.clock = Clock(times=environment.times)
         self.events = Events(parts.hooks, task=parts.task)
-        self.plan = Plan(self.events)
+        self.plan = Plan(self.events, at_boundary=save_if_requested)
         self.meter = Meter(self.device, notice=NonfiniteLossWarner(self), wake=self.plan.wake)
         self.feed = Feed(
             parts.task,
@@ -236,7 +251,7 @@ class Run:
             ),
         )
         self.calls = TaskCalls(self)
-        resuming.set_resume_position(self)
+        set_resume_position(self)
         _rebuild_batch_functions(self)
 
     @property
@@ -246,7 +261,7 @@ class Run:
 
     @property
     def epoch_number(self) -> int:
-        """The epoch as people count it: 1 in the first one, and 1 just after it too."""
+        """The epoch counted from 1; after an epoch it still has that epoch's number."""
         return self.epoch + 1 if self.is_in_epoch else self.epoch
 
     @property
@@ -254,32 +269,38 @@ class Run:
         """The rate as ``lr``; with several groups ``lr/<name or index>`` for each."""
         return read_rates(self.optimizer, self.updater.rate.values)
 
-    def bind(self) -> None:
-        """Look at the parts anew; needed after a change of task, model or metrics."""
-        self.events.set_task(self.task)
-        self.calls = TaskCalls(self)
-        self.train_metrics = _train_metrics(self.metrics)
-        if self.feed.task is not self.task:
-            self.feed.task = self.task
-            self.meta = _read_meta(self.task)
-            self.calls.move_task()
-        if self.monitor is None and self.calls.has_error:
-            names = [name for name in named_loaders(self.task, "val") if name]
-            self.monitor = Monitor("/".join(["val", *names[:1], "err"]), "min")
-        _rebuild_batch_functions(self)
+    @property
+    def hooks(self) -> tuple[object, ...]:
+        """The hooks of the run, those of the config and those given in Python."""
+        return tuple(self.events.hooks)
 
-    def fire(self, event: str, *values: object) -> None:
-        """Tell everyone who listens to an event."""
-        self.events.fire(event, self, *values)
+    @property
+    def device_facts(self) -> dict[str, Any]:
+        """Type, name and memory of the device, and the number format of the run."""
+        return {**read_device_facts(self.device), "precision": self.options.engine.precision}
 
     def log(self, values: Mapping[str, float | Tensor], step: int | None = None) -> None:
-        """Record values now, at this step unless another is given; reads tensors at once."""
+        """Record values at this step, or at another one; reads tensors at once."""
         points = {name: float(value) for name, value in values.items()}
         self.latest.update(points)
         step = self.step if step is None else step
         self.writer.log(points, step)
-        for mirror in self.mirrors:
-            mirror.take_points(points, step)
+        for tracker in self.trackers:
+            tracker.take_points(points, step)
+
+    def save_media(
+        self, name: str, data: object, *, kind: str = "", suffix: str = "", step: int | None = None
+    ) -> Path | None:
+        """Record an image, figure, sound or text; gives its file, or None without a record.
+
+        Args:
+            name: The series that it belongs to.
+            data: A tensor or array, a figure, a path, bytes or a text.
+            kind: ``image``, ``audio``, ``text`` and so on; found from the data by default.
+            suffix: The ending of the file; found from the data by default.
+            step: The step it belongs to; the current one by default.
+        """
+        return save_media(self, name, data, kind=kind, suffix=suffix, step=step)
 
     def on(
         self,
@@ -294,10 +315,14 @@ class Run:
         _rebuild_batch_functions(self)
 
     def stop(self, reason: str, *, status: str = "stopped") -> None:
-        """End the run after the current step; the first reason given stays."""
+        """End the run after the current step; only the first reason counts."""
         if not self.stop_reason:
             self.stop_status, self.stop_reason = status, reason
         self.plan.wake()
+
+    def request_save(self, reason: str) -> None:
+        """Save a checkpoint at the next step boundary, or at this one; safe in signal handlers."""
+        request_save(self, reason)
 
     def evaluate(self, split: str = "val") -> dict[str, float]:
         """Evaluate a split now, with all events; training is not disturbed."""
@@ -308,8 +333,16 @@ class Run:
         channels_last = self.options.engine.channels_last
         return move_module(module, self.device, self.dtype, channels_last=channels_last)
 
+    def change_optim(self, **changes: object) -> None:
+        """Change keys of the section ``optim`` between two steps: ``lr=1e-4, clip=1.0``.
+
+        Another ``type`` builds another optimizer; ``state="keep"`` or ``"reset"`` says whether
+        the optimizer's state is kept.
+        """
+        change_optim(self, **changes)
+
     def replace_task_method(self, name: str, function: Callable[..., object]) -> None:
-        """Give the task another method, from the next batch on; it gets no ``self``."""
+        """Replace a method of the task from the next batch on; it gets no ``self``."""
         known = (*REQUIRED_METHODS, *OPTIONAL_METHODS, *EVENTS, *ALIASES)
         if name not in known:
             raise TaskError(f"{name}: a task has no such method\n  {suggest(name, known)}")
@@ -317,7 +350,7 @@ class Run:
         self.bind()
 
     def register_caches(self, caches: Mapping[str, Any]) -> None:
-        """Have facts written into every checkpoint."""
+        """Write values into every checkpoint."""
         self.caches.update(caches)
 
     def register_flops(
@@ -327,15 +360,35 @@ class Run:
 
         Args:
             data: Tensors or lists of samples by name, of which the first sample counts; by
-                default it is the first one of the training data, through the task.
+                default the first sample of the training data, through the task.
             keys: Which of them the model takes, in this order; empty is all.
         """
-        from epochal.engine.analysis import model_summary as anatomy  # hardly any run needs it
+        from epochal.engine.analysis.model_summary import register_flops  # rarely needed
 
-        return anatomy.register_flops(self, data, keys)
+        return register_flops(self, data, keys)
+
+    # Engine
+
+    def bind(self) -> None:
+        """Find the methods of task, model and metrics again; needed after one was replaced."""
+        self.events.set_task(self.task)
+        self.calls = TaskCalls(self)
+        self.train_metrics = _train_metrics(self.metrics)
+        if self.feed.task is not self.task:
+            self.feed.task = self.task
+            self.meta = _read_meta(self.task)
+            self.calls.move_task()
+        if self.monitor is None and self.calls.has_error:
+            names = [name for name in named_loaders(self.task, "val") if name]
+            self.monitor = Monitor("/".join(["val", *names[:1], "err"]), "min")
+        _rebuild_batch_functions(self)
+
+    def fire(self, event: str, *values: object) -> None:
+        """Call every listener of an event."""
+        self.events.fire(event, self, *values)
 
     def release(self) -> None:
-        """Let go of every part, so that their memory is free; plain facts stay."""
+        """Drop every part, so that its memory is free; plain values stay."""
         self.plan.close()
         self.meter.forget()
         self.events.clear()
@@ -345,7 +398,7 @@ class Run:
 
 
 def _rebuild_batch_functions(run: Run) -> None:
-    """Choose anew what is done with each batch and between steps."""
+    """Choose again what is done with each batch and between steps."""
     functions = BatchFunctions(run)
     run.train_batch = functions.train
     run.finish_batch = functions.finish
@@ -355,19 +408,8 @@ def _rebuild_batch_functions(run: Run) -> None:
         run.plan.start(run)
 
 
-def _init_stages_and_steps(run: Run, parts: Parts) -> None:
-    """Give a run its stages, and no steps yet."""
-    run.course = StageProgress(parts.stages or (Stage(length=run.options.train.for_),))
-    run.make_optimizer = parts.make_optimizer
-    run.change_optim = partial(change_optim, run)
-    run.take_step = run.choose_step = unprepared_step
-    run.eval_steps = {}
-    run.variables, run.mirrors = {}, []
-    run.save_media = partial(save_media, run)
-
-
 def _read_meta(task: object) -> dict[str, Any]:
-    meta: Any = read_task_attribute(task, "meta")  # users fill it with what they like
+    meta: Any = read_task_attribute(task, "meta")  # users put anything there
     return {} if meta is None else meta
 
 

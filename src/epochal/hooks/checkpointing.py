@@ -10,7 +10,6 @@ from typing_extensions import override
 
 from epochal import durable
 from epochal.config.checkpoint_name import fill_template
-from epochal.engine.between_steps import is_between_steps
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.interfaces.options import CheckpointOptions
@@ -86,7 +85,7 @@ class Checkpointing(Hook):
             return
         if not isinstance(error, Exception) or not self._options.on_error:
             return
-        if is_between_steps(error):
+        if run.is_between_steps:
             _save_after_error(run, run.saver)
         elif run.saver.saved_at is not None:
             step = run.saver.saved_at[0]

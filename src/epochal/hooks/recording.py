@@ -132,5 +132,5 @@ class Recording(Hook):
 def _write(run: Run, step: int, means: dict[str, float], variables: dict[str, float]) -> None:
     points = {f"train/{name}": value for name, value in means.items()} | variables
     run.writer.log(points, step)
-    for mirror in run.mirrors:
-        mirror.take_points(points, step)
+    for tracker in run.trackers:
+        tracker.take_points(points, step)

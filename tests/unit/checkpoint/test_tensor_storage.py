@@ -169,7 +169,7 @@ class Own(Tensor):
     ("tensor", "what"),
     [
         (torch.eye(2).to_sparse(), "layout torch.sparse_coo\n  convert it first, such as with"),
-        (torch.ones(2).as_subclass(Own), r"test_memory\.Own\n  keep a plain tensor"),
+        (torch.ones(2).as_subclass(Own), r"test_tensor_storage\.Own\n  keep a plain tensor"),
         (nn.parameter.UninitializedParameter(), "no size yet\n  run one batch"),
     ],
 )

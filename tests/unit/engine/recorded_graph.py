@@ -96,5 +96,5 @@ def record_graphs(monkeypatch: pytest.MonkeyPatch, *, draws: bool = False) -> No
     monkeypatch.setattr(captured, "StepGraph", RecordedGraph)
     monkeypatch.setattr(captured, "CaptureContext", Workshop)
     for module in (captured, choose):
-        monkeypatch.setattr(module, "find_obstacle", lambda run: "")
+        monkeypatch.setattr(module, "find_capture_obstacle", lambda run: "")
     RecordedGraph.captures = RecordedGraph.replays = 0

@@ -1,4 +1,4 @@
-"""Tests of whether an error left a run as it was between two steps."""
+"""``run.is_between_steps``: whether an error left a state that can be saved and resumed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from engine.parts import Sums, fit, make_run
-from epochal.engine import Hook, Run
-from epochal.engine.between_steps import is_between_steps
+from epochal.engine import Hook
 
 
 class Broken(Dataset[tuple[torch.Tensor, torch.Tensor]]):
@@ -23,47 +22,40 @@ class Broken(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         return torch.zeros(3), torch.zeros(1)
 
 
-def error_of(task: Any = None, *hooks: object, **options: Any) -> BaseException:
-    with pytest.raises(ArithmeticError) as caught:
-        fit(make_run(task, hooks=hooks, for_="1ep", **options))
-    return caught.value
+class FailingLoss(Sums):
+    def batch_loss(self, out: Any, batch: Any) -> dict[str, Any]:
+        raise ArithmeticError
 
 
-def test_an_error_of_the_data_comes_between_steps() -> None:
+def fails_between_steps(task: Any = None, *hooks: object, **options: Any) -> bool:
+    """Whether the run that fails with ArithmeticError says that it was between two steps."""
+    run = make_run(task, hooks=hooks, for_="1ep", **options)
+    with pytest.raises(ArithmeticError):
+        fit(run)
+    return run.is_between_steps
+
+
+def with_broken(split: str) -> Sums:
     task = Sums()
-    task.train_loader = DataLoader(Broken(), batch_size=4)
-    assert is_between_steps(error_of(task))
+    setattr(task, f"{split}_loader", DataLoader(Broken(), batch_size=4))
+    return task
 
 
-def test_an_error_of_an_evaluation_or_a_hook_at_a_boundary_does_too() -> None:
-    task = Sums()
-    task.val_loader = DataLoader(Broken(), batch_size=4)
-    assert is_between_steps(error_of(task, eval_every="2st", sanity_batches=0))
-    assert is_between_steps(error_of(task, eval_every="1ep", sanity_batches=0))
+def hook_at(event: str) -> Hook:
+    def fail(*_: object) -> None:
+        raise ArithmeticError
 
-    class Failing(Hook):
-        def step_end(self, run: Run) -> None:
-            raise ArithmeticError
-
-    assert is_between_steps(error_of(None, Failing()))
+    return type("Failing", (Hook,), {event: fail})()
 
 
-def test_an_error_within_a_step_does_not() -> None:
-    class Failing(Sums):
-        def batch_loss(self, out: Any, batch: Any) -> dict[str, Any]:
-            raise ArithmeticError
+def test_errors_of_data_and_of_due_work_come_between_steps() -> None:
+    assert fails_between_steps(with_broken("train"))
+    assert fails_between_steps(with_broken("val"), eval_every="2st", sanity_batches=0)
+    assert fails_between_steps(with_broken("val"), eval_every="1ep", sanity_batches=0)
+    assert fails_between_steps(None, hook_at("step_end"))
 
-    assert not is_between_steps(error_of(Failing()))
 
-
-def test_neither_does_one_before_training_or_at_the_end_of_an_epoch() -> None:
-    class Early(Hook):
-        def run_start(self, run: Run) -> None:
-            raise ArithmeticError
-
-    class Late(Hook):
-        def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
-            raise ArithmeticError
-
-    assert not is_between_steps(error_of(None, Early()))
-    assert not is_between_steps(error_of(None, Late(), eval_every=0))
+def test_errors_in_a_step_before_training_and_at_the_end_of_an_epoch_do_not() -> None:
+    assert not fails_between_steps(FailingLoss())
+    assert not fails_between_steps(None, hook_at("run_start"))
+    assert not fails_between_steps(None, hook_at("epoch_end"), eval_every=0)

@@ -53,11 +53,11 @@ def test_terminal_shows_what_it_can() -> None:
 
 
 def test_folder_gets_a_name_that_can_be_made() -> None:
-    assert evaluated("on_disk('gr\\u00f6\\u00dfe')") == "'gr--e'"
+    assert evaluated("to_file_name('gr\\u00f6\\u00dfe')") == "'gr--e'"
 
 
 def test_recorded_path_is_found_again() -> None:
-    assert evaluated("reachable('/\\u00f6')") == r"'/\udcc3\udcb6'"
+    assert evaluated("to_openable_path('/\\u00f6')") == r"'/\udcc3\udcb6'"
 
 
 @pytest.mark.parametrize(

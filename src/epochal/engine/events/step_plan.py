@@ -13,7 +13,6 @@ from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import EVENTS
 from epochal.engine.interfaces.splits import SPLITS
 from epochal.engine.process.signals import PREEMPTED
-from epochal.engine.state.saver import save_if_requested
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,16 +47,24 @@ class Plan:
     """Knows the next step at which anything is due, so that other steps need not ask.
 
     Args:
-        events: Those who listen to ``step_end`` are due by their period.
+        events: Listeners of ``step_end`` are due by their period.
+        at_boundary: Called after everything due at a position is done; saves the run.
         alarm: Wakes the plan when something is due by the clock.
     """
 
-    def __init__(self, events: Events, *, alarm: Alarm | None = None) -> None:
+    def __init__(
+        self,
+        events: Events,
+        *,
+        at_boundary: Callable[[Run], object] = lambda run: None,
+        alarm: Alarm | None = None,
+    ) -> None:
         self.next_due = 0
         """The step after which ``run_due`` must be called; 0 is the current one."""
 
         self.is_started = False
         self._events = events
+        self._at_boundary = at_boundary
         self._alarm = alarm or Alarm()
         self._own_dues: list[Due] = []
         self.dues: list[Due] = []
@@ -121,14 +128,14 @@ class Plan:
             self.start(run)
         run.updater.rate.adopt()
         self.find_next_due(run)
-        save_if_requested(run)
+        self._at_boundary(run)
 
     def run_due_between_epochs(self, run: Run) -> None:
         """Do all that is due after this many epochs, and what the clock made due meanwhile."""
         self._happen(run, _BETWEEN_EPOCHS)
         if self._is_woken:
             self.run_due(run)
-        save_if_requested(run)
+        self._at_boundary(run)
 
     def catch_up(self, run: Run) -> None:
         """Do what was still due at this position when the run was preempted; after a resume."""

@@ -34,6 +34,6 @@ def save_media(
     media = save(run.writer, name, data, step=step, kind=kind, suffix=suffix)
     if media is None:
         return None
-    for mirror in run.mirrors:
-        mirror.take_media(media)
+    for tracker in run.trackers:
+        tracker.take_media(media)
     return media.path

@@ -104,7 +104,7 @@ class Tracker(Hook, ABC):
             is_rewritten=self.is_rewritten,
             every=self.every,
         )
-        run.mirrors.append(self)
+        run.trackers.append(self)
         if run.resume is None and run.facts.get("attempt"):
             self._mirror.go_back(run.facts["attempt"])
 

@@ -188,6 +188,7 @@ def _build_environment(assembly: Assembly, record: OpenRecord, task: object) -> 
         writer=record.writer,
         dir=record.dir,
         checkpoint_dir=record.checkpoint_dir,
+        registry=assembly.builder.registry,
         facts=record.add_origins(assembly.builder.registry.project, assembly.config, task),
         resume=record.point,
         times=assembly.times,

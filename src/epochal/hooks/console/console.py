@@ -71,6 +71,7 @@ class Console(Hook):
         if self.screen is None:
             # FORCE_COLOR must not turn a file into a terminal.
             self.screen = Screen(force_terminal=sys.stdout.isatty())
+        run.console = self.screen
         self._redirect = LogRedirect(self.screen)
 
     @override

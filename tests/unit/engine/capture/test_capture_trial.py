@@ -243,7 +243,7 @@ class Rebinding(nn.Module):
     [
         (Counter, adder, "Counter.calls changes in the step"),
         (Dice, adder, "random numbers on the host, from Python's random"),
-        (Timed, adder, r"run.step is read in .*test_trial.py:\d+"),
+        (Timed, adder, r"run.step is read in .*test_capture_trial.py:\d+"),
         (Sums, Rebinding, "model.seen is replaced in the step"),
         (Sums, lambda: adder(dropout=0.5), "from torch on the CPU"),
     ],
@@ -286,7 +286,7 @@ def test_the_line_of_an_error_is_the_users() -> None:
 
     with pytest.raises(RuntimeError) as caught:
         mine()
-    assert "test_trial.py:" in describe_user_line(caught.value)
+    assert "test_capture_trial.py:" in describe_user_line(caught.value)
     assert "`torch.ones(2) @ torch.ones(3)`" in describe_user_line(caught.value)
     assert (
         describe_user_line(ValueError("no traceback")) == "a part of the model or of torch itself"

@@ -61,7 +61,7 @@ def fake_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(captured, "StepGraph", FakeGraph)
     monkeypatch.setattr(captured, "CaptureContext", FakeWorkshop)
     for module in (captured, choose):
-        monkeypatch.setattr(module, "find_obstacle", lambda run: "")
+        monkeypatch.setattr(module, "find_capture_obstacle", lambda run: "")
     FakeGraph.captures = FakeGraph.replays = FakeGraph.copies = FakeGraph.shown = 0
     FakeGraph.error = None
 

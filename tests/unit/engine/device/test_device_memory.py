@@ -63,7 +63,7 @@ def test_devices_that_keep_memory_can_give_it_back(kind: str) -> None:
 
 KEEPING = """
 import ctypes, resource, torch
-from epochal.engine.memory import keep_freed_memory
+from epochal.engine.device.device_memory import keep_freed_memory
 
 class Info(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in ("arena", "_", "__", "mapped", *"abcdef")]

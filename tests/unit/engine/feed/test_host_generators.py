@@ -85,7 +85,7 @@ HIDDEN: dict[str, tuple[Any, str, Any]] = {
     "other words of Python": (random, "getstate", lambda: (3, (0,) * 625, None)),
     "another algorithm of numpy": (module, "get_bit_generator", np.random.PCG64),
     "other words of numpy": (module.np.random, "MT19937", SimpleNamespace),
-    "no spare number of numpy": (module, "_find_in_numpy", lambda: None),
+    "no spare number of numpy": (module, "_find_numpy_offset", lambda: None),
     "no seed in torch's memory": (module, "_TORCH_HEAD", 8),
     "no words in torch's memory": (module, "_views_of_torch", lambda _: (b"", b"")),
     "no memory of torch": (

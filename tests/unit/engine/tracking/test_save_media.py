@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     parts = Parts(task=TinyTask(), model=TinyModel())
-    return Run(parts, setting=Environment(writer=RunWriter(RunFolder(tmp_path))))
+    return Run(parts, environment=Environment(writer=RunWriter(RunFolder(tmp_path))))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8])

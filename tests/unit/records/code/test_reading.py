@@ -10,7 +10,7 @@ import pytest
 from epochal.records.code.code_manifest import CodeFile, CodeManifest
 from epochal.records.code.content_store import ContentStore
 from epochal.records.code.file_content import FileStamp
-from epochal.records.code.project_scan import Found
+from epochal.records.code.file_selection import CandidateFile
 from epochal.records.code.reading import CodeReader, CodeWriter, with_parents
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def found(path: Path) -> Found:
-    return Found(path.name, FileStamp.of(path.stat()), 0o755)
+def found(path: Path) -> CandidateFile:
+    return CandidateFile(path.name, FileStamp.of(path.stat()), 0o755)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.unit.records.test_read import make_run
+from tests.unit.records.folder.test_record import make_run
 
 from epochal.records.folder.derived_fields import (
     desc_of,

@@ -117,8 +117,8 @@ def test_there_is_one_writer_at_a_time(tmp_path: Path) -> None:
 def test_a_killed_writer_holds_nothing(tmp_path: Path) -> None:
     script = (
         "import os, sys\nfrom pathlib import Path\n"
-        "from epochal.records.index.database import locking\n"
-        "with locking(Path(sys.argv[1])): os.kill(os.getpid(), 9)"
+        "from epochal.records.index.database import holding_writer_lock\n"
+        "with holding_writer_lock(Path(sys.argv[1])): os.kill(os.getpid(), 9)"
     )
     path = tmp_path / "index.db"
     subprocess.run([sys.executable, "-c", script, str(path)], check=False)
