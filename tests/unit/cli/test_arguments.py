@@ -12,7 +12,7 @@ from epochal.cli.arguments import print_json, split_files_and_overrides, split_s
 from epochal.errors import ConfigError
 
 
-def test_files_and_overrides_are_told_apart_in_any_order() -> None:
+def test_files_and_overrides_are_separated_in_any_order() -> None:
     files, overrides = split_files_and_overrides(
         ["a.yaml", "optim.lr=1e-3", "b.toml", "hooks.0.patience=2"]
     )

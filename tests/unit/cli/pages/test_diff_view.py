@@ -14,7 +14,7 @@ def test_hint_can_be_typed() -> None:
     assert line.startswith("  1 more line: ")
 
 
-def test_nothing_more_needs_no_hint() -> None:
+def test_no_hint_without_hidden_rows() -> None:
     assert list(PAIR.more(0, "line", "code")) == []
 
 
@@ -25,17 +25,17 @@ def test_all_rows_are_shown_on_request() -> None:
     assert DiffView(names=("A", "B"), words=(), has_all=True).cut(rows, 5) == 9
 
 
-def test_colours_are_only_where_they_can_be_seen() -> None:
+def test_text_is_coloured_only_on_a_terminal() -> None:
     assert PAIR.paint("x", 31) == "x"
     assert DiffView(names=("A",), words=(), has_colours=True).paint("x", 31) == "\x1b[31mx\x1b[0m"
 
 
-def test_table_is_indented_and_cannot_steer_the_terminal() -> None:
+def test_table_is_indented_and_control_characters_are_escaped() -> None:
     lines = list(PAIR.table(("key", "A"), [("k", "\x1b[2Jgone\n")]))
     assert lines == ["  key  A", "  k    \\x1b[2Jgone\\n"]
 
 
-def test_no_text_brings_colours_of_its_own() -> None:
+def test_colour_codes_in_text_are_escaped() -> None:
     assert PAIR.paint("\x1b[31mx", 0) == "\\x1b[31mx"
 
 

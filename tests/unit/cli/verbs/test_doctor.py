@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from small_project import Command
 
 
-def test_a_usual_folder_is_fit_for_runs(tmp_path: Path, epochal: Command) -> None:
+def test_ordinary_folder_passes_all_checks(tmp_path: Path, epochal: Command) -> None:
     done = epochal("doctor", tmp_path / "runs", "--kills", 1)
     assert done.code == 0, done.out
     assert f"checking {tmp_path} and this machine" in done.out
@@ -35,14 +35,14 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Diagnostic]:
     return findings
 
 
-def test_findings_can_be_read_by_programs(
+def test_findings_are_printed_as_json(
     tmp_path: Path, epochal: Command, found: list[Diagnostic]
 ) -> None:
     done = epochal("doctor", tmp_path, "--json")
     assert (done.code, json.loads(done.out)) == (0, [found[0].to_json()])
 
 
-def test_a_failure_has_an_exit_code_and_says_what_to_do(
+def test_failure_has_an_exit_code_and_a_hint(
     tmp_path: Path, epochal: Command, found: list[Diagnostic]
 ) -> None:
     found.append(Diagnostic("full disk", "fail", "a checkpoint was lost", "go elsewhere"))

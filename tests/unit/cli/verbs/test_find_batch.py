@@ -34,7 +34,7 @@ def limited(shop: Path) -> Path:
     return shop
 
 
-def test_it_prints_what_to_write(limited: Path, epochal: Command) -> None:
+def test_microbatch_is_suggested(limited: Path, epochal: Command) -> None:
     words = ("config.yaml", "task.type=shop.limited.Limited", "--limit", "64")
     done = epochal("find-batch", *words)
     assert done.code == 0
@@ -46,7 +46,7 @@ def test_it_prints_what_to_write(limited: Path, epochal: Command) -> None:
     assert epochal("run", *words[:2], "engine.microbatch=auto", "--no-file").code == 0
 
 
-def test_batches_that_fit_are_left_alone(shop: Path, epochal: Command) -> None:
+def test_batches_that_fit_need_no_change(shop: Path, epochal: Command) -> None:
     out = epochal("find-batch", "config.yaml", "--limit", "24").out
     assert "24 samples or more fit at once" in out
     assert "batches of 4 fit as they are" in out
@@ -59,18 +59,18 @@ def test_a_cpu_needs_a_limit(shop: Path, epochal: Command) -> None:
     assert "needs a device with memory of its own" in done.err
 
 
-def test_one_config_at_a_time(shop: Path, epochal: Command) -> None:
+def test_second_config_is_refused(shop: Path, epochal: Command) -> None:
     done = epochal("find-batch", "config.yaml", "base.yaml", "--limit", "4")
     assert "find-batch takes one config" in done.err
 
 
-def test_mistakes_of_the_code_are_shown_as_those_of_a_run(shop: Path, epochal: Command) -> None:
+def test_errors_of_the_users_code_are_shown(shop: Path, epochal: Command) -> None:
     done = epochal("find-batch", "config.yaml", "model.type=shop.parts.Crooked", "--limit", "4")
     assert done.code == 1
     assert "shapes do not fit" in done.err
 
 
-def test_memory_is_shown_where_it_was_counted() -> None:
+def test_memory_is_shown_if_measured() -> None:
     mib = 2**20
     tries = (BatchTry(1, True, 10 * mib), BatchTry(2, True, 12 * mib), BatchTry(4, False))
     result = RunResult(status="finished", reason="completed")

@@ -41,7 +41,7 @@ def test_words_and_options_become_choices(
     assert wanted["allow_changed"]
 
 
-def test_newest_checkpoint_is_meant_unless_told(
+def test_newest_checkpoint_is_the_default(
     shop: Path, epochal: Command, asked: list[dict[str, Any]]
 ) -> None:
     epochal("resume", "last")
