@@ -30,6 +30,10 @@ def test_lines_fit_the_terminal_and_keep_every_number() -> None:
             assert number in text, (number, width)
 
 
+def test_control_characters_are_escaped() -> None:
+    assert format_table(("key",), [("\x1b[2Jgone\n",)]) == "key\n\\x1b[2Jgone\\n"
+
+
 def test_names_are_shortened_if_that_is_enough() -> None:
     text = format_table(HEADER, ROWS, width=80)
     assert len(text.splitlines()) == 3

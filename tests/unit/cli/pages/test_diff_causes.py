@@ -7,7 +7,7 @@ from epochal.cli.pages.diff_view import DiffView
 from epochal.records.compare.code import CodeComparison, FileDifference, FileVersion
 from epochal.records.compare.difference import Difference, RunValue, SectionComparison
 
-PAIR = DiffView(names=("A", "B"), words=("a", "b"))
+PAIR = DiffView(names=("A", "B"), words=("a", "my run"))
 THREE = DiffView(names=("A", "B", "C"), words=("a", "b", "c"))
 ALL = DiffView(names=("A", "B"), words=("a", "b"), has_all=True)
 NO_GIT = SectionComparison((), 0)
@@ -47,7 +47,7 @@ def test_defaults_of_some_are_counted_and_shown_on_request() -> None:
     )
     assert list(describe_values("params", facts, PAIR)) == [
         "parameters: nothing differs, 2 are the same",
-        "  1 default that only some runs have: `epochal diff a b --only params --all`",
+        "  1 default that only some runs have: `epochal diff a 'my run' --only params --all`",
     ]
     assert "optim.eps" in list(describe_values("params", facts, ALL))[-1]
 
@@ -56,7 +56,7 @@ def test_many_differences_are_cut_and_counted() -> None:
     many = tuple(Difference(f"p{i}", (RunValue("1"), RunValue("2"))) for i in range(20))
     lines = list(describe_values("packages", SectionComparison(many, 0), PAIR))
     assert len(lines) == 1 + 1 + 16 + 1
-    assert lines[-1] == "  4 more packages: `epochal diff a b --only packages --all`"
+    assert lines[-1] == "  4 more packages: `epochal diff a 'my run' --only packages --all`"
     assert len(list(describe_values("packages", SectionComparison(many, 0), ALL))) == 22
 
 
@@ -137,7 +137,7 @@ def test_lines_are_coloured_on_a_terminal() -> None:
 def test_long_diffs_are_cut_and_counted() -> None:
     long = FileDifference(path="a", versions=(None, FileVersion("b")), lines=("+x",) * 90, added=90)
     lines = list(describe_code(CodeComparison(files=(long,), git=NO_GIT), PAIR))
-    assert lines[-1] == "  30 more lines: `epochal diff a b --only code --all`"
+    assert lines[-1] == "  30 more lines: `epochal diff a 'my run' --only code --all`"
 
 
 def test_new_removed_and_binary_files_are_listed() -> None:

@@ -59,17 +59,6 @@ def test_a_cpu_needs_a_limit(shop: Path, epochal: Command) -> None:
     assert "needs a device with memory of its own" in done.err
 
 
-def test_second_config_is_refused(shop: Path, epochal: Command) -> None:
-    done = epochal("find-batch", "config.yaml", "base.yaml", "--limit", "4")
-    assert "find-batch takes one config" in done.err
-
-
-def test_errors_of_the_users_code_are_shown(shop: Path, epochal: Command) -> None:
-    done = epochal("find-batch", "config.yaml", "model.type=shop.parts.Crooked", "--limit", "4")
-    assert done.code == 1
-    assert "shapes do not fit" in done.err
-
-
 def test_memory_is_shown_if_measured() -> None:
     mib = 2**20
     tries = (BatchTry(1, True, 10 * mib), BatchTry(2, True, 12 * mib), BatchTry(4, False))

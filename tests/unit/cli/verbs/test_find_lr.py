@@ -67,24 +67,6 @@ def test_empty_range_is_refused(shop: Path, epochal: Command) -> None:
     assert "--min 1e-8 --max 1" in done.err
 
 
-def test_second_config_is_refused(shop: Path, epochal: Command) -> None:
-    done = epochal("find-lr", "config.yaml", "config.yaml")
-    assert done.code == 78
-    assert "takes one config" in done.err
-
-
-def test_mistakes_end_with_a_message(shop: Path, epochal: Command) -> None:
-    done = epochal(*WORDS, "optim.lrr=1")
-    assert done.code == 78
-    assert "optim.lrr" in done.err
-
-
-def test_errors_of_the_users_code_are_shown_with_their_place(shop: Path, epochal: Command) -> None:
-    done = epochal(*WORDS, "task.type=shop.parts.Stumbling")
-    assert done.code == 1
-    assert "the shelf is empty" in done.err
-
-
 def test_loss_that_is_always_nan_is_reported(shop: Path, epochal: Command) -> None:
     done = epochal(*WORDS, "task.type=shop.parts.NanLoss")
     assert done.code == 1

@@ -106,20 +106,6 @@ def test_json_has_learning_rates_if_plotted(shop: Path, epochal: Command) -> Non
     assert plan["rates"] is None
 
 
-def test_mistakes_end_with_a_message(shop: Path, epochal: Command) -> None:
-    done = epochal("plan", "config.yaml", "optim.lrr=1")
-    assert done.code == 78
-    assert "optim.lrr" in done.err
-
-
-def test_error_while_building_a_part_names_the_part(shop: Path, epochal: Command) -> None:
-    done = epochal("plan", "config.yaml", "task.type=shop.parts.Stumbling")
-    assert done.code == 1
-    assert "while building task (shop.parts.Stumbling)" in done.err
-    assert "shop/parts.py:" in done.err
-    assert "Traceback" not in done.err
-
-
 def test_plan_shows_averaged_weights_and_the_kind_of_step(shop: Path, epochal: Command) -> None:
     words = ("plan", "config.yaml", "--device", "cpu")
     plain = epochal(*words).out

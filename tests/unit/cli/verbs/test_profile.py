@@ -54,18 +54,9 @@ def test_a_folder_that_exists_is_not_overwritten(shop: Path, epochal: Command) -
     assert "--out" in done.err
 
 
-def test_mistakes_end_with_a_message(shop: Path, epochal: Command) -> None:
-    assert "optim.lrr" in epochal("profile", "config.yaml", "optim.lrr=1").err
+def test_zero_steps_are_refused(shop: Path, epochal: Command) -> None:
     done = epochal("profile", "config.yaml", "--steps", "0")
     assert "command line: --steps must be at least 1, got 0\n  write --steps 1" in done.err
-    done = epochal("profile", "config.yaml", "base.yaml")
-    assert "takes one config" in done.err
-
-
-def test_error_while_building_a_part_names_the_part(shop: Path, epochal: Command) -> None:
-    done = epochal("profile", "config.yaml", "task.type=shop.parts.Stumbling", *SHORT)
-    assert done.code == 1
-    assert "while building task (shop.parts.Stumbling)" in done.err
 
 
 def test_failed_run_is_reported(shop: Path, epochal: Command) -> None:

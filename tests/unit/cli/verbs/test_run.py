@@ -224,12 +224,6 @@ def test_python_config_runs_when_it_is_allowed(shop: Path, epochal: Command) -> 
     assert len(run_folders(shop)) == 1
 
 
-def test_words_without_a_file_are_refused(shop: Path, epochal: Command) -> None:
-    done = epochal("run", "optim.lr=1")
-    assert done.code == 78
-    assert "name a file first" in done.err
-
-
 def test_words_that_are_neither_files_nor_overrides_are_refused(
     shop: Path, epochal: Command
 ) -> None:

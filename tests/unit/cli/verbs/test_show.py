@@ -89,6 +89,9 @@ def test_json_holds_everything(trained: Path, epochal: Command) -> None:
     assert shown["config"]["train"]["for"] == "3ep"
     assert "val/acc" in shown["metrics"]
     assert shown["damage"] == []
+    assert {"start-up/building", "steps", "data wait", "evaluation", "saving"} <= set(
+        shown["times"]
+    )
 
 
 def test_metric_that_is_always_nan_is_shown(shop: Path, epochal: Command) -> None:
@@ -130,14 +133,6 @@ def test_showing_changes_nothing_but_the_index(trained: Path, shop: Path, epocha
     assert all(after[name] == before[name] for name in before)
 
 
-def test_overview_shows_times(trained: Path, epochal: Command) -> None:
-    out = epochal("show", "last").out
-    assert "  time " in out
-    assert "  steps " in out
-    times = json.loads(epochal("show", "last", "--json").out)["times"]
-    assert {"start-up/building", "steps", "data wait", "evaluation", "saving"} <= set(times)
-
-
 def test_times_of_a_killed_run_come_from_its_status(trained: Path, epochal: Command) -> None:
     (trained / "result.json").unlink()
     status = json.loads((trained / "status.json").read_text())
@@ -146,17 +141,6 @@ def test_times_of_a_killed_run_come_from_its_status(trained: Path, epochal: Comm
     out = epochal("show", "last").out
     assert "  data wait    40%  20.0 s" in out
     assert "the run waited for data 40% of the time" in out
-
-
-def test_attempts_are_listed(trained: Path, epochal: Command) -> None:
-    run = json.loads((trained / "run.json").read_text())
-    run["attempts"].append(
-        {"attempt": 1, "checkpoint": "step-6", "step": 6, "started": "noon", "changed": ["x: 1"]}
-    )
-    (trained / "run.json").write_text(json.dumps(run))
-    out = epochal("show", "last").out
-    assert "  attempt  1: from step-6, step 6, noon\n           x: 1\n" in out
-    assert "attempt  0" not in out
 
 
 def test_folds_are_shown_with_their_mean_and_spread(shop: Path, epochal: Command) -> None:
