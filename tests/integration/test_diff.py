@@ -1,4 +1,4 @@
-"""Real runs side by side: what was changed is found, and nothing else."""
+"""Comparisons of real runs: every change is found, and nothing else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def train(shop: Path, epochal: Command, *words: str) -> str:
     """Train the shop; gives the id of the run."""
-    with forgetting(shop):  # a fresh process reads the code anew
+    with forgetting(shop):  # a new process would read the code again
         assert epochal("run", "config.yaml", *words).code == 0
     return run_folders(shop)[-1].name
 
@@ -32,7 +32,7 @@ def test_same_run_twice_is_the_same_bit_for_bit(shop: Path, epochal: Command) ->
     one, other = train(shop, epochal), train(shop, epochal)
     found = compared(epochal, one, other)
     assert [name for name in found["differing"] if name != "code"] == []
-    assert found["code"]["files"] == []  # somebody may be working on Epochal itself
+    assert found["code"]["files"] == []  # Epochal itself may be edited meanwhile
     assert found["curves"][0]["num_points"] > 20
 
 

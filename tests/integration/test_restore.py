@@ -1,4 +1,4 @@
-"""The code of a run, laid back, runs as it did then."""
+"""The restored code of a run gives the same run."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_restored_run_has_the_same_curves_bit_for_bit(
     assert (second / weights).read_bytes() == (first / weights).read_bytes()
 
 
-def test_run_that_another_epochal_made_runs_with_that_one(
+def test_run_of_another_version_is_restored_with_that_version(
     project: Path, epochal: Command, tmp_path: Path
 ) -> None:
     import epochal as package
@@ -105,9 +105,9 @@ def test_run_that_another_epochal_made_runs_with_that_one(
         text=True,
         check=True,
     ).stdout.strip()
-    laid = tmp_path / "back" / ".epochal-code" / "epochal"
-    assert Path(place) == laid / "__init__.py"
-    assert (laid / "engine" / "loop.py").read_bytes() == (
+    restored = tmp_path / "back" / ".epochal-code" / "epochal"
+    assert Path(place) == restored / "__init__.py"
+    assert (restored / "engine" / "loop.py").read_bytes() == (
         Path(package.__file__).parent / "engine" / "loop.py"
     ).read_bytes()
 
@@ -136,15 +136,15 @@ def test_run_folder_holds_the_code_of_project_and_framework(
     assert facts["data"]["train"]["length"] == 24
 
 
-def test_run_goes_on_though_its_code_cannot_be_kept(project: Path, epochal: Command) -> None:
-    with forgetting(project):  # a folder in the way of the list
+def test_run_continues_if_its_code_cannot_be_saved(project: Path, epochal: Command) -> None:
+    with forgetting(project):  # a folder in place of the manifest
         done = epochal("run", "config.yaml", "--fast", "record.subdirs=[code/manifest.json]")
     assert done.code == 0
     log = next((project / "runs").rglob("run.log")).read_text()
     assert log.count("copy of the code is not complete") == 1
 
 
-def test_run_keeps_no_code_if_told_so(project: Path, epochal: Command) -> None:
+def test_saving_code_can_be_turned_off(project: Path, epochal: Command) -> None:
     with forgetting(project):
         assert epochal("run", "config.yaml", "--fast", "record.code=false").code == 0
     (folder,) = run_folders(project)
@@ -154,9 +154,7 @@ def test_run_keeps_no_code_if_told_so(project: Path, epochal: Command) -> None:
     assert "has no copy of its code" in done.err
 
 
-def test_evaluation_belongs_to_the_run_whose_weights_it_reads(
-    project: Path, epochal: Command
-) -> None:
+def test_evaluation_has_the_run_of_its_weights_as_parent(project: Path, epochal: Command) -> None:
     with forgetting(project):
         assert epochal("run", "config.yaml", "--fast").code == 0
         assert epochal("test", "last").code == 0
@@ -165,7 +163,7 @@ def test_evaluation_belongs_to_the_run_whose_weights_it_reads(
     assert facts["parent"] == {"run": first.name, "kind": "test"}
 
 
-def test_folds_belong_to_their_cross_validation_and_share_its_code(
+def test_folds_have_their_cross_validation_as_parent_and_share_its_code(
     project: Path, epochal: Command
 ) -> None:
     with forgetting(project):
@@ -178,7 +176,7 @@ def test_folds_belong_to_their_cross_validation_and_share_its_code(
     assert (fold / inner).samefile(whole / inner)
 
 
-def test_resumed_run_keeps_the_code_that_it_goes_on_with(project: Path, epochal: Command) -> None:
+def test_resumed_run_saves_changed_code(project: Path, epochal: Command) -> None:
     with forgetting(project):
         assert epochal("run", "config.yaml", "checkpoint.every=1ep").code == 0
     (folder,) = run_folders(project)

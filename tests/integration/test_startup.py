@@ -1,4 +1,4 @@
-"""The command in a process of its own, before anything runs: imports, Ctrl-C, plain terminals."""
+"""Start-up of the command in a new process: imports, Ctrl-C, ASCII terminals."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_ctrl_c_while_starting_ends_quietly(shop: Path, module: str) -> None:
         assert json.loads((folder / "status.json").read_text())["status"] == "interrupted"
 
 
-def test_terminal_without_umlauts_is_no_reason_to_fail(shop: Path) -> None:
+def test_ascii_terminals_are_supported(shop: Path) -> None:
     environment = os.environ | {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
 
     def epochal(*words: str) -> str:

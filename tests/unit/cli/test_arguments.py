@@ -1,4 +1,4 @@
-"""Tests of words and options that several verbs share."""
+"""Tests of arguments and options that several verbs share."""
 
 from __future__ import annotations
 

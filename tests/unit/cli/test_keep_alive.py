@@ -1,4 +1,4 @@
-"""Tests of ``epochal run --keep-alive``: what is started, refused and installed."""
+"""Tests of the options of ``epochal run --keep-alive``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROGRAM = [sys.executable, "-m", "epochal"]
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the supervisor is asked to do, instead of doing it."""
+    """The arguments of the supervisor, which is not started."""
     asked: dict[str, Any] = {}
 
     def supervise(commands: supervisor.SupervisedCommands, file: object, **options: object) -> int:
@@ -97,7 +97,7 @@ def test_reboot_starts_no_finished_run_again(
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[install.BootJob]:
-    """The jobs that are installed, instead of installing them."""
+    """The jobs to install, which are not installed."""
     jobs: list[install.BootJob] = []
     plan = install.Installation("crontab", "your crontab", "@reboot it", "crontab -e", "by hand")
     monkeypatch.setattr(install, "plan_installation", lambda job: jobs.append(job) or plan)
@@ -127,6 +127,6 @@ def test_installed_job_continues_the_run_of_the_command(
     assert job.dir == shop
     assert job.name == f"epochal-{asked['file'].path.stem}"
     assert asked["file"].exists
-    # The unit uses the same file as the command that installed it.
+    # The installed job uses the same file as this command.
     epochal(*words)
     assert asked["file"].exists

@@ -1,4 +1,4 @@
-"""Tests of the way from words to a verb and its exit code."""
+"""Tests of running a verb and its exit code."""
 
 from __future__ import annotations
 

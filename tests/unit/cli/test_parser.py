@@ -1,4 +1,4 @@
-"""Tests of the words of the command line."""
+"""Tests of the parser of the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def test_options_of_other_verbs_are_not_loaded() -> None:
-    """Help must be instant, so only the verb that was typed is imported."""
+    """Help must be fast, so only the chosen verb is imported."""
     assert "--defaults" not in build_parser("runs").format_help()
 
 

@@ -1,4 +1,4 @@
-"""Tests of what a person reads when a run has come to its end."""
+"""Tests of the summary after a successful run."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def test_ordinary_folder_passes_all_checks(tmp_path: Path, epochal: Command) -> 
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> list[Diagnostic]:
-    """What is found, instead of an examination."""
+    """Findings that replace those of real checks."""
     findings = [Diagnostic("kill", "ok", "none lost")]
     monkeypatch.setattr(doctor, "_run_checks", lambda *_: iter(findings))
     return findings

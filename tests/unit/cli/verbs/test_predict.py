@@ -31,7 +31,7 @@ def test_predictions_are_written_to_a_new_record(
     folder = run_folders(shop)[-1]
     assert folder != trained
     lines = lines_of(folder / "predictions.jsonl")
-    assert len(lines) == 12  # --fast is in the config of the run: three batches of four
+    assert len(lines) == 12  # --fast is in the config of the run: three batches of four samples
     assert all(len(line["logits"]) == 3 for line in lines)
     assert f"wrote    12 predictions to {folder.relative_to(shop)}" in done.out
 

@@ -58,7 +58,8 @@ def test_other_package_versions_are_listed(trained: Path, epochal: Command, tmp_
     facts["machine"]["packages"] |= {"numpy": "0.1", "gone": "2.0"}
     rewrite(trained / "run.json", machine=facts["machine"])
     out = epochal("restore", "last", tmp_path / "back").out
-    assert "other packages here gone 2.0 -> none, numpy 0.1 -> " in out or "numpy 0.1 -> " in out
+    assert "  other package versions here " in out
+    assert "numpy 0.1 -> " in out
     assert "gone 2.0 -> none" in out
 
 

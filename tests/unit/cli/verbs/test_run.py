@@ -42,21 +42,17 @@ def test_output_for_pipes_has_one_line_per_interval(shop: Path, epochal: Command
     assert "val" in out
 
 
-def test_overrides_change_one_run(shop: Path, epochal: Command) -> None:
-    assert epochal("run", "config.yaml", "optim.lr=0.3", "train.for=1ep").code == 0
-    (folder,) = run_folders(shop)
-    assert config_of(folder)["optim"]["lr"] == 0.3
-    assert result_of(folder)["epochs"] == 1
-
-
-def test_options_may_come_between_words(shop: Path, epochal: Command) -> None:
-    assert epochal("run", "--fast", "config.yaml", "--no-file", "optim.lr=0.3").code == 0
-
-
-def test_variant_is_chosen_by_name(shop: Path, epochal: Command) -> None:
-    assert epochal("run", "config.yaml", "--variant", "long").code == 0
-    (folder,) = run_folders(shop)
-    assert result_of(folder)["epochs"] == 3
+def test_overrides_variants_and_epochs_change_the_run(shop: Path, epochal: Command) -> None:
+    for words, lr, epochs in (
+        (("config.yaml", "optim.lr=0.3", "train.for=1ep"), 0.3, 1),
+        (("--device", "cpu", "config.yaml", "--epochs", "1", "optim.lr=0.3"), 0.3, 1),
+        (("config.yaml", "--variant", "long"), 0.05, 3),
+    ):
+        assert epochal("run", *words).code == 0, words
+        folder = run_folders(shop)[-1]
+        assert (config_of(folder)["optim"]["lr"], result_of(folder)["epochs"]) == (lr, epochs), (
+            words
+        )
 
 
 def test_all_variants_run_in_turn(shop: Path, epochal: Command) -> None:
@@ -121,11 +117,6 @@ def test_name_and_desc_fill_the_readme(shop: Path, epochal: Command) -> None:
     readme = (folder / "README.md").read_text(encoding="utf-8")
     assert readme.startswith("# My Größe\n\nis it\nwide?\n")
     assert json.loads((folder / "run.json").read_text())["tag"] == "My Größe"
-
-
-def test_epochs_option_replaces_the_length(shop: Path, epochal: Command) -> None:
-    assert epochal("run", "config.yaml", "--epochs", "1").code == 0
-    assert result_of(run_folders(shop)[0])["epochs"] == 1
 
 
 def test_impossible_number_of_epochs_is_refused(shop: Path, epochal: Command) -> None:

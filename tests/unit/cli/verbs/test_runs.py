@@ -125,7 +125,7 @@ def test_number_of_resumes_is_shown(history: list[Path], epochal: Command) -> No
 
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Records of a config with three seeds, one of which failed, and of another config."""
+    """Three seeds of one config, one of them failed, and a run of another config."""
     monkeypatch.chdir(tmp_path)
     root = tmp_path / "runs"
     folders = [record_run(root, seed=seed, accuracy=0.625 + 0.25 * seed) for seed in range(2)]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Four records: a good one, a failure, one that is at work, and a better one."""
+    """Four records: finished, failed, running, and finished with a better result."""
     monkeypatch.chdir(tmp_path)
     root = tmp_path / "runs"
     return [
