@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.errors import ConfigError, Problem
-from epochal.text.command import epochal_command
+from epochal.text.command import absolute_command
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
@@ -37,13 +37,9 @@ def execute(args: argparse.Namespace) -> int:
     for path in written:
         print(f"  {args.path / path}")
     print(f"\nwrote {format_count(len(written), 'file')}; next\n")
-    typed = (
-        epochal_command()
-        if Path(epochal_command()).name == epochal_command()
-        else str(Path(epochal_command()).absolute())
-    )
+    command = absolute_command()
     print(f"  cd {shlex.quote(str(args.path))}")
-    print(f"  {typed} check config.yaml\n  {typed} run config.yaml")
+    print(f"  {command} check config.yaml\n  {command} run config.yaml")
     return 0
 
 

@@ -15,7 +15,7 @@ from epochal.records.code.restore import FRAMEWORK_DIR, RestoreResult, restore_c
 from epochal.records.machine.machine import package_versions
 from epochal.records.secrets import REDACTED
 from epochal.registry.project import find_project
-from epochal.text.command import epochal_command
+from epochal.text.command import absolute_command
 from epochal.text.escape import escape_control, to_openable_path
 from epochal.text.formatting import format_count
 
@@ -137,11 +137,7 @@ def _command(record: RunRecord, done: RestoreResult) -> list[str]:
     folder = done.dir / inner
     config = os.path.relpath(done.config, folder)
     words = ["run", config, *_options(record, done, inner)]
-    program = (
-        epochal_command()
-        if Path(epochal_command()).name == epochal_command()
-        else str(Path(epochal_command()).absolute())
-    )
+    program = absolute_command()
     if done.framework_dir is not None:
         program = (
             f"PYTHONPATH={os.path.relpath(done.dir / FRAMEWORK_DIR, folder)} python -m epochal"
