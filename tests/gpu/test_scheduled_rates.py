@@ -1,4 +1,4 @@
-"""Schedules, warm-ups and the search for a rate on a real device, in captured steps too."""
+"""Schedules, warm-ups and find-lr on a real device, eager and captured."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 
 
 class Keep(ep.Hook):
-    """Keeps what is known only while the run goes on."""
+    """Keeps facts that are known only during the run."""
 
     def __init__(self) -> None:
         self.rates: list[float] = []
@@ -76,23 +76,23 @@ def test_captured_steps_take_the_same_rates_and_bits_without_a_new_capture(
         keep = Keep()
         one = experiment(step, SCHEDULES[name], keep)
         one.fit()
-        model = one.loaded.given.parts["model"]
+        model = one.inputs.given.parts["model"]
         found[step] = (keep, [value.clone() for value in model.state_dict().values()])
     assert found["graph"][0].choices["step"] == "graph"
     assert found["eager"][0].rates == found["graph"][0].rates
     assert len(set(found["eager"][0].rates)) > 2
     assert all(map(torch.equal, found["eager"][1], found["graph"][1]))
-    assert "captured anew" not in caplog.text
+    assert "captured again" not in caplog.text
 
 
 @pytest.mark.parametrize("step", ["eager", "graph"])
-def test_training_after_a_search_for_a_rate_gives_the_same_bits(step: str) -> None:
+def test_training_after_find_lr_gives_the_same_bits(step: str) -> None:
     def train(*, is_searched: bool) -> list[Tensor]:
         one = experiment(step, SCHEDULES["cosine"], Keep())
         if is_searched:
             found = ep.find_lr(one, max_lr=10, steps=40)
             assert len(found.losses) > 10
         one.fit()
-        return [value.clone() for value in one.loaded.given.parts["model"].state_dict().values()]
+        return [value.clone() for value in one.inputs.given.parts["model"].state_dict().values()]
 
     assert all(map(torch.equal, train(is_searched=False), train(is_searched=True)))

@@ -1,4 +1,4 @@
-"""Control characters in records are shown escaped and never reach the terminal."""
+"""Control characters in records are shown as text and never reach the terminal."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ COMMANDS = (
 )
 
 
-def test_every_command_escapes_control_characters(runs: Path, epochal: Command) -> None:
+def test_no_command_prints_control_characters_of_a_record(runs: Path, epochal: Command) -> None:
     shown = {words: epochal(*words.split()) for words in COMMANDS}
     for words, done in shown.items():
         assert escape_control(done.out + done.err) == done.out + done.err, words
@@ -84,7 +84,7 @@ def test_every_command_escapes_control_characters(runs: Path, epochal: Command) 
     assert [*escaped, "index verify"] == [*COMMANDS]
 
 
-def test_json_has_the_exact_text(runs: Path, epochal: Command) -> None:
+def test_json_output_equals_the_record(runs: Path, epochal: Command) -> None:
     for words in ("runs", "show last", "diff last a3f9", "mail"):
         out = epochal(*words.split(), "--json").out
         assert escape_control(out) == out, words
